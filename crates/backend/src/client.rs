@@ -1,0 +1,152 @@
+//! What the core asks of a backend, in the one canonical form that has no era and no transport.
+//!
+//! Must not know: how a backend is reached.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Era, Json, Method, Notification, Response};
+use tokio::sync::mpsc;
+
+use crate::error::BackendError;
+
+/// The future of a backend's answer. Dropping it cancels the request at the backend.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
+
+/// One MCP server, whatever its era and transport.
+pub trait BackendClient: Send + Sync + 'static {
+    /// The name the configuration gives it.
+    fn name(&self) -> &str;
+
+    /// What the server says of itself, connecting first if needed. The view holds the text of its
+    /// `initialize` or `server/discover` result.
+    fn describe(&self) -> Pending<'_, ServerDescription>;
+
+    /// Sends one request and waits for its answer, which may be a JSON-RPC error of the backend.
+    /// Results are views over the text received ([`Response::view`]). Notifications that belong to
+    /// the request go to [`Call::notifications`] before this resolves. A call that may have run is
+    /// never sent a second time.
+    fn request(&self, call: Call) -> Pending<'_, Response>;
+
+    /// How the backend is doing, without waiting for anything.
+    fn status(&self) -> BackendStatus;
+}
+
+/// A request in canonical form.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The method.
+    pub method: Method,
+    /// `params` as the client sent them, but for names that the core has translated. Per-hop keys
+    /// of `_meta` may still be in it: the edge towards the backend replaces them with its own.
+    pub params: Option<Json>,
+    /// What the backend may learn of the client.
+    pub context: Arc<CallContext>,
+    /// Where notifications that belong to this request go.
+    pub notifications: Notifications,
+}
+
+/// What the edges need to know of the client behind a call.
+#[derive(Clone, Debug)]
+pub struct CallContext {
+    /// Tells clients apart: calls with the same key come from the same session or connection, so
+    /// what is meant for one may be shown to the other. Unique per modern request.
+    pub client_key: u64,
+    /// `Implementation` object of the client, if it gave one.
+    pub client_info: Option<Json>,
+    /// `ClientCapabilities` object: what the path back to the client can honour for this call.
+    pub capabilities: Json,
+    /// The least severe log message the client asked for; `None` if it asked for none in
+    /// particular.
+    pub log_level: Option<LogLevel>,
+    /// Whether the client gave a progress token.
+    pub wants_progress: bool,
+}
+
+impl CallContext {
+    /// The context of a request that Fanlight makes on its own behalf.
+    #[must_use]
+    pub fn internal() -> Arc<Self> {
+        Arc::new(Self {
+            client_key: 0,
+            client_info: None,
+            capabilities: Json::empty_object(),
+            log_level: None,
+            wants_progress: false,
+        })
+    }
+}
+
+/// The bounded way of notifications from a backend to the client of one call.
+///
+/// `notifications/progress` carries the token that Fanlight made for its hop; the client's edge
+/// puts the client's own token in its place.
+#[derive(Clone, Debug, Default)]
+pub struct Notifications(Option<mpsc::Sender<Notification>>);
+
+impl Notifications {
+    /// A way that holds at most `capacity` notifications, and its other end.
+    #[must_use]
+    pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<Notification>) {
+        let (sender, receiver) = mpsc::channel(capacity.max(1));
+        (Self(Some(sender)), receiver)
+    }
+
+    /// A way for nobody: everything sent is dropped.
+    #[must_use]
+    pub fn nowhere() -> Self {
+        Self(None)
+    }
+
+    /// Sends, waiting while the way is full. For transports on which waiting holds up nobody else.
+    pub async fn send(&self, notification: Notification) {
+        if let Some(sender) = &self.0 {
+            // An error means that the client has gone, and its call is about to be cancelled.
+            let _ = sender.send(notification).await;
+        }
+    }
+
+    /// Sends unless the way is full; says whether it was sent or nobody wants it. For transports
+    /// that several clients share, where waiting for one would hold up the others.
+    pub fn try_send(&self, notification: Notification) -> bool {
+        match &self.0 {
+            Some(sender) => !matches!(sender.try_send(notification), Err(mpsc::error::TrySendError::Full(_))),
+            None => true,
+        }
+    }
+}
+
+/// How a backend is doing.
+#[derive(Clone, Debug)]
+pub struct BackendStatus {
+    /// Whether requests can be sent at once.
+    pub state: BackendState,
+    /// The era found, once it is known.
+    pub era: Option<Era>,
+    /// The revision in use, once it is known.
+    pub revision: Option<&'static str>,
+    /// `stdio` or `http`.
+    pub transport: &'static str,
+}
+
+/// Whether requests can be sent at once.
+#[derive(Clone, Debug)]
+pub enum BackendState {
+    /// Not connected; the next request connects.
+    Idle,
+    /// A connection is being made.
+    Connecting,
+    /// Requests can be sent.
+    Ready,
+    /// The last attempt failed; the next is due after this long at the latest.
+    Down {
+        /// Why.
+        error: BackendError,
+        /// Until the next attempt.
+        retry_in: Duration,
+    },
+}

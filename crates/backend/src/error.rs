@@ -1,0 +1,144 @@
+//! What can go wrong between Fanlight and a backend.
+//!
+//! A JSON-RPC error that a backend answers with is not among these: it is an answer and passes as
+//! it is. These are the cases in which there is no answer to pass. Each tells two things apart
+//! that decide what happens next: whether the request may have run (then it is never sent again),
+//! and what a merged list says of the backend ([`Outcome`]).
+//!
+//! Must not know: how an error is shown to a client (the gateway's policy).
+
+use std::time::Duration;
+
+/// Why there is no answer from a backend. Cheap to clone; says nothing secret: no header values,
+/// no environment, no command line, and URLs only as scheme, host and port.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackendError {
+    /// No connection could be made, or the process could not be started.
+    #[error("cannot be reached: {reason}")]
+    Unreachable {
+        /// What was tried and what came of it.
+        reason: String,
+    },
+    /// The server wants credentials that it was not given.
+    #[error("refuses the credentials it was given (HTTP {status})")]
+    Unauthorized {
+        /// 401 or 403.
+        status: u16,
+    },
+    /// No answer in time.
+    #[error("did not answer within {after:?}")]
+    Timeout {
+        /// The limit that applied.
+        after: Duration,
+        /// Whether the request had been handed over.
+        sent: bool,
+    },
+    /// As many requests as allowed are running and waiting already.
+    #[error("is busy: {limit} requests are running, and as many are waiting")]
+    Busy {
+        /// The limit that applied.
+        limit: usize,
+    },
+    /// The process ended before it answered.
+    #[error("exited before it answered{}", .status.as_deref().map(|status| format!(" ({status})")).unwrap_or_default())]
+    Exited {
+        /// How it ended, if that is known.
+        status: Option<String>,
+    },
+    /// The connection or stream ended before the answer.
+    #[error("closed the connection before it answered")]
+    ClosedEarly,
+    /// A message over the limit.
+    #[error("sent a message larger than {limit} bytes")]
+    ResponseTooLarge {
+        /// The limit that applied, in bytes.
+        limit: usize,
+    },
+    /// Something that is no answer.
+    #[error("sent no valid answer: {reason}")]
+    Malformed {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An HTTP status that carries no JSON-RPC answer.
+    #[error("answered with HTTP status {status}")]
+    Status {
+        /// The status.
+        status: u16,
+    },
+    /// The server speaks none of Fanlight's revisions.
+    #[error("speaks no revision that Fanlight speaks: {offered}")]
+    NoCommonRevision {
+        /// What it offered.
+        offered: String,
+    },
+    /// Fanlight is shutting down.
+    #[error("is being shut down")]
+    ShuttingDown,
+}
+
+/// What a merged answer says of a backend that contributed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It contributed.
+    Ok,
+    /// It took too long.
+    Timeout,
+    /// It wants other credentials.
+    Unauthorized,
+    /// It cannot be reached.
+    Unreachable,
+    /// It answered with an error or with nothing usable.
+    Error,
+}
+
+impl Outcome {
+    /// The outcome's name on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Timeout => "timeout",
+            Self::Unauthorized => "unauthorized",
+            Self::Unreachable => "unreachable",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl BackendError {
+    /// Whether the backend may have carried the request out. If not, sending it again is safe.
+    #[must_use]
+    pub fn may_have_run(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::Unauthorized { .. }
+            | Self::Busy { .. }
+            | Self::NoCommonRevision { .. }
+            | Self::ShuttingDown => false,
+            Self::Timeout { sent, .. } => *sent,
+            Self::Exited { .. }
+            | Self::ClosedEarly
+            | Self::ResponseTooLarge { .. }
+            | Self::Malformed { .. }
+            | Self::Status { .. } => true,
+        }
+    }
+
+    /// What a merged answer says of the backend.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Timeout { .. } => Outcome::Timeout,
+            Self::Unauthorized { .. } => Outcome::Unauthorized,
+            Self::Unreachable { .. } | Self::Exited { .. } | Self::ClosedEarly | Self::ShuttingDown => {
+                Outcome::Unreachable
+            }
+            Self::Busy { .. }
+            | Self::ResponseTooLarge { .. }
+            | Self::Malformed { .. }
+            | Self::Status { .. }
+            | Self::NoCommonRevision { .. } => Outcome::Error,
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Limits and timeouts: their fields, ranges and defaults, each said once. The parser and the schema both read these tables.
+
+use std::time::Duration;
+
+/// Bounds on size and number. Each has a default, and a key in `limits` of the config file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Bytes of one HTTP request body. `requestBody`.
+    pub request_body: usize,
+    /// Bytes of one message of a backend: a line, an SSE event or a JSON body. `message`.
+    pub message: usize,
+    /// Bytes of the head of one HTTP request. `header`.
+    pub header: usize,
+    /// Levels of nesting in one JSON message. `nesting`.
+    pub nesting: usize,
+    /// Open client connections. `connections`.
+    pub connections: usize,
+    /// Sessions of legacy clients. `sessions`.
+    pub sessions: usize,
+    /// Running calls per backend, where the server does not set its own. `concurrency`.
+    pub concurrency: usize,
+    /// Notifications buffered per call. `notifications`.
+    pub notifications: usize,
+    /// Pages read of one list of one backend. `listPages`.
+    pub list_pages: usize,
+    /// Entries read of one list of one backend. `listEntries`.
+    pub list_entries: usize,
+    /// Entries on one page of a merged list. `pageSize`.
+    pub page_size: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            request_body: 16 << 20,
+            message: 64 << 20,
+            header: 64 << 10,
+            nesting: 128,
+            connections: 1024,
+            sessions: 10_000,
+            concurrency: 256,
+            notifications: 256,
+            list_pages: 1000,
+            list_entries: 100_000,
+            page_size: 1000,
+        }
+    }
+}
+
+/// Bounds on time. Each has a default, and a key in `timeouts` of the config file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Timeouts {
+    /// Opening a connection to a backend, or starting its process and completing its handshake. `connect`.
+    pub connect: Duration,
+    /// Waiting for the answer that tells a backend's era. `probe`.
+    pub probe: Duration,
+    /// One backend's share in a merged list. `list`.
+    pub list: Duration,
+    /// A whole call, where the server does not set its own. `call`.
+    pub call: Duration,
+    /// Receiving one request body. `body`.
+    pub body: Duration,
+    /// Receiving the head of one request. `header`.
+    pub header: Duration,
+    /// A legacy session without a request. `sessionIdle`.
+    pub session_idle: Duration,
+    /// Finishing what is in flight on shutdown. `drain`.
+    pub drain: Duration,
+    /// A client connection without a request. `idleConnection`.
+    pub idle_connection: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            probe: Duration::from_secs(3),
+            list: Duration::from_secs(10),
+            call: Duration::from_secs(300),
+            body: Duration::from_secs(30),
+            header: Duration::from_secs(10),
+            session_idle: Duration::from_secs(30 * 60),
+            drain: Duration::from_secs(10),
+            idle_connection: Duration::from_secs(75),
+        }
+    }
+}
+
+/// What a limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Measure {
+    Bytes,
+    Count,
+}
+
+/// One field of [`Limits`].
+pub(crate) struct LimitField {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) measure: Measure,
+    pub(crate) min: usize,
+    pub(crate) max: usize,
+    pub(crate) slot: fn(&mut Limits) -> &mut usize,
+}
+
+/// One field of [`Timeouts`].
+pub(crate) struct TimeoutField {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) min: Duration,
+    pub(crate) max: Duration,
+    pub(crate) slot: fn(&mut Timeouts) -> &mut Duration,
+}
+
+pub(crate) const LIMITS: &[LimitField] = &[
+    bytes(
+        "requestBody",
+        "Bytes of one HTTP request body.",
+        1 << 30,
+        |limits| &mut limits.request_body,
+    ),
+    bytes(
+        "message",
+        "Bytes of one message of a backend: a line, an SSE event or a JSON body.",
+        1 << 30,
+        |limits| &mut limits.message,
+    ),
+    bytes(
+        "header",
+        "Bytes of the head of one HTTP request.",
+        1 << 20,
+        |limits| &mut limits.header,
+    ),
+    LimitField {
+        min: 8,
+        ..count(
+            "nesting",
+            "Levels of nesting in one JSON message.",
+            1024,
+            |limits| &mut limits.nesting,
+        )
+    },
+    count(
+        "connections",
+        "Open client connections.",
+        1_000_000,
+        |limits| &mut limits.connections,
+    ),
+    count(
+        "sessions",
+        "Sessions of legacy clients.",
+        10_000_000,
+        |limits| &mut limits.sessions,
+    ),
+    CONCURRENCY,
+    count(
+        "notifications",
+        "Notifications buffered per call.",
+        1_000_000,
+        |limits| &mut limits.notifications,
+    ),
+    count(
+        "listPages",
+        "Pages read of one list of one backend.",
+        1_000_000,
+        |limits| &mut limits.list_pages,
+    ),
+    count(
+        "listEntries",
+        "Entries read of one list of one backend.",
+        10_000_000,
+        |limits| &mut limits.list_entries,
+    ),
+    count(
+        "pageSize",
+        "Entries on one page of a merged list.",
+        1_000_000,
+        |limits| &mut limits.page_size,
+    ),
+];
+
+/// Also the range of a server's own `concurrency`.
+pub(crate) const CONCURRENCY: LimitField = count(
+    "concurrency",
+    "Running calls per backend, where the server does not set its own.",
+    100_000,
+    |limits| &mut limits.concurrency,
+);
+
+pub(crate) const TIMEOUTS: &[TimeoutField] = &[
+    timeout(
+        "connect",
+        "Opening a connection to a backend, or starting its process and completing its handshake.",
+        |timeouts| &mut timeouts.connect,
+    ),
+    timeout(
+        "probe",
+        "Waiting for the answer that tells a backend's era.",
+        |timeouts| &mut timeouts.probe,
+    ),
+    timeout(
+        "list",
+        "One backend's share in a merged list.",
+        |timeouts| &mut timeouts.list,
+    ),
+    CALL,
+    timeout("body", "Receiving one request body.", |timeouts| {
+        &mut timeouts.body
+    }),
+    timeout(
+        "header",
+        "Receiving the head of one request.",
+        |timeouts| &mut timeouts.header,
+    ),
+    TimeoutField {
+        max: Duration::from_secs(30 * 86_400),
+        ..timeout(
+            "sessionIdle",
+            "A legacy session without a request.",
+            |timeouts| &mut timeouts.session_idle,
+        )
+    },
+    TimeoutField {
+        min: Duration::ZERO,
+        ..timeout(
+            "drain",
+            "Finishing what is in flight on shutdown.",
+            |timeouts| &mut timeouts.drain,
+        )
+    },
+    timeout(
+        "idleConnection",
+        "A client connection without a request.",
+        |timeouts| &mut timeouts.idle_connection,
+    ),
+];
+
+/// Also the range of a server's own `timeout`.
+pub(crate) const CALL: TimeoutField = timeout(
+    "call",
+    "A whole call, where the server does not set its own.",
+    |timeouts| &mut timeouts.call,
+);
+
+const fn bytes(
+    name: &'static str,
+    about: &'static str,
+    max: usize,
+    slot: fn(&mut Limits) -> &mut usize,
+) -> LimitField {
+    LimitField {
+        name,
+        about,
+        measure: Measure::Bytes,
+        min: 1024,
+        max,
+        slot,
+    }
+}
+
+const fn count(
+    name: &'static str,
+    about: &'static str,
+    max: usize,
+    slot: fn(&mut Limits) -> &mut usize,
+) -> LimitField {
+    LimitField {
+        name,
+        about,
+        measure: Measure::Count,
+        min: 1,
+        max,
+        slot,
+    }
+}
+
+const fn timeout(
+    name: &'static str,
+    about: &'static str,
+    slot: fn(&mut Timeouts) -> &mut Duration,
+) -> TimeoutField {
+    TimeoutField {
+        name,
+        about,
+        min: Duration::from_millis(1),
+        max: Duration::from_secs(86_400),
+        slot,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_within_its_range_and_every_slot_is_used_once() {
+        let mut limits = Limits::default();
+        for field in LIMITS {
+            let slot = (field.slot)(&mut limits);
+            assert!((field.min..=field.max).contains(slot), "{}", field.name);
+            *slot = usize::MAX;
+        }
+        let mut timeouts = Timeouts::default();
+        for field in TIMEOUTS {
+            let slot = (field.slot)(&mut timeouts);
+            assert!((field.min..=field.max).contains(slot), "{}", field.name);
+            *slot = Duration::MAX;
+        }
+    }
+}

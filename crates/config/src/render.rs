@@ -1,0 +1,215 @@
+//! Problems laid out for a terminal, in the manner of rustc. It knows nothing of config files but lines and columns.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use unicode_width::UnicodeWidthChar;
+
+use crate::problem::{Problem, Severity};
+
+/// Columns of a source line shown at most; longer lines (a minified JSON file is one line) are cut on both sides.
+const MAX_COLUMNS: usize = 100;
+/// Columns kept before the offending text when a line is cut.
+const LEAD: usize = 40;
+const TAB: usize = 4;
+
+/// One problem with its place, source line, caret and help.
+pub(crate) fn problem(problem: &Problem, origin: &Path, colour: bool) -> String {
+    let paint = Paint { colour };
+    let (label, style) = match problem.severity {
+        Severity::Error => ("error", Style::Error),
+        Severity::Warning => ("warning", Style::Warning),
+    };
+    let mut text = format!("{}: {}\n", paint.apply(style, label), problem.message);
+    let (Some(at), Some(line)) = (problem.position, &problem.source_line) else {
+        let arrow = paint.apply(Style::Frame, "-->");
+        let _ = writeln!(text, " {arrow} {}", origin.display());
+        push_help(&mut text, problem, " ", &paint);
+        return text;
+    };
+
+    let number = at.line.to_string();
+    let indent = " ".repeat(number.len());
+    let excerpt = Excerpt::new(line, at.column, problem.underline);
+    let carets = "^".repeat(excerpt.underline);
+    let bar = paint.apply(Style::Frame, "|");
+    let _ = writeln!(
+        text,
+        "{indent}{} {}:{}:{}",
+        paint.apply(Style::Frame, "-->"),
+        origin.display(),
+        at.line,
+        at.column
+    );
+    let _ = writeln!(text, "{indent} {bar}");
+    let _ = writeln!(
+        text,
+        "{} {bar} {}",
+        paint.apply(Style::Frame, &number),
+        excerpt.text
+    );
+    let _ = writeln!(
+        text,
+        "{indent} {bar} {}{}",
+        " ".repeat(excerpt.offset),
+        paint.apply(style, &carets)
+    );
+    push_help(&mut text, problem, &indent, &paint);
+    text
+}
+
+fn push_help(text: &mut String, problem: &Problem, indent: &str, paint: &Paint) {
+    if let Some(help) = &problem.help {
+        let label = paint.apply(Style::Help, "help");
+        let equals = paint.apply(Style::Frame, "=");
+        let _ = writeln!(text, "{indent} {equals} {label}: {help}");
+    }
+}
+
+/// The part of a line that is shown, and where its caret stands, in terminal columns.
+struct Excerpt {
+    text: String,
+    offset: usize,
+    underline: usize,
+}
+
+impl Excerpt {
+    /// `column` counts characters from 1, `length` is in characters.
+    fn new(line: &str, column: usize, length: usize) -> Self {
+        let start = column.saturating_sub(1);
+        let cells: Vec<(String, usize)> = line.chars().map(cell).collect();
+        let total: usize = cells.iter().map(|(_, width)| width).sum();
+        let first = if total > MAX_COLUMNS {
+            start.saturating_sub(LEAD)
+        } else {
+            0
+        };
+
+        let mut excerpt = Self {
+            text: String::new(),
+            offset: 0,
+            underline: 0,
+        };
+        let mut used = 0;
+        if first > 0 {
+            excerpt.text.push('…');
+            used = 1;
+        }
+        excerpt.offset = used;
+        for (index, (shown, width)) in cells.iter().enumerate().skip(first) {
+            if used + width > MAX_COLUMNS {
+                excerpt.text.push('…');
+                break;
+            }
+            excerpt.text.push_str(shown);
+            used += width;
+            if index < start {
+                excerpt.offset += width;
+            } else if index < start + length {
+                excerpt.underline += width;
+            }
+        }
+        // The offending place may be the end of the line.
+        excerpt.underline = excerpt.underline.max(1);
+        excerpt
+    }
+}
+
+/// What is written for a character, and how many columns it takes. Control characters never reach the terminal.
+fn cell(c: char) -> (String, usize) {
+    match c {
+        '\t' => (" ".repeat(TAB), TAB),
+        c if c.is_control() => ('\u{fffd}'.to_string(), 1),
+        c => (c.to_string(), c.width().unwrap_or(0)),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Style {
+    Error,
+    Warning,
+    Frame,
+    Help,
+}
+
+struct Paint {
+    colour: bool,
+}
+
+impl Paint {
+    fn apply(&self, style: Style, text: &str) -> String {
+        if !self.colour {
+            return text.to_owned();
+        }
+        let code = match style {
+            Style::Error => "1;31",
+            Style::Warning => "1;33",
+            Style::Frame => "1;34",
+            Style::Help => "1;36",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Position;
+
+    fn sample(line: &str, column: usize, underline: usize) -> Problem {
+        Problem {
+            severity: Severity::Error,
+            position: Some(Position { line: 12, column }),
+            message: "unknown field `prefx`".to_owned(),
+            help: Some("did you mean `prefix`?".to_owned()),
+            source_line: Some(line.to_owned()),
+            underline,
+        }
+    }
+
+    #[test]
+    fn a_problem_looks_like_a_compiler_error() {
+        let text = problem(&sample("    prefx: gh_", 5, 5), Path::new("f.yaml"), false);
+        let expected = "\
+error: unknown field `prefx`
+  --> f.yaml:12:5
+   |
+12 |     prefx: gh_
+   |     ^^^^^
+   = help: did you mean `prefix`?
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn tabs_and_wide_characters_keep_the_caret_in_place() {
+        let text = problem(&sample("\t名: x", 5, 1), Path::new("f.yaml"), false);
+        assert!(text.contains("12 |     名: x\n   |         ^\n"), "{text}");
+    }
+
+    #[test]
+    fn long_lines_are_cut_around_the_offending_text() {
+        let line = format!("{}HERE{}", "a".repeat(5000), "b".repeat(5000));
+        let text = problem(&sample(&line, 5001, 4), Path::new("f.json"), false);
+        let shown = text.lines().nth(3).unwrap();
+        assert!(shown.chars().count() < 120, "{shown}");
+        let caret = text.lines().nth(4).unwrap().find('^').unwrap();
+        assert_eq!(
+            shown.chars().skip(caret).take(4).collect::<String>(),
+            "HERE"
+        );
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let text = problem(&sample("a: \u{1b}[2J", 1, 1), Path::new("f.yaml"), false);
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn colour_only_when_asked_for() {
+        let sample = sample("prefx: x", 1, 5);
+        assert!(problem(&sample, Path::new("f"), true).contains("\x1b[1;31merror\x1b[0m"));
+        assert!(!problem(&sample, Path::new("f"), false).contains('\x1b'));
+    }
+}

@@ -1,0 +1,221 @@
+//! `${VAR}` and `${VAR:-default}` in strings. It knows no file and no process environment: the caller looks names up.
+
+/// What a string became.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Substituted {
+    pub(crate) text: String,
+    /// Whether any text came from a variable or a default.
+    pub(crate) changed: bool,
+}
+
+/// Something wrong with one expression; `expression` is the text as written, to be found in the file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BadExpression {
+    pub(crate) expression: String,
+    pub(crate) fault: Fault,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The named variable has no value and the expression no default.
+    Missing(String),
+    /// There is no closing brace.
+    Unterminated,
+    /// `${}` or `${:-x}`.
+    NoName,
+    /// The text between the braces is no variable name.
+    BadName,
+    /// `${input:…}`: the editor would ask the user.
+    EditorPrompt,
+    /// Defaults nest deeper than [`MAX_NESTING`].
+    TooDeep,
+}
+
+/// Defaults within defaults.
+const MAX_NESTING: usize = 16;
+
+/// Replaces every expression in `input`, or reports each one that cannot be. A variable that is set to the empty string
+/// counts as missing only where a default is given, as in a shell. What a variable holds is not searched for expressions.
+pub(crate) fn substitute(
+    input: &str,
+    lookup: &dyn Fn(&str) -> Option<String>,
+) -> Result<Substituted, Vec<BadExpression>> {
+    let mut substitution = Substitution {
+        lookup,
+        text: String::with_capacity(input.len()),
+        changed: false,
+        faults: Vec::new(),
+    };
+    substitution.run(input, 0);
+    if substitution.faults.is_empty() {
+        Ok(Substituted {
+            text: substitution.text,
+            changed: substitution.changed,
+        })
+    } else {
+        Err(substitution.faults)
+    }
+}
+
+struct Substitution<'a> {
+    lookup: &'a dyn Fn(&str) -> Option<String>,
+    text: String,
+    changed: bool,
+    faults: Vec<BadExpression>,
+}
+
+impl Substitution<'_> {
+    fn run(&mut self, mut rest: &str, depth: usize) {
+        while let Some(at) = rest.find("${") {
+            let (before, from) = rest.split_at(at);
+            let body = from.strip_prefix("${").unwrap_or_default();
+            if let Some(before) = before.strip_suffix('$') {
+                // `$${` is a literal `${`.
+                self.text.push_str(before);
+                self.text.push_str("${");
+                rest = body;
+                continue;
+            }
+            self.text.push_str(before);
+            let Some(end) = closing_brace(body) else {
+                self.fault(from, Fault::Unterminated);
+                return;
+            };
+            let (body, after) = body.split_at(end);
+            let expression = from.get(..2 + end + 1).unwrap_or(from);
+            self.expression(expression, body, depth);
+            rest = after.strip_prefix('}').unwrap_or_default();
+        }
+        self.text.push_str(rest);
+    }
+
+    fn expression(&mut self, expression: &str, body: &str, depth: usize) {
+        let (name, default) = match body.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (body, None),
+        };
+        // VS Code and Cursor write `${env:NAME}`.
+        let name = name.strip_prefix("env:").unwrap_or(name);
+        if let Some(fault) = name_fault(name) {
+            return self.fault(expression, fault);
+        }
+        self.changed = true;
+        match ((self.lookup)(name), default) {
+            (Some(value), None) => self.text.push_str(&value),
+            (Some(value), Some(_)) if !value.is_empty() => self.text.push_str(&value),
+            (_, Some(_)) if depth >= MAX_NESTING => self.fault(expression, Fault::TooDeep),
+            (_, Some(default)) => self.run(default, depth + 1),
+            (None, None) => self.fault(expression, Fault::Missing(name.to_owned())),
+        }
+    }
+
+    fn fault(&mut self, expression: &str, fault: Fault) {
+        self.faults.push(BadExpression {
+            expression: expression.to_owned(),
+            fault,
+        });
+    }
+}
+
+/// Where the brace is that closes an expression, those of expressions within it skipped.
+fn closing_brace(body: &str) -> Option<usize> {
+    let bytes = body.as_bytes();
+    let mut depth = 0_usize;
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'{' if at > 0 && bytes.get(at - 1) == Some(&b'$') => depth += 1,
+            b'}' if depth == 0 => return Some(at),
+            b'}' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn name_fault(name: &str) -> Option<Fault> {
+    let is_name = |name: &str| {
+        name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+    };
+    match name {
+        "" => Some(Fault::NoName),
+        _ if is_name(name) => None,
+        _ if name.starts_with("input:") => Some(Fault::EditorPrompt),
+        _ => Some(Fault::BadName),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(name: &str) -> Option<String> {
+        match name {
+            "A" => Some("1".to_owned()),
+            "EMPTY" => Some(String::new()),
+            "RAW" => Some("${A}".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn ok(input: &str) -> String {
+        substitute(input, &env).unwrap().text
+    }
+
+    fn faults(input: &str) -> Vec<Fault> {
+        let faults = substitute(input, &env).unwrap_err();
+        faults.into_iter().map(|fault| fault.fault).collect()
+    }
+
+    #[test]
+    fn variables_and_defaults() {
+        assert_eq!(ok("x${A}y${A}"), "x1y1");
+        assert_eq!(ok("${env:A}"), "1");
+        assert_eq!(ok("${A:-d}${NO:-d}"), "1d");
+        assert_eq!(ok("${NO:-}"), "");
+        assert_eq!(ok("${EMPTY}|${EMPTY:-d}"), "|d");
+        assert_eq!(ok("${NO:-${ALSO:-${A}}}!"), "1!");
+        assert_eq!(ok("${NO:-a:-b}"), "a:-b");
+        assert_eq!(ok("${NO:-http://h:1/?q=é}"), "http://h:1/?q=é");
+    }
+
+    #[test]
+    fn dollars_that_are_no_expression_stay() {
+        assert_eq!(ok("$A $$ $ {A} 5$"), "$A $$ $ {A} 5$");
+        assert_eq!(ok("$${A} ${A}"), "${A} 1");
+        assert_eq!(ok("$$${A}"), "$${A}");
+        assert!(!substitute("$${A}", &env).unwrap().changed);
+    }
+
+    #[test]
+    fn what_a_variable_holds_is_not_searched() {
+        assert_eq!(ok("${RAW}"), "${A}");
+    }
+
+    #[test]
+    fn every_fault_is_reported() {
+        assert_eq!(
+            faults("${NO} ${} ${a b} ${1} ${input:key} ${X"),
+            [
+                Fault::Missing("NO".to_owned()),
+                Fault::NoName,
+                Fault::BadName,
+                Fault::BadName,
+                Fault::EditorPrompt,
+                Fault::Unterminated
+            ]
+        );
+        assert_eq!(faults("${:-x}"), [Fault::NoName]);
+        assert_eq!(faults("${NO:-${X}"), [Fault::Unterminated]);
+        assert_eq!(
+            faults("${NO:-${ALSO}}"),
+            [Fault::Missing("ALSO".to_owned())]
+        );
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        let deep = "${NO:-".repeat(5000) + &"}".repeat(5000);
+        assert_eq!(faults(&deep), [Fault::TooDeep]);
+    }
+}

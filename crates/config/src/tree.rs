@@ -1,0 +1,108 @@
+//! A config file as a tree of values with their places. It knows neither the syntax it came from nor any field.
+
+use std::collections::HashMap;
+
+use crate::problem::{Finding, Findings};
+use crate::source::Span;
+
+/// How deep a config file may nest. Fanlight's own format needs six levels.
+pub(crate) const MAX_DEPTH: usize = 64;
+
+/// One value and where it stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) span: Span,
+    pub(crate) value: Value,
+}
+
+/// A value as written: numbers keep their digits, strings are not yet substituted.
+#[derive(Debug, Clone)]
+pub(crate) enum Value {
+    Null,
+    Bool(bool),
+    Number(String),
+    String(String),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+/// One key with its value. Entries stay in the order of the file.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) key_span: Span,
+    pub(crate) value: Node,
+}
+
+impl Node {
+    /// The kind of the value, as a message names it.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.value {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a string",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a mapping",
+        }
+    }
+
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(self.value, Value::Null)
+    }
+
+    /// What a copy of this costs: one for each value and key, and one more for every 64 bytes of text in it.
+    pub(crate) fn weight(&self) -> usize {
+        let of_text = |text: &str| 1 + text.len() / 64;
+        match &self.value {
+            Value::Null | Value::Bool(_) => 1,
+            Value::Number(text) | Value::String(text) => of_text(text),
+            Value::List(items) => 1 + items.iter().map(Node::weight).sum::<usize>(),
+            Value::Map(entries) => {
+                let of_entry = |entry: &Entry| of_text(&entry.key) + entry.value.weight();
+                1 + entries.iter().map(of_entry).sum::<usize>()
+            }
+        }
+    }
+
+    /// How many levels this is; a scalar is one.
+    pub(crate) fn height(&self) -> usize {
+        1 + match &self.value {
+            Value::List(items) => items.iter().map(Node::height).max().unwrap_or(0),
+            Value::Map(entries) => entries
+                .iter()
+                .map(|entry| entry.value.height())
+                .max()
+                .unwrap_or(0),
+            _ => 0,
+        }
+    }
+}
+
+/// Reports each key that stands twice in one mapping.
+pub(crate) fn find_duplicate_keys(node: &Node, findings: &mut Findings) {
+    match &node.value {
+        Value::List(items) => {
+            for item in items {
+                find_duplicate_keys(item, findings);
+            }
+        }
+        Value::Map(entries) => {
+            let mut first: HashMap<&str, Span> = HashMap::with_capacity(entries.len());
+            for entry in entries {
+                if let Some(earlier) = first.insert(&entry.key, entry.key_span) {
+                    findings.push(
+                        Finding::error(
+                            entry.key_span,
+                            format!("duplicate key {}", crate::problem::quoted(&entry.key)),
+                        )
+                        .help("keep one of the two")
+                        .first_at(earlier),
+                    );
+                }
+                find_duplicate_keys(&entry.value, findings);
+            }
+        }
+        _ => {}
+    }
+}

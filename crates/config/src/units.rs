@@ -1,0 +1,180 @@
+//! Durations and sizes as a config file writes them, in both directions.
+
+use std::time::Duration;
+
+const DURATION_UNITS: &[(&str, Duration)] = &[
+    ("ms", Duration::from_millis(1)),
+    ("s", Duration::from_secs(1)),
+    ("m", Duration::from_secs(60)),
+    ("h", Duration::from_secs(3600)),
+    ("d", Duration::from_secs(86_400)),
+];
+
+const SIZE_UNITS: &[(&str, u64)] = &[
+    ("B", 1),
+    ("KB", 1000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+];
+
+/// `500ms`, `30s`, `1m30s`, `1.5h`, or plain seconds. `None` for anything else and for what is beyond `u64` seconds.
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    if let Some((amount, "")) = split_amount(text) {
+        return scale(amount, Duration::from_secs(1));
+    }
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (amount, after) = split_amount(rest)?;
+        let end = after
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(after.len());
+        let (unit, tail) = after.split_at(end);
+        let (_, unit) = DURATION_UNITS.iter().find(|(name, _)| *name == unit)?;
+        total = total.checked_add(scale(amount, *unit)?)?;
+        rest = tail;
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+/// `16MiB`, `64KiB`, `1MB`, or plain bytes; the case of the unit does not matter.
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (amount, unit) = text.split_at(digits);
+    let amount: u64 = amount.parse().ok()?;
+    let unit = unit.trim_start();
+    if unit.is_empty() {
+        return (digits == text.len()).then_some(amount);
+    }
+    let (_, factor) = SIZE_UNITS
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
+    amount.checked_mul(*factor)
+}
+
+/// The shortest form of one unit that says it exactly.
+pub(crate) fn format_duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    DURATION_UNITS
+        .iter()
+        .rev()
+        .find(|(_, unit)| millis != 0 && millis.is_multiple_of(unit.as_millis()))
+        .map_or_else(
+            || format!("{}s", duration.as_secs_f64()),
+            |(name, unit)| format!("{}{name}", millis / unit.as_millis()),
+        )
+}
+
+/// In the largest binary unit that says it exactly, or in plain bytes.
+pub(crate) fn format_size(bytes: usize) -> String {
+    let bytes = bytes as u64;
+    SIZE_UNITS
+        .iter()
+        .rev()
+        .find(|(name, factor)| name.ends_with("iB") && bytes != 0 && bytes.is_multiple_of(*factor))
+        .map_or_else(
+            || bytes.to_string(),
+            |(name, factor)| format!("{}{name}", bytes / factor),
+        )
+}
+
+/// A decimal number: whole part, and nanoseconds per unit of its fraction.
+#[derive(Clone, Copy)]
+struct Amount {
+    whole: u64,
+    billionths: u32,
+}
+
+/// The decimal number a text starts with, and what follows it.
+fn split_amount(text: &str) -> Option<(Amount, &str)> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, rest) = text.split_at(end);
+    let (whole, fraction) = match number.split_once('.') {
+        Some((_, "")) => return None,
+        Some(parts) => parts,
+        None => (number, ""),
+    };
+    if fraction.len() > 9 || fraction.contains('.') {
+        return None;
+    }
+    let amount = Amount {
+        whole: whole.parse().ok()?,
+        billionths: format!("{fraction:0<9}").parse().ok()?,
+    };
+    Some((amount, rest))
+}
+
+fn scale(amount: Amount, unit: Duration) -> Option<Duration> {
+    let nanos = u128::from(amount.whole)
+        .checked_mul(unit.as_nanos())?
+        .checked_add(u128::from(amount.billionths) * unit.as_nanos() / 1_000_000_000)?;
+    let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
+    let subsecond = u32::try_from(nanos % 1_000_000_000).ok()?;
+    Some(Duration::new(seconds, subsecond))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (text, millis) in [
+            ("500ms", 500),
+            ("30s", 30_000),
+            ("5m", 300_000),
+            ("1h", 3_600_000),
+            ("2d", 172_800_000),
+            ("1m30s", 90_000),
+            ("1.5h", 5_400_000),
+            ("0.25", 250),
+            ("30", 30_000),
+            ("0", 0),
+        ] {
+            let expected = Some(Duration::from_millis(millis));
+            assert_eq!(parse_duration(text), expected, "{text}");
+        }
+        for text in [
+            "", "s", "5x", "-5s", "5 s", "5.", ".5", "1.2.3s", "5s5", "1e3", "ms5", "五s",
+        ] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+        assert_eq!(parse_duration(&format!("{}d", u64::MAX)), None);
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("17", 17),
+            ("17B", 17),
+            ("1MB", 1_000_000),
+            ("64KiB", 65_536),
+            ("16 mib", 16 << 20),
+        ] {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "MiB", "1.5MiB", "16M", "-1", "1 ", "99999999999GiB"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn formatting_is_read_back() {
+        for millis in [1, 500, 1500, 30_000, 90_000, 3_600_000, 86_400_000] {
+            let duration = Duration::from_millis(millis);
+            assert_eq!(parse_duration(&format_duration(duration)), Some(duration));
+        }
+        assert_eq!(format_duration(Duration::from_secs(300)), "5m");
+        assert_eq!(format_duration(Duration::ZERO), "0s");
+        assert_eq!(format_size(16 << 20), "16MiB");
+        assert_eq!(format_size(1000), "1000");
+    }
+}

@@ -1,0 +1,115 @@
+//! The rules of the revisions with a handshake: `initialize` first, then requests. Knows nothing of books.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::library;
+use crate::rpc::{self, Call, RpcError};
+use crate::server::{Answer, Outlet, Service};
+
+/// Newest first; the first is offered to a client that asks for one that is not here.
+const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+/// Log levels from least to most severe (2025-11-25 server/utilities/logging).
+const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+/// Above every level: nothing is logged until the client asks.
+const SILENT: u8 = u8::MAX;
+
+/// The state of the one session of a process.
+pub(crate) struct Legacy {
+    revision: OnceLock<&'static str>,
+    /// Index into [`LEVELS`] of the least severe level sent, or [`SILENT`].
+    level: AtomicU8,
+}
+
+impl Default for Legacy {
+    fn default() -> Self {
+        Self { revision: OnceLock::new(), level: AtomicU8::new(SILENT) }
+    }
+}
+
+impl Service for Legacy {
+    fn answer(&self, call: &Call, outlet: &Outlet<'_>) -> Answer {
+        match call.method.as_str() {
+            "initialize" => self.initialize(call).into(),
+            "ping" => Ok(json!({})).into(),
+            method if self.revision.get().is_none() => Err(RpcError::new(
+                rpc::METHOD_NOT_FOUND,
+                format!("Method not found: {method} (the session starts with `initialize`)"),
+            ))
+            .into(),
+            "logging/setLevel" => self.set_level(call).into(),
+            "tools/list" => page(call, library::tools).into(),
+            "tools/call" => {
+                self.log(outlet, call);
+                library::call_tool(call)
+            }
+            "resources/list" => page(call, library::resources).into(),
+            "resources/templates/list" => page(call, library::resource_templates).into(),
+            "resources/read" => library::read_resource(call).into(),
+            "prompts/list" => page(call, library::prompts).into(),
+            "prompts/get" => library::get_prompt(call).into(),
+            "completion/complete" => library::complete(call).into(),
+            method => Err(RpcError::method_not_found(method)).into(),
+        }
+    }
+
+    /// JSON-RPC 2.0, 5: null if the id could not be read.
+    fn unknown_id(&self) -> Option<Value> {
+        Some(Value::Null)
+    }
+}
+
+impl Legacy {
+    fn initialize(&self, call: &Call) -> Result<Value, RpcError> {
+        let requested = call.text("protocolVersion")?;
+        let revision = REVISIONS.into_iter().find(|known| *known == requested).unwrap_or(REVISIONS[0]);
+        if self.revision.set(revision).is_err() {
+            return Err(RpcError::new(rpc::INVALID_REQUEST, "Invalid request: this session has been initialized"));
+        }
+        Ok(json!({
+            "protocolVersion": revision,
+            "capabilities": {
+                "completions": {},
+                "logging": {},
+                "prompts": {},
+                "resources": {},
+                "tools": {},
+            },
+            "serverInfo": library::server_info(),
+            "instructions": library::INSTRUCTIONS,
+        }))
+    }
+
+    fn set_level(&self, call: &Call) -> Result<Value, RpcError> {
+        let level = call.text("level")?;
+        let index = LEVELS
+            .iter()
+            .position(|known| *known == level)
+            .and_then(|index| u8::try_from(index).ok())
+            .ok_or_else(|| RpcError::invalid_params(format!("unknown log level `{level}`")))?;
+        self.level.store(index, Ordering::Relaxed);
+        Ok(json!({}))
+    }
+
+    /// Says which tool was called, at level `info`, to a client that asked for it.
+    fn log(&self, outlet: &Outlet<'_>, call: &Call) {
+        const INFO: u8 = 1;
+        if self.level.load(Ordering::Relaxed) > INFO {
+            return;
+        }
+        let params = json!({ "level": "info", "logger": "library", "data": { "called": call.params["name"] } });
+        // A client that is gone shows when the answer is written.
+        let _ = outlet.send(&rpc::notification("notifications/message", params));
+    }
+}
+
+/// Every list here is one page, so every cursor is unknown.
+fn page(call: &Call, list: fn() -> Value) -> Result<Value, RpcError> {
+    match call.params.get("cursor") {
+        None => Ok(list()),
+        Some(_) => Err(RpcError::invalid_params("unknown cursor: this list has one page only")),
+    }
+}

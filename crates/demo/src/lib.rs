@@ -1,0 +1,40 @@
+//! Two small MCP servers, so that `fanlight run` shows a working aggregated endpoint on a fresh machine.
+//!
+//! [`serve_legacy`] is a "library" that speaks the revisions with an `initialize` handshake (2024-11-05 to
+//! 2025-11-25); [`serve_modern`] is a "workshop" that speaks 2026-07-28 only. Both speak newline-delimited
+//! JSON-RPC, as the stdio transport asks, and carry what a gateway could lose: `structuredContent`, `_meta`,
+//! titles, icons, annotations.
+//!
+//! The crate must not know Fanlight: it depends on no other crate of the workspace, and a client could run these
+//! servers directly. They are examples, not a basis for servers: one thread reads, and only calls that take time
+//! get a thread of their own.
+
+mod legacy;
+mod library;
+mod modern;
+mod rpc;
+mod server;
+mod workshop;
+
+use std::io::{self, BufRead, Write};
+
+/// Serves the "library" (revisions 2024-11-05 to 2025-11-25) until `stdin` ends; running calls end with it.
+///
+/// # Errors
+///
+/// What reading `stdin` or writing `stdout` fails with. Bad messages are answered, not returned as errors.
+pub fn serve_legacy(stdin: impl BufRead, stdout: impl Write + Send) -> io::Result<()> {
+    server::serve(&legacy::Legacy::default(), stdin, stdout)
+}
+
+/// Serves the "workshop" (revision 2026-07-28) until `stdin` ends; running calls end with it.
+///
+/// # Errors
+///
+/// What reading `stdin` or writing `stdout` fails with. Bad messages are answered, not returned as errors.
+pub fn serve_modern(stdin: impl BufRead, stdout: impl Write + Send) -> io::Result<()> {
+    server::serve(&modern::Modern, stdin, stdout)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! The rules of revision 2026-07-28: no handshake, every request says its version. Knows nothing of units or dice.
+
+use serde_json::{Value, json};
+
+use crate::rpc::{self, Call, RpcError};
+use crate::server::{Answer, Outlet, Service};
+use crate::workshop;
+
+const REVISION: &str = "2026-07-28";
+const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const META_SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// How long lists and resources stay fresh, in milliseconds; they never change while the process lives.
+const TTL_MS: u64 = 300_000;
+
+/// Stateless, as the revision is.
+pub(crate) struct Modern;
+
+impl Service for Modern {
+    fn answer(&self, call: &Call, _: &Outlet<'_>) -> Answer {
+        check_metadata(call).and_then(|()| result(call)).into()
+    }
+
+    /// 2026-07-28 basic, Error Responses: left out if the id could not be read.
+    fn unknown_id(&self) -> Option<Value> {
+        None
+    }
+}
+
+/// 2026-07-28 basic, `_meta`: version and capabilities are required on every request.
+fn check_metadata(call: &Call) -> Result<(), RpcError> {
+    if call.method == "initialize" {
+        // Versioning, Backward Compatibility: this text may be all that the user of an older client sees.
+        return Err(unsupported(call.params["protocolVersion"].as_str().unwrap_or("")));
+    }
+    let meta = &call.params["_meta"];
+    let Some(version) = meta[META_VERSION].as_str() else {
+        return Err(RpcError::invalid_params(format!("`params._meta` must name `{META_VERSION}`, a string")));
+    };
+    if version != REVISION {
+        return Err(unsupported(version));
+    }
+    if !meta[META_CAPABILITIES].is_object() {
+        return Err(RpcError::invalid_params(format!("`params._meta` must name `{META_CAPABILITIES}`, an object")));
+    }
+    Ok(())
+}
+
+fn unsupported(requested: &str) -> RpcError {
+    RpcError::new(
+        rpc::UNSUPPORTED_PROTOCOL_VERSION,
+        format!("Unsupported protocol version `{requested}`: this server speaks {REVISION} only, without `initialize`"),
+    )
+    .with_data(json!({ "supported": [REVISION], "requested": requested }))
+}
+
+fn result(call: &Call) -> Result<Value, RpcError> {
+    match call.method.as_str() {
+        "server/discover" => Ok(cacheable(discover())),
+        "tools/list" => page(call, workshop::tools),
+        "tools/call" => workshop::call_tool(call).map(complete),
+        "resources/list" => page(call, workshop::resources),
+        "resources/templates/list" => page(call, workshop::resource_templates),
+        "resources/read" => workshop::read_resource(call).map(cacheable),
+        "prompts/list" => page(call, workshop::prompts),
+        "prompts/get" => workshop::get_prompt(call).map(complete),
+        "completion/complete" => workshop::complete(call).map(complete),
+        method => Err(RpcError::method_not_found(method)),
+    }
+}
+
+fn discover() -> Value {
+    json!({
+        "supportedVersions": [REVISION],
+        "capabilities": { "completions": {}, "prompts": {}, "resources": {}, "tools": {} },
+        "instructions": workshop::INSTRUCTIONS,
+    })
+}
+
+/// Every list here is one page, so every cursor is unknown.
+fn page(call: &Call, list: fn() -> Value) -> Result<Value, RpcError> {
+    match call.params.get("cursor") {
+        None => Ok(cacheable(list())),
+        Some(_) => Err(RpcError::invalid_params("unknown cursor: this list has one page only")),
+    }
+}
+
+/// Adds what every result carries: its type, and in `_meta` who made it.
+fn complete(mut result: Value) -> Value {
+    result["resultType"] = json!("complete");
+    result["_meta"][META_SERVER_INFO] = workshop::server_info();
+    result
+}
+
+/// Adds the caching hints that results of lists, reads and discovery must have (2026-07-28 utilities/caching).
+fn cacheable(result: Value) -> Value {
+    let mut result = complete(result);
+    result["ttlMs"] = json!(TTL_MS);
+    result["cacheScope"] = json!("public");
+    result
+}

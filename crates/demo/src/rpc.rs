@@ -1,0 +1,147 @@
+//! JSON-RPC 2.0 envelopes: what a line is, and how answers look. Knows no MCP method.
+
+use serde_json::{Value, json};
+
+pub(crate) const PARSE_ERROR: i64 = -32700;
+pub(crate) const INVALID_REQUEST: i64 = -32600;
+pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+pub(crate) const INVALID_PARAMS: i64 = -32602;
+/// Revisions before 2026-07-28 only; later ones use [`INVALID_PARAMS`].
+pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
+/// Revision 2026-07-28, `UnsupportedProtocolVersionError`.
+pub(crate) const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
+
+/// What one line of input turned out to be.
+pub(crate) enum Incoming {
+    Request {
+        id: Value,
+        call: Call,
+    },
+    Notification(Call),
+    /// A response. These servers ask their clients nothing, so there is nothing to do with it.
+    Response,
+    /// Not a message; the answer carries the id if there was a usable one.
+    Invalid {
+        id: Option<Value>,
+        error: RpcError,
+    },
+}
+
+/// The method and parameters of a request or notification; `params` is an object, empty if absent.
+pub(crate) struct Call {
+    pub(crate) method: String,
+    pub(crate) params: Value,
+}
+
+impl Call {
+    /// A string member of `params`.
+    pub(crate) fn text(&self, name: &str) -> Result<&str, RpcError> {
+        self.params
+            .get(name)
+            .and_then(Value::as_str)
+            .ok_or_else(|| RpcError::invalid_params(format!("`params.{name}` must be a string")))
+    }
+
+    /// A string member of `params.arguments`, empty if absent.
+    pub(crate) fn argument(&self, name: &str) -> &Value {
+        &self.params["arguments"][name]
+    }
+
+    /// The client's progress token, if it wants progress.
+    pub(crate) fn progress_token(&self) -> Option<&Value> {
+        let token = self.params.get("_meta")?.get("progressToken")?;
+        (token.is_string() || token.is_i64() || token.is_u64()).then_some(token)
+    }
+}
+
+/// A JSON-RPC error object.
+#[derive(Debug)]
+pub(crate) struct RpcError {
+    code: i64,
+    message: String,
+    data: Option<Value>,
+}
+
+impl RpcError {
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    pub(crate) fn invalid_params(message: impl Into<String>) -> Self {
+        Self::new(INVALID_PARAMS, message)
+    }
+
+    pub(crate) fn method_not_found(method: &str) -> Self {
+        Self::new(METHOD_NOT_FOUND, format!("Method not found: {method}"))
+    }
+
+    pub(crate) fn with_data(mut self, data: Value) -> Self {
+        self.data = Some(data);
+        self
+    }
+}
+
+/// Reads one line; never fails, since what is wrong with it has to be answered.
+pub(crate) fn parse(line: &[u8]) -> Incoming {
+    match serde_json::from_slice(line) {
+        Ok(message) => classify(message),
+        Err(error) => {
+            Incoming::Invalid { id: None, error: RpcError::new(PARSE_ERROR, format!("Parse error: {error}")) }
+        }
+    }
+}
+
+fn classify(mut message: Value) -> Incoming {
+    let id = message.get("id").cloned();
+    let usable_id = id.clone().filter(|id| id.is_string() || id.is_i64() || id.is_u64());
+    let invalid = |reason: &str| Incoming::Invalid {
+        id: usable_id.clone(),
+        error: RpcError::new(INVALID_REQUEST, format!("Invalid request: {reason}")),
+    };
+    if !message.is_object() {
+        return invalid("a message is one JSON object; batches are not supported");
+    }
+    if message["jsonrpc"] != "2.0" {
+        return invalid("`jsonrpc` must be \"2.0\"");
+    }
+    let Some(method) = message["method"].as_str().map(str::to_owned) else {
+        let is_response = message.get("result").is_some() || message.get("error").is_some();
+        return if is_response { Incoming::Response } else { invalid("`method` must be a string") };
+    };
+    let params = match message.get_mut("params").map(Value::take) {
+        None => json!({}),
+        Some(params @ Value::Object(_)) => params,
+        Some(_) => return invalid("`params` must be an object"),
+    };
+    let call = Call { method, params };
+    match (id, usable_id.clone()) {
+        (None, _) => Incoming::Notification(call),
+        (Some(_), Some(id)) => Incoming::Request { id, call },
+        (Some(_), None) => invalid("`id` must be a string or an integer"),
+    }
+}
+
+/// A response with a result or an error; an absent `id` is left out.
+pub(crate) fn response(id: Option<Value>, outcome: Result<Value, RpcError>) -> Value {
+    let mut message = json!({ "jsonrpc": "2.0" });
+    if let Some(id) = id {
+        message["id"] = id;
+    }
+    match outcome {
+        Ok(result) => message["result"] = result,
+        Err(error) => {
+            message["error"] = json!({ "code": error.code, "message": error.message });
+            if let Some(data) = error.data {
+                message["error"]["data"] = data;
+            }
+        }
+    }
+    message
+}
+
+/// A notification to the client.
+pub(crate) fn notification(method: &str, params: Value) -> Value {
+    let mut message = json!({ "jsonrpc": "2.0", "method": method });
+    message["params"] = params;
+    message
+}

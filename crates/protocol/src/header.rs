@@ -1,0 +1,115 @@
+//! Header values that mirror body members (2026-07-28 streamable-http, Value Encoding).
+//!
+//! Must not know: which members are mirrored, or what an HTTP library calls a header.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// The revision of a request.
+pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+/// The method of a request.
+pub const METHOD: &str = "mcp-method";
+/// The name or URI a request is about.
+pub const NAME: &str = "mcp-name";
+/// The session of a legacy request.
+pub const SESSION_ID: &str = "mcp-session-id";
+/// What precedes the name in the header of a mirrored tool parameter.
+pub const PARAM_PREFIX: &str = "mcp-param-";
+
+const SENTINEL_START: &str = "=?base64?";
+const SENTINEL_END: &str = "?=";
+
+/// Why a header value stands for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderValueError {
+    /// Bytes that a header value may not have.
+    #[error("it has characters that a header value may not have")]
+    Characters,
+    /// The Base64 between the markers is broken.
+    #[error("its Base64 is malformed")]
+    Base64,
+    /// The decoded bytes are not UTF-8.
+    #[error("its Base64 does not decode to UTF-8")]
+    Utf8,
+}
+
+/// `value` as a header value: plain where that is safe, else Base64 between the markers.
+#[must_use]
+pub fn encode(value: &str) -> Cow<'_, str> {
+    if is_plain(value) {
+        Cow::Borrowed(value)
+    } else {
+        Cow::Owned(format!("{SENTINEL_START}{}{SENTINEL_END}", STANDARD.encode(value)))
+    }
+}
+
+/// What a received header value stands for.
+pub fn decode(value: &[u8]) -> Result<Cow<'_, str>, HeaderValueError> {
+    let text = std::str::from_utf8(value).map_err(|_| HeaderValueError::Characters)?;
+    if !text.bytes().all(is_value_byte) {
+        return Err(HeaderValueError::Characters);
+    }
+    let Some(encoded) = text.strip_prefix(SENTINEL_START).and_then(|rest| rest.strip_suffix(SENTINEL_END)) else {
+        return Ok(Cow::Borrowed(text));
+    };
+    let decoded = STANDARD.decode(encoded).map_err(|_| HeaderValueError::Base64)?;
+    String::from_utf8(decoded).map(Cow::Owned).map_err(|_| HeaderValueError::Utf8)
+}
+
+fn is_plain(value: &str) -> bool {
+    value.bytes().all(is_value_byte)
+        && value.trim_matches([' ', '\t']).len() == value.len()
+        && !(value.starts_with(SENTINEL_START) && value.ends_with(SENTINEL_END))
+}
+
+/// Visible ASCII, space and tab (RFC 9110, 5.5, without obsolete text).
+fn is_value_byte(byte: u8) -> bool {
+    matches!(byte, 0x21..=0x7e | b' ' | b'\t')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_examples_of_the_specification() {
+        for (value, header) in [
+            ("us-west1", "us-west1"),
+            ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),
+            (" padded ", "=?base64?IHBhZGRlZCA=?="),
+            ("line1\nline2", "=?base64?bGluZTEKbGluZTI=?="),
+            ("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
+        ] {
+            assert_eq!(encode(value), header);
+            assert_eq!(decode(header.as_bytes()).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn refuses_what_stands_for_nothing() {
+        assert_eq!(decode(b"caf\xc3\xa9"), Err(HeaderValueError::Characters));
+        assert_eq!(decode(b"a\x01"), Err(HeaderValueError::Characters));
+        assert_eq!(decode(b"=?base64?***?="), Err(HeaderValueError::Base64));
+        assert_eq!(decode(b"=?base64?/w==?="), Err(HeaderValueError::Utf8));
+        // The markers are case-sensitive: this is a plain value.
+        assert_eq!(decode(b"=?BASE64?YQ==?=").unwrap(), "=?BASE64?YQ==?=");
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips(value in any::<String>()) {
+            let header = encode(&value);
+            prop_assert!(header.bytes().all(is_value_byte));
+            prop_assert_eq!(decode(header.as_bytes()).unwrap(), value.as_str());
+        }
+
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

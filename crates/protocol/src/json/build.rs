@@ -1,0 +1,124 @@
+//! Writing the JSON that Fanlight itself originates, from raw members.
+//!
+//! Must not know: what it writes about.
+
+use bytes::Bytes;
+
+use super::{Json, string};
+
+/// `text` as a quoted JSON string.
+#[must_use]
+pub fn quote(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    string::encode_into(&mut out, text);
+    out
+}
+
+/// Writes an object member by member.
+#[derive(Debug)]
+pub struct ObjectBuilder(Vec<u8>);
+
+impl Default for ObjectBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ObjectBuilder {
+    /// An object without members.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(vec![b'{'])
+    }
+
+    /// Whether nothing has been added yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.len() == 1
+    }
+
+    /// Adds a member; `value` keeps its bytes.
+    pub fn member(&mut self, key: &str, value: &Json) -> &mut Self {
+        self.key(key);
+        self.0.extend_from_slice(value.bytes());
+        self
+    }
+
+    /// Adds a member whose key is given as received, quotes and escapes included.
+    pub fn raw_member(&mut self, quoted_key: &Json, value: &Json) -> &mut Self {
+        self.comma();
+        self.0.extend_from_slice(quoted_key.bytes());
+        self.0.push(b':');
+        self.0.extend_from_slice(value.bytes());
+        self
+    }
+
+    /// Adds a string member.
+    pub fn string(&mut self, key: &str, value: &str) -> &mut Self {
+        self.key(key);
+        string::encode_into(&mut self.0, value);
+        self
+    }
+
+    /// Adds an integer member.
+    pub fn integer(&mut self, key: &str, value: i64) -> &mut Self {
+        self.key(key);
+        self.0.extend_from_slice(value.to_string().as_bytes());
+        self
+    }
+
+    /// The finished object.
+    #[must_use]
+    pub fn finish(mut self) -> Json {
+        self.0.push(b'}');
+        Json::trusted(Bytes::from(self.0))
+    }
+
+    fn key(&mut self, key: &str) {
+        self.comma();
+        string::encode_into(&mut self.0, key);
+        self.0.push(b':');
+    }
+
+    fn comma(&mut self) {
+        if !self.is_empty() {
+            self.0.push(b',');
+        }
+    }
+}
+
+/// Writes an array element by element.
+#[derive(Debug)]
+pub struct ArrayBuilder(Vec<u8>);
+
+impl Default for ArrayBuilder {
+    fn default() -> Self {
+        Self::with_capacity(64)
+    }
+}
+
+impl ArrayBuilder {
+    /// An empty array with room for `bytes` bytes of text.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        let mut out = Vec::with_capacity(bytes + 2);
+        out.push(b'[');
+        Self(out)
+    }
+
+    /// Adds an element; `value` keeps its bytes.
+    pub fn push(&mut self, value: &Json) -> &mut Self {
+        if self.0.len() > 1 {
+            self.0.push(b',');
+        }
+        self.0.extend_from_slice(value.bytes());
+        self
+    }
+
+    /// The finished array.
+    #[must_use]
+    pub fn finish(mut self) -> Json {
+        self.0.push(b']');
+        Json::trusted(Bytes::from(self.0))
+    }
+}

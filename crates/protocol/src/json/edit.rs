@@ -1,0 +1,145 @@
+//! Changing text by splicing: everything outside the edited places keeps its bytes.
+//!
+//! Must not know: why something is changed.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+
+use super::{Json, Member};
+
+/// Replacements to be made in a text. Places are those of the original text.
+#[derive(Clone, Debug)]
+pub struct Edits {
+    base: Bytes,
+    edits: Vec<(Range<usize>, Bytes)>,
+}
+
+impl Edits {
+    /// No edits yet.
+    #[must_use]
+    pub fn new(base: Bytes) -> Self {
+        Self { base, edits: Vec::new() }
+    }
+
+    /// Replaces the text at `range`. Ranges must not overlap; one that does, or that lies outside
+    /// the text, is ignored by [`Edits::finish`].
+    pub fn replace(&mut self, range: Range<usize>, with: impl Into<Bytes>) {
+        self.edits.push((range, with.into()));
+    }
+
+    /// Inserts a member, or several, at the front of the object that begins at `object_start`.
+    /// `members` is their text without outer commas, e.g. `"a":1,"b":2`.
+    pub fn insert_members(&mut self, object_start: usize, members: &[u8]) {
+        if members.is_empty() {
+            return;
+        }
+        let at = object_start + 1;
+        let mut text = Vec::with_capacity(members.len() + 1);
+        text.extend_from_slice(members);
+        let first = super::scan::white_space(&self.base, at);
+        if self.base.get(first) != Some(&b'}') {
+            text.push(b',');
+        }
+        self.edits.push((at..at, Bytes::from(text)));
+    }
+
+    /// The edited text, in pieces that share memory with the original.
+    #[must_use]
+    pub fn finish(mut self) -> Chunks {
+        self.edits.sort_by_key(|(range, _)| range.start);
+        let mut chunks = Chunks::default();
+        let mut done = 0;
+        for (range, with) in self.edits {
+            if range.start < done || range.end < range.start || range.end > self.base.len() {
+                debug_assert!(false, "overlapping or misplaced edit at {range:?}");
+                continue;
+            }
+            chunks.push(self.base.slice(done..range.start));
+            chunks.push(with);
+            done = range.end;
+        }
+        chunks.push(self.base.slice(done..));
+        chunks
+    }
+
+    /// The edited text as one value; the caller's edits must have kept it one.
+    #[must_use]
+    pub fn finish_json(self) -> Json {
+        Json::trusted(self.finish().into_bytes())
+    }
+}
+
+/// Text in pieces, to be sent one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Chunks {
+    parts: Vec<Bytes>,
+    len: usize,
+}
+
+impl Chunks {
+    /// Appends a piece; empty ones are left out.
+    pub fn push(&mut self, part: Bytes) {
+        if !part.is_empty() {
+            self.len += part.len();
+            self.parts.push(part);
+        }
+    }
+
+    /// The length in bytes of all pieces together.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no text at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pieces in order.
+    #[must_use]
+    pub fn into_parts(self) -> Vec<Bytes> {
+        self.parts
+    }
+
+    /// The text in one piece; copies only if there are several.
+    #[must_use]
+    pub fn into_bytes(mut self) -> Bytes {
+        if self.parts.len() == 1 {
+            return self.parts.pop().unwrap_or_default();
+        }
+        let mut whole = BytesMut::with_capacity(self.len);
+        for part in &self.parts {
+            whole.extend_from_slice(part);
+        }
+        whole.freeze()
+    }
+}
+
+/// The object with the members `keep` says no to taken out and `added` (raw member text without
+/// outer commas) appended. Kept members keep their bytes and the white space before them.
+#[must_use]
+pub fn rewrite_object(object: &Json, mut keep: impl FnMut(&Member) -> bool, added: &[u8]) -> Json {
+    let text = object.bytes();
+    let mut out = Vec::with_capacity(text.len() + added.len() + 2);
+    out.push(b'{');
+    for member in object.members() {
+        if !keep(&member) {
+            continue;
+        }
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        out.extend_from_slice(text.get(member.lead..member.value.end).unwrap_or_default());
+    }
+    if !added.is_empty() {
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        out.extend_from_slice(added);
+    }
+    out.push(b'}');
+    Json::trusted(Bytes::from(out))
+}

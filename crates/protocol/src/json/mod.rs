@@ -1,0 +1,232 @@
+//! JSON as text: validated once, then sliced by reference and spliced by edits.
+//!
+//! [`Json`] holds one complete JSON value exactly as it was received. Number lexemes, escapes, key
+//! order and unknown members are never looked at unless asked for, and never rewritten.
+//!
+//! Must not know: what the text means. Names of MCP members belong to the modules above.
+
+mod build;
+mod edit;
+mod object;
+mod scan;
+mod string;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+pub use build::{ArrayBuilder, ObjectBuilder, quote};
+pub use edit::{Chunks, Edits, rewrite_object};
+pub use object::{DuplicateMember, Elements, Member, Members};
+pub use scan::{MAX_NESTING, SyntaxError, SyntaxErrorKind};
+
+/// The nesting depth allowed where no other limit is configured.
+pub const DEFAULT_NESTING: usize = 128;
+
+/// One JSON value as text. Invariant: the bytes are UTF-8, hold exactly one value by RFC 8259, and
+/// neither begin nor end with white space.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Json(Bytes);
+
+/// Which of JSON's types a value has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool,
+    /// A number; its lexeme is kept as it is
+    Number,
+    /// A string
+    String,
+    /// An array
+    Array,
+    /// An object
+    Object,
+}
+
+impl Json {
+    /// Validates `text` as one JSON value with at most `nesting` levels of arrays and objects.
+    pub fn parse(text: Bytes, nesting: usize) -> Result<Self, SyntaxError> {
+        let range = scan::document(&text, nesting)?;
+        Ok(Self(text.slice(range)))
+    }
+
+    /// A value written in the program's own source. Text that is not JSON becomes `null`.
+    #[must_use]
+    pub fn literal(text: &'static str) -> Self {
+        Self::parse(Bytes::from_static(text.as_bytes()), DEFAULT_NESTING).unwrap_or_else(|_| Self::null())
+    }
+
+    /// `null`.
+    #[must_use]
+    pub fn null() -> Self {
+        Self(Bytes::from_static(b"null"))
+    }
+
+    /// `{}`.
+    #[must_use]
+    pub fn empty_object() -> Self {
+        Self(Bytes::from_static(b"{}"))
+    }
+
+    /// The JSON string that stands for `text`.
+    #[must_use]
+    pub fn string(text: &str) -> Self {
+        Self(Bytes::from(quote(text)))
+    }
+
+    /// Text known to be one value because this module sliced or built it.
+    pub(crate) fn trusted(text: Bytes) -> Self {
+        debug_assert!(scan::document(&text, MAX_NESTING).is_ok_and(|range| range == (0..text.len())));
+        Self(text)
+    }
+
+    /// The text, as received.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// The text, as received.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        self.0
+    }
+
+    /// The text, as received.
+    #[must_use]
+    pub fn as_text(&self) -> &str {
+        // The invariant says UTF-8; the empty string stands for a broken invariant.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// The type, told by the first byte.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self.0.first() {
+            Some(b'{') => Kind::Object,
+            Some(b'[') => Kind::Array,
+            Some(b'"') => Kind::String,
+            Some(b't' | b'f') => Kind::Bool,
+            Some(b'n') | None => Kind::Null,
+            Some(_) => Kind::Number,
+        }
+    }
+
+    /// Whether this is an object.
+    #[must_use]
+    pub fn is_object(&self) -> bool {
+        self.kind() == Kind::Object
+    }
+
+    /// Whether this is `null`.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.kind() == Kind::Null
+    }
+
+    /// Whether this is `true`.
+    #[must_use]
+    pub fn is_true(&self) -> bool {
+        self.0.as_ref() == b"true"
+    }
+
+    /// The characters of a string, escapes decoded. `None` for other types and for strings that no
+    /// Unicode text can stand for (a lone surrogate escape).
+    #[must_use]
+    pub fn as_str(&self) -> Option<Cow<'_, str>> {
+        match self.kind() {
+            Kind::String => string::decode(self.as_text()),
+            _ => None,
+        }
+    }
+
+    /// A number written as a plain integer that fits.
+    #[must_use]
+    pub fn as_i64(&self) -> Option<i64> {
+        match self.kind() {
+            Kind::Number => self.as_text().parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether this is a number without fraction and exponent.
+    #[must_use]
+    pub fn is_integer(&self) -> bool {
+        self.kind() == Kind::Number && !self.0.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'))
+    }
+
+    /// The members of an object in order; none for other types.
+    #[must_use]
+    pub fn members(&self) -> Members<'_> {
+        Members::new(&self.0)
+    }
+
+    /// The elements of an array in order; none for other types.
+    #[must_use]
+    pub fn elements(&self) -> Elements<'_> {
+        Elements::new(&self.0)
+    }
+
+    /// The value of the first member called `key`.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Self> {
+        let member = self.members().find(|member| member.is(self, key))?;
+        Some(self.slice(member.value))
+    }
+
+    /// Where the values of `keys` stand, in one pass; a key that occurs twice is refused, since
+    /// two readers could disagree on which one counts.
+    pub fn find<const N: usize>(&self, keys: [&str; N]) -> Result<[Option<Range<usize>>; N], DuplicateMember> {
+        object::find(self, keys)
+    }
+
+    /// The value at `range`, which must come from [`Json::members`], [`Json::elements`] or
+    /// [`Json::find`] of this same value.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        if range.start > range.end || range.end > self.0.len() {
+            return Self::null();
+        }
+        Self(self.0.slice(range))
+    }
+
+    /// The same value on one line: line breaks, which can only stand between tokens, are dropped.
+    /// Returns the very same bytes when there are none.
+    #[must_use]
+    pub fn on_one_line(&self) -> Self {
+        Self(on_one_line(&self.0))
+    }
+}
+
+/// Drops line breaks from JSON text. Inside strings they cannot occur unescaped (RFC 8259, 7), so
+/// only white space between tokens is lost.
+#[must_use]
+pub fn on_one_line(text: &Bytes) -> Bytes {
+    if memchr::memchr2(b'\n', b'\r', text).is_none() {
+        return text.clone();
+    }
+    text.iter().copied().filter(|byte| !matches!(byte, b'\n' | b'\r')).collect()
+}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 256;
+        let text = self.as_text();
+        match text.char_indices().nth(SHOWN) {
+            Some((cut, _)) => write!(f, "{}… ({} bytes)", &text[..cut], text.len()),
+            None => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_text())
+    }
+}

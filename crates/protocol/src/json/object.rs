@@ -1,0 +1,140 @@
+//! Walking the members of an object and the elements of an array, by place.
+//!
+//! Works on validated text, so a scan error cannot occur; should one occur all the same, the walk
+//! just ends.
+//!
+//! Must not know: which members matter.
+
+use std::ops::Range;
+
+use super::scan::{self, MAX_NESTING};
+use super::{Json, string};
+
+/// A member that an object has twice.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("duplicate member {key:?}")]
+pub struct DuplicateMember {
+    /// The member's name.
+    pub key: String,
+}
+
+/// One member of an object, as places in the object's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Just after the `{` or `,` before the key: where the white space that leads to it begins.
+    pub lead: usize,
+    /// The key with its quotes.
+    pub key: Range<usize>,
+    /// The value.
+    pub value: Range<usize>,
+}
+
+impl Member {
+    /// Whether the member of `object` is called `name`, however its key is escaped.
+    #[must_use]
+    pub fn is(&self, object: &Json, name: &str) -> bool {
+        object.bytes().get(self.key.clone()).is_some_and(|key| key_is(key, name))
+    }
+
+    /// The key's characters; `None` for a key with a lone surrogate.
+    #[must_use]
+    pub fn name(&self, object: &Json) -> Option<String> {
+        object.slice(self.key.clone()).as_str().map(std::borrow::Cow::into_owned)
+    }
+}
+
+fn key_is(quoted: &[u8], name: &str) -> bool {
+    let Some(inner) = quoted.get(1..quoted.len().saturating_sub(1)) else { return false };
+    if memchr::memchr(b'\\', inner).is_none() {
+        return inner == name.as_bytes();
+    }
+    std::str::from_utf8(quoted).ok().and_then(string::decode).is_some_and(|key| key == name)
+}
+
+pub(super) fn find<const N: usize>(
+    object: &Json,
+    keys: [&str; N],
+) -> Result<[Option<Range<usize>>; N], DuplicateMember> {
+    let mut found = [const { None }; N];
+    for member in object.members() {
+        let Some(index) = keys.iter().position(|key| member.is(object, key)) else { continue };
+        if let (Some(slot), Some(key)) = (found.get_mut(index), keys.get(index))
+            && slot.replace(member.value).is_some()
+        {
+            return Err(DuplicateMember { key: (*key).to_owned() });
+        }
+    }
+    Ok(found)
+}
+
+/// The members of an object in order. See [`Json::members`].
+#[derive(Debug)]
+pub struct Members<'a> {
+    text: &'a [u8],
+    /// Just after the `{` or `,` that precedes the next member; the text's length when done.
+    at: usize,
+}
+
+impl<'a> Members<'a> {
+    pub(super) fn new(text: &'a [u8]) -> Self {
+        Self { text, at: first(text, b'{', b'}') }
+    }
+}
+
+impl Iterator for Members<'_> {
+    type Item = Member;
+
+    fn next(&mut self) -> Option<Member> {
+        if self.at >= self.text.len() {
+            return None;
+        }
+        let lead = self.at;
+        let key_start = scan::white_space(self.text, lead);
+        let key_end = scan::string(self.text, key_start).ok()?;
+        let colon = scan::white_space(self.text, key_end);
+        let start = scan::white_space(self.text, colon + 1);
+        let end = scan::value(self.text, start, MAX_NESTING).ok()?;
+        self.at = following(self.text, end);
+        Some(Member { lead, key: key_start..key_end, value: start..end })
+    }
+}
+
+/// The elements of an array in order, as places. See [`Json::elements`].
+#[derive(Debug)]
+pub struct Elements<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Elements<'a> {
+    pub(super) fn new(text: &'a [u8]) -> Self {
+        Self { text, at: first(text, b'[', b']') }
+    }
+}
+
+impl Iterator for Elements<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        if self.at >= self.text.len() {
+            return None;
+        }
+        let start = scan::white_space(self.text, self.at);
+        let end = scan::value(self.text, start, MAX_NESTING).ok()?;
+        self.at = following(self.text, end);
+        Some(start..end)
+    }
+}
+
+fn first(text: &[u8], open: u8, close: u8) -> usize {
+    if text.first() != Some(&open) || text.get(scan::white_space(text, 1)) == Some(&close) {
+        return text.len();
+    }
+    1
+}
+
+/// Just after the comma that follows a value, or the text's length if none does.
+fn following(text: &[u8], end: usize) -> usize {
+    let next = scan::white_space(text, end);
+    if text.get(next) == Some(&b',') { next + 1 } else { text.len() }
+}

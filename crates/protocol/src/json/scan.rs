@@ -1,0 +1,287 @@
+//! The validating scanner: where does a JSON value end, and is it one?
+//!
+//! Iterative, so that hostile nesting costs a bit a level and never the stack.
+//!
+//! Must not know: members by name, or anything above the grammar of RFC 8259.
+
+use std::ops::Range;
+
+/// The deepest nesting that can be allowed by configuration.
+pub const MAX_NESTING: usize = 1024;
+
+/// Why text is not JSON, and at which byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} at byte {at}")]
+pub struct SyntaxError {
+    /// What is wrong.
+    pub kind: SyntaxErrorKind,
+    /// Offset of the offending byte.
+    pub at: usize,
+}
+
+/// What is wrong with text that is not JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SyntaxErrorKind {
+    /// The text stops within a value.
+    #[error("unexpected end")]
+    End,
+    /// A byte that cannot stand here.
+    #[error("unexpected character")]
+    Unexpected,
+    /// A number that RFC 8259 section 6 does not allow.
+    #[error("malformed number")]
+    Number,
+    /// An escape that RFC 8259 section 7 does not allow.
+    #[error("malformed escape")]
+    Escape,
+    /// An unescaped control character in a string.
+    #[error("control character in a string")]
+    Control,
+    /// Bytes that are not UTF-8.
+    #[error("invalid UTF-8")]
+    Utf8,
+    /// More levels of arrays and objects than the limit.
+    #[error("nested too deeply")]
+    Depth,
+    /// Something after the value.
+    #[error("trailing characters")]
+    Trailing,
+}
+
+type Scanned<T> = Result<T, SyntaxError>;
+
+fn fail<T>(kind: SyntaxErrorKind, at: usize) -> Scanned<T> {
+    Err(SyntaxError { kind, at })
+}
+
+/// Validates `text` as exactly one value between optional white space; returns where it stands.
+pub(super) fn document(text: &[u8], nesting: usize) -> Scanned<Range<usize>> {
+    if let Err(error) = std::str::from_utf8(text) {
+        return fail(SyntaxErrorKind::Utf8, error.valid_up_to());
+    }
+    let start = white_space(text, 0);
+    let end = value(text, start, nesting)?;
+    let rest = white_space(text, end);
+    if rest != text.len() {
+        return fail(SyntaxErrorKind::Trailing, rest);
+    }
+    Ok(start..end)
+}
+
+/// Scans the value that begins at `at`; returns where it ends. `text` must be UTF-8.
+pub(super) fn value(text: &[u8], at: usize, nesting: usize) -> Scanned<usize> {
+    let mut open = Open::new(nesting);
+    let mut at = at;
+    loop {
+        at = match text.get(at) {
+            Some(b'{') => match open_container(text, at, b'}', &mut open)? {
+                Opened::Empty(end) => end,
+                Opened::Inside(inner) => {
+                    at = key_and_colon(text, inner)?;
+                    continue;
+                }
+            },
+            Some(b'[') => match open_container(text, at, b']', &mut open)? {
+                Opened::Empty(end) => end,
+                Opened::Inside(inner) => {
+                    at = inner;
+                    continue;
+                }
+            },
+            _ => scalar(text, at)?,
+        };
+        match after_value(text, at, &mut open)? {
+            After::Done(end) => return Ok(end),
+            After::Next(next) => at = next,
+        }
+    }
+}
+
+/// The next byte that is not white space (RFC 8259, section 2).
+pub(super) fn white_space(text: &[u8], mut at: usize) -> usize {
+    while matches!(text.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+        at += 1;
+    }
+    at
+}
+
+/// Scans a string that begins at `at` with its quote; returns where it ends.
+pub(super) fn string(text: &[u8], at: usize) -> Scanned<usize> {
+    if text.get(at) != Some(&b'"') {
+        return unexpected(text, at);
+    }
+    let mut at = at + 1;
+    loop {
+        let rest = text.get(at..).unwrap_or_default();
+        let Some(run) = memchr::memchr2(b'"', b'\\', rest) else {
+            return fail(SyntaxErrorKind::End, text.len());
+        };
+        if let Some(control) = rest[..run].iter().position(|byte| *byte < 0x20) {
+            return fail(SyntaxErrorKind::Control, at + control);
+        }
+        at += run;
+        if text.get(at) == Some(&b'"') {
+            return Ok(at + 1);
+        }
+        at = escape(text, at)?;
+    }
+}
+
+fn escape(text: &[u8], at: usize) -> Scanned<usize> {
+    match text.get(at + 1) {
+        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 2),
+        Some(b'u') => match text.get(at + 2..at + 6) {
+            Some(digits) if digits.iter().all(u8::is_ascii_hexdigit) => Ok(at + 6),
+            Some(_) => fail(SyntaxErrorKind::Escape, at),
+            None => fail(SyntaxErrorKind::End, text.len()),
+        },
+        Some(_) => fail(SyntaxErrorKind::Escape, at),
+        None => fail(SyntaxErrorKind::End, text.len()),
+    }
+}
+
+fn scalar(text: &[u8], at: usize) -> Scanned<usize> {
+    match text.get(at) {
+        Some(b'"') => string(text, at),
+        Some(b't') => word(text, at, b"true"),
+        Some(b'f') => word(text, at, b"false"),
+        Some(b'n') => word(text, at, b"null"),
+        Some(b'-' | b'0'..=b'9') => number(text, at),
+        _ => unexpected(text, at),
+    }
+}
+
+fn word(text: &[u8], at: usize, word: &[u8]) -> Scanned<usize> {
+    match text.get(at..at + word.len()) {
+        Some(found) if found == word => Ok(at + word.len()),
+        Some(_) => fail(SyntaxErrorKind::Unexpected, at),
+        None => fail(SyntaxErrorKind::End, text.len()),
+    }
+}
+
+fn number(text: &[u8], start: usize) -> Scanned<usize> {
+    let mut at = start;
+    if text.get(at) == Some(&b'-') {
+        at += 1;
+    }
+    at = match text.get(at) {
+        Some(b'0') => at + 1,
+        Some(b'1'..=b'9') => digits(text, at),
+        _ => return fail(SyntaxErrorKind::Number, start),
+    };
+    if text.get(at) == Some(&b'.') {
+        let end = digits(text, at + 1);
+        if end == at + 1 {
+            return fail(SyntaxErrorKind::Number, start);
+        }
+        at = end;
+    }
+    if matches!(text.get(at), Some(b'e' | b'E')) {
+        at += 1;
+        if matches!(text.get(at), Some(b'+' | b'-')) {
+            at += 1;
+        }
+        let end = digits(text, at);
+        if end == at {
+            return fail(SyntaxErrorKind::Number, start);
+        }
+        at = end;
+    }
+    Ok(at)
+}
+
+fn digits(text: &[u8], mut at: usize) -> usize {
+    while matches!(text.get(at), Some(b'0'..=b'9')) {
+        at += 1;
+    }
+    at
+}
+
+fn key_and_colon(text: &[u8], at: usize) -> Scanned<usize> {
+    let colon = white_space(text, string(text, at)?);
+    match text.get(colon) {
+        Some(b':') => Ok(white_space(text, colon + 1)),
+        _ => unexpected(text, colon),
+    }
+}
+
+enum Opened {
+    Empty(usize),
+    Inside(usize),
+}
+
+fn open_container(text: &[u8], at: usize, close: u8, open: &mut Open) -> Scanned<Opened> {
+    if open.is_full() {
+        return fail(SyntaxErrorKind::Depth, at);
+    }
+    let inner = white_space(text, at + 1);
+    if text.get(inner) == Some(&close) {
+        return Ok(Opened::Empty(inner + 1));
+    }
+    open.push(close == b'}');
+    Ok(Opened::Inside(inner))
+}
+
+enum After {
+    /// The outermost value ended here.
+    Done(usize),
+    /// Another value begins here.
+    Next(usize),
+}
+
+/// A value ended at `at`: closes what ends with it and goes on to the next value.
+fn after_value(text: &[u8], mut at: usize, open: &mut Open) -> Scanned<After> {
+    while let Some(in_object) = open.top() {
+        let next = white_space(text, at);
+        match text.get(next) {
+            Some(b',') => {
+                let start = white_space(text, next + 1);
+                return Ok(After::Next(if in_object { key_and_colon(text, start)? } else { start }));
+            }
+            Some(b'}') if in_object => open.pop(),
+            Some(b']') if !in_object => open.pop(),
+            _ => return unexpected(text, next),
+        }
+        at = next + 1;
+    }
+    Ok(After::Done(at))
+}
+
+fn unexpected<T>(text: &[u8], at: usize) -> Scanned<T> {
+    let kind = if at < text.len() { SyntaxErrorKind::Unexpected } else { SyntaxErrorKind::End };
+    fail(kind, at)
+}
+
+/// The containers that are open, a bit each: set for an object, clear for an array.
+struct Open {
+    bits: [u64; MAX_NESTING / 64],
+    depth: usize,
+    limit: usize,
+}
+
+impl Open {
+    fn new(limit: usize) -> Self {
+        Self { bits: [0; MAX_NESTING / 64], depth: 0, limit: limit.min(MAX_NESTING) }
+    }
+
+    fn is_full(&self) -> bool {
+        self.depth >= self.limit
+    }
+
+    fn push(&mut self, object: bool) {
+        let mask = 1 << (self.depth % 64);
+        if let Some(word) = self.bits.get_mut(self.depth / 64) {
+            *word = if object { *word | mask } else { *word & !mask };
+        }
+        self.depth += 1;
+    }
+
+    fn pop(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    fn top(&self) -> Option<bool> {
+        let index = self.depth.checked_sub(1)?;
+        self.bits.get(index / 64).map(|word| word & (1 << (index % 64)) != 0)
+    }
+}

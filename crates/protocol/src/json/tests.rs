@@ -1,0 +1,178 @@
+//! Unit and property tests of the slicer and the splicer, held against serde_json.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+
+fn json(text: &str) -> Json {
+    Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING).unwrap()
+}
+
+fn error(text: &str) -> SyntaxErrorKind {
+    Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING).unwrap_err().kind
+}
+
+#[test]
+fn keeps_the_text_and_drops_outer_white_space() {
+    let value = json(" {\"a\" : 1.0 , \"b\":[1E400, -0]}\r\n");
+    assert_eq!(value.as_text(), "{\"a\" : 1.0 , \"b\":[1E400, -0]}");
+    assert_eq!(value.get("a").unwrap().as_text(), "1.0");
+}
+
+#[test]
+fn refuses_what_is_not_json() {
+    use SyntaxErrorKind::*;
+    for (text, kind) in [
+        ("", End),
+        ("{", End),
+        ("[1,", End),
+        ("[1,]", Unexpected),
+        ("{\"a\":1,}", Unexpected),
+        ("{a:1}", Unexpected),
+        ("01", Trailing),
+        ("1.", Number),
+        ("-", Number),
+        ("1e", Number),
+        ("+1", Unexpected),
+        ("NaN", Unexpected),
+        ("tru", End),
+        ("trux", Unexpected),
+        ("\"\\x\"", Escape),
+        ("\"\\u12g4\"", Escape),
+        ("\"\n\"", Control),
+        ("\"", End),
+        ("1 2", Trailing),
+        ("[1}", Unexpected),
+    ] {
+        assert_eq!(error(text), kind, "{text}");
+    }
+    assert_eq!(Json::parse(Bytes::from_static(b"\"\xff\""), 8).unwrap_err().kind, Utf8);
+}
+
+#[test]
+fn nesting_is_limited_exactly() {
+    let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    assert!(Json::parse(deep(8).into(), 8).is_ok());
+    assert_eq!(Json::parse(deep(9).into(), 8).unwrap_err().kind, SyntaxErrorKind::Depth);
+    assert!(Json::parse(deep(MAX_NESTING).into(), MAX_NESTING).is_ok());
+    assert_eq!(Json::parse(deep(100_000).into(), usize::MAX).unwrap_err().kind, SyntaxErrorKind::Depth);
+}
+
+#[test]
+fn finds_members_by_decoded_name() {
+    let value = json(r#"{"_m\u0065ta":{"x":1},"\ud800":2,"":3}"#);
+    assert_eq!(value.get("_meta").unwrap().as_text(), r#"{"x":1}"#);
+    assert_eq!(value.get("").unwrap().as_text(), "3");
+    assert!(value.get("x").is_none());
+}
+
+#[test]
+fn find_refuses_duplicates_among_the_members_it_reads_only() {
+    let value = json(r#"{"a":1,"b":2,"\u0061":3}"#);
+    assert_eq!(value.find(["a"]).unwrap_err().key, "a");
+    assert_eq!(value.find(["b", "c"]).unwrap(), [Some(11..12), None]);
+}
+
+#[test]
+fn strings_decode() {
+    assert_eq!(json(r#""a\n\u00e9\ud83d\ude00\/""#).as_str().unwrap(), "a\né😀/");
+    assert!(json(r#""\ud800""#).as_str().is_none());
+    assert!(json("7").as_str().is_none());
+    assert_eq!(Json::string("\"\u{1}\t\\").as_text(), "\"\\\"\\u0001\\t\\\\\"");
+}
+
+#[test]
+fn rewriting_keeps_what_it_keeps() {
+    let object = json("{ \"a\": 1.0,\n \"b\":2 , \"c\":3 }");
+    let without =
+        |name: &'static str| rewrite_object(&object, |m| !m.is(&object, name), b"\"z\":9").as_text().to_owned();
+    assert_eq!(without("a"), "{\n \"b\":2, \"c\":3,\"z\":9}");
+    assert_eq!(without("c"), "{ \"a\": 1.0,\n \"b\":2,\"z\":9}");
+    assert_eq!(rewrite_object(&object, |_| false, b"").as_text(), "{}");
+}
+
+#[test]
+fn edits_splice() {
+    let object = json(r#"{"id":1,"r":{ }}"#);
+    let mut edits = Edits::new(object.bytes().clone());
+    edits.replace(6..7, "\"x\"");
+    edits.insert_members(12, b"\"k\":true");
+    assert_eq!(edits.finish_json().as_text(), r#"{"id":"x","r":{"k":true }}"#);
+}
+
+/// JSON text with hostile spellings, paired with nothing: serde_json is the judge.
+fn any_text() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        Just("true".to_owned()),
+        "-?(0|[1-9][0-9]{0,30})(\\.[0-9]{1,5})?([eE][+-]?[0-9]{1,3})?",
+        "\"([a-z \\u{e9}\\u{1f600}]|\\\\[nrt\\\\/\"bf]|\\\\u00[0-9a-f]{2}){0,8}\"",
+    ];
+    leaf.prop_recursive(5, 40, 5, |inner| {
+        let space = "[ \\t\\r\\n]{0,2}";
+        prop_oneof![
+            proptest::collection::vec((space, inner.clone()), 0..5).prop_map(|items| format!(
+                "[{}]",
+                items.iter().map(|(s, i)| format!("{s}{i}{s}")).collect::<Vec<_>>().join(",")
+            )),
+            proptest::collection::vec(("[a-z_]{0,4}", space, inner), 0..5).prop_map(|items| {
+                format!(
+                    "{{{}}}",
+                    items.iter().map(|(k, s, v)| format!("{s}\"{k}\"{s}:{s}{v}{s}")).collect::<Vec<_>>().join(",")
+                )
+            }),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn accepts_what_serde_json_accepts(text in any_text()) {
+        let value = Json::parse(Bytes::from(text.clone()), DEFAULT_NESTING).unwrap();
+        prop_assert_eq!(value.as_text(), text.trim_matches([' ', '\t', '\r', '\n']));
+    }
+
+    #[test]
+    fn agrees_with_serde_json_on_damaged_text(text in any_text(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut bytes = text.into_bytes();
+        let index = at.index(bytes.len());
+        bytes[index] = byte;
+        let ours = Json::parse(Bytes::from(bytes.clone()), DEFAULT_NESTING).is_ok();
+        let theirs = std::str::from_utf8(&bytes).is_ok() && serde_json::from_slice::<&serde_json::value::RawValue>(&bytes).is_ok();
+        prop_assert_eq!(ours, theirs);
+    }
+
+    #[test]
+    fn members_cover_the_object(text in any_text()) {
+        let value = Json::parse(Bytes::from(text), DEFAULT_NESTING).unwrap();
+        let kept = rewrite_object(&value, |_| true, b"");
+        if value.is_object() {
+            let count = value.members().count();
+            prop_assert_eq!(kept.members().count(), count);
+            for (before, after) in value.members().zip(kept.members()) {
+                prop_assert_eq!(value.slice(before.value), kept.slice(after.value));
+            }
+        }
+        for element in value.elements() {
+            let element = value.slice(element);
+            prop_assert!(Json::parse(element.bytes().clone(), DEFAULT_NESTING).is_ok());
+        }
+    }
+
+    #[test]
+    fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(value) = Json::parse(Bytes::from(bytes), 16) {
+            let _ = value.members().count() + value.elements().count();
+            let _ = value.as_str();
+        }
+    }
+
+    #[test]
+    fn strings_round_trip(text in any::<String>()) {
+        let quoted = Json::string(&text);
+        let decoded = quoted.as_str().unwrap();
+        prop_assert_eq!(decoded.as_ref(), text.as_str());
+        prop_assert_eq!(serde_json::from_str::<String>(quoted.as_text()).unwrap(), text);
+    }
+}

@@ -1,0 +1,26 @@
+//! The MCP wire, without I/O: raw JSON text and how to slice and splice it, JSON-RPC envelopes,
+//! views over results, the framings of the two transports, revisions, and header codecs.
+//!
+//! Nothing here decodes a message into a struct that is written out again: a message is its text
+//! (reference-counted bytes) plus the places of the members somebody asked for. What nobody asks
+//! for is never touched, so a member invented next year passes through unchanged.
+//!
+//! Must not know: sockets, processes, clocks, any other crate of the workspace.
+
+pub mod error;
+pub mod header;
+pub mod json;
+pub mod line;
+pub mod message;
+pub mod meta;
+pub mod method;
+pub mod param_header;
+pub mod result;
+pub mod revision;
+pub mod sse;
+
+pub use error::{RpcError, code};
+pub use json::Json;
+pub use message::{Message, MessageError, Notification, Request, Response};
+pub use method::Method;
+pub use revision::{Era, Revision};

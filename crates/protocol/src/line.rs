@@ -1,0 +1,161 @@
+//! Line framing of the stdio transport: one message a line, bounded.
+//!
+//! Must not know: pipes, or what a line says.
+
+use bytes::{Buf as _, Bytes, BytesMut};
+
+/// How much of a line that is too long is kept, so that its sender's request can be found.
+const HEAD: usize = 4096;
+
+/// One line without its line break, or what is known of one that exceeded the limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A whole line.
+    Whole(Bytes),
+    /// A line over the limit was dropped.
+    TooLong {
+        /// Its first bytes.
+        head: Bytes,
+        /// Its whole length in bytes.
+        len: usize,
+    },
+}
+
+/// Cuts a byte stream into lines.
+#[derive(Debug)]
+pub struct LineDecoder {
+    buffer: BytesMut,
+    /// Bytes of the buffer already searched for a line break.
+    searched: usize,
+    limit: usize,
+    /// Set while the rest of a line that is too long is being dropped.
+    dropped: Option<(Bytes, usize)>,
+}
+
+impl LineDecoder {
+    /// A decoder for lines of at most `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { buffer: BytesMut::new(), searched: 0, limit, dropped: None }
+    }
+
+    /// Where received bytes are to be appended. Call [`LineDecoder::next_line`] until it has no
+    /// more before appending again, so that the limit bounds the buffer.
+    pub fn buffer_mut(&mut self) -> &mut BytesMut {
+        &mut self.buffer
+    }
+
+    /// The next complete line. Empty lines are skipped.
+    pub fn next_line(&mut self) -> Option<Line> {
+        loop {
+            let Some(line_break) = self.find_break() else {
+                self.shed();
+                return None;
+            };
+            let mut line = self.buffer.split_to(line_break);
+            self.buffer.advance(1);
+            self.searched = 0;
+            if let Some((head, len)) = self.dropped.take() {
+                return Some(Line::TooLong { head, len: len + line.len() });
+            }
+            if line.len() > self.limit {
+                let len = line.len();
+                return Some(Line::TooLong { head: Bytes::copy_from_slice(line.get(..HEAD).unwrap_or(&line)), len });
+            }
+            if line.last() == Some(&b'\r') {
+                line.truncate(line.len() - 1);
+            }
+            if !line.is_empty() {
+                return Some(Line::Whole(line.freeze()));
+            }
+        }
+    }
+
+    /// What stands after the last line break once the stream has ended.
+    pub fn finish(&mut self) -> Option<Line> {
+        let line = self.buffer.split().freeze();
+        self.searched = 0;
+        match self.dropped.take() {
+            Some((head, len)) => Some(Line::TooLong { head, len: len + line.len() }),
+            None if line.is_empty() => None,
+            None => Some(Line::Whole(line)),
+        }
+    }
+
+    fn find_break(&mut self) -> Option<usize> {
+        let fresh = self.buffer.get(self.searched..).unwrap_or_default();
+        let found = memchr::memchr(b'\n', fresh).map(|at| self.searched + at);
+        self.searched = self.buffer.len();
+        found
+    }
+
+    /// Drops what cannot become a line within the limit.
+    fn shed(&mut self) {
+        match &mut self.dropped {
+            Some((_, len)) => *len += self.buffer.len(),
+            None if self.buffer.len() > self.limit => {
+                let head = Bytes::copy_from_slice(self.buffer.get(..HEAD).unwrap_or(&self.buffer));
+                self.dropped = Some((head, self.buffer.len()));
+            }
+            None => return,
+        }
+        self.buffer.clear();
+        self.searched = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn feed(decoder: &mut LineDecoder, chunk: &[u8]) -> Vec<Line> {
+        decoder.buffer_mut().extend_from_slice(chunk);
+        std::iter::from_fn(|| decoder.next_line()).collect()
+    }
+
+    fn whole(text: &'static str) -> Line {
+        Line::Whole(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn cuts_lines_across_chunks() {
+        let mut decoder = LineDecoder::new(100);
+        assert_eq!(feed(&mut decoder, b"ab"), []);
+        assert_eq!(feed(&mut decoder, b"c\r\n\n\r\nd\ne"), [whole("abc"), whole("d")]);
+        assert_eq!(decoder.finish(), Some(whole("e")));
+        assert_eq!(decoder.finish(), None);
+    }
+
+    #[test]
+    fn a_line_too_long_costs_only_itself() {
+        let mut decoder = LineDecoder::new(4);
+        assert_eq!(feed(&mut decoder, b"123456"), []);
+        assert!(decoder.buffer_mut().is_empty());
+        assert_eq!(feed(&mut decoder, b"789"), []);
+        let head = Bytes::from_static(b"123456");
+        assert_eq!(feed(&mut decoder, b"0\nok\n"), [Line::TooLong { head, len: 10 }, whole("ok")]);
+    }
+
+    proptest! {
+        #[test]
+        fn chunking_does_not_matter(lines in proptest::collection::vec("[a-z]{1,12}", 0..8), cuts in proptest::collection::vec(1usize..9, 1..20)) {
+            let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+            let mut decoder = LineDecoder::new(8);
+            let (mut got, mut rest, mut cuts) = (Vec::new(), text.as_bytes(), cuts.into_iter().cycle());
+            while !rest.is_empty() {
+                let (chunk, tail) = rest.split_at(cuts.next().unwrap().min(rest.len()));
+                got.extend(feed(&mut decoder, chunk));
+                rest = tail;
+            }
+            prop_assert_eq!(got.len(), lines.len());
+            for (line, expected) in got.iter().zip(&lines) {
+                match line {
+                    Line::Whole(text) => prop_assert!(text == expected && expected.len() <= 8),
+                    Line::TooLong { len, .. } => prop_assert!(*len == expected.len() && *len > 8),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! JSON-RPC envelopes: what kind of message a text is, and where its parts stand.
+//!
+//! Must not know: what any method means, or how messages travel.
+
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::error::RpcError;
+use crate::json::{Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError};
+use crate::method::Method;
+use crate::result::ResultView;
+
+/// One message, as received.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// Wants an answer.
+    Request(Request),
+    /// Wants none.
+    Notification(Notification),
+    /// The answer to a request.
+    Response(Response),
+}
+
+/// Why a text is not a message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// Not JSON at all.
+    #[error("not JSON: {0}")]
+    Syntax(#[from] SyntaxError),
+    /// An array of messages.
+    #[error("a batch, which this revision does not have")]
+    Batch,
+    /// JSON, but no JSON-RPC message. The id, if one could be read, lets the sender be answered.
+    #[error("not a JSON-RPC message: {reason}")]
+    Invalid {
+        /// What is wrong with it.
+        reason: String,
+        /// The request's id as it was written.
+        id: Option<Json>,
+    },
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The id, as written: a string or an integer.
+    pub id: Json,
+    /// The method.
+    pub method: Method,
+    /// `params`, an object.
+    pub params: Option<Json>,
+}
+
+/// A notification.
+#[derive(Clone, Debug)]
+pub struct Notification {
+    /// The whole message.
+    pub text: Json,
+    /// The method.
+    pub method: Method,
+    /// `params` within the text.
+    params: Option<Range<usize>>,
+}
+
+/// A response: the text of the whole message, with the places of its id and its body.
+#[derive(Clone)]
+pub struct Response {
+    text: Json,
+    id: Range<usize>,
+    body: Range<usize>,
+    is_error: bool,
+}
+
+impl Message {
+    /// Reads the envelope of `text`, which may nest at most `nesting` levels deep.
+    pub fn parse(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
+        let text = Json::parse(text, nesting)?;
+        match text.kind() {
+            Kind::Object => Self::from_object(text),
+            Kind::Array => Err(MessageError::Batch),
+            _ => Err(MessageError::Invalid { reason: "neither an object nor an array".into(), id: None }),
+        }
+    }
+
+    fn from_object(text: Json) -> Result<Self, MessageError> {
+        let [version, id, method, params, result, error] =
+            text.find(["jsonrpc", "id", "method", "params", "result", "error"]).map_err(|duplicate| {
+                let DuplicateMember { key } = &duplicate;
+                // An id that occurs twice identifies nothing.
+                let id = if key == "id" { None } else { valid_id(&text) };
+                MessageError::Invalid { reason: duplicate.to_string(), id }
+            })?;
+        let invalid = |reason: &str| MessageError::Invalid { reason: reason.into(), id: valid_id(&text) };
+        if version.map(|range| text.slice(range)).and_then(|version| Some(version.as_str()? == "2.0")) != Some(true) {
+            return Err(invalid("\"jsonrpc\" must be \"2.0\""));
+        }
+        match (method, result, error) {
+            (Some(method), None, None) => Self::call(&text, id, method, params),
+            (None, Some(body), None) => Response::new(text.clone(), id, body, false).map(Self::Response),
+            (None, None, Some(body)) => Response::new(text.clone(), id, body, true).map(Self::Response),
+            (None, None, None) => Err(invalid("none of \"method\", \"result\" and \"error\" is there")),
+            _ => Err(invalid("more than one of \"method\", \"result\" and \"error\" is there")),
+        }
+    }
+
+    fn call(
+        text: &Json,
+        id: Option<Range<usize>>,
+        method: Range<usize>,
+        params: Option<Range<usize>>,
+    ) -> Result<Self, MessageError> {
+        let id = id.map(|range| text.slice(range));
+        let readable = id.clone().filter(is_valid_id);
+        let invalid = |reason: &str| MessageError::Invalid { reason: reason.into(), id: readable.clone() };
+        let method = match text.slice(method).as_str() {
+            Some(name) => Method::from_name(&name),
+            None => return Err(invalid("\"method\" must be a string")),
+        };
+        if params.as_ref().is_some_and(|range| !text.slice(range.clone()).is_object()) {
+            // MCP narrows JSON-RPC: parameters are always named (2026-07-28 basic, Requests).
+            return Err(invalid("\"params\" must be an object"));
+        }
+        match id {
+            None => Ok(Self::Notification(Notification { text: text.clone(), method, params })),
+            Some(id) if is_valid_id(&id) => {
+                Ok(Self::Request(Request { id, method, params: params.map(|range| text.slice(range)) }))
+            }
+            Some(_) => Err(invalid("\"id\" must be a string or an integer")),
+        }
+    }
+}
+
+fn valid_id(text: &Json) -> Option<Json> {
+    text.get("id").filter(is_valid_id)
+}
+
+/// A string or an integer, not null (2026-07-28 basic, Requests).
+fn is_valid_id(id: &Json) -> bool {
+    id.kind() == Kind::String || id.is_integer()
+}
+
+impl Notification {
+    /// `params`, if there are any.
+    #[must_use]
+    pub fn params(&self) -> Option<Json> {
+        self.params.clone().map(|range| self.text.slice(range))
+    }
+
+    /// Where the member `key` of `params` stands within the text.
+    #[must_use]
+    pub fn param_range(&self, key: &str) -> Option<Range<usize>> {
+        let params = self.params.clone()?;
+        let view = self.text.slice(params.clone());
+        let member = view.members().find(|member| member.is(&view, key))?;
+        Some(params.start + member.value.start..params.start + member.value.end)
+    }
+
+    /// The same notification with the value at `range` of the text replaced.
+    #[must_use]
+    pub fn with_value(&self, range: Range<usize>, value: &Json) -> Json {
+        let mut edits = Edits::new(self.text.bytes().clone());
+        edits.replace(range, value.bytes().clone());
+        edits.finish_json()
+    }
+}
+
+impl Response {
+    /// A response with `result`, to be given an id when it is sent.
+    #[must_use]
+    pub fn from_result(result: &Json) -> Self {
+        Self::originate("result", result, false)
+    }
+
+    /// A response with an error that Fanlight originates.
+    #[must_use]
+    pub fn from_error(error: &RpcError) -> Self {
+        Self::originate("error", &error.to_json(), true)
+    }
+
+    fn originate(key: &str, body: &Json, is_error: bool) -> Self {
+        let mut object = ObjectBuilder::new();
+        object.string("jsonrpc", "2.0").member("id", &Json::null()).member(key, body);
+        let text = object.finish();
+        let end = text.bytes().len() - 1;
+        let id_start = br#"{"jsonrpc":"2.0","id":"#.len();
+        Self { id: id_start..id_start + 4, body: end - body.bytes().len()..end, text, is_error }
+    }
+
+    fn new(text: Json, id: Option<Range<usize>>, body: Range<usize>, is_error: bool) -> Result<Self, MessageError> {
+        let Some(id) = id else {
+            return Err(MessageError::Invalid { reason: "a response without \"id\"".into(), id: None });
+        };
+        if !text.slice(body.clone()).is_object() {
+            let reason = "\"result\" and \"error\" must be objects".into();
+            return Err(MessageError::Invalid { reason, id: valid_id(&text) });
+        }
+        Ok(Self { text, id, body, is_error })
+    }
+
+    /// The id as written; `null` if the request's id could not be read.
+    #[must_use]
+    pub fn id(&self) -> Json {
+        self.text.slice(self.id.clone())
+    }
+
+    /// Whether the body is an error object rather than a result.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.is_error
+    }
+
+    /// The result or error object, as written.
+    #[must_use]
+    pub fn body(&self) -> Json {
+        self.text.slice(self.body.clone())
+    }
+
+    /// The result object, unless this is an error.
+    #[must_use]
+    pub fn result(&self) -> Option<Json> {
+        (!self.is_error).then(|| self.body())
+    }
+
+    /// The error object, if this is one.
+    #[must_use]
+    pub fn error(&self) -> Option<Json> {
+        self.is_error.then(|| self.body())
+    }
+
+    /// The result as one of the views of [`crate::result`], unless this is an error.
+    #[must_use]
+    pub fn view<T: ResultView>(&self) -> Option<T> {
+        self.result().map(T::from)
+    }
+
+    /// The code of an error response, if it is one and its code is an integer.
+    #[must_use]
+    pub fn error_code(&self) -> Option<i64> {
+        self.error()?.get("code")?.as_i64()
+    }
+
+    /// The same response with another result or error object in its place.
+    #[must_use]
+    pub fn with_body(&self, body: &Json) -> Self {
+        let mut edits = Edits::new(self.text.bytes().clone());
+        edits.replace(self.body.clone(), body.bytes().clone());
+        let grown = body.bytes().len();
+        let shift = |at: usize| if at >= self.body.end { at - self.body.len() + grown } else { at };
+        Self {
+            text: edits.finish_json(),
+            id: shift(self.id.start)..shift(self.id.end),
+            body: self.body.start..self.body.start + grown,
+            is_error: self.is_error,
+        }
+    }
+
+    /// The message to send: as received, but with `id` in place of the id it came with, and
+    /// `added` (raw member text without outer commas) put at the front of the body.
+    #[must_use]
+    pub fn to_message(&self, id: &Json, added: &[u8]) -> Chunks {
+        let mut edits = Edits::new(self.text.bytes().clone());
+        edits.replace(self.id.clone(), id.bytes().clone());
+        edits.insert_members(self.body.start, added);
+        edits.finish()
+    }
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Response").field(&self.text).finish()
+    }
+}
+
+/// The text of a request that Fanlight sends.
+#[must_use]
+pub fn request_text(id: &Json, method: &str, params: Option<&Json>) -> Json {
+    let mut object = ObjectBuilder::new();
+    object.string("jsonrpc", "2.0").member("id", id).string("method", method);
+    if let Some(params) = params {
+        object.member("params", params);
+    }
+    object.finish()
+}
+
+/// The text of a notification that Fanlight sends.
+#[must_use]
+pub fn notification_text(method: &str, params: Option<&Json>) -> Json {
+    let mut object = ObjectBuilder::new();
+    object.string("jsonrpc", "2.0").string("method", method);
+    if let Some(params) = params {
+        object.member("params", params);
+    }
+    object.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Message, MessageError> {
+        Message::parse(Bytes::copy_from_slice(text.as_bytes()), 64)
+    }
+
+    #[test]
+    fn tells_the_kinds_apart() {
+        let Ok(Message::Request(request)) =
+            parse(r#"{"jsonrpc":"2.0","id":"a\u0041","method":"tools/call","params":{}}"#)
+        else {
+            panic!("not a request");
+        };
+        assert_eq!((request.id.as_text(), &request.method), (r#""a\u0041""#, &Method::CallTool));
+        assert!(
+            matches!(parse(r#"{"jsonrpc":"2.0","method":"x/y"}"#), Ok(Message::Notification(n)) if n.method.as_str() == "x/y")
+        );
+        assert!(matches!(parse(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), Ok(Message::Response(r)) if !r.is_error()));
+    }
+
+    #[test]
+    fn refuses_with_the_id_where_it_can_be_read() {
+        let id_of = |text: &str| match parse(text) {
+            Err(MessageError::Invalid { id, .. }) => id.map(|id| id.as_text().to_owned()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(id_of(r#"{"id":7,"method":"ping"}"#).as_deref(), Some("7"));
+        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":7,"method":"a","method":"b"}"#).as_deref(), Some("7"));
+        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":7,"id":8,"method":"b"}"#), None);
+        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#), None);
+        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#), None);
+        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}"#).as_deref(), Some("1"));
+        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1}"#).as_deref(), Some("1"));
+        assert!(matches!(parse("[]"), Err(MessageError::Batch)));
+        assert!(matches!(parse("{"), Err(MessageError::Syntax(_))));
+    }
+
+    #[test]
+    fn a_response_keeps_everything_but_its_id() {
+        let text = r#"{ "result" : {"a":1.0} , "x":[ ], "id":7,"jsonrpc":"2.0"}"#;
+        let Ok(Message::Response(response)) = parse(text) else { panic!("not a response") };
+        let sent = response.to_message(&Json::string("q"), b"\"resultType\":\"complete\"").into_bytes();
+        assert_eq!(sent, r#"{ "result" : {"resultType":"complete","a":1.0} , "x":[ ], "id":"q","jsonrpc":"2.0"}"#);
+        let other = response.with_body(&Json::literal("{\"bb\":22}"));
+        assert_eq!(other.id().as_text(), "7");
+        assert_eq!(other.body().as_text(), "{\"bb\":22}");
+    }
+
+    #[test]
+    fn originated_responses_have_their_places_right() {
+        let response = Response::from_error(&RpcError::new(-1, "no \"x\""));
+        assert_eq!((response.id().as_text(), response.error_code()), ("null", Some(-1)));
+        assert_eq!(
+            Response::from_result(&Json::empty_object()).to_message(&Json::literal("5"), b"").into_bytes(),
+            "{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{}}"
+        );
+    }
+}

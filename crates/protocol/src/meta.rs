@@ -1,0 +1,66 @@
+//! Keys of `_meta` that the specification reserves, and which of them belong to one hop only.
+//!
+//! Must not know: how `_meta` objects of several backends are merged (the gateway's policy).
+
+/// The revision of a request (2026-07-28 basic, `_meta`).
+pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// Who sends a request.
+pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+/// What the sender of a request can do.
+pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// The least severe log message wanted for a request.
+pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// Who answers a request.
+pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+/// Asks for progress notifications, and names them.
+pub const PROGRESS_TOKEN: &str = "progressToken";
+
+/// The request keys that hold for one hop: Fanlight reads them from the client and writes its own
+/// towards the backend. Every other key passes with its bytes.
+pub const PER_HOP: [&str; 5] = [PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL, PROGRESS_TOKEN];
+
+/// Severity of log messages, least severe first (RFC 5424 as cited by server/utilities/logging).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// `debug`
+    Debug,
+    /// `info`
+    Info,
+    /// `notice`
+    Notice,
+    /// `warning`
+    Warning,
+    /// `error`
+    Error,
+    /// `critical`
+    Critical,
+    /// `alert`
+    Alert,
+    /// `emergency`
+    Emergency,
+}
+
+impl LogLevel {
+    const NAMES: [(&'static str, Self); 8] = [
+        ("debug", Self::Debug),
+        ("info", Self::Info),
+        ("notice", Self::Notice),
+        ("warning", Self::Warning),
+        ("error", Self::Error),
+        ("critical", Self::Critical),
+        ("alert", Self::Alert),
+        ("emergency", Self::Emergency),
+    ];
+
+    /// The level called `name`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, level)| *level)
+    }
+
+    /// The level's name on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, level)| *level == self).map_or("debug", |(name, _)| name)
+    }
+}

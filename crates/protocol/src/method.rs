@@ -1,0 +1,62 @@
+//! The methods of all revisions, by name.
+//!
+//! Must not know: what any of them does.
+
+use std::fmt;
+
+macro_rules! methods {
+    ($($variant:ident = $name:literal),* $(,)?) => {
+        /// A JSON-RPC method: one that Fanlight knows, or any other by its name.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Method {
+            $(#[doc = concat!("`", $name, "`")] $variant,)*
+            /// A method Fanlight does not know.
+            Other(Box<str>),
+        }
+
+        impl Method {
+            /// The method called `name`.
+            #[must_use]
+            pub fn from_name(name: &str) -> Self {
+                match name {
+                    $($name => Self::$variant,)*
+                    other => Self::Other(other.into()),
+                }
+            }
+
+            /// The method's name on the wire.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => $name,)*
+                    Self::Other(name) => name,
+                }
+            }
+        }
+    };
+}
+
+methods! {
+    Initialize = "initialize",
+    Initialized = "notifications/initialized",
+    Ping = "ping",
+    Discover = "server/discover",
+    ListTools = "tools/list",
+    CallTool = "tools/call",
+    ListResources = "resources/list",
+    ListResourceTemplates = "resources/templates/list",
+    ReadResource = "resources/read",
+    ListPrompts = "prompts/list",
+    GetPrompt = "prompts/get",
+    Complete = "completion/complete",
+    SetLogLevel = "logging/setLevel",
+    Progress = "notifications/progress",
+    LogMessage = "notifications/message",
+    Cancelled = "notifications/cancelled",
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

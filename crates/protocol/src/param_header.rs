@@ -1,0 +1,259 @@
+//! Tool parameters mirrored into headers: the `x-mcp-header` annotations of an input schema, and
+//! the header values that a call's arguments make.
+//!
+//! Source: 2026-07-28 server/tools, x-mcp-header, and streamable-http, Custom Headers from Tool
+//! Parameters. Must not know: HTTP libraries, or where the schema came from.
+
+use crate::json::{Json, Kind};
+
+const ANNOTATION: &str = "x-mcp-header";
+
+/// Integers beyond ±(2^53 − 1) have no exact double.
+const SAFE_INTEGER: i64 = (1 << 53) - 1;
+
+/// A parameter that is mirrored into the header `Mcp-Param-{name}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamHeader {
+    /// The part of the header's name after `Mcp-Param-`, as annotated.
+    pub name: String,
+    /// The chain of property names that leads to the value in the call's arguments.
+    pub path: Vec<String>,
+}
+
+/// Why an input schema's annotations are invalid, and with them the tool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnnotationError {
+    /// Not a string, or empty, or with characters that a header name may not have.
+    #[error("x-mcp-header {value} is not a header name")]
+    Name {
+        /// The annotation's value, as text.
+        value: String,
+    },
+    /// Two annotations differ at most in case.
+    #[error("x-mcp-header {name:?} occurs twice")]
+    Duplicate {
+        /// The name.
+        name: String,
+    },
+    /// The annotated parameter is not a string, an integer or a boolean.
+    #[error("x-mcp-header {name:?} is on a parameter that is not a string, integer or boolean")]
+    Type {
+        /// The name.
+        name: String,
+    },
+    /// The annotation cannot be reached through `properties` alone.
+    #[error("x-mcp-header stands where `properties` alone do not lead")]
+    Unreachable,
+}
+
+/// The mirrored parameters of a tool with this input schema.
+pub fn annotations(input_schema: &Json) -> Result<Vec<ParamHeader>, AnnotationError> {
+    // Almost no schema has annotations; an escape could hide one.
+    let text = input_schema.as_text();
+    if !text.contains(ANNOTATION) && !text.contains("\\u") {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    schema(input_schema, Some(&mut Vec::new()), &mut found)?;
+    Ok(found)
+}
+
+/// Walks one schema. `path` is the chain of properties that leads to it; `None` where something
+/// else than `properties` was passed on the way. Depth is bounded by the text's nesting limit.
+fn schema(
+    node: &Json,
+    mut path: Option<&mut Vec<String>>,
+    found: &mut Vec<ParamHeader>,
+) -> Result<(), AnnotationError> {
+    for member in node.members() {
+        let value = node.slice(member.value.clone());
+        match member.name(node).as_deref() {
+            Some(ANNOTATION) => match path.as_deref() {
+                Some(path) if !path.is_empty() => found.push(annotation(node, &value, path, found)?),
+                _ => return Err(AnnotationError::Unreachable),
+            },
+            Some("properties") => properties(&value, path.as_deref_mut(), found)?,
+            // Maps of schemas whose keys are names, not keywords.
+            Some("$defs" | "definitions" | "patternProperties" | "dependentSchemas") => {
+                properties(&value, None, found)?;
+            }
+            // Plain data, in which the annotation's name means nothing.
+            Some("default" | "const" | "enum" | "examples") => {}
+            _ => nested(&value, found)?,
+        }
+    }
+    Ok(())
+}
+
+fn properties(
+    map: &Json,
+    mut path: Option<&mut Vec<String>>,
+    found: &mut Vec<ParamHeader>,
+) -> Result<(), AnnotationError> {
+    for member in map.members() {
+        let value = map.slice(member.value.clone());
+        match (path.as_deref_mut(), member.name(map)) {
+            (Some(path), Some(name)) => {
+                path.push(name);
+                schema(&value, Some(path), found)?;
+                path.pop();
+            }
+            _ => schema(&value, None, found)?,
+        }
+    }
+    Ok(())
+}
+
+fn nested(value: &Json, found: &mut Vec<ParamHeader>) -> Result<(), AnnotationError> {
+    match value.kind() {
+        Kind::Object => schema(value, None, found),
+        Kind::Array => value.elements().try_for_each(|element| nested(&value.slice(element), found)),
+        _ => Ok(()),
+    }
+}
+
+fn annotation(
+    node: &Json,
+    value: &Json,
+    path: &[String],
+    found: &[ParamHeader],
+) -> Result<ParamHeader, AnnotationError> {
+    let name = match value.as_str() {
+        Some(name) if !name.is_empty() && name.bytes().all(is_token_byte) => name.into_owned(),
+        _ => return Err(AnnotationError::Name { value: value.as_text().to_owned() }),
+    };
+    if found.iter().any(|other| other.name.eq_ignore_ascii_case(&name)) {
+        return Err(AnnotationError::Duplicate { name });
+    }
+    if !node.get("type").is_some_and(|declared| is_primitive(&declared)) {
+        return Err(AnnotationError::Type { name });
+    }
+    Ok(ParamHeader { name, path: path.to_vec() })
+}
+
+/// `tchar` of RFC 9110, 5.6.2.
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// A permitted type, which may be joined by `null` since a null value is simply not mirrored.
+fn is_primitive(declared: &Json) -> bool {
+    let allowed = |name: &str| matches!(name, "string" | "integer" | "boolean");
+    if let Some(name) = declared.as_str() {
+        return allowed(&name);
+    }
+    let mut names = declared
+        .elements()
+        .map(|element| declared.slice(element))
+        .filter(|name| name.as_str().as_deref() != Some("null"));
+    let first = names.next();
+    first.and_then(|name| name.as_str().map(|name| allowed(&name))) == Some(true) && names.next().is_none()
+}
+
+impl ParamHeader {
+    /// What the header says for a call with `arguments`, before encoding; `None` when it is to be
+    /// left out because the value is absent, null or nothing a header can say.
+    #[must_use]
+    pub fn value(&self, arguments: &Json) -> Option<String> {
+        let value = self.path.iter().try_fold(arguments.clone(), |at, name| at.get(name))?;
+        match value.kind() {
+            Kind::String => value.as_str().map(std::borrow::Cow::into_owned),
+            Kind::Bool => Some(value.as_text().to_owned()),
+            Kind::Number => integer(value.as_text()).map(|number| number.to_string()),
+            Kind::Null | Kind::Array | Kind::Object => None,
+        }
+    }
+
+    /// Whether a received, decoded header value says the same as `value`: integers are compared
+    /// as numbers (streamable-http, Server Validation), everything else as text.
+    #[must_use]
+    pub fn agrees(received: &str, value: &str) -> bool {
+        received == value || matches!((integer(received), integer(value)), (Some(a), Some(b)) if a == b)
+    }
+}
+
+/// The integer a number's lexeme stands for, if it is one and within the safe range.
+fn integer(lexeme: &str) -> Option<i64> {
+    let number = lexeme.parse::<i64>().ok().or_else(|| integral_double(lexeme))?;
+    (-SAFE_INTEGER..=SAFE_INTEGER).contains(&number).then_some(number)
+}
+
+/// `42.0` and `4.2e1` are integers too; within the safe range doubles hold them exactly.
+fn integral_double(lexeme: &str) -> Option<i64> {
+    if !lexeme.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)) {
+        return None;
+    }
+    let double = lexeme.parse::<f64>().ok()?;
+    let number = double as i64;
+    let exact = double.fract() == 0.0 && double.abs() <= SAFE_INTEGER as f64;
+    exact.then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn json(text: &str) -> Json {
+        Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()
+    }
+
+    fn of(properties: &str) -> Result<Vec<ParamHeader>, AnnotationError> {
+        annotations(&json(&format!(r#"{{"type":"object","properties":{properties}}}"#)))
+    }
+
+    #[test]
+    fn finds_annotations_through_properties() {
+        let found = of(r#"{"a":{"type":"string","x-mcp-header":"Region"},"o":{"properties":{"n":{"type":["integer","null"],"x-mcp-header":"N"}}}}"#).unwrap();
+        assert_eq!(found[0], ParamHeader { name: "Region".into(), path: vec!["a".into()] });
+        assert_eq!(found[1].path, ["o", "n"]);
+        let arguments = json(r#"{"a":"é","o":{"n":42.0}}"#);
+        assert_eq!(found[0].value(&arguments).as_deref(), Some("é"));
+        assert_eq!(found[1].value(&arguments).as_deref(), Some("42"));
+        assert_eq!(found[1].value(&json(r#"{"o":{"n":null}}"#)), None);
+        assert_eq!(found[1].value(&json(r#"{"o":7}"#)), None);
+    }
+
+    #[test]
+    fn refuses_annotations_that_break_the_rules() {
+        let name = |value: &str| of(&format!(r#"{{"a":{{"type":"string","x-mcp-header":{value}}}}}"#));
+        for value in [r#""""#, r#""a b""#, r#""a\n""#, r#""é""#, "7"] {
+            assert!(matches!(name(value), Err(AnnotationError::Name { .. })), "{value}");
+        }
+        let annotated = r#"{"type":"string","x-mcp-header":"A"}"#;
+        assert!(matches!(
+            of(&format!(r#"{{"a":{annotated},"b":{{"type":"string","x-mcp-header":"a"}}}}"#)),
+            Err(AnnotationError::Duplicate { .. })
+        ));
+        assert!(matches!(of(r#"{"a":{"type":"number","x-mcp-header":"A"}}"#), Err(AnnotationError::Type { .. })));
+        assert!(matches!(of(r#"{"a":{"x-mcp-header":"A"}}"#), Err(AnnotationError::Type { .. })));
+        for elsewhere in [
+            format!(r#"{{"a":{{"type":"array","items":{annotated}}}}}"#),
+            format!(r#"{{"a":{{"oneOf":[{annotated}]}}}}"#),
+            format!(r#"{{"a":{{"items":{{"properties":{{"b":{annotated}}}}}}}}}"#),
+        ] {
+            assert_eq!(of(&elsewhere), Err(AnnotationError::Unreachable), "{elsewhere}");
+        }
+        assert_eq!(annotations(&json(annotated)), Err(AnnotationError::Unreachable));
+        assert_eq!(
+            annotations(&json(&format!(r#"{{"$defs":{{"d":{annotated}}}}}"#))),
+            Err(AnnotationError::Unreachable)
+        );
+    }
+
+    #[test]
+    fn a_property_or_a_value_of_that_name_is_no_annotation() {
+        assert_eq!(of(r#"{"x-mcp-header":{"type":"string"}}"#), Ok(vec![]));
+        assert_eq!(of(r#"{"a":{"default":{"x-mcp-header":"q"}}}"#), Ok(vec![]));
+    }
+
+    #[test]
+    fn integers_compare_as_numbers() {
+        assert!(ParamHeader::agrees("42.0", "42"));
+        assert!(!ParamHeader::agrees("42.5", "42"));
+        assert!(!ParamHeader::agrees("a", "b"));
+        assert_eq!(integer("9007199254740993"), None);
+        assert_eq!(integer("1e2"), Some(100));
+    }
+}

@@ -1,0 +1,108 @@
+//! Views over results: every member of a result can be asked for, and none is ever re-written.
+//!
+//! A view is the result's text. Members that Fanlight has no name for are reached through
+//! [`ResultView::json`], so a field invented next year needs no code here.
+//!
+//! Must not know: which backend a result came from.
+
+use crate::json::Json;
+use crate::meta;
+
+/// What all results have in common (2026-07-28 schema, Result).
+pub trait ResultView: From<Json> {
+    /// The whole result object, as received.
+    fn json(&self) -> &Json;
+
+    /// `_meta`
+    fn meta(&self) -> Option<Json> {
+        self.json().get("_meta")
+    }
+
+    /// `resultType`; absent from legacy results.
+    fn result_type(&self) -> Option<Json> {
+        self.json().get("resultType")
+    }
+
+    /// `ttlMs`
+    fn ttl_ms(&self) -> Option<Json> {
+        self.json().get("ttlMs")
+    }
+
+    /// `cacheScope`
+    fn cache_scope(&self) -> Option<Json> {
+        self.json().get("cacheScope")
+    }
+}
+
+macro_rules! views {
+    ($($(#[$doc:meta])* $name:ident { $($accessor:ident = $member:literal),* $(,)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name(Json);
+
+        impl From<Json> for $name {
+            fn from(result: Json) -> Self {
+                Self(result)
+            }
+        }
+
+        impl ResultView for $name {
+            fn json(&self) -> &Json {
+                &self.0
+            }
+        }
+
+        impl $name {
+            $(
+                #[doc = concat!("`", $member, "`")]
+                #[must_use]
+                pub fn $accessor(&self) -> Option<Json> {
+                    self.0.get($member)
+                }
+            )*
+        }
+    )*};
+}
+
+views! {
+    /// Result of `initialize` or `server/discover`: how a server describes itself.
+    ServerDescription {
+        protocol_version = "protocolVersion",
+        supported_versions = "supportedVersions",
+        capabilities = "capabilities",
+        instructions = "instructions",
+    }
+    /// Result of `tools/list`.
+    ListToolsResult { tools = "tools", next_cursor = "nextCursor" }
+    /// Result of `tools/call`.
+    CallToolResult {
+        content = "content",
+        structured_content = "structuredContent",
+        is_error = "isError",
+        task = "task",
+    }
+    /// Result of `resources/list`.
+    ListResourcesResult { resources = "resources", next_cursor = "nextCursor" }
+    /// Result of `resources/templates/list`.
+    ListResourceTemplatesResult { resource_templates = "resourceTemplates", next_cursor = "nextCursor" }
+    /// Result of `resources/read`.
+    ReadResourceResult { contents = "contents" }
+    /// Result of `prompts/list`.
+    ListPromptsResult { prompts = "prompts", next_cursor = "nextCursor" }
+    /// Result of `prompts/get`.
+    GetPromptResult { messages = "messages", description = "description" }
+    /// Result of `completion/complete`.
+    CompleteResult { completion = "completion" }
+    /// A result that says nothing but that the request succeeded, and any result of a method that
+    /// Fanlight does not know.
+    AnyResult {}
+}
+
+impl ServerDescription {
+    /// Who the server says it is: `serverInfo` of an `initialize` result, else the `_meta` key
+    /// that 2026-07-28 has for it.
+    #[must_use]
+    pub fn server_info(&self) -> Option<Json> {
+        self.0.get("serverInfo").or_else(|| self.meta()?.get(meta::SERVER_INFO))
+    }
+}

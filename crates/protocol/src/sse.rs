@@ -1,0 +1,285 @@
+//! Server-Sent Events: the event stream format of the HTML standard, section 9.2, both ways.
+//!
+//! Must not know: HTTP, or what an event says.
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+
+/// The media type of an event stream.
+pub const CONTENT_TYPE: &str = "text/event-stream";
+
+/// One event that carries data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// The event's type; empty means `message`.
+    pub name: Bytes,
+    /// The data lines, joined with line feeds.
+    pub data: Bytes,
+    /// The id in force when the event was dispatched.
+    pub id: Option<Bytes>,
+}
+
+/// Why a stream cannot be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an event larger than {limit} bytes")]
+pub struct EventTooLarge {
+    /// The limit in force, in bytes.
+    pub limit: usize,
+}
+
+/// Cuts a byte stream into events.
+#[derive(Debug)]
+pub struct EventDecoder {
+    buffer: BytesMut,
+    searched: usize,
+    limit: usize,
+    at_start: bool,
+    /// The last line ended with CR: a LF that follows belongs to the same line break.
+    after_cr: bool,
+    name: Bytes,
+    data: Option<Data>,
+    data_len: usize,
+    id: Option<Bytes>,
+    retry_millis: Option<u64>,
+}
+
+/// Most events have one data line, which then needs no copy.
+#[derive(Debug)]
+enum Data {
+    One(Bytes),
+    Many(BytesMut),
+}
+
+impl EventDecoder {
+    /// A decoder for events of at most `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            searched: 0,
+            limit,
+            at_start: true,
+            after_cr: false,
+            name: Bytes::new(),
+            data: None,
+            data_len: 0,
+            id: None,
+            retry_millis: None,
+        }
+    }
+
+    /// Appends received bytes. Call [`EventDecoder::next_event`] until it has no more before
+    /// appending again, so that the limit bounds the buffer.
+    pub fn push(&mut self, chunk: &[u8]) {
+        self.buffer.extend_from_slice(chunk);
+    }
+
+    /// The next event with data. Comments and events without data are skipped.
+    pub fn next_event(&mut self) -> Result<Option<Event>, EventTooLarge> {
+        self.skip_byte_order_mark();
+        while let Some(line) = self.next_line() {
+            if line.is_empty() {
+                if let Some(event) = self.dispatch() {
+                    return Ok(Some(event));
+                }
+                continue;
+            }
+            self.field(&line)?;
+        }
+        if self.buffer.len() + self.data_len > self.limit {
+            return Err(EventTooLarge { limit: self.limit });
+        }
+        Ok(None)
+    }
+
+    /// The reconnection time the server asked for last, in milliseconds.
+    #[must_use]
+    pub fn retry_millis(&self) -> Option<u64> {
+        self.retry_millis
+    }
+
+    /// Whether the stream stopped within an event.
+    #[must_use]
+    pub fn is_mid_event(&self) -> bool {
+        self.data.is_some() || !self.buffer.is_empty()
+    }
+
+    fn skip_byte_order_mark(&mut self) {
+        if self.at_start && self.buffer.len() >= 3 {
+            self.at_start = false;
+            if self.buffer.starts_with(b"\xef\xbb\xbf") {
+                self.buffer.advance(3);
+            }
+        }
+    }
+
+    fn next_line(&mut self) -> Option<Bytes> {
+        if self.at_start && self.buffer.len() < 3 && b"\xef\xbb\xbf".starts_with(&self.buffer) {
+            return None;
+        }
+        if self.after_cr && !self.buffer.is_empty() {
+            self.after_cr = false;
+            if self.buffer.first() == Some(&b'\n') {
+                self.buffer.advance(1);
+            }
+        }
+        let fresh = self.buffer.get(self.searched..).unwrap_or_default();
+        let Some(found) = memchr::memchr2(b'\n', b'\r', fresh) else {
+            self.searched = self.buffer.len();
+            return None;
+        };
+        let line = self.buffer.split_to(self.searched + found).freeze();
+        self.searched = 0;
+        self.after_cr = self.buffer.first() == Some(&b'\r');
+        self.buffer.advance(1);
+        Some(line)
+    }
+
+    fn field(&mut self, line: &Bytes) -> Result<(), EventTooLarge> {
+        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
+        let mut start = (colon + 1).min(line.len());
+        if line.get(start) == Some(&b' ') {
+            start += 1;
+        }
+        let value = line.slice(start..);
+        match line.get(..colon).unwrap_or_default() {
+            b"data" => self.add_data(value)?,
+            b"event" => self.name = value,
+            b"id" if !value.contains(&0) => self.id = Some(value),
+            b"retry" => {
+                if let Some(millis) = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()) {
+                    self.retry_millis = Some(millis);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn add_data(&mut self, value: Bytes) -> Result<(), EventTooLarge> {
+        self.data_len += value.len() + 1;
+        if self.data_len > self.limit + 1 {
+            return Err(EventTooLarge { limit: self.limit });
+        }
+        self.data = Some(match self.data.take() {
+            None => Data::One(value),
+            Some(Data::One(first)) => {
+                let mut joined = BytesMut::with_capacity(first.len() + value.len() + 1);
+                joined.extend_from_slice(&first);
+                joined.put_u8(b'\n');
+                joined.extend_from_slice(&value);
+                Data::Many(joined)
+            }
+            Some(Data::Many(mut joined)) => {
+                joined.put_u8(b'\n');
+                joined.extend_from_slice(&value);
+                Data::Many(joined)
+            }
+        });
+        Ok(())
+    }
+
+    fn dispatch(&mut self) -> Option<Event> {
+        let name = std::mem::take(&mut self.name);
+        self.data_len = 0;
+        let data = match self.data.take()? {
+            Data::One(data) => data,
+            Data::Many(data) => data.freeze(),
+        };
+        Some(Event { name, data, id: self.id.clone() })
+    }
+}
+
+/// One `message` event with `data`, which may have line breaks.
+#[must_use]
+pub fn encode_message(data: &[u8]) -> Bytes {
+    const FIELD: &[u8] = b"event: message\ndata: ";
+    let mut out = BytesMut::with_capacity(FIELD.len() + data.len() + 2);
+    out.extend_from_slice(FIELD);
+    let mut rest = data;
+    while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
+        let (line, tail) = rest.split_at(at);
+        out.extend_from_slice(line);
+        out.extend_from_slice(b"\ndata: ");
+        rest = tail.strip_prefix(b"\r\n").or_else(|| tail.get(1..)).unwrap_or_default();
+    }
+    out.extend_from_slice(rest);
+    out.extend_from_slice(b"\n\n");
+    out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decode(chunks: &[&[u8]]) -> Vec<Event> {
+        let mut decoder = EventDecoder::new(1000);
+        let mut events = Vec::new();
+        for chunk in chunks {
+            decoder.push(chunk);
+            while let Some(event) = decoder.next_event().unwrap() {
+                events.push(event);
+            }
+        }
+        events
+    }
+
+    fn data(events: &[Event]) -> Vec<&[u8]> {
+        events.iter().map(|event| event.data.as_ref()).collect()
+    }
+
+    #[test]
+    fn the_format_of_the_standard() {
+        let stream = b"\xef\xbb\xbf: comment\r\nevent: message\r\nid: 7\r\ndata: a\r\ndata:b\rdata\n\nretry: 50\n\nid\ndata: c\n\ndata: cut";
+        let events = decode(&[stream]);
+        assert_eq!(data(&events), [b"a\nb\n".as_slice(), b"c"]);
+        assert_eq!(events[0].id.as_deref(), Some(b"7".as_slice()));
+        assert_eq!(events[1].id.as_deref(), Some(b"".as_slice()));
+    }
+
+    #[test]
+    fn a_line_break_may_be_cut_in_two() {
+        assert_eq!(data(&decode(&[b"data: a\r", b"\n\r", b"\ndata: b\n\n"])), [b"a".as_slice(), b"b"]);
+        assert_eq!(data(&decode(&[b"\xef", b"\xbb", b"\xbfdata: a\n\n"])), [b"a".as_slice()]);
+    }
+
+    #[test]
+    fn events_are_bounded() {
+        let mut decoder = EventDecoder::new(10);
+        decoder.push(b"data: 0123456789\n\n");
+        assert_eq!(decoder.next_event().unwrap().unwrap().data, "0123456789");
+        decoder.push(b"data: 01234567890\n\n");
+        assert_eq!(decoder.next_event(), Err(EventTooLarge { limit: 10 }));
+        let mut decoder = EventDecoder::new(10);
+        decoder.push(b"data: 0123456789");
+        assert!(decoder.next_event().is_err());
+    }
+
+    #[test]
+    fn encodes_line_breaks() {
+        assert_eq!(encode_message(b"{\n\"a\":1\r\n}"), "event: message\ndata: {\ndata: \"a\":1\ndata: }\n\n");
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips_however_it_is_cut(messages in proptest::collection::vec("[a-z:\\n ]{1,20}", 0..6), cuts in proptest::collection::vec(1usize..7, 1..20)) {
+            let stream = messages.iter().flat_map(|message| encode_message(message.as_bytes())).collect::<Vec<u8>>();
+            let (mut chunks, mut rest, mut cuts) = (Vec::new(), stream.as_slice(), cuts.into_iter().cycle());
+            while !rest.is_empty() {
+                let (chunk, tail) = rest.split_at(cuts.next().unwrap().min(rest.len()));
+                chunks.push(chunk);
+                rest = tail;
+            }
+            let events = decode(&chunks);
+            prop_assert_eq!(data(&events), messages.iter().map(String::as_bytes).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut decoder = EventDecoder::new(50);
+            decoder.push(&bytes);
+            while let Ok(Some(_)) = decoder.next_event() {}
+        }
+    }
+}

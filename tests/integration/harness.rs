@@ -1,0 +1,280 @@
+//! Starts the real binary, finds its addresses, keeps its log, and ends it. Knows nothing of MCP.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, SystemTime};
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
+
+/// The longest any test waits for one thing; far above what a loaded machine needs, so running into it is a failure.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Lines of log kept for failure messages.
+const LOG_LINES: usize = 400;
+
+/// Waits for `future`, at most [`PATIENCE`].
+///
+/// # Panics
+///
+/// If the time runs out; `what` says what was waited for.
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("waited {PATIENCE:?} in vain for {what}"),
+    }
+}
+
+/// A running `fanlight run` with its listeners.
+pub(crate) struct Gateway {
+    /// Where the MCP endpoint listens.
+    pub(crate) mcp: SocketAddr,
+    /// Where the admin listener listens.
+    pub(crate) admin: SocketAddr,
+    pub(crate) log: Log,
+    child: Child,
+    _config: TempFile,
+}
+
+impl Gateway {
+    /// Starts `fanlight run` on free ports and waits until it says where it listens.
+    pub(crate) async fn start(config_text: &str) -> Self {
+        Self::start_with(config_text, &[]).await
+    }
+
+    /// The same with more arguments.
+    pub(crate) async fn start_with(config_text: &str, arguments: &[&str]) -> Self {
+        let config = TempFile::new("yaml", config_text);
+        let mut command = fanlight();
+        command.args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]);
+        command.arg(config.path()).args(arguments).stdin(Stdio::null());
+        let mut child = spawn(command);
+        let log = Log::default();
+        log.follow("err", child.stderr.take().unwrap());
+        log.follow("out", child.stdout.take().unwrap());
+        let mcp = log.address("listening on http://", "/mcp").await;
+        let admin = log.address("admin on http://", "").await;
+        Self { mcp, admin, log, child, _config: config }
+    }
+
+    /// The same gateway as a stdio server: what it reads and writes, raw.
+    pub(crate) fn stdio(config_text: &str) -> StdioGateway {
+        let config = TempFile::new("yaml", config_text);
+        let mut command = fanlight();
+        command.args(["stdio", "--config"]).arg(config.path()).stdin(Stdio::piped());
+        let mut child = spawn(command);
+        let log = Log::default();
+        log.follow("err", child.stderr.take().unwrap());
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        StdioGateway { stdin, stdout, log, child, _config: config }
+    }
+
+    /// The URL of the MCP endpoint.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/mcp", self.mcp)
+    }
+
+    /// Asks it to stop, as a service manager does, and waits until it has.
+    pub(crate) async fn terminate(mut self) -> ExitStatus {
+        signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
+    }
+}
+
+/// A running `fanlight stdio`.
+pub(crate) struct StdioGateway {
+    /// Taken by the client that speaks to it; dropped means end of input.
+    pub(crate) stdin: Option<ChildStdin>,
+    pub(crate) stdout: Option<ChildStdout>,
+    pub(crate) log: Log,
+    child: Child,
+    _config: TempFile,
+}
+
+impl StdioGateway {
+    /// Waits until it has ended by itself.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        within("the gateway to end", self.child.wait()).await.unwrap()
+    }
+}
+
+async fn signal_and_wait(child: &mut Child, signal: rustix::process::Signal) -> ExitStatus {
+    let pid = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.try_into().unwrap()));
+    rustix::process::kill_process(pid.expect("it has ended already"), signal).unwrap();
+    within("the gateway to end", child.wait()).await.unwrap()
+}
+
+/// A command that runs the binary under test; it dies with the test.
+pub(crate) fn fanlight() -> Command {
+    let mut command = Command::new(BINARY.as_path());
+    command.kill_on_drop(true);
+    command
+}
+
+fn spawn(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
+}
+
+/// The binary under test, beside the folder of this test. `cargo test --workspace` has built it; when only this package
+/// is tested, it may be missing or older than its sources, and is built here, once.
+static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let test = std::env::current_exe().unwrap();
+    let profile_folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
+    let binary = profile_folder.join(format!("fanlight{}", std::env::consts::EXE_SUFFIX));
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    if modified(&binary).is_none_or(|built| built < newest(&sources)) {
+        build(profile_folder);
+    }
+    assert!(binary.exists(), "{} is missing; run `cargo test --workspace`", binary.display());
+    binary
+});
+
+fn build(profile_folder: &Path) {
+    let mut cargo = std::process::Command::new(env!("CARGO"));
+    cargo.args(["build", "-p", "fanlight", "--manifest-path"]);
+    cargo.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"));
+    if profile_folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.status().unwrap();
+    assert!(status.success(), "`cargo build -p fanlight` failed: {status}");
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).ok()?.modified().ok()
+}
+
+fn newest(folder: &Path) -> SystemTime {
+    fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter_map(|path| if path.is_dir() { Some(newest(&path)) } else { modified(&path) })
+        .max()
+        .unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// What a process wrote, line by line; printed when a test fails.
+#[derive(Clone)]
+pub(crate) struct Log(Arc<watch::Sender<VecDeque<String>>>);
+
+impl Default for Log {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(VecDeque::new())))
+    }
+}
+
+impl Log {
+    fn follow(&self, name: &'static str, stream: impl AsyncRead + Unpin + Send + 'static) {
+        let log = self.clone();
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(stream).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                log.push(format!("{name}| {line}"));
+            }
+            log.push(format!("{name}| (closed)"));
+        });
+    }
+
+    fn push(&self, line: String) {
+        self.0.send_modify(|lines| {
+            if lines.len() == LOG_LINES {
+                lines.pop_front();
+            }
+            lines.push_back(line);
+        });
+    }
+
+    /// Everything kept so far.
+    pub(crate) fn text(&self) -> String {
+        self.0.borrow().iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Waits for a line that contains `part` and returns it.
+    pub(crate) async fn line_with(&self, part: &str) -> String {
+        let mut changes = self.0.subscribe();
+        let found = |lines: &VecDeque<String>| lines.iter().any(|line| line.contains(part));
+        let waited = tokio::time::timeout(PATIENCE, changes.wait_for(found)).await;
+        let lines = match waited {
+            Ok(Ok(lines)) => lines,
+            _ => panic!("no line with `{part}` in\n{}", self.text()),
+        };
+        lines.iter().find(|line| line.contains(part)).cloned().unwrap()
+    }
+
+    async fn address(&self, before: &str, after: &str) -> SocketAddr {
+        let ended = "out| (closed)";
+        let line = tokio::select! {
+            line = self.line_with(before) => line,
+            _ = self.line_with(ended) => panic!("it ended before saying `{before}…`:\n{}", self.text()),
+        };
+        let address = line.split(before).nth(1).unwrap().split_whitespace().next().unwrap();
+        let address = address.strip_suffix(after).unwrap_or_else(|| panic!("`{after}` at the end of `{line}`"));
+        address.parse().unwrap_or_else(|error| panic!("{error} in `{line}`"))
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        static PRINTING: Mutex<()> = Mutex::new(());
+        // Only the last owner prints: the test, or the follower that outlived it.
+        if std::thread::panicking() {
+            let _one_at_a_time = PRINTING.lock();
+            eprintln!("--- log of the gateway\n{}---", self.text());
+        }
+    }
+}
+
+/// A file that goes with its owner.
+pub(crate) struct TempFile(PathBuf);
+
+impl TempFile {
+    pub(crate) fn new(extension: &str, text: &str) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("fanlight-test-{}-{number}.{extension}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_log_finds_lines_and_addresses_whenever_they_come() {
+        let (mut writer, reader) = tokio::io::duplex(64);
+        let log = Log::default();
+        log.follow("out", reader);
+        let text = b"hello\nlistening on http://127.0.0.1:4321/mcp\n";
+        tokio::io::AsyncWriteExt::write_all(&mut writer, text).await.unwrap();
+        assert_eq!(log.address("listening on http://", "/mcp").await, "127.0.0.1:4321".parse().unwrap());
+        assert_eq!(log.line_with("hel").await, "out| hello");
+    }
+
+    #[test]
+    fn a_temporary_file_goes_with_its_owner() {
+        let file = TempFile::new("txt", "x");
+        let path = file.path().to_owned();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "x");
+        drop(file);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,95 @@
+// Runs one plan with one SDK client and prints the report as JSON. Shared by the two TypeScript drivers,
+// which only differ in how they connect and in the shape of their errors.
+//
+// stdin:  {target: {url} | {command, args, env, cwd}, era: "legacy" | "modern", steps: [{id, method, params}]}
+// stdout: {server, lists, steps}, with every result as the SDK hands it out.
+import { text } from 'node:stream/consumers';
+
+const REQUEST_TIMEOUT_MS = 20_000;
+
+export const CLIENT_INFO = { name: 'fanlight-interop', version: '1.0.0' };
+
+/** @param sdk {connect(target, era): Promise<Client>, callTool(client, params, options), wireError(error)} */
+export async function runDriver(sdk) {
+  const job = JSON.parse(await text(process.stdin));
+  const client = await sdk.connect(job.target, job.era);
+  const report = { server: describeServer(client), lists: await readLists(client), steps: {} };
+  for (const step of job.steps) {
+    report.steps[step.id] = await runStep(sdk, client, step);
+  }
+  await client.close();
+  process.stdout.write(JSON.stringify(report));
+}
+
+function describeServer(client) {
+  return {
+    era: client.getProtocolEra?.() ?? 'legacy',
+    serverInfo: client.getServerVersion(),
+    capabilities: client.getServerCapabilities(),
+    instructions: client.getInstructions() ?? null,
+  };
+}
+
+/** Every list the server has the capability for, all pages; `null` for a capability it lacks. */
+async function readLists(client) {
+  const capabilities = client.getServerCapabilities() ?? {};
+  const read = (capability, member, list) => (capabilities[capability] ? allPages(member, list) : null);
+  return {
+    tools: await read('tools', 'tools', (page) => client.listTools(page, options())),
+    resources: await read('resources', 'resources', (page) => client.listResources(page, options())),
+    resourceTemplates: await read('resources', 'resourceTemplates', (page) =>
+      client.listResourceTemplates(page, options())),
+    prompts: await read('prompts', 'prompts', (page) => client.listPrompts(page, options())),
+  };
+}
+
+/** `items` of all pages, and `rest`: the other members of the first page. */
+async function allPages(member, list) {
+  const { [member]: items, nextCursor, ...rest } = await list(undefined);
+  for (let cursor = nextCursor; cursor !== undefined; ) {
+    const page = await list({ cursor });
+    items.push(...page[member]);
+    cursor = page.nextCursor;
+  }
+  return { items, rest };
+}
+
+async function runStep(sdk, client, { method, params }) {
+  const progress = [];
+  const restore = tapProgress(client.transport, (update) => progress.push(update));
+  const requestOptions = { ...options(), onprogress: () => {} }; // makes the SDK send a progress token
+  const send = {
+    'tools/call': () => sdk.callTool(client, params, requestOptions),
+    'resources/read': () => client.readResource(params, options()),
+    'prompts/get': () => client.getPrompt(params, options()),
+    'completion/complete': () => client.complete(params, options()),
+  }[method];
+  try {
+    return { result: await send(), progress };
+  } catch (error) {
+    const wireError = sdk.wireError(error);
+    return wireError ? { error: wireError, progress } : { clientFailure: `${error.name}: ${error.message}` };
+  } finally {
+    restore();
+  }
+}
+
+/**
+ * Reads progress where it enters the SDK: both TypeScript SDKs lose an update that arrives in the same read as the
+ * response, since they answer the caller first.
+ */
+function tapProgress(transport, onUpdate) {
+  const deliver = transport.onmessage;
+  transport.onmessage = (message, ...more) => {
+    if (message.method === 'notifications/progress') {
+      const { progressToken, ...update } = message.params;
+      onUpdate(update);
+    }
+    return deliver.call(transport, message, ...more);
+  };
+  return () => (transport.onmessage = deliver);
+}
+
+function options() {
+  return { timeout: REQUEST_TIMEOUT_MS };
+}

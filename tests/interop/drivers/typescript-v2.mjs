@@ -1,0 +1,24 @@
+// Driver for @modelcontextprotocol/client (v2): both eras. See plan.mjs for its input and output.
+import { Client, ProtocolError, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
+import { CLIENT_INFO, runDriver } from './plan.mjs';
+
+const MODERN_REVISION = '2026-07-28';
+
+await runDriver({
+  async connect(target, era) {
+    const mode = era === 'modern' ? { pin: MODERN_REVISION } : 'legacy';
+    const client = new Client(CLIENT_INFO, { versionNegotiation: { mode } });
+    await client.connect(
+      target.url ? new StreamableHTTPClientTransport(new URL(target.url)) : new StdioClientTransport(target),
+    );
+    return client;
+  },
+
+  callTool: (client, params, options) => client.callTool(params, options),
+
+  wireError(error) {
+    if (!(error instanceof ProtocolError)) return undefined;
+    return { code: error.code, message: error.message, data: error.data };
+  },
+});

@@ -1,0 +1,40 @@
+// The SDK clients, each a driver program that runs a plan against a target and prints a report.
+import path from 'node:path';
+import { run } from './processes.mjs';
+
+const DRIVER_TIMEOUT_MS = 60_000;
+
+const ROOT = path.resolve(import.meta.dirname, '..');
+const driver = (name) => path.join(ROOT, 'drivers', name);
+
+const typescriptV1 = { sdk: 'typescript-v1', command: [process.execPath, driver('typescript-v1.mjs')] };
+const typescriptV2 = { sdk: 'typescript-v2', command: [process.execPath, driver('typescript-v2.mjs')] };
+const python = { sdk: 'python', command: [path.join(ROOT, '.venv', 'bin', 'python'), driver('python.py')] };
+
+export const CLIENTS = [
+  { ...typescriptV1, era: 'legacy' },
+  { ...typescriptV2, era: 'legacy' },
+  { ...typescriptV2, era: 'modern' },
+  { ...python, era: 'legacy' },
+  { ...python, era: 'modern' },
+].map((client) => ({ ...client, name: `${client.sdk}-${client.era}` }));
+
+/** The era a client and a server speak without Fanlight: a modern client falls back for a legacy server. */
+export const eraFaceToFace = (server, client) => (server.modern ? client.era : 'legacy');
+
+export const isLegacyTwinOf = (client) => (other) => other.sdk === client.sdk && other.era === 'legacy';
+
+/** The report of `client` on `target`: {url} or {command, args, env}. */
+export async function ask(target, client, steps) {
+  const plan = steps.map(({ id, method, params }) => ({ id, method, params }));
+  const stdin = JSON.stringify({ target, era: client.era, steps: plan });
+  return JSON.parse(await run(client.command, { stdin, timeoutMs: DRIVER_TIMEOUT_MS }));
+}
+
+/** The report of `client` on `server`, with nothing between them. */
+export function askDirectly({ config: { url, command, args, env }, steps }, client) {
+  return ask(url ? { url } : { command, args, env: { ...baseEnvironment(), ...env } }, client, steps);
+}
+
+/** What a desktop client gives the servers it starts. */
+export const baseEnvironment = () => ({ PATH: process.env.PATH, HOME: process.env.HOME });

@@ -1,0 +1,176 @@
+// Compares two reports of the same plan: `direct` (client and server face to face) and `through` (Fanlight between
+// them). Everything must be equal, down to the last member. What may differ is written here and nowhere else:
+//
+// 1. Era translation, only when Fanlight had to translate (`crossEra`): the members of ERA_MEMBERS may be *added*,
+//    with a valid value; a capability the client's revision does not define may go; -32002 and -32602 stand for
+//    each other (the modern revision forbids the first).
+// 2. Several backends (`merged`): names carry `<server>__`; a name or URI that no backend has is refused by Fanlight
+//    itself, so only the error's code is compared; the list members beside the items and the description of the
+//    server are Fanlight's own.
+// 3. Volatile output: a step names the patterns (the time of day, …) that are blanked in both reports.
+
+const RESOURCE_NOT_FOUND = -32002;
+const INVALID_PARAMS = -32602;
+
+const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** Members a modern result carries and a legacy one need not, with the values that are valid for them. */
+const ERA_MEMBERS = {
+  resultType: (value) => value === 'complete',
+  ttlMs: (value) => Number.isInteger(value) && value >= 0,
+  cacheScope: (value) => value === 'public' || value === 'private',
+};
+const SERVER_INFO_META = 'io.modelcontextprotocol/serverInfo';
+
+/** Capabilities whose meaning is the same in every revision; a cross-era comparison holds Fanlight to these. */
+const CAPABILITIES_OF_EVERY_ERA = ['tools', 'resources', 'prompts', 'completions'];
+
+/** One backend: names untouched, so every part of the reports is compared. Returns a list of differences. */
+export function compareSingle(server, direct, through, { crossEra, clientEra }) {
+  const differences = [];
+  compareValues('server.era', clientEra, through.server.era, differences);
+  compareServer(direct.server, through.server, crossEra, differences);
+  for (const [kind, list] of Object.entries(direct.lists)) {
+    compareList(kind, list, through.lists[kind], crossEra, differences);
+  }
+  requireCachingHints(through.lists, clientEra, differences);
+  for (const step of server.steps) {
+    compareStep(step, direct.steps[step.id], through.steps[step.id], crossEra, differences);
+  }
+  return differences;
+}
+
+/** The steps of one backend among several. */
+export function compareMergedSteps(server, direct, through, { crossEra, clientEra }) {
+  const differences = [];
+  for (const step of server.steps) {
+    const outcome = through.steps[mergedStepId(server, step)];
+    if (step.unclaimed) {
+      compareRefusal(step, outcome, clientEra, differences);
+    } else {
+      compareStep(step, direct.steps[step.id], outcome, crossEra, differences);
+    }
+  }
+  return differences;
+}
+
+/** The merged lists: each server's items in its own order, servers in the order of the config. */
+export function compareMergedLists(entries, through, { clientEra }) {
+  const differences = [];
+  compareValues('server.era', clientEra, through.server.era, differences);
+  requireCachingHints(through.lists, clientEra, differences);
+  for (const [kind, list] of Object.entries(through.lists)) {
+    const expected = entries.flatMap(({ server, direct }) =>
+      (direct.lists[kind]?.items ?? []).map((item) => prefixed(server, kind, item)));
+    compareValues(`lists.${kind}`, expected, list?.items ?? [], differences);
+  }
+  for (const { server, direct } of entries) {
+    const { instructions } = direct.server;
+    if (instructions !== null && !through.server.instructions?.includes(instructions)) {
+      differences.push(`server.instructions: those of ${server.name} are missing`);
+    }
+  }
+  return differences;
+}
+
+/** The id and the name a step has when its server stands among others. */
+export const mergedStepId = (server, step) => `${server.name}/${step.id}`;
+export const mergedName = (server, name) => `${server.name}__${name}`;
+
+function prefixed(server, kind, item) {
+  return kind === 'tools' || kind === 'prompts' ? { ...item, name: mergedName(server, item.name) } : item;
+}
+
+function compareServer(direct, through, crossEra, differences) {
+  compareValues('server.serverInfo', direct.serverInfo, through.serverInfo, differences);
+  compareValues('server.instructions', direct.instructions, through.instructions, differences);
+  const comparable = crossEra
+    ? (all) => CAPABILITIES_OF_EVERY_ERA.filter((name) => all[name] !== undefined)
+    : (all) => all;
+  compareValues(
+    'server.capabilities', comparable(direct.capabilities), comparable(through.capabilities), differences);
+}
+
+function compareList(kind, direct, through, crossEra, differences) {
+  if (!direct || !through) {
+    compareValues(`lists.${kind}`, direct, through, differences);
+    return;
+  }
+  compareValues(`lists.${kind}`, direct.items, through.items, differences);
+  const rest = crossEra ? withoutAddedEraMembers(direct.rest, through.rest) : through.rest;
+  compareValues(`lists.${kind}.rest`, direct.rest, rest, differences);
+}
+
+/** The modern revision requires `ttlMs` and `cacheScope` in every list. */
+function requireCachingHints(lists, clientEra, differences) {
+  if (clientEra !== 'modern') return;
+  for (const [kind, list] of Object.entries(lists)) {
+    for (const name of ['ttlMs', 'cacheScope']) {
+      if (list && !ERA_MEMBERS[name](list.rest[name])) {
+        differences.push(`lists.${kind}.rest.${name}: required of a modern list, got ${shown(list.rest[name])}`);
+      }
+    }
+  }
+}
+
+function compareStep(step, direct, through, crossEra, differences) {
+  const expected = blankVolatile(step, direct);
+  let actual = blankVolatile(step, through);
+  if (crossEra && expected.result && actual?.result) {
+    actual = { ...actual, result: withoutAddedEraMembers(expected.result, actual.result) };
+  }
+  if (crossEra && isSameRefusal(expected.error, actual?.error)) {
+    actual = { ...actual, error: { ...actual.error, code: expected.error.code } };
+  }
+  compareValues(`steps.${step.id}`, expected, actual, differences);
+}
+
+function compareRefusal(step, outcome, clientEra, differences) {
+  const codes = [INVALID_PARAMS];
+  if (step.method === 'resources/read' && clientEra === 'legacy') codes.push(RESOURCE_NOT_FOUND);
+  if (!codes.includes(outcome?.error?.code)) {
+    differences.push(`steps.${step.id}: expected an error ${codes.join(' or ')}, got ${shown(outcome)}`);
+  }
+}
+
+const isSameRefusal = (expected, actual) =>
+  [expected?.code, actual?.code].every((code) => code === RESOURCE_NOT_FOUND || code === INVALID_PARAMS);
+
+function withoutAddedEraMembers(direct, through) {
+  const result = { ...through };
+  for (const [name, isValid] of Object.entries(ERA_MEMBERS)) {
+    if (!(name in direct) && isValid(result[name])) delete result[name];
+  }
+  if (!direct._meta?.[SERVER_INFO_META] && isObject(result._meta?.[SERVER_INFO_META])) {
+    const { [SERVER_INFO_META]: _, ...meta } = result._meta;
+    if (direct._meta || Object.keys(meta).length > 0) result._meta = meta;
+    else delete result._meta;
+  }
+  return result;
+}
+
+function blankVolatile(step, value) {
+  if (!step.volatile || value === undefined) return value;
+  const blank = (text) => step.volatile.reduce((blanked, pattern) => blanked.replaceAll(pattern, '…'), text);
+  return JSON.parse(JSON.stringify(value), (_, member) => (typeof member === 'string' ? blank(member) : member));
+}
+
+/** Adds one line per place where the two values differ. Objects are compared as sets of members. */
+export function compareValues(path, expected, actual, differences) {
+  if (Array.isArray(expected) && Array.isArray(actual)) {
+    for (let i = 0; i < Math.max(expected.length, actual.length); i++) {
+      compareValues(`${path}[${i}]`, expected[i], actual[i], differences);
+    }
+  } else if (isObject(expected) && isObject(actual)) {
+    for (const key of new Set([...Object.keys(expected), ...Object.keys(actual)])) {
+      compareValues(`${path}.${key}`, expected[key], actual[key], differences);
+    }
+  } else if (!Object.is(expected, actual)) {
+    differences.push(`${path}: expected ${shown(expected)}, got ${shown(actual)}`);
+  }
+}
+
+function shown(value) {
+  const json = value === undefined ? 'nothing' : JSON.stringify(value);
+  return json.length > 160 ? `${json.slice(0, 160)}… (${json.length} characters)` : json;
+}

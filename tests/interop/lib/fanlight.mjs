@@ -1,0 +1,93 @@
+// The checks proper: each server alone behind Fanlight, then all together, through both of its front doors.
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { ask, baseEnvironment } from './clients.mjs';
+import { compareMergedLists, compareMergedSteps, compareSingle, mergedName, mergedStepId } from './compare.mjs';
+import { answersOk, freePort, lastLines, start, stop, waitUntilReady } from './processes.mjs';
+
+const READY_TIMEOUT_MS = 30_000;
+
+export async function checkThroughFanlight(checks, { servers, clients }, direct, { binary, work }) {
+  const together = servers.filter((server) => server.merged);
+  const backends = (names, members) => ({ names, members, config: writeConfig(work, names, members) });
+  const alone = servers.map((server) => backends(server.name, [server]));
+  const merged = together.length > 1 ? [backends('together', together)] : [];
+
+  for (const group of [...alone, ...merged]) {
+    const check = group === merged[0] ? checkMerged : checkAlone;
+    await throughHttp(checks, group, { binary, work }, (target) =>
+      check(checks, 'http ', group, clients, direct, target));
+    await check(checks, 'stdio', group, clients, direct, {
+      command: binary, args: ['stdio', '--config', group.config], env: baseEnvironment(),
+    });
+  }
+}
+
+/** With one backend nothing is renamed: the whole report must be equal. */
+async function checkAlone(checks, door, { members: [server] }, clients, direct, target) {
+  await checks.each(
+    clients,
+    (client) => `${door} alone   ${server.name}  ${client.sdk} ${client.era}`,
+    async (client) => {
+      const through = await ask(target, client, server.steps);
+      return compareSingle(server, direct(server, client), through, eras(server, client));
+    },
+  );
+}
+
+/** With several, one client run carries the plans of all of them; each server's part is a group of its own. */
+async function checkMerged(checks, door, { members }, clients, direct, target) {
+  const steps = members.flatMap((server) => server.steps.map((step) => mergedStep(server, step)));
+  for (const client of clients) {
+    const name = (part) => `${door} merged  ${part}  ${client.sdk} ${client.era}`;
+    const asked = ask(target, client, steps);
+    await checks.one(name('lists'), async () => {
+      const entries = members.map((server) => ({ server, direct: direct(server, client) }));
+      return compareMergedLists(entries, await asked, eras(undefined, client));
+    });
+    await checks.each(members, (server) => name(server.name), async (server) =>
+      compareMergedSteps(server, direct(server, client), await asked, eras(server, client)));
+  }
+}
+
+const eras = (server, client) => ({
+  clientEra: client.era,
+  crossEra: client.era !== (server?.modern ? 'modern' : 'legacy'),
+});
+
+/** A step under the names the merged endpoint gives it. */
+function mergedStep(server, step) {
+  const { method, params } = step;
+  const id = mergedStepId(server, step);
+  const rename = (named) => ({ ...named, name: mergedName(server, named.name) });
+  if (method === 'tools/call' || method === 'prompts/get') return { id, method, params: rename(params) };
+  if (params.ref?.type === 'ref/prompt') return { id, method, params: { ...params, ref: rename(params.ref) } };
+  return { id, method, params };
+}
+
+async function throughHttp(checks, { names, config }, { binary, work }, check) {
+  const [listen, admin] = [`127.0.0.1:${await freePort()}`, `127.0.0.1:${await freePort()}`];
+  const command = [binary, 'run', '--config', config, '--listen', listen, '--admin', admin];
+  const fanlight = start(command, { logFile: path.join(work, 'logs', `fanlight-${names}.log`) });
+  let ready = false;
+  await checks.one(`http  start   ${names}`, async () => {
+    await waitUntilReady(fanlight, 'fanlight', () => answersOk(`http://${admin}/readyz`), READY_TIMEOUT_MS);
+    ready = true;
+    return [];
+  });
+  if (ready) await check({ url: `http://${listen}/mcp` });
+  await checks.one(`http  stop    ${names}`, async () => {
+    const status = await stop(fanlight);
+    const log = lastLines(readFileSync(fanlight.logFile, 'utf8'));
+    return status === 0 ? [] : [`fanlight ended with ${status} instead of 0\n${log}`];
+  });
+}
+
+function writeConfig(work, name, members) {
+  const folder = path.join(work, 'config', name);
+  mkdirSync(folder, { recursive: true });
+  const file = path.join(folder, 'mcp.json');
+  const mcpServers = Object.fromEntries(members.map((server) => [server.name, server.config]));
+  writeFileSync(file, JSON.stringify({ mcpServers }, null, 2));
+  return file;
+}

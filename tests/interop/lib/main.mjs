@@ -1,0 +1,118 @@
+// Entry point: installs, asks every server directly, then through Fanlight, and compares. See ../README.md.
+import { existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { parseArgs } from 'node:util';
+import { Checks } from './checks.mjs';
+import { askDirectly, CLIENTS, eraFaceToFace, isLegacyTwinOf } from './clients.mjs';
+import { checkThroughFanlight } from './fanlight.mjs';
+import { install } from './install.mjs';
+import { freePort, isListening, start, stopAll, waitUntilReady } from './processes.mjs';
+import { selfTest } from './self-test.mjs';
+import { EXPECTATIONS, httpServerCommands, servers, writeFixture } from './servers.mjs';
+
+const ROOT = path.resolve(import.meta.dirname, '..');
+const DEFAULT_FANLIGHT = path.resolve(ROOT, '../../target/release/fanlight');
+const RUN_TIMEOUT_MS = 10 * 60_000;
+const SERVER_START_TIMEOUT_MS = 20_000;
+
+const { values: options } = parseArgs({
+  options: {
+    'self-test': { type: 'boolean', default: false },
+    servers: { type: 'string' },
+    clients: { type: 'string' },
+  },
+});
+
+const work = realpathSync(mkdtempSync(path.join(os.tmpdir(), 'fanlight-interop-')));
+for (const [name, status] of [['SIGINT', 130], ['SIGTERM', 143]]) {
+  process.on(name, () => abort(`interrupted by ${name}`, status));
+}
+
+try {
+  await install(ROOT);
+  setTimeout(() => abort(`not finished within ${RUN_TIMEOUT_MS} ms`, 1), RUN_TIMEOUT_MS).unref();
+  process.exitCode = (await main()).conclude() ? 0 : 1;
+} catch (error) {
+  console.error(error.message);
+  process.exitCode = 1;
+} finally {
+  await cleanUp();
+}
+
+async function main() {
+  const fanlight = path.resolve(process.env.FANLIGHT_BIN ?? DEFAULT_FANLIGHT);
+  if (!options['self-test'] && !existsSync(fanlight)) {
+    throw new Error(`no Fanlight at ${fanlight}: build it (cargo build --release) or set FANLIGHT_BIN`);
+  }
+  const fixture = writeFixture(work);
+  const ports = { everything: await freePort(), kubernetes: await freePort() };
+  await startHttpServers(fixture, ports);
+
+  const checks = new Checks();
+  const selection = {
+    servers: selected(servers(ROOT, fixture, ports), options.servers),
+    clients: selected(CLIENTS, options.clients),
+  };
+  const direct = await checkDirect(checks, selection);
+  if (options['self-test']) await selfTest(checks, selection, direct);
+  else await checkThroughFanlight(checks, selection, direct, { binary: fanlight, work });
+  return checks;
+}
+
+async function startHttpServers(fixture, ports) {
+  const logs = path.join(work, 'logs');
+  mkdirSync(logs);
+  for (const [name, { command, env }] of Object.entries(httpServerCommands(ROOT, fixture, ports))) {
+    const child = start(command, { env, logFile: path.join(logs, `${name}.log`) });
+    await waitUntilReady(child, name, () => isListening(ports[name]), SERVER_START_TIMEOUT_MS);
+  }
+}
+
+/**
+ * Every client against every server, face to face. A modern client asks a legacy server in the legacy era, as it
+ * would in life. Checks that the answers are of the expected kind, so that a later comparison compares something.
+ * Returns report(server, client).
+ */
+async function checkDirect(checks, { servers, clients }) {
+  const reports = new Map();
+  const key = (server, client) => `${server.name}  ${client.sdk} ${eraFaceToFace(server, client)}`;
+  const pairs = servers.flatMap((server) => clients.map((client) => ({ server, client })));
+  const distinct = pairs.filter(({ server, client }) =>
+    eraFaceToFace(server, client) === client.era || !clients.some(isLegacyTwinOf(client)));
+  await checks.each(
+    distinct,
+    ({ server, client }) => `direct        ${key(server, client)}`,
+    async ({ server, client }) => {
+      const report = await askDirectly(server, { ...client, era: eraFaceToFace(server, client) });
+      reports.set(key(server, client), report);
+      return server.steps
+        .filter((step) => !EXPECTATIONS[step.expect](report.steps[step.id]))
+        .map((step) => `steps.${step.id}: expected ${step.expect}, got ${JSON.stringify(report.steps[step.id])}`);
+    },
+  );
+  return (server, client) => {
+    const report = reports.get(key(server, client));
+    if (!report) throw new Error('there is no direct report to compare with');
+    return report;
+  };
+}
+
+function selected(all, names) {
+  if (names === undefined) return all;
+  const wanted = names.split(',');
+  const found = all.filter(({ name }) => wanted.includes(name));
+  if (found.length !== wanted.length) throw new Error(`choose from ${all.map(({ name }) => name).join(', ')}`);
+  return found;
+}
+
+async function abort(reason, status) {
+  console.error(reason);
+  await cleanUp();
+  process.exit(status);
+}
+
+async function cleanUp() {
+  await stopAll();
+  rmSync(work, { recursive: true, force: true });
+}

@@ -1,0 +1,110 @@
+// Child processes, each the leader of its own group, none of which outlives the run.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { openSync, closeSync, readFileSync } from 'node:fs';
+import net from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const STOP_GRACE_MS = 8_000;
+const POLL_MS = 50;
+const running = new Set();
+
+/** Runs a program to its end. Rejects on a non-zero exit code and when `timeoutMs` has passed. */
+export async function run([program, ...args], { stdin = '', timeoutMs, env = process.env, cwd } = {}) {
+  const child = track(spawn(program, args, { env, cwd, detached: true, stdio: 'pipe' }));
+  const output = { stdout: '', stderr: '' };
+  for (const name of ['stdout', 'stderr']) {
+    child[name].setEncoding('utf8').on('data', (chunk) => (output[name] += chunk));
+  }
+  child.stdin.on('error', () => {}); // a program that died says so by its exit code
+  child.stdin.end(stdin);
+  let timedOut = false;
+  const timer = setTimeout(() => {
+    timedOut = true;
+    stop(child);
+  }, timeoutMs);
+  await child.ended;
+  clearTimeout(timer);
+  if (timedOut || child.exitCode !== 0) {
+    const ending = child.startFailure ?? `ended with ${child.exitCode ?? child.signalCode}`;
+    const outcome = timedOut ? `timed out after ${timeoutMs} ms` : ending;
+    throw new Error(`${program} ${outcome}\n${lastLines(output.stderr)}`);
+  }
+  return output.stdout;
+}
+
+/** Starts a program that serves until `stop`; its output goes to `logFile`. */
+export function start([program, ...args], { env = process.env, logFile }) {
+  const log = openSync(logFile, 'a');
+  const child = track(spawn(program, args, { env, detached: true, stdio: ['ignore', log, log] }));
+  closeSync(log);
+  child.logFile = logFile;
+  return child;
+}
+
+/** Ends a process started here, by SIGTERM and after a grace by SIGKILL. Returns its exit code, or the signal. */
+export async function stop(child) {
+  if (running.has(child)) {
+    signal(child, 'SIGTERM');
+    const timer = setTimeout(() => signal(child, 'SIGKILL'), STOP_GRACE_MS);
+    await child.ended;
+    clearTimeout(timer);
+  }
+  return child.exitCode ?? child.signalCode;
+}
+
+export const stopAll = () => Promise.all([...running].map(stop));
+
+/** Waits until `isReady()` holds, `child` has ended or the deadline has passed; the latter two reject. */
+export async function waitUntilReady(child, what, isReady, timeoutMs) {
+  const deadline = Date.now() + timeoutMs;
+  while (!(await isReady())) {
+    const ended = !running.has(child);
+    if (ended || Date.now() > deadline) {
+      const outcome = ended ? 'ended before it was ready' : `was not ready within ${timeoutMs} ms`;
+      throw new Error(`${what} ${outcome}\n${lastLines(readFileSync(child.logFile, 'utf8'))}`);
+    }
+    await sleep(POLL_MS);
+  }
+}
+
+export async function freePort() {
+  const server = net.createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address();
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+export const isListening = (port) =>
+  new Promise((resolve) => {
+    const socket = net.connect(port, '127.0.0.1');
+    socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
+    socket.once('connect', () => socket.destroy());
+  });
+
+export const answersOk = (url) =>
+  fetch(url, { signal: AbortSignal.timeout(1_000) }).then((response) => response.ok, () => false);
+
+export const lastLines = (text) => text.trimEnd().split('\n').slice(-12).join('\n');
+
+function track(child) {
+  running.add(child);
+  child.ended = new Promise((resolve) => {
+    child.once('close', resolve);
+    child.once('error', resolve); // it never started
+  }).then((error) => {
+    running.delete(child);
+    child.startFailure = error instanceof Error ? error.message : undefined;
+  });
+  return child;
+}
+
+function signal(child, name) {
+  try {
+    process.kill(-child.pid, name);
+  } catch (error) {
+    if (error.code !== 'ESRCH') throw error;
+  }
+}

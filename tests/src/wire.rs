@@ -1,0 +1,49 @@
+//! How a test speaks to its `scripted-stdio` child: frames to the child, the child's standard input back.
+//!
+//! The child connects to the test over loopback TCP, sends its process id as one line, then every byte of its standard
+//! input as it comes. The test sends frames: one byte of [`Command`], four bytes of length (big endian), the payload.
+//! So scripts, gates and records all live in the test, and the child only carries bytes.
+
+/// What the child is told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Command {
+    /// Write the payload to standard output.
+    Stdout = 1,
+    /// Write the payload to standard error.
+    Stderr = 2,
+    /// Exit at once; the payload is one byte, the exit code.
+    Exit = 3,
+}
+
+impl Command {
+    /// The command with this number.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Stdout, Self::Stderr, Self::Exit].into_iter().find(|command| *command as u8 == byte)
+    }
+}
+
+/// The head of a frame: command and payload length.
+pub fn frame_head(command: Command, length: u32) -> [u8; 5] {
+    let [a, b, c, d] = length.to_be_bytes();
+    [command as u8, a, b, c, d]
+}
+
+/// Reads a head; `None` if it names no command.
+pub fn parse_head(head: [u8; 5]) -> Option<(Command, u32)> {
+    let [command, a, b, c, d] = head;
+    Some((Command::from_byte(command)?, u32::from_be_bytes([a, b, c, d])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_come_back() {
+        for command in [Command::Stdout, Command::Stderr, Command::Exit] {
+            assert_eq!(parse_head(frame_head(command, 50 << 20)), Some((command, 50 << 20)));
+        }
+        assert_eq!(parse_head([9, 0, 0, 0, 0]), None);
+    }
+}
