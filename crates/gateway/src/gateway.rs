@@ -1,26 +1,241 @@
-//! stub: signatures only, being written
+//! The life of a request in the core, in one function: [`Gateway::handle`].
+//!
+//! Must not know: what the client or any backend speaks.
+
 use std::sync::Arc;
 
-use fanlight_backend::Call;
+use fanlight_backend::{BackendStatus, Call};
+use fanlight_protocol::json::Json;
 use fanlight_protocol::param_header::ParamHeader;
-use fanlight_protocol::Response;
+use fanlight_protocol::result::ResultView as _;
+use fanlight_protocol::{Method, Response, RpcError};
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use crate::catalogue::{ListKind, Snapshot, Sources};
+use crate::cursor::{CursorSeal, KeyError, Position};
+use crate::naming::namings;
+use crate::route::{self, Catalogues, Target};
+use crate::settings::{BackendEntry, GatewaySettings};
+use crate::{describe, fault};
 
 /// Several backends behind one face.
-pub struct Gateway;
+pub struct Gateway {
+    sources: Arc<Sources>,
+    catalogues: Catalogues,
+    seal: CursorSeal,
+    identity: Json,
+}
 
-impl Gateway {
-    /// Answers one request in canonical form. Never fails: what goes wrong is an error response.
-    /// `Method::Discover` asks for the (merged) description: its result is an object in the shape
-    /// of an `initialize` result or of a `server/discover` result, or a merged one that has
-    /// `capabilities`, `serverInfo`, `instructions`, `_meta`; the client's edge renders it.
-    /// Dropping the future cancels the request at the backend.
-    pub async fn handle(&self, _call: Call) -> Response {
-        unimplemented!()
-    }
-
-    /// The parameters of the tool that clients know as `name` that modern HTTP clients must mirror
-    /// into headers. Empty for an unknown tool.
-    pub async fn param_headers(&self, _name: &str) -> Arc<[ParamHeader]> {
-        Arc::new([])
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("backends", &self.sources.backends).finish_non_exhaustive()
     }
 }
+
+impl Gateway {
+    /// Puts `settings.backends` behind one face. Asks nothing of them yet.
+    pub fn new(settings: GatewaySettings) -> Result<Self, KeyError> {
+        let seal = CursorSeal::new(settings.cursor_key)?;
+        let named: Vec<_> =
+            settings.backends.iter().map(|backend| (backend.client.name(), backend.prefix.as_deref())).collect();
+        let namings = namings(&named);
+        let sources = Arc::new(Sources { backends: settings.backends, namings, limits: settings.lists });
+        let catalogues = Catalogues::new(&sources);
+        Ok(Self { sources, catalogues, seal, identity: settings.identity })
+    }
+
+    /// Answers one request in canonical form. Never fails: what goes wrong is an error response.
+    ///
+    /// [`Method::Discover`] asks for the description: its result has the shape of an `initialize`
+    /// or a `server/discover` result, or, merged from several, `capabilities`, `serverInfo`,
+    /// `instructions` and `_meta`. The client's edge renders it.
+    ///
+    /// Dropping the future cancels the request at the backend.
+    pub async fn handle(&self, call: Call) -> Response {
+        let answer = match self.transparent() {
+            Some(only) => self.pass(only, call).await,
+            None => self.route(call).await,
+        };
+        answer.unwrap_or_else(|error| Response::from_error(&error))
+    }
+
+    /// The tool parameters that modern HTTP clients mirror into headers when they call the tool
+    /// they know as `name`. Empty for an unknown tool.
+    pub async fn param_headers(&self, name: &str) -> Arc<[ParamHeader]> {
+        let tools = self.catalogues.of(ListKind::Tools);
+        let mut snapshot = tools.known().await;
+        if snapshot.find(name).is_none()
+            && let Some(fresh) = tools.recheck().await
+        {
+            snapshot = fresh;
+        }
+        match snapshot.find(name) {
+            Some(tool) => Arc::clone(&tool.param_headers),
+            None => Arc::new([]),
+        }
+    }
+
+    /// How every backend is doing, in configuration order.
+    #[must_use]
+    pub fn status(&self) -> Vec<(String, BackendStatus)> {
+        let clients = self.sources.backends.iter().map(|backend| &backend.client);
+        clients.map(|client| (client.name().to_owned(), client.status())).collect()
+    }
+
+    /// The merged list as it is now, asking every backend.
+    pub async fn catalogue(&self, kind: ListKind) -> Arc<Snapshot> {
+        self.catalogues.of(kind).refresh().await
+    }
+
+    /// The only backend, if there is but one and nothing is renamed or hidden: then everything
+    /// passes as it is, cursors and unknown methods included.
+    fn transparent(&self) -> Option<&BackendEntry> {
+        match self.sources.backends.as_slice() {
+            [only] if only.permits_tool.is_none() && only.prefix.as_deref().is_none_or(str::is_empty) => Some(only),
+            _ => None,
+        }
+    }
+
+    async fn pass(&self, only: &BackendEntry, call: Call) -> Result<Response, RpcError> {
+        if call.method == Method::Discover {
+            return self.describe_only(only).await;
+        }
+        let lists_tools = call.method == Method::ListTools;
+        let response = self.send(0, call).await?;
+        if lists_tools {
+            self.notice_annotations(&response);
+        }
+        Ok(response)
+    }
+
+    async fn route(&self, call: Call) -> Result<Response, RpcError> {
+        if let Some(kind) = ListKind::of(&call.method) {
+            return self.list(kind, call.params.as_ref()).await;
+        }
+        match route::target(&call.method, call.params.as_ref(), &self.sources, &self.catalogues).await {
+            Some(Ok(Target::One(backend, params))) => self.send(backend, Call { params: Some(params), ..call }).await,
+            Some(Ok(Target::FirstThatHas(backends, params))) => {
+                self.first_that_has(&backends, Call { params: Some(params), ..call }).await
+            }
+            Some(Err(error)) => Err(error),
+            None => self.unnamed(call).await,
+        }
+    }
+
+    /// Requests that name neither a list nor anything in one.
+    async fn unnamed(&self, call: Call) -> Result<Response, RpcError> {
+        match (&call.method, self.sources.backends.as_slice()) {
+            (Method::Discover, [only]) => self.describe_only(only).await,
+            (Method::Discover, _) => Ok(Response::from_result(&describe::all(&self.sources, &self.identity).await)),
+            (_, [_]) => self.send(0, call).await,
+            (Method::SetLogLevel, _) => self.send_to_all_with("logging", &call).await,
+            (method, _) => Err(fault::unknown_method(method.as_str())),
+        }
+    }
+
+    async fn send(&self, backend: usize, call: Call) -> Result<Response, RpcError> {
+        let Some(backend) = self.sources.backends.get(backend) else {
+            return Err(fault::unknown_method(call.method.as_str()));
+        };
+        let answer = backend.client.request(call).await;
+        answer.map_err(|error| fault::no_answer(backend.client.name(), &error))
+    }
+
+    async fn describe_only(&self, only: &BackendEntry) -> Result<Response, RpcError> {
+        match only.client.describe().await {
+            Ok(description) => Ok(Response::from_result(description.json())),
+            Err(error) => Err(fault::no_answer(only.client.name(), &error)),
+        }
+    }
+
+    async fn list(&self, kind: ListKind, params: Option<&Json>) -> Result<Response, RpcError> {
+        let catalogue = self.catalogues.of(kind);
+        let cursor = params.and_then(|params| params.get("cursor")).filter(|cursor| !cursor.is_null());
+        let (snapshot, start) = match cursor {
+            None => (catalogue.refresh().await, 0),
+            Some(cursor) => {
+                let position = cursor.as_str().and_then(|text| self.seal.open(&text));
+                let position = position.filter(|position| position.list == kind.index()).ok_or_else(|| {
+                    fault::invalid_params("params.cursor is no cursor of this list; start from the first page")
+                })?;
+                let snapshot = match catalogue.generation(position.generation) {
+                    Some(snapshot) => snapshot,
+                    None => catalogue.known().await,
+                };
+                // A backend that has gone from the configuration has nothing left to list.
+                let start = snapshot.position(position.backend, position.offset).unwrap_or(usize::MAX);
+                (snapshot, start)
+            }
+        };
+        let next_cursor = |backend, offset| {
+            self.seal.seal(Position { list: kind.index(), generation: snapshot.generation(), backend, offset })
+        };
+        Ok(Response::from_result(&snapshot.page(start, self.sources.limits.page_size, next_cursor)))
+    }
+
+    /// Asks backends in turn for a resource that none of them lists. The first result counts; if
+    /// there is none, the resource is not found, unless a backend could not even be asked.
+    async fn first_that_has(&self, backends: &[usize], call: Call) -> Result<Response, RpcError> {
+        let mut not_asked = None;
+        let mut refusal = None;
+        for backend in backends {
+            if !self.has_capability(*backend, "resources").await {
+                continue;
+            }
+            match self.send(*backend, call.clone()).await {
+                Ok(response) if !response.is_error() => return Ok(response),
+                Ok(response) => drop(refusal.get_or_insert(response)),
+                Err(error) => drop(not_asked.get_or_insert(error)),
+            }
+        }
+        match (not_asked, refusal) {
+            (Some(error), _) => Err(error),
+            (None, Some(refusal)) => Ok(refusal),
+            (None, None) => {
+                let uri = call.params.and_then(|params| params.get("uri"));
+                Err(fault::unknown_resource(uri.as_ref().and_then(Json::as_str).as_deref().unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Sends to every backend with the capability; succeeds if any of them does.
+    async fn send_to_all_with(&self, capability: &str, call: &Call) -> Result<Response, RpcError> {
+        let answers = join_all((0..self.sources.backends.len()).map(|backend| async move {
+            match self.has_capability(backend, capability).await {
+                true => Some(self.send(backend, call.clone()).await),
+                false => None,
+            }
+        }))
+        .await;
+        let mut first_error = None;
+        for answer in answers.into_iter().flatten() {
+            match answer {
+                Ok(response) if !response.is_error() => return Ok(Response::from_result(&Json::empty_object())),
+                other => drop(first_error.get_or_insert(other)),
+            }
+        }
+        first_error.unwrap_or_else(|| Err(fault::unknown_method(call.method.as_str())))
+    }
+
+    async fn has_capability(&self, backend: usize, capability: &str) -> bool {
+        let Some(backend) = self.sources.backends.get(backend) else { return false };
+        let described = timeout(self.sources.limits.timeout, backend.client.describe()).await;
+        let capabilities = described.ok().and_then(Result::ok).and_then(|description| description.capabilities());
+        capabilities.is_some_and(|all| all.get(capability).is_some())
+    }
+
+    /// A list that passed by tells whether the catalogue's mirrored parameters are still right.
+    /// Only tools with annotations matter, and almost no server has any.
+    fn notice_annotations(&self, response: &Response) {
+        let tools = self.catalogues.of(ListKind::Tools);
+        let Some(known) = tools.newest() else { return };
+        let had_any = known.entries().iter().any(|tool| !tool.param_headers.is_empty());
+        if had_any || response.body().as_text().contains("x-mcp-header") {
+            tools.mark_stale();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

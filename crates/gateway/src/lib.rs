@@ -1,8 +1,22 @@
 //! The core: one catalogue of many backends, names, routing, fan-out and merge.
 //!
+//! A request comes in canonical form ([`Call`]) and leaves as a [`fanlight_protocol::Response`];
+//! [`Gateway::handle`] shows its whole way. Each policy has one module: [`naming`], [`merge`]
+//! (`_meta` and hints), [`cursor`], [`fault`] (errors).
+//!
 //! Must not know: HTTP, transports, eras, revisions, or who the client is.
 
-pub mod gateway;
+pub mod catalogue;
+pub mod cursor;
+mod describe;
+pub mod fault;
+mod gateway;
+pub mod merge;
+pub mod naming;
+mod route;
+mod settings;
+mod uri_template;
 
 pub use fanlight_backend::{BackendClient, BackendStatus, Call, CallContext, Notifications};
 pub use gateway::Gateway;
+pub use settings::{BackendEntry, GatewaySettings, ListLimits, ToolFilter};

@@ -1,0 +1,305 @@
+//! One state of a merged list: entries as clients see them, where each came from, and the pages
+//! made of them.
+//!
+//! Must not know: how the lists were read, or which position a cursor stands for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fanlight_protocol::json::{ArrayBuilder, Edits, Json, Kind, ObjectBuilder};
+use fanlight_protocol::param_header::{self, ParamHeader};
+use tracing::warn;
+
+use super::{ListKind, Sources};
+use crate::merge::{self, Contribution, Except, Merged};
+use crate::naming::{self, Naming};
+use crate::uri_template::UriTemplate;
+
+/// One state of a merged list.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    generation: u64,
+    kind: Option<ListKind>,
+    entries: Vec<Entry>,
+    /// Where each backend's part of the entries begins; one more than there are backends.
+    starts: Vec<usize>,
+    index: HashMap<String, usize>,
+    templates: Vec<(UriTemplate, usize)>,
+    rest: Merged,
+    collisions: Vec<Collision>,
+    contributions: Vec<Contribution>,
+}
+
+/// One entry of a merged list.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The entry as clients see it.
+    pub visible: Json,
+    /// What identifies it to clients: a JSON string; `None` if the backend gave none.
+    pub key: Option<Json>,
+    /// What identifies it to the backend: a JSON string; `None` if the backend gave none.
+    pub original: Option<Json>,
+    /// Which backend it came from: its place in the configuration.
+    pub backend: usize,
+    /// The tool parameters that modern HTTP clients mirror into headers.
+    pub param_headers: Arc<[ParamHeader]>,
+}
+
+/// A name or URI that two backends claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collision {
+    /// What both claim.
+    pub key: String,
+    /// The backend that has it: the first in configuration order.
+    pub kept: String,
+    /// The backend that does not.
+    pub other: String,
+    /// Under which other URI the later one stays readable; `None` if it cannot be reached.
+    pub alias: Option<String>,
+}
+
+impl Snapshot {
+    /// Puts the backends' lists together, first come first served in configuration order.
+    pub(super) fn new(kind: ListKind, contributions: Vec<Contribution>, sources: &Sources) -> Self {
+        static GENERATION: AtomicU64 = AtomicU64::new(1);
+        let mut snapshot =
+            Self { generation: GENERATION.fetch_add(1, Ordering::Relaxed), kind: Some(kind), ..Self::default() };
+        for (backend, contribution) in contributions.iter().enumerate() {
+            snapshot.starts.push(snapshot.entries.len());
+            for result in &contribution.results {
+                let list = result.get(kind.member()).unwrap_or_else(Json::null);
+                for element in list.elements() {
+                    snapshot.add(kind, list.slice(element), backend, sources);
+                }
+            }
+        }
+        snapshot.starts.push(snapshot.entries.len());
+        let collisions = snapshot.collisions_json();
+        let more: Vec<_> = collisions.map(|list| (merge::COLLISIONS_KEY, list)).into_iter().collect();
+        snapshot.rest = merge::merge(
+            &contributions,
+            Except { members: &[kind.member(), "nextCursor", "resultType"], replaced: &[] },
+            &more,
+        );
+        snapshot.contributions = contributions;
+        snapshot
+    }
+
+    fn add(&mut self, kind: ListKind, element: Json, backend: usize, sources: &Sources) {
+        let (Some(source), Some(naming)) = (sources.backends.get(backend), sources.namings.get(backend)) else {
+            return;
+        };
+        let range = element.members().find(|member| member.is(&element, kind.key())).map(|member| member.value);
+        let original = range.clone().map(|range| element.slice(range)).filter(|key| key.kind() == Kind::String);
+        let name = original.as_ref().and_then(|key| key.as_str().map(|name| name.into_owned()));
+        if let (ListKind::Tools, Some(permits), Some(name)) = (kind, &source.permits_tool, &name)
+            && !permits(name)
+        {
+            return;
+        }
+        let (Some(range), Some(original)) = (range, original) else {
+            // Not an entry anyone could ask for, but the backend said it.
+            return self.entries.push(Entry {
+                visible: element,
+                key: None,
+                original: None,
+                backend,
+                param_headers: Arc::new([]),
+            });
+        };
+        let mut key = if kind.is_named() { naming.visible(&original) } else { original.clone() };
+        if let Some(taken) = key.as_str().and_then(|key| self.index.get(key.as_ref()).copied()) {
+            match self.collide(kind, &key, taken, source.client.name(), naming, sources) {
+                Some(alias) => key = alias,
+                None => return,
+            }
+        }
+        let visible = if key == original { element.clone() } else { with_key(&element, range, &key) };
+        self.insert(
+            kind,
+            Entry {
+                visible,
+                key: Some(key),
+                original: Some(original),
+                backend,
+                param_headers: param_headers(kind, &element),
+            },
+        );
+    }
+
+    fn insert(&mut self, kind: ListKind, entry: Entry) {
+        let place = self.entries.len();
+        if let Some(key) = entry.key.as_ref().and_then(|key| key.as_str()) {
+            if kind == ListKind::ResourceTemplates
+                && let Some(template) = UriTemplate::parse(&key)
+            {
+                self.templates.push((template, place));
+            }
+            self.index.insert(key.into_owned(), place);
+        }
+        self.entries.push(entry);
+    }
+
+    /// A key that is taken: notes the collision; returns the alias if there can be one.
+    fn collide(
+        &mut self,
+        kind: ListKind,
+        key: &Json,
+        taken: usize,
+        other: &str,
+        naming: &Naming,
+        sources: &Sources,
+    ) -> Option<Json> {
+        let key = key.as_str()?;
+        let kept = self.entries.get(taken).and_then(|entry| sources.backends.get(entry.backend));
+        let kept = kept.map(|backend| backend.client.name().to_owned()).unwrap_or_default();
+        // A backend that lists the same URI twice gets no alias: both lead to the same resource.
+        let alias = (!kind.is_named() && kept != other).then(|| naming.alias(&key));
+        let alias = alias.filter(|alias| !self.index.contains_key(alias));
+        let alias_key = alias.as_deref().map(Json::string);
+        self.collisions.push(Collision { key: key.into_owned(), kept, other: other.to_owned(), alias });
+        alias_key
+    }
+
+    fn collisions_json(&self) -> Option<Json> {
+        if self.collisions.is_empty() {
+            return None;
+        }
+        let mut list = ArrayBuilder::default();
+        for collision in &self.collisions {
+            let mut object = ObjectBuilder::new();
+            object.string(self.kind.map_or("key", ListKind::key), &collision.key);
+            object.string("kept", &collision.kept).string("other", &collision.other);
+            if let Some(alias) = &collision.alias {
+                object.string("alias", alias);
+            }
+            list.push(&object.finish());
+        }
+        Some(list.finish())
+    }
+
+    /// The result for the entries from `start` on, at most `page_size` of them. `next_cursor` is
+    /// asked for the cursor of the first entry that is left.
+    pub(crate) fn page(
+        &self,
+        start: usize,
+        page_size: usize,
+        next_cursor: impl FnOnce(u32, u32) -> Option<String>,
+    ) -> Json {
+        let end = self.entries.len().min(start.saturating_add(page_size.max(1)));
+        let entries = self.entries.get(start..end).unwrap_or_default();
+        let mut list = ArrayBuilder::with_capacity(entries.iter().map(|entry| entry.visible.bytes().len() + 1).sum());
+        for entry in entries {
+            list.push(&entry.visible);
+        }
+        let mut result = ObjectBuilder::new();
+        result.member(self.kind.map_or("entries", ListKind::member), &list.finish());
+        if let Some(cursor) = self.place(end).and_then(|(backend, offset)| next_cursor(backend, offset)) {
+            result.string("nextCursor", &cursor);
+        }
+        for (key, value) in &self.rest.members {
+            result.raw_member(key, value);
+        }
+        if let Some(meta) = &self.rest.meta {
+            result.member("_meta", meta);
+        }
+        result.finish()
+    }
+
+    /// An entry's place as a backend and an offset within that backend's part.
+    fn place(&self, at: usize) -> Option<(u32, u32)> {
+        let entry = self.entries.get(at)?;
+        let start = self.starts.get(entry.backend)?;
+        Some((u32::try_from(entry.backend).ok()?, u32::try_from(at.checked_sub(*start)?).ok()?))
+    }
+
+    /// The place of an entry, clamped to its backend's part should that have become shorter.
+    pub(crate) fn position(&self, backend: u32, offset: u32) -> Option<usize> {
+        let backend = usize::try_from(backend).ok()?;
+        let (start, end) = (*self.starts.get(backend)?, *self.starts.get(backend + 1)?);
+        Some(start.saturating_add(usize::try_from(offset).ok()?).min(end))
+    }
+
+    /// The entry that clients know as `key`.
+    #[must_use]
+    pub fn find(&self, key: &str) -> Option<&Entry> {
+        self.index.get(key).and_then(|place| self.entries.get(*place))
+    }
+
+    /// The first entry whose template can have produced `uri`.
+    pub(crate) fn find_template(&self, uri: &str) -> Option<&Entry> {
+        self.templates
+            .iter()
+            .find(|(template, _)| template.matches(uri))
+            .and_then(|(_, place)| self.entries.get(*place))
+    }
+
+    /// All entries in order.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// What two backends claim.
+    #[must_use]
+    pub fn collisions(&self) -> &[Collision] {
+        &self.collisions
+    }
+
+    /// What each backend gave.
+    #[must_use]
+    pub fn contributions(&self) -> &[Contribution] {
+        &self.contributions
+    }
+
+    /// Tool names that common clients would refuse, each with why.
+    #[must_use]
+    pub fn name_objections(&self) -> Vec<String> {
+        if self.kind != Some(ListKind::Tools) {
+            return Vec::new();
+        }
+        let keys = self.entries.iter().filter_map(|entry| entry.key.as_ref()?.as_str());
+        keys.filter_map(|name| naming::client_objection(&name)).collect()
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        self.rest == other.rest
+            && self.entries.len() == other.entries.len()
+            && self.starts == other.starts
+            && self.entries.iter().zip(&other.entries).all(|(a, b)| a.visible == b.visible && a.original == b.original)
+    }
+
+    pub(super) fn log_findings(&self) {
+        for Collision { key, kept, other, alias } in &self.collisions {
+            match alias {
+                Some(alias) => {
+                    warn!(key, kept, other, alias, "two backends claim the same URI; the later one has an alias");
+                }
+                None => {
+                    warn!(key, kept, other, "two backends claim the same name; the later one is left out");
+                }
+            }
+        }
+    }
+}
+
+fn with_key(element: &Json, range: std::ops::Range<usize>, key: &Json) -> Json {
+    let mut edits = Edits::new(element.bytes().clone());
+    edits.replace(range, key.bytes().clone());
+    edits.finish_json()
+}
+
+fn param_headers(kind: ListKind, element: &Json) -> Arc<[ParamHeader]> {
+    if kind != ListKind::Tools {
+        return Arc::new([]);
+    }
+    // Annotations that break the rules void all of the tool's; the edge that must refuse such a
+    // tool has done so before it came here.
+    let schema = element.get("inputSchema");
+    schema.and_then(|schema| param_header::annotations(&schema).ok()).unwrap_or_default().into()
+}

@@ -1,0 +1,154 @@
+//! The cursor policy: positions in merged lists, sealed so that clients cannot read or forge them.
+//!
+//! A cursor names a place by backend and offset within that backend's own list, so it stays
+//! meaningful when another list changes, when the process restarts (with a configured key), and on
+//! a replica with the same key and configuration.
+//!
+//! Must not know: what is listed.
+
+use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+const VERSION: u8 = 1;
+const LONGEST: usize = 256;
+
+/// A place in a merged list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Which list, as a small number of the caller's.
+    pub list: u8,
+    /// Which state of the list the client is reading.
+    pub generation: u64,
+    /// Which backend's part comes next: its place in the configuration.
+    pub backend: u32,
+    /// How many entries of that part the client already has.
+    pub offset: u32,
+}
+
+/// Seals and opens cursors with one key. AES-256-GCM-SIV, so that a repeated nonce would tell
+/// nothing but that two positions are equal.
+pub struct CursorSeal(RandomizedNonceKey);
+
+/// The key cannot be used or no random key can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot make a cursor key")]
+pub struct KeyError;
+
+impl std::fmt::Debug for CursorSeal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CursorSeal")
+    }
+}
+
+impl CursorSeal {
+    /// Seals with `key`, or with a random one.
+    pub fn new(key: Option<[u8; 32]>) -> Result<Self, KeyError> {
+        let key = match key {
+            Some(key) => key,
+            None => {
+                let mut random = [0; 32];
+                aws_lc_rs::rand::fill(&mut random).map_err(|_| KeyError)?;
+                random
+            }
+        };
+        RandomizedNonceKey::new(&AES_256_GCM_SIV, &key).map(Self).map_err(|_| KeyError)
+    }
+
+    /// The cursor for `position`; `None` if the cipher fails, which it has no reason to.
+    #[must_use]
+    pub fn seal(&self, position: Position) -> Option<String> {
+        let mut sealed = position.to_bytes().to_vec();
+        let nonce = self.0.seal_in_place_append_tag(Aad::from([VERSION]), &mut sealed).ok()?;
+        let mut whole = nonce.as_ref().to_vec();
+        whole.append(&mut sealed);
+        Some(URL_SAFE_NO_PAD.encode(whole))
+    }
+
+    /// The position that `cursor` stands for, if this key sealed it.
+    #[must_use]
+    pub fn open(&self, cursor: &str) -> Option<Position> {
+        if cursor.len() > LONGEST {
+            return None;
+        }
+        let mut whole = URL_SAFE_NO_PAD.decode(cursor).ok()?;
+        let mut sealed = whole.split_off_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(&whole).ok()?;
+        let plain = self.0.open_in_place(nonce, Aad::from([VERSION]), &mut sealed).ok()?;
+        Position::from_bytes(plain)
+    }
+}
+
+/// `Vec::split_off` without its panic.
+trait SplitOffChecked: Sized {
+    fn split_off_checked(&mut self, at: usize) -> Option<Self>;
+}
+
+impl SplitOffChecked for Vec<u8> {
+    fn split_off_checked(&mut self, at: usize) -> Option<Self> {
+        (at <= self.len()).then(|| self.split_off(at))
+    }
+}
+
+impl Position {
+    const LEN: usize = 1 + 8 + 4 + 4;
+
+    fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        let fields = [self.list]
+            .into_iter()
+            .chain(self.generation.to_be_bytes())
+            .chain(self.backend.to_be_bytes())
+            .chain(self.offset.to_be_bytes());
+        bytes.iter_mut().zip(fields).for_each(|(slot, byte)| *slot = byte);
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (list, rest) = bytes.split_first()?;
+        let (generation, rest) = rest.split_first_chunk()?;
+        let (backend, rest) = rest.split_first_chunk()?;
+        let offset = rest.try_into().ok()?;
+        Some(Self {
+            list: *list,
+            generation: u64::from_be_bytes(*generation),
+            backend: u32::from_be_bytes(*backend),
+            offset: u32::from_be_bytes(offset),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const POSITION: Position = Position { list: 3, generation: u64::MAX, backend: 7, offset: 1000 };
+
+    #[test]
+    fn opens_only_with_the_key_that_sealed() {
+        let (a, b) = (CursorSeal::new(None).unwrap(), CursorSeal::new(Some([7; 32])).unwrap());
+        let cursor = a.seal(POSITION).unwrap();
+        assert_eq!(a.open(&cursor), Some(POSITION));
+        assert_eq!(b.open(&cursor), None);
+        assert_eq!(CursorSeal::new(Some([7; 32])).unwrap().open(&b.seal(POSITION).unwrap()), Some(POSITION));
+    }
+
+    proptest! {
+        #[test]
+        fn refuses_forgeries(at in any::<prop::sample::Index>(), replacement in "[A-Za-z0-9_-]") {
+            let seal = CursorSeal::new(Some([1; 32])).unwrap();
+            let cursor = seal.seal(POSITION).unwrap();
+            let at = at.index(cursor.len());
+            let mut forged = cursor.clone();
+            forged.replace_range(at..=at, &replacement);
+            prop_assert!(forged == cursor || seal.open(&forged) != Some(POSITION) || at + 1 == cursor.len());
+        }
+
+        #[test]
+        fn never_panics(cursor in ".{0,300}") {
+            prop_assert_eq!(CursorSeal::new(Some([1; 32])).unwrap().open(&cursor), None);
+        }
+    }
+}

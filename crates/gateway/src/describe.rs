@@ -1,0 +1,91 @@
+//! How several backends describe themselves as one server.
+//!
+//! Must not know: how an era spells a description (the client's edge).
+
+use fanlight_backend::{BackendError, Outcome};
+use fanlight_protocol::json::{Json, ObjectBuilder};
+use fanlight_protocol::meta;
+use fanlight_protocol::result::{ResultView as _, ServerDescription};
+use futures_util::future::join_all;
+use tokio::time::timeout;
+use tracing::warn;
+
+use crate::catalogue::Sources;
+use crate::merge::{self, Contribution, Except};
+
+/// Members that are merged by a rule of their own, or belong to one hop.
+const OWN_RULES: [&str; 5] = ["capabilities", "instructions", "protocolVersion", "supportedVersions", "resultType"];
+
+/// The merged server is none of the backends, so who each of them is stands under its name.
+const REPLACED: [&str; 2] = ["serverInfo", meta::SERVER_INFO];
+
+/// The description of all backends together: `capabilities` (the union), `serverInfo`
+/// (`identity`), `instructions` (joined), and everything else by the merge policy.
+pub(crate) async fn all(sources: &Sources, identity: &Json) -> Json {
+    let limit = sources.limits.timeout;
+    let asked = join_all(sources.backends.iter().map(|backend| timeout(limit, backend.client.describe()))).await;
+    let described = asked.into_iter().map(|outcome| match outcome {
+        Ok(answer) => answer,
+        Err(_) => Err(BackendError::Timeout { after: limit, sent: false }),
+    });
+    let descriptions: Vec<_> = sources.backends.iter().map(|backend| backend.client.name()).zip(described).collect();
+    merged(&descriptions, identity)
+}
+
+fn merged(descriptions: &[(&str, Result<ServerDescription, BackendError>)], identity: &Json) -> Json {
+    let present = || descriptions.iter().filter_map(|(name, description)| Some((*name, description.as_ref().ok()?)));
+    let capabilities = present()
+        .filter_map(|(_, description)| description.capabilities())
+        .fold(Json::empty_object(), |all, one| merge::union(&all, &one));
+    let instructions: Vec<_> =
+        present().filter_map(|(name, description)| Some((name, description.instructions()?))).collect();
+
+    let contributions: Vec<_> = descriptions.iter().map(|(name, result)| contribution(name, result)).collect();
+    let rest = merge::merge(&contributions, Except { members: &OWN_RULES, replaced: &REPLACED }, &[]);
+
+    let mut result = ObjectBuilder::new();
+    result.member("capabilities", &capabilities).member("serverInfo", identity);
+    if let Some(instructions) = merge::join_instructions(&instructions) {
+        result.member("instructions", &instructions);
+    }
+    for (key, value) in &rest.members {
+        result.raw_member(key, value);
+    }
+    if let Some(meta) = &rest.meta {
+        result.member("_meta", meta);
+    }
+    result.finish()
+}
+
+fn contribution(name: &str, description: &Result<ServerDescription, BackendError>) -> Contribution {
+    let (outcome, reason, results) = match description {
+        Ok(description) => (Outcome::Ok, None, vec![description.json().clone()]),
+        Err(error) => {
+            warn!(backend = name, %error, "the merged description is without this backend");
+            (error.outcome(), Some(error.to_string()), Vec::new())
+        }
+    };
+    Contribution { backend: name.to_owned(), outcome, reason, results }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_servers_describe_themselves_as_one() {
+        let legacy = Json::literal(
+            r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"A"},"instructions":"Do.","x":1}"#,
+        );
+        let modern = Json::literal(
+            r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"prompts":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"B"}},"ttlMs":9,"cacheScope":"public"}"#,
+        );
+        let gone = BackendError::Unreachable { reason: "no such command".into() };
+        let all = merged(
+            &[("a", Ok(legacy.into())), ("b", Ok(modern.into())), ("c", Err(gone))],
+            &Json::literal(r#"{"name":"fanlight"}"#),
+        );
+        let expected = r##"{"capabilities":{"tools":{},"prompts":{}},"serverInfo":{"name":"fanlight"},"instructions":"# a\n\nDo.","x":1,"ttlMs":0,"cacheScope":"private","_meta":{"dev.fanlight/backends":{"a":{"outcome":"ok","serverInfo":{"name":"A"}},"b":{"outcome":"ok","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"B"}}},"c":{"outcome":"unreachable","reason":"cannot be reached: no such command"}}}}"##;
+        assert_eq!(all.as_text(), expected);
+    }
+}

@@ -1,0 +1,54 @@
+//! The error policy: what a client reads when a backend has no answer.
+//!
+//! Errors that backends answer with never come through here; they pass as they are.
+//!
+//! Must not know: how a revision spells errors (the client's edge).
+
+use fanlight_backend::BackendError;
+use fanlight_protocol::json::{Json, ObjectBuilder};
+use fanlight_protocol::{RpcError, code};
+
+/// The error for a request that `backend` did not answer.
+#[must_use]
+pub fn no_answer(backend: &str, error: &BackendError) -> RpcError {
+    let code = match error {
+        BackendError::Timeout { .. } => code::BACKEND_TIMEOUT,
+        _ => code::BACKEND_UNAVAILABLE,
+    };
+    let retry = if error.may_have_run() {
+        "the request may have been carried out"
+    } else {
+        "the request was not carried out and can be sent again"
+    };
+    let mut data = ObjectBuilder::new();
+    data.string("backend", backend)
+        .string("outcome", error.outcome().as_str())
+        .member("mayHaveRun", &Json::literal(if error.may_have_run() { "true" } else { "false" }));
+    RpcError::new(code, format!("backend {backend:?} {error}; {retry}")).with_data(data.finish())
+}
+
+/// The error for a method that the gateway does not route among several backends.
+#[must_use]
+pub fn unknown_method(method: &str) -> RpcError {
+    RpcError::new(code::METHOD_NOT_FOUND, format!("Method not found: {method}"))
+}
+
+/// The error for a name in no backend's list. The wording is the specification's example.
+#[must_use]
+pub fn unknown_name(what: &str, name: &str) -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}"))
+}
+
+/// The error for a URI that no backend has; the client's edge gives it the code of its revision.
+#[must_use]
+pub fn unknown_resource(uri: &str) -> RpcError {
+    let mut data = ObjectBuilder::new();
+    data.string("uri", uri);
+    RpcError::new(code::RESOURCE_NOT_FOUND, "Resource not found").with_data(data.finish())
+}
+
+/// The error for parameters that routing cannot read.
+#[must_use]
+pub fn invalid_params(reason: impl Into<String>) -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, reason)
+}

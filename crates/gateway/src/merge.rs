@@ -1,0 +1,350 @@
+//! The merge policy for everything of an answer that is not a list entry: `_meta`, unknown
+//! members, caching hints, capabilities, instructions.
+//!
+//! A key that only one backend sets, or that all who set it set to the same bytes, stands at the
+//! top. If anything conflicted or failed, each backend's own `_meta`, its conflicting members and
+//! its outcome stand under `dev.fanlight/backends` in `_meta`. Nothing is lost, nothing is made up.
+//!
+//! Must not know: which method is answered, or how backends are asked.
+
+use fanlight_backend::Outcome;
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{ArrayBuilder, Kind, ObjectBuilder, quote};
+
+/// The `_meta` key under which each backend's own part stands.
+pub const BACKENDS_KEY: &str = "dev.fanlight/backends";
+/// The `_meta` key that lists names which two backends claim.
+pub const COLLISIONS_KEY: &str = "dev.fanlight/collisions";
+
+/// What one backend contributes to a merged answer.
+#[derive(Clone, Debug)]
+pub struct Contribution {
+    /// The backend's name.
+    pub backend: String,
+    /// Whether it answered.
+    pub outcome: Outcome,
+    /// Why it did not, in a few words.
+    pub reason: Option<String>,
+    /// The results it gave: several if its list has several pages.
+    pub results: Vec<Json>,
+}
+
+/// The members of a merged answer beside its entries, as raw text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// Members in order, keys quoted as received.
+    pub members: Vec<(Json, Json)>,
+    /// The merged `_meta`, if there is anything in it.
+    pub meta: Option<Json>,
+}
+
+/// What the caller of [`merge`] sees to itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Except<'a> {
+    /// Members of results that the caller merges by a rule of their own.
+    pub members: &'a [&'a str],
+    /// Members of results, and keys of `_meta`, that the merged answer has in its own right: each
+    /// backend's own stands under its name.
+    pub replaced: &'a [&'a str],
+}
+
+/// Merges the members of the contributions' results. `more_meta` are members of `_meta` that the
+/// caller adds.
+#[must_use]
+pub fn merge(contributions: &[Contribution], except: Except<'_>, more_meta: &[(&str, Json)]) -> Merged {
+    let mut members = Keys::new(except.replaced);
+    let mut metas = Keys::new(except.replaced);
+    for contribution in contributions {
+        for result in &contribution.results {
+            members.add(result, |key| key == "_meta" || HINTS.contains(&key) || except.members.contains(&key));
+            if let Some(meta) = result.get("_meta") {
+                metas.add(&meta, |_| false);
+            }
+        }
+    }
+    let mut merged = Merged { members: members.agreed(), meta: None };
+    merged.members.extend(hints(contributions));
+
+    let mut meta = ObjectBuilder::new();
+    for (key, value) in metas.agreed() {
+        meta.raw_member(&key, &value);
+    }
+    let failed = contributions.iter().any(|contribution| contribution.outcome != Outcome::Ok);
+    if failed || members.conflicted() || metas.conflicted() {
+        meta.member(BACKENDS_KEY, &each_backend(contributions, &members));
+    }
+    for (key, value) in more_meta {
+        meta.member(key, value);
+    }
+    merged.meta = (!meta.is_empty()).then(|| meta.finish());
+    merged
+}
+
+/// The keys seen across backends, in order of first appearance, with what they were set to.
+struct Keys<'a> {
+    keys: Vec<Key>,
+    replaced: &'a [&'a str],
+}
+
+struct Key {
+    name: String,
+    quoted: Json,
+    value: Json,
+    conflicted: bool,
+}
+
+impl<'a> Keys<'a> {
+    fn new(replaced: &'a [&'a str]) -> Self {
+        Self { keys: Vec::new(), replaced }
+    }
+
+    fn add(&mut self, object: &Json, skip: impl Fn(&str) -> bool) {
+        for member in object.members() {
+            let (quoted, value) = (object.slice(member.key.clone()), object.slice(member.value.clone()));
+            // A key with a lone surrogate has no characters: its spelling is its name.
+            let name = member.name(object).unwrap_or_else(|| quoted.as_text().to_owned());
+            if skip(&name) {
+                continue;
+            }
+            match self.keys.iter_mut().find(|key| key.name == name) {
+                Some(key) => key.conflicted |= key.value != value,
+                None => {
+                    let conflicted = self.replaced.contains(&name.as_str());
+                    self.keys.push(Key { name, quoted, value, conflicted });
+                }
+            }
+        }
+    }
+
+    fn agreed(&self) -> Vec<(Json, Json)> {
+        self.keys.iter().filter(|key| !key.conflicted).map(|key| (key.quoted.clone(), key.value.clone())).collect()
+    }
+
+    fn conflicted(&self) -> bool {
+        self.keys.iter().any(|key| key.conflicted)
+    }
+
+    fn is_conflict(&self, object: &Json, member: &fanlight_protocol::json::Member) -> bool {
+        self.keys.iter().any(|key| key.conflicted && member.is(object, &key.name))
+    }
+}
+
+/// Each backend's outcome, its `_meta`, and those of its members that conflicted.
+fn each_backend(contributions: &[Contribution], members: &Keys<'_>) -> Json {
+    let mut all = ObjectBuilder::new();
+    for contribution in contributions {
+        let mut own = ObjectBuilder::new();
+        own.string("outcome", contribution.outcome.as_str());
+        if let Some(reason) = &contribution.reason {
+            own.string("reason", reason);
+        }
+        let parts: Vec<Json> = contribution.results.iter().filter_map(|result| own_part(result, members)).collect();
+        match parts.as_slice() {
+            [] => {}
+            [only] => add_all(&mut own, only),
+            several => {
+                let mut pages = ArrayBuilder::default();
+                for part in several {
+                    pages.push(part);
+                }
+                own.member("pages", &pages.finish());
+            }
+        }
+        all.member(&contribution.backend, &own.finish());
+    }
+    all.finish()
+}
+
+fn own_part(result: &Json, members: &Keys<'_>) -> Option<Json> {
+    let mut part = ObjectBuilder::new();
+    for member in result.members() {
+        if member.is(result, "_meta") || members.is_conflict(result, &member) {
+            part.raw_member(&result.slice(member.key), &result.slice(member.value));
+        }
+    }
+    (!part.is_empty()).then(|| part.finish())
+}
+
+fn add_all(object: &mut ObjectBuilder, part: &Json) {
+    for member in part.members() {
+        object.raw_member(&part.slice(member.key), &part.slice(member.value));
+    }
+}
+
+const HINTS: [&str; 2] = ["ttlMs", "cacheScope"];
+
+/// The least `ttlMs` and the strictest `cacheScope` (2026-07-28 server/utilities/caching). A
+/// result without hints counts as stale at once and private, as that page says; if no result has
+/// any, none are made up.
+fn hints(contributions: &[Contribution]) -> Vec<(Json, Json)> {
+    let results = || contributions.iter().flat_map(|contribution| &contribution.results);
+    if !results().any(|result| HINTS.iter().any(|hint| result.get(hint).is_some())) {
+        return Vec::new();
+    }
+    let zero = Json::literal("0");
+    let millis = |ttl: &Json| ttl.as_i64().filter(|ttl| *ttl >= 0).unwrap_or(0);
+    // A backend that failed makes the answer incomplete, hence not worth keeping.
+    let failed = contributions.iter().any(|contribution| contribution.outcome != Outcome::Ok);
+    let ttl = results()
+        .map(|result| result.get("ttlMs").unwrap_or_else(|| zero.clone()))
+        .min_by_key(millis)
+        .filter(|ttl| !failed && millis(ttl) > 0)
+        .unwrap_or(zero);
+    let public = results().all(|result| result.get("cacheScope").is_some_and(|scope| scope.as_text() == "\"public\""));
+    let scope = Json::string(if public { "public" } else { "private" });
+    vec![(Json::string("ttlMs"), ttl), (Json::string("cacheScope"), scope)]
+}
+
+/// The union of capability objects: members of all; objects joined member by member; a flag set
+/// if any backend sets it. Of other values that differ, the first stands.
+#[must_use]
+pub fn union(first: &Json, second: &Json) -> Json {
+    if first == second {
+        return first.clone();
+    }
+    match (first.kind(), second.kind()) {
+        (Kind::Object, Kind::Object) => union_objects(first, second),
+        (Kind::Bool, Kind::Bool) if second.is_true() => second.clone(),
+        _ => first.clone(),
+    }
+}
+
+fn union_objects(first: &Json, second: &Json) -> Json {
+    let mut all: Vec<(Json, Json)> = Vec::new();
+    for object in [first, second] {
+        for member in object.members() {
+            let (key, value) = (object.slice(member.key), object.slice(member.value));
+            let same = |known: &Json| known == &key || (known.as_str().is_some() && known.as_str() == key.as_str());
+            match all.iter_mut().find(|(known, _)| same(known)) {
+                Some((_, known)) => *known = union(known, &value),
+                None => all.push((key, value)),
+            }
+        }
+    }
+    let mut object = ObjectBuilder::new();
+    for (key, value) in &all {
+        object.raw_member(key, value);
+    }
+    object.finish()
+}
+
+/// Instructions of several backends as one text, each under its backend's name. The texts keep
+/// their spelling. `None` if no backend has any.
+#[must_use]
+pub fn join_instructions(instructions: &[(&str, Json)]) -> Option<Json> {
+    let mut text = vec![b'"'];
+    for (backend, instruction) in instructions {
+        let Some(inner) = instruction.as_text().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+            continue;
+        };
+        if text.len() > 1 {
+            text.extend_from_slice(b"\\n\\n");
+        }
+        let heading = quote(&format!("# {backend}\n\n"));
+        text.extend_from_slice(heading.get(1..heading.len() - 1).unwrap_or_default());
+        text.extend_from_slice(inner.as_bytes());
+    }
+    text.push(b'"');
+    (text.len() > 2).then(|| Json::parse(text.into(), 1).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contribution(backend: &str, results: &[&'static str]) -> Contribution {
+        Contribution {
+            backend: backend.into(),
+            outcome: Outcome::Ok,
+            reason: None,
+            results: results.iter().map(|text| Json::literal(text)).collect(),
+        }
+    }
+
+    fn text(merged: &Merged) -> (String, String) {
+        let members = merged.members.iter().map(|(k, v)| format!("{k}:{v}")).collect::<Vec<_>>().join(",");
+        (members, merged.meta.as_ref().map(ToString::to_string).unwrap_or_default())
+    }
+
+    #[test]
+    fn what_agrees_stands_at_the_top() {
+        let merged = merge(
+            &[
+                contribution("a", &[r#"{"tools":[],"x":1.0,"_meta":{"k":1E2,"same":[ 1 ]}}"#]),
+                contribution("b", &[r#"{"tools":[],"y":"\u0041","_meta":{"same":[ 1 ]}}"#]),
+            ],
+            Except { members: &["tools"], replaced: &[] },
+            &[],
+        );
+        assert_eq!(text(&merged), (r#""x":1.0,"y":"\u0041""#.into(), r#"{"k":1E2,"same":[ 1 ]}"#.into()));
+    }
+
+    #[test]
+    fn what_conflicts_stands_under_each_backend() {
+        let merged = merge(
+            &[
+                contribution("a", &[r#"{"x":1,"_meta":{"k":1,"own":0}}"#]),
+                contribution("b", &[r#"{"x":1.0,"_meta":{"k":2}}"#]),
+                contribution("c", &[]),
+            ],
+            Except::default(),
+            &[(COLLISIONS_KEY, Json::literal("[]"))],
+        );
+        let meta = r#"{"own":0,"dev.fanlight/backends":{"a":{"outcome":"ok","x":1,"_meta":{"k":1,"own":0}},"b":{"outcome":"ok","x":1.0,"_meta":{"k":2}},"c":{"outcome":"ok"}},"dev.fanlight/collisions":[]}"#;
+        assert_eq!(text(&merged), (String::new(), meta.into()));
+    }
+
+    #[test]
+    fn a_failure_is_told_and_pages_are_kept_apart() {
+        let mut failed = contribution("b", &[]);
+        failed.outcome = Outcome::Timeout;
+        failed.reason = Some("did not answer within 1s".into());
+        let pages = contribution("a", &[r#"{"_meta":{"page":1}}"#, r#"{"_meta":{"page":2}}"#]);
+        let merged = merge(&[pages, failed], Except::default(), &[]);
+        let meta = r#"{"dev.fanlight/backends":{"a":{"outcome":"ok","pages":[{"_meta":{"page":1}},{"_meta":{"page":2}}]},"b":{"outcome":"timeout","reason":"did not answer within 1s"}}}"#;
+        assert_eq!(text(&merged).1, meta);
+    }
+
+    #[test]
+    fn what_the_merged_answer_replaces_is_kept_under_its_backend() {
+        let except = Except { members: &[], replaced: &["serverInfo"] };
+        let merged = merge(&[contribution("a", &[r#"{"serverInfo":{"name":"A"}}"#])], except, &[]);
+        let meta = r#"{"dev.fanlight/backends":{"a":{"outcome":"ok","serverInfo":{"name":"A"}}}}"#;
+        assert_eq!(text(&merged), (String::new(), meta.into()));
+    }
+
+    #[test]
+    fn hints_are_the_least_and_the_strictest() {
+        let of = |results: &[&'static str]| {
+            text(&merge(&results.iter().map(|r| contribution("a", &[r])).collect::<Vec<_>>(), Except::default(), &[])).0
+        };
+        assert_eq!(of(&["{}", "{}"]), "");
+        assert_eq!(
+            of(&[r#"{"ttlMs":50,"cacheScope":"public"}"#, r#"{"ttlMs":9,"cacheScope":"public"}"#]),
+            r#""ttlMs":9,"cacheScope":"public""#
+        );
+        assert_eq!(
+            of(&[r#"{"ttlMs":50,"cacheScope":"public"}"#, r#"{"ttlMs":9,"cacheScope":"private"}"#]),
+            r#""ttlMs":9,"cacheScope":"private""#
+        );
+        assert_eq!(of(&[r#"{"ttlMs":50,"cacheScope":"public"}"#, "{}"]), r#""ttlMs":0,"cacheScope":"private""#);
+        assert_eq!(of(&[r#"{"ttlMs":-5,"cacheScope":"public"}"#]), r#""ttlMs":0,"cacheScope":"public""#);
+    }
+
+    #[test]
+    fn capabilities_unite() {
+        let union = union(
+            &Json::literal(r#"{"tools":{"listChanged":false},"x":{"n":1.0}}"#),
+            &Json::literal(r#"{"tools":{"listChanged":true,"new":null},"prompts":{},"x":{"n":2}}"#),
+        );
+        assert_eq!(union.as_text(), r#"{"tools":{"listChanged":true,"new":null},"x":{"n":1.0},"prompts":{}}"#);
+    }
+
+    #[test]
+    fn instructions_stand_under_their_backends() {
+        let joined =
+            join_instructions(&[("a", Json::literal(r#""Use\u0041""#)), ("b\"", Json::literal(r#""B""#))]).unwrap();
+        assert_eq!(joined.as_text(), r##""# a\n\nUse\u0041\n\n# b\"\n\nB""##);
+        assert_eq!(join_instructions(&[]), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! What the core is told at start.
+//!
+//! Must not know: the configuration file.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_backend::BackendClient;
+
+/// What the core is told at start.
+pub struct GatewaySettings {
+    /// The backends in configuration order, which decides merging.
+    pub backends: Vec<BackendEntry>,
+    /// Bounds for reading lists.
+    pub lists: ListLimits,
+    /// The key that seals cursors; made at random if absent, so that cursors then end with the
+    /// process.
+    pub cursor_key: Option<[u8; 32]>,
+    /// `Implementation` object that describes Fanlight where several servers are one.
+    pub identity: fanlight_protocol::Json,
+}
+
+/// One backend and its place among the others.
+pub struct BackendEntry {
+    /// The way to it.
+    pub client: Arc<dyn BackendClient>,
+    /// What precedes its tools' and prompts' names; `None` for the default, which is nothing with
+    /// one backend and `<name>__` with several.
+    pub prefix: Option<String>,
+    /// Which of its tools exist for clients, by original name; `None` for all.
+    pub permits_tool: Option<ToolFilter>,
+}
+
+/// Says whether a tool, by its original name, exists for clients.
+pub type ToolFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Bounds for reading the lists of backends.
+#[derive(Clone, Copy, Debug)]
+pub struct ListLimits {
+    /// How long one backend may take for one list, all pages together.
+    pub timeout: Duration,
+    /// How many pages are read from one backend.
+    pub pages: usize,
+    /// How many entries are read from one backend.
+    pub entries: usize,
+    /// How many entries a page towards clients has.
+    pub page_size: usize,
+}
+
+impl fmt::Debug for BackendEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackendEntry")
+            .field("name", &self.client.name())
+            .field("prefix", &self.prefix)
+            .field("filtered", &self.permits_tool.is_some())
+            .finish()
+    }
+}
+
+impl fmt::Debug for GatewaySettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GatewaySettings")
+            .field("backends", &self.backends)
+            .field("lists", &self.lists)
+            .finish_non_exhaustive()
+    }
+}
