@@ -1,7 +1,7 @@
 //! What a config file says, checked and complete: the types the rest of Fanlight reads. They know nothing of files.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use crate::limits::{Limits, Timeouts};
 
 /// A checked configuration, defaults filled in.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct Config {
     /// Where the HTTP front listens.
     pub listen: SocketAddr,
@@ -33,9 +32,26 @@ pub struct Config {
     pub servers: Vec<Server>,
 }
 
+impl Default for Config {
+    /// What a file without any field but its servers says.
+    fn default() -> Self {
+        let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self {
+            listen: loopback(8080),
+            path: "/mcp".to_owned(),
+            admin: Admin { listen: Some(loopback(8081)) },
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            cursor_key: None,
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            servers: Vec::new(),
+        }
+    }
+}
+
 /// The admin listener, which answers `/healthz` and `/readyz`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Admin {
     /// Where it listens; absent when it is switched off.
     pub listen: Option<SocketAddr>,
@@ -43,7 +59,6 @@ pub struct Admin {
 
 /// One backend.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct Server {
     /// Its key in the file; unique, not empty.
     pub name: String,
@@ -61,6 +76,22 @@ pub struct Server {
     pub concurrency: usize,
     /// Which of its tools are offered.
     pub tools: ToolFilter,
+}
+
+impl Server {
+    /// An enabled backend with every option at its default.
+    pub fn new(name: impl Into<String>, transport: Transport) -> Self {
+        Self {
+            name: name.into(),
+            enabled: true,
+            transport,
+            prefix: None,
+            era: EraChoice::Auto,
+            timeout: Timeouts::default().call,
+            concurrency: Limits::default().concurrency,
+            tools: ToolFilter::default(),
+        }
+    }
 }
 
 /// How a backend is reached. `Debug` shows no argument, no value of a variable or header, and no URL path.
@@ -89,12 +120,7 @@ pub enum Transport {
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stdio {
-                command,
-                args,
-                env,
-                cwd,
-            } => f
+            Self::Stdio { command, args, env, cwd } => f
                 .debug_struct("Stdio")
                 .field("command", command)
                 .field("args", &format_args!("[{} hidden]", args.len()))
@@ -124,7 +150,6 @@ pub enum EraChoice {
 
 /// Which tools of a backend are offered. Patterns match the backend's own names; `*` stands for any characters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ToolFilter {
     /// When present, only these are offered.
     pub allow: Option<Vec<String>>,
@@ -254,15 +279,9 @@ mod tests {
     fn deny_wins_and_an_empty_allow_list_permits_nothing() {
         let all = ToolFilter::default();
         assert!(all.permits("anything"));
-        let none = ToolFilter {
-            allow: Some(Vec::new()),
-            deny: Vec::new(),
-        };
+        let none = ToolFilter { allow: Some(Vec::new()), deny: Vec::new() };
         assert!(!none.permits("anything"));
-        let some = ToolFilter {
-            allow: Some(vec!["read_*".to_owned()]),
-            deny: vec!["*_all".to_owned()],
-        };
+        let some = ToolFilter { allow: Some(vec!["read_*".to_owned()]), deny: vec!["*_all".to_owned()] };
         assert!(some.permits("read_one"));
         assert!(!some.permits("read_all"));
         assert!(!some.permits("write_one"));
@@ -280,15 +299,8 @@ mod tests {
             url: "https://me:s3cret@host/s3cret?key=s3cret".to_owned(),
             headers: vec![("authorization".to_owned(), Secret::new("s3cret"))],
         };
-        let shown = format!(
-            "{stdio:?} {http:?} {} {:?}",
-            Secret::new("s3cret"),
-            CursorKey::new([7; 32])
-        );
+        let shown = format!("{stdio:?} {http:?} {} {:?}", Secret::new("s3cret"), CursorKey::new([7; 32]));
         assert!(!shown.contains("s3cret") && !shown.contains('7'), "{shown}");
-        assert!(
-            shown.contains("TOKEN") && shown.contains("https://host/***"),
-            "{shown}"
-        );
+        assert!(shown.contains("TOKEN") && shown.contains("https://host/***"), "{shown}");
     }
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 /// Bounds on size and number. Each has a default, and a key in `limits` of the config file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Limits {
     /// Bytes of one HTTP request body. `requestBody`.
     pub request_body: usize,
@@ -50,7 +49,6 @@ impl Default for Limits {
 
 /// Bounds on time. Each has a default, and a key in `timeouts` of the config file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Timeouts {
     /// Opening a connection to a backend, or starting its process and completing its handshake. `connect`.
     pub connect: Duration,
@@ -115,79 +113,29 @@ pub(crate) struct TimeoutField {
 }
 
 pub(crate) const LIMITS: &[LimitField] = &[
-    bytes(
-        "requestBody",
-        "Bytes of one HTTP request body.",
-        1 << 30,
-        |limits| &mut limits.request_body,
-    ),
-    bytes(
-        "message",
-        "Bytes of one message of a backend: a line, an SSE event or a JSON body.",
-        1 << 30,
-        |limits| &mut limits.message,
-    ),
-    bytes(
-        "header",
-        "Bytes of the head of one HTTP request.",
-        1 << 20,
-        |limits| &mut limits.header,
-    ),
+    bytes("requestBody", "Bytes of one HTTP request body.", 1 << 30, |limits| &mut limits.request_body),
+    bytes("message", "Bytes of one message of a backend: a line, an SSE event or a JSON body.", 1 << 30, |limits| {
+        &mut limits.message
+    }),
+    bytes("header", "Bytes of the head of one HTTP request.", 1 << 20, |limits| &mut limits.header),
     LimitField {
         min: 8,
-        ..count(
-            "nesting",
-            "Levels of nesting in one JSON message.",
-            1024,
-            |limits| &mut limits.nesting,
-        )
+        ..count("nesting", "Levels of nesting in one JSON message.", 1024, |limits| &mut limits.nesting)
     },
-    count(
-        "connections",
-        "Open client connections.",
-        1_000_000,
-        |limits| &mut limits.connections,
-    ),
-    count(
-        "sessions",
-        "Sessions of legacy clients.",
-        10_000_000,
-        |limits| &mut limits.sessions,
-    ),
+    count("connections", "Open client connections.", 1_000_000, |limits| &mut limits.connections),
+    count("sessions", "Sessions of legacy clients.", 10_000_000, |limits| &mut limits.sessions),
     CONCURRENCY,
-    count(
-        "notifications",
-        "Notifications buffered per call.",
-        1_000_000,
-        |limits| &mut limits.notifications,
-    ),
-    count(
-        "listPages",
-        "Pages read of one list of one backend.",
-        1_000_000,
-        |limits| &mut limits.list_pages,
-    ),
-    count(
-        "listEntries",
-        "Entries read of one list of one backend.",
-        10_000_000,
-        |limits| &mut limits.list_entries,
-    ),
-    count(
-        "pageSize",
-        "Entries on one page of a merged list.",
-        1_000_000,
-        |limits| &mut limits.page_size,
-    ),
+    count("notifications", "Notifications buffered per call.", 1_000_000, |limits| &mut limits.notifications),
+    count("listPages", "Pages read of one list of one backend.", 1_000_000, |limits| &mut limits.list_pages),
+    count("listEntries", "Entries read of one list of one backend.", 10_000_000, |limits| &mut limits.list_entries),
+    count("pageSize", "Entries on one page of a merged list.", 1_000_000, |limits| &mut limits.page_size),
 ];
 
 /// Also the range of a server's own `concurrency`.
-pub(crate) const CONCURRENCY: LimitField = count(
-    "concurrency",
-    "Running calls per backend, where the server does not set its own.",
-    100_000,
-    |limits| &mut limits.concurrency,
-);
+pub(crate) const CONCURRENCY: LimitField =
+    count("concurrency", "Running calls per backend, where the server does not set its own.", 100_000, |limits| {
+        &mut limits.concurrency
+    });
 
 pub(crate) const TIMEOUTS: &[TimeoutField] = &[
     timeout(
@@ -195,99 +143,36 @@ pub(crate) const TIMEOUTS: &[TimeoutField] = &[
         "Opening a connection to a backend, or starting its process and completing its handshake.",
         |timeouts| &mut timeouts.connect,
     ),
-    timeout(
-        "probe",
-        "Waiting for the answer that tells a backend's era.",
-        |timeouts| &mut timeouts.probe,
-    ),
-    timeout(
-        "list",
-        "One backend's share in a merged list.",
-        |timeouts| &mut timeouts.list,
-    ),
+    timeout("probe", "Waiting for the answer that tells a backend's era.", |timeouts| &mut timeouts.probe),
+    timeout("list", "One backend's share in a merged list.", |timeouts| &mut timeouts.list),
     CALL,
-    timeout("body", "Receiving one request body.", |timeouts| {
-        &mut timeouts.body
-    }),
-    timeout(
-        "header",
-        "Receiving the head of one request.",
-        |timeouts| &mut timeouts.header,
-    ),
+    timeout("body", "Receiving one request body.", |timeouts| &mut timeouts.body),
+    timeout("header", "Receiving the head of one request.", |timeouts| &mut timeouts.header),
     TimeoutField {
         max: Duration::from_secs(30 * 86_400),
-        ..timeout(
-            "sessionIdle",
-            "A legacy session without a request.",
-            |timeouts| &mut timeouts.session_idle,
-        )
+        ..timeout("sessionIdle", "A legacy session without a request.", |timeouts| &mut timeouts.session_idle)
     },
     TimeoutField {
         min: Duration::ZERO,
-        ..timeout(
-            "drain",
-            "Finishing what is in flight on shutdown.",
-            |timeouts| &mut timeouts.drain,
-        )
+        ..timeout("drain", "Finishing what is in flight on shutdown.", |timeouts| &mut timeouts.drain)
     },
-    timeout(
-        "idleConnection",
-        "A client connection without a request.",
-        |timeouts| &mut timeouts.idle_connection,
-    ),
+    timeout("idleConnection", "A client connection without a request.", |timeouts| &mut timeouts.idle_connection),
 ];
 
 /// Also the range of a server's own `timeout`.
-pub(crate) const CALL: TimeoutField = timeout(
-    "call",
-    "A whole call, where the server does not set its own.",
-    |timeouts| &mut timeouts.call,
-);
+pub(crate) const CALL: TimeoutField =
+    timeout("call", "A whole call, where the server does not set its own.", |timeouts| &mut timeouts.call);
 
-const fn bytes(
-    name: &'static str,
-    about: &'static str,
-    max: usize,
-    slot: fn(&mut Limits) -> &mut usize,
-) -> LimitField {
-    LimitField {
-        name,
-        about,
-        measure: Measure::Bytes,
-        min: 1024,
-        max,
-        slot,
-    }
+const fn bytes(name: &'static str, about: &'static str, max: usize, slot: fn(&mut Limits) -> &mut usize) -> LimitField {
+    LimitField { name, about, measure: Measure::Bytes, min: 1024, max, slot }
 }
 
-const fn count(
-    name: &'static str,
-    about: &'static str,
-    max: usize,
-    slot: fn(&mut Limits) -> &mut usize,
-) -> LimitField {
-    LimitField {
-        name,
-        about,
-        measure: Measure::Count,
-        min: 1,
-        max,
-        slot,
-    }
+const fn count(name: &'static str, about: &'static str, max: usize, slot: fn(&mut Limits) -> &mut usize) -> LimitField {
+    LimitField { name, about, measure: Measure::Count, min: 1, max, slot }
 }
 
-const fn timeout(
-    name: &'static str,
-    about: &'static str,
-    slot: fn(&mut Timeouts) -> &mut Duration,
-) -> TimeoutField {
-    TimeoutField {
-        name,
-        about,
-        min: Duration::from_millis(1),
-        max: Duration::from_secs(86_400),
-        slot,
-    }
+const fn timeout(name: &'static str, about: &'static str, slot: fn(&mut Timeouts) -> &mut Duration) -> TimeoutField {
+    TimeoutField { name, about, min: Duration::from_millis(1), max: Duration::from_secs(86_400), slot }
 }
 
 #[cfg(test)]

@@ -29,9 +29,17 @@ pub struct Problem {
     pub(crate) position: Option<Position>,
     pub(crate) message: String,
     pub(crate) help: Option<String>,
-    pub(crate) source_line: Option<String>,
-    /// Length of the offending text in characters, within the source line; at least 1.
-    pub(crate) underline: usize,
+    pub(crate) excerpt: Option<Excerpt>,
+}
+
+/// The line a problem is on, with secrets hidden; of a long line (a minified JSON file is one line) only the part around it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Excerpt {
+    pub(crate) line: String,
+    /// Characters of `line` before the offending text.
+    pub(crate) before: usize,
+    /// Characters of the offending text; at least 1, also at the end of the line.
+    pub(crate) length: usize,
 }
 
 impl Problem {
@@ -55,9 +63,9 @@ impl Problem {
         self.help.as_deref()
     }
 
-    /// The line of the file with secrets hidden.
+    /// The line of the file with secrets hidden; of a long line the part around the problem.
     pub fn source_line(&self) -> Option<&str> {
-        self.source_line.as_deref()
+        self.excerpt.as_ref().map(|excerpt| excerpt.line.as_str())
     }
 
     /// The problem laid out for a terminal; `origin` is the name of the file. ANSI colours only when asked for.
@@ -107,8 +115,7 @@ impl ConfigErrors {
                 position: None,
                 message,
                 help: Some(help.to_owned()),
-                source_line: None,
-                underline: 1,
+                excerpt: None,
             }],
             omitted: 0,
         }
@@ -127,20 +134,11 @@ pub(crate) struct Finding {
 
 impl Finding {
     pub(crate) fn error(span: Span, message: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Error,
-            span,
-            message: message.into(),
-            help: None,
-            first: None,
-        }
+        Self { severity: Severity::Error, span, message: message.into(), help: None, first: None }
     }
 
     pub(crate) fn warning(span: Span, message: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Warning,
-            ..Self::error(span, message)
-        }
+        Self { severity: Severity::Warning, ..Self::error(span, message) }
     }
 
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
@@ -155,15 +153,8 @@ impl Finding {
     }
 
     fn into_problem(self, source: &Source, masked: &Masked) -> Problem {
-        let line = source.line_span(self.span.start);
-        let shown_end = self.span.end.min(line.end).max(self.span.start);
-        let offending = source.slice(Span::new(self.span.start, shown_end));
         let message = match self.first {
-            Some(first) => format!(
-                "{} (first on line {})",
-                self.message,
-                source.position(first.start).line
-            ),
+            Some(first) => format!("{} (first on line {})", self.message, source.position(first.start).line),
             None => self.message,
         };
         Problem {
@@ -171,8 +162,40 @@ impl Finding {
             position: Some(source.position(self.span.start)),
             message,
             help: self.help,
-            source_line: Some(masked.line(source, line)),
-            underline: offending.chars().count().max(1),
+            excerpt: Some(Excerpt::new(self.span, source, masked)),
+        }
+    }
+}
+
+impl Excerpt {
+    /// Characters kept before and after the start of the offending text.
+    const REACH: (usize, usize) = (40, 80);
+
+    fn new(span: Span, source: &Source, masked: &Masked) -> Self {
+        let line = source.line_span(span.start);
+        let start = span.start.min(line.end);
+        let (reach_before, reach_after) = Self::REACH;
+        let head = source.slice(Span::new(line.start, start));
+        let tail = source.slice(Span::new(start, line.end));
+        let head_cut = head.char_indices().rev().nth(reach_before - 1).map_or(0, |(at, _)| at);
+        let tail_cut = tail.char_indices().nth(reach_after).map_or(tail.len(), |(at, _)| at);
+        let is_short = head.len() + tail.len() <= reach_before + reach_after;
+        let (first, last) = if is_short { (line.start, line.end) } else { (line.start + head_cut, start + tail_cut) };
+
+        let mut shown = String::new();
+        if first > line.start {
+            shown.push('…');
+        }
+        shown.push_str(&masked.line(source, line, Span::new(first, last)));
+        if last < line.end {
+            shown.push('…');
+        }
+        // Masking keeps the number of characters.
+        let count = |from, to| source.slice(Span::new(from, to)).chars().count();
+        Self {
+            line: shown,
+            before: usize::from(first > line.start) + count(first, start),
+            length: count(start, span.end.min(last)).max(1),
         }
     }
 }
@@ -189,11 +212,7 @@ impl Findings {
     /// Adds a finding, unless the same was found before: text behind a YAML alias is read more than once.
     pub(crate) fn push(&mut self, finding: Finding) {
         let is_error = finding.severity == Severity::Error;
-        let list = if is_error {
-            &mut self.errors
-        } else {
-            &mut self.warnings
-        };
+        let list = if is_error { &mut self.errors } else { &mut self.warnings };
         if list.contains(&finding) {
             return;
         }
@@ -241,10 +260,7 @@ pub(crate) fn quoted(text: &str) -> String {
 
 fn in_file_order(mut findings: Vec<Finding>, source: &Source, masked: &Masked) -> Vec<Problem> {
     findings.sort_by_key(|finding| finding.span.start);
-    findings
-        .into_iter()
-        .map(|finding| finding.into_problem(source, masked))
-        .collect()
+    findings.into_iter().map(|finding| finding.into_problem(source, masked)).collect()
 }
 
 #[cfg(test)]

@@ -5,12 +5,9 @@ use std::path::Path;
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::problem::{Problem, Severity};
+use crate::problem::{Excerpt, Problem, Severity};
 
-/// Columns of a source line shown at most; longer lines (a minified JSON file is one line) are cut on both sides.
-const MAX_COLUMNS: usize = 100;
-/// Columns kept before the offending text when a line is cut.
-const LEAD: usize = 40;
+/// Columns a tab is shown as.
 const TAB: usize = 4;
 
 /// One problem with its place, source line, caret and help.
@@ -21,7 +18,7 @@ pub(crate) fn problem(problem: &Problem, origin: &Path, colour: bool) -> String 
         Severity::Warning => ("warning", Style::Warning),
     };
     let mut text = format!("{}: {}\n", paint.apply(style, label), problem.message);
-    let (Some(at), Some(line)) = (problem.position, &problem.source_line) else {
+    let (Some(at), Some(excerpt)) = (problem.position, &problem.excerpt) else {
         let arrow = paint.apply(Style::Frame, "-->");
         let _ = writeln!(text, " {arrow} {}", origin.display());
         push_help(&mut text, problem, " ", &paint);
@@ -30,30 +27,14 @@ pub(crate) fn problem(problem: &Problem, origin: &Path, colour: bool) -> String 
 
     let number = at.line.to_string();
     let indent = " ".repeat(number.len());
-    let excerpt = Excerpt::new(line, at.column, problem.underline);
-    let carets = "^".repeat(excerpt.underline);
+    let layout = Layout::new(excerpt);
+    let carets = "^".repeat(layout.underline);
     let bar = paint.apply(Style::Frame, "|");
-    let _ = writeln!(
-        text,
-        "{indent}{} {}:{}:{}",
-        paint.apply(Style::Frame, "-->"),
-        origin.display(),
-        at.line,
-        at.column
-    );
+    let _ =
+        writeln!(text, "{indent}{} {}:{}:{}", paint.apply(Style::Frame, "-->"), origin.display(), at.line, at.column);
     let _ = writeln!(text, "{indent} {bar}");
-    let _ = writeln!(
-        text,
-        "{} {bar} {}",
-        paint.apply(Style::Frame, &number),
-        excerpt.text
-    );
-    let _ = writeln!(
-        text,
-        "{indent} {bar} {}{}",
-        " ".repeat(excerpt.offset),
-        paint.apply(style, &carets)
-    );
+    let _ = writeln!(text, "{} {bar} {}", paint.apply(Style::Frame, &number), layout.text);
+    let _ = writeln!(text, "{indent} {bar} {}{}", " ".repeat(layout.offset), paint.apply(style, &carets));
     push_help(&mut text, problem, &indent, &paint);
     text
 }
@@ -66,52 +47,29 @@ fn push_help(text: &mut String, problem: &Problem, indent: &str, paint: &Paint) 
     }
 }
 
-/// The part of a line that is shown, and where its caret stands, in terminal columns.
-struct Excerpt {
+/// A line as it is shown, and where its caret stands, in terminal columns.
+#[derive(Default)]
+struct Layout {
     text: String,
     offset: usize,
     underline: usize,
 }
 
-impl Excerpt {
-    /// `column` counts characters from 1, `length` is in characters.
-    fn new(line: &str, column: usize, length: usize) -> Self {
-        let start = column.saturating_sub(1);
-        let cells: Vec<(String, usize)> = line.chars().map(cell).collect();
-        let total: usize = cells.iter().map(|(_, width)| width).sum();
-        let first = if total > MAX_COLUMNS {
-            start.saturating_sub(LEAD)
-        } else {
-            0
-        };
-
-        let mut excerpt = Self {
-            text: String::new(),
-            offset: 0,
-            underline: 0,
-        };
-        let mut used = 0;
-        if first > 0 {
-            excerpt.text.push('…');
-            used = 1;
-        }
-        excerpt.offset = used;
-        for (index, (shown, width)) in cells.iter().enumerate().skip(first) {
-            if used + width > MAX_COLUMNS {
-                excerpt.text.push('…');
-                break;
-            }
-            excerpt.text.push_str(shown);
-            used += width;
-            if index < start {
-                excerpt.offset += width;
-            } else if index < start + length {
-                excerpt.underline += width;
+impl Layout {
+    fn new(excerpt: &Excerpt) -> Self {
+        let mut layout = Self::default();
+        for (index, c) in excerpt.line.chars().enumerate() {
+            let (shown, width) = cell(c);
+            layout.text.push_str(&shown);
+            if index < excerpt.before {
+                layout.offset += width;
+            } else if index < excerpt.before + excerpt.length {
+                layout.underline += width;
             }
         }
         // The offending place may be the end of the line.
-        excerpt.underline = excerpt.underline.max(1);
-        excerpt
+        layout.underline = layout.underline.max(1);
+        layout
     }
 }
 
@@ -162,8 +120,7 @@ mod tests {
             position: Some(Position { line: 12, column }),
             message: "unknown field `prefx`".to_owned(),
             help: Some("did you mean `prefix`?".to_owned()),
-            source_line: Some(line.to_owned()),
-            underline,
+            excerpt: Some(Excerpt { line: line.to_owned(), before: column - 1, length: underline }),
         }
     }
 
@@ -185,19 +142,6 @@ error: unknown field `prefx`
     fn tabs_and_wide_characters_keep_the_caret_in_place() {
         let text = problem(&sample("\t名: x", 5, 1), Path::new("f.yaml"), false);
         assert!(text.contains("12 |     名: x\n   |         ^\n"), "{text}");
-    }
-
-    #[test]
-    fn long_lines_are_cut_around_the_offending_text() {
-        let line = format!("{}HERE{}", "a".repeat(5000), "b".repeat(5000));
-        let text = problem(&sample(&line, 5001, 4), Path::new("f.json"), false);
-        let shown = text.lines().nth(3).unwrap();
-        assert!(shown.chars().count() < 120, "{shown}");
-        let caret = text.lines().nth(4).unwrap().find('^').unwrap();
-        assert_eq!(
-            shown.chars().skip(caret).take(4).collect::<String>(),
-            "HERE"
-        );
     }
 
     #[test]

@@ -6,16 +6,8 @@ use crate::syntax::Syntax;
 use crate::tree::{Node, Value};
 
 /// Top-level fields whose values are shown.
-const SHOWN_AT_TOP: &[&str] = &[
-    "$schema",
-    "admin",
-    "allowedHosts",
-    "allowedOrigins",
-    "limits",
-    "listen",
-    "path",
-    "timeouts",
-];
+const SHOWN_AT_TOP: &[&str] =
+    &["$schema", "admin", "allowedHosts", "allowedOrigins", "limits", "listen", "path", "timeouts"];
 
 /// Fields of a server whose values are shown.
 const SHOWN_IN_SERVER: &[&str] = &[
@@ -52,18 +44,22 @@ impl Masked {
         };
         let mut spans = Vec::new();
         collect_top(root, source, &mut spans);
-        spans.sort_by_key(|span| span.start);
+        // In order, so that a line is masked in one pass; text behind an alias was collected more than once.
+        spans.sort_by_key(|span| (span.start, span.end));
+        spans.dedup();
         Self::Spans(spans)
     }
 
-    /// The text of a line, each hidden character replaced by one asterisk.
-    pub(crate) fn line(&self, source: &Source, line: Span) -> String {
-        let text = source.slice(line);
-        match self {
-            Self::Spans(spans) => mask_spans(text, line, spans),
-            Self::Lexically(Syntax::Json) => mask_json(text),
-            Self::Lexically(Syntax::Yaml) => mask_yaml(text),
-        }
+    /// The text of a part of a line, each hidden character replaced by one asterisk.
+    pub(crate) fn line(&self, source: &Source, line: Span, part: Span) -> String {
+        // What is a key in broken text is only known from the start of the line.
+        let masked = match self {
+            Self::Spans(spans) => return mask_spans(source.slice(part), part, spans),
+            Self::Lexically(Syntax::Json) => mask_json(source.slice(line)),
+            Self::Lexically(Syntax::Yaml) => mask_yaml(source.slice(line)),
+        };
+        let skipped = source.slice(Span::new(line.start, part.start)).chars().count();
+        masked.chars().skip(skipped).take(source.slice(part).chars().count()).collect()
     }
 }
 
@@ -127,14 +123,17 @@ fn hide(node: &Node, spans: &mut Vec<Span>) {
     }
 }
 
-/// Hides the parts of `spans` that lie in the line, except quotes and the names of variables.
-fn mask_spans(text: &str, line: Span, spans: &[Span]) -> String {
+/// Hides the part of `spans` that lies in `part`, of which `text` is the text, except quotes and the names of variables.
+fn mask_spans(text: &str, part: Span, spans: &[Span]) -> String {
     let mut masked = String::with_capacity(text.len());
     let mut variable = Variable::default();
-    for (at, c) in text.char_indices() {
-        let at = line.start + at;
-        let hidden = spans.iter().any(|span| span.start <= at && at < span.end);
-        let rest = text.get(at - line.start..).unwrap_or_default();
+    let passed = spans.partition_point(|span| span.end <= part.start);
+    let mut spans = spans.iter().skip(passed).peekable();
+    for (index, c) in text.char_indices() {
+        let at = part.start + index;
+        while spans.next_if(|span| span.end <= at).is_some() {}
+        let hidden = spans.peek().is_some_and(|span| span.start <= at);
+        let rest = text.get(index..).unwrap_or_default();
         let shown = variable.shows(c, rest) || c.is_whitespace() || matches!(c, '"' | '\'' | ',');
         masked.push(if hidden && !shown { '*' } else { c });
     }
@@ -144,17 +143,24 @@ fn mask_spans(text: &str, line: Span, spans: &[Span]) -> String {
 /// Follows `${NAME` and `${NAME:-` through a text: names are shown, defaults are not.
 #[derive(Default)]
 struct Variable {
+    hidden_to_go: usize,
     shown_to_go: usize,
     open: usize,
 }
 
 impl Variable {
     fn shows(&mut self, c: char, rest: &str) -> bool {
+        if rest.starts_with("$${") {
+            // A literal `${`, so what follows is no name.
+            self.hidden_to_go = 3;
+        }
+        if self.hidden_to_go > 0 {
+            self.hidden_to_go -= 1;
+            return false;
+        }
         if rest.starts_with("${") {
             let name = rest.chars().skip(2);
-            let name_len = name
-                .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
-                .count();
+            let name_len = name.take_while(|c| c.is_ascii_alphanumeric() || *c == '_').count();
             let after = rest.get(2 + name_len..).unwrap_or_default();
             let operator = if after.starts_with(":-") { 2 } else { 0 };
             self.shown_to_go = 2 + name_len + operator;
@@ -172,18 +178,23 @@ impl Variable {
     }
 }
 
-/// Hides what may be a value in a line of broken JSON: every string or word that no colon follows.
+/// Hides what may be a value in a line of broken JSON: every string or word but those that a colon follows and that start
+/// the line or follow a brace or comma.
 fn mask_json(text: &str) -> String {
     let mut masked = String::with_capacity(text.len());
     let mut rest = text;
+    let mut before = None;
     while let Some(c) = rest.chars().next() {
         let length = token_length(rest, c);
         let (token, after) = rest.split_at(length);
-        let is_key = after.trim_start().starts_with(':');
+        let is_key = matches!(before, None | Some('{' | ',')) && after.trim_start().starts_with(':');
         if is_key || matches!(token, "true" | "false" | "null") {
             masked.push_str(token);
         } else {
             masked.extend(token.chars().map(mask_word_character));
+        }
+        if !c.is_whitespace() {
+            before = Some(c);
         }
         rest = after;
     }
@@ -205,28 +216,20 @@ fn token_length(text: &str, c: char) -> usize {
         return text.len();
     }
     if c.is_alphanumeric() {
-        return text
-            .find(|c: char| !c.is_alphanumeric() && c != '_')
-            .unwrap_or(text.len());
+        return text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     }
     c.len_utf8()
 }
 
-/// Hides what may be a value in a line of broken YAML: all after the first `key: `, or after the first word.
+/// Hides what may be a value in a line of broken YAML: all after the first `key:`, or everything.
 fn mask_yaml(text: &str) -> String {
-    let content = text.trim_start_matches([' ', '\t', '-', '"', '\'']);
-    let indent = text.len() - content.len();
-    let key = content
-        .find(": ")
-        .or_else(|| content.find([' ', ':']))
-        .unwrap_or(content.len());
-    // In a list without keys, every word is a value.
-    let is_item = text.trim_start().starts_with("- ") && !content.contains(':');
-    let shown = if is_item { indent } else { indent + key };
-    let (head, tail) = text.split_at(shown);
-    head.chars()
-        .chain(tail.chars().map(mask_word_character))
-        .collect()
+    let key_end = match text.find(": ") {
+        Some(at) => at,
+        None if text.trim_end().ends_with(':') => text.len(),
+        None => 0,
+    };
+    let (key, rest) = text.split_at(key_end);
+    key.chars().chain(rest.chars().map(mask_word_character)).collect()
 }
 
 fn mask_word_character(c: char) -> char {
@@ -250,8 +253,10 @@ mod tests {
     fn broken_yaml_shows_keys_and_punctuation() {
         assert_eq!(mask_yaml("  KEY: ab: cd"), "  KEY: **: **");
         assert_eq!(mask_yaml("  - s3cret-token"), "  - ******-*****");
-        assert_eq!(mask_yaml("lissten 8080"), "lissten ****");
+        assert_eq!(mask_yaml("lissten 8080"), "******* ****");
+        assert_eq!(mask_yaml("      MIIEs3cret=="), "      **********==");
         assert_eq!(mask_yaml("\tlisten: x"), "\tlisten: *");
+        assert_eq!(mask_yaml("  env:"), "  env:");
     }
 
     #[test]

@@ -40,18 +40,11 @@ pub(crate) fn substitute(
     input: &str,
     lookup: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Substituted, Vec<BadExpression>> {
-    let mut substitution = Substitution {
-        lookup,
-        text: String::with_capacity(input.len()),
-        changed: false,
-        faults: Vec::new(),
-    };
+    let mut substitution =
+        Substitution { lookup, text: String::with_capacity(input.len()), changed: false, faults: Vec::new() };
     substitution.run(input, 0);
     if substitution.faults.is_empty() {
-        Ok(Substituted {
-            text: substitution.text,
-            changed: substitution.changed,
-        })
+        Ok(Substituted { text: substitution.text, changed: substitution.changed })
     } else {
         Err(substitution.faults)
     }
@@ -110,10 +103,7 @@ impl Substitution<'_> {
     }
 
     fn fault(&mut self, expression: &str, fault: Fault) {
-        self.faults.push(BadExpression {
-            expression: expression.to_owned(),
-            fault,
-        });
+        self.faults.push(BadExpression { expression: expression.to_owned(), fault });
     }
 }
 
@@ -134,8 +124,7 @@ fn closing_brace(body: &str) -> Option<usize> {
 
 fn name_fault(name: &str) -> Option<Fault> {
     let is_name = |name: &str| {
-        name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-            && !name.starts_with(|c: char| c.is_ascii_digit())
+        name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit())
     };
     match name {
         "" => Some(Fault::NoName),
@@ -207,10 +196,7 @@ mod tests {
         );
         assert_eq!(faults("${:-x}"), [Fault::NoName]);
         assert_eq!(faults("${NO:-${X}"), [Fault::Unterminated]);
-        assert_eq!(
-            faults("${NO:-${ALSO}}"),
-            [Fault::Missing("ALSO".to_owned())]
-        );
+        assert_eq!(faults("${NO:-${ALSO}}"), [Fault::Missing("ALSO".to_owned())]);
     }
 
     #[test]

@@ -69,11 +69,7 @@ impl Node {
     pub(crate) fn height(&self) -> usize {
         1 + match &self.value {
             Value::List(items) => items.iter().map(Node::height).max().unwrap_or(0),
-            Value::Map(entries) => entries
-                .iter()
-                .map(|entry| entry.value.height())
-                .max()
-                .unwrap_or(0),
+            Value::Map(entries) => entries.iter().map(|entry| entry.value.height()).max().unwrap_or(0),
             _ => 0,
         }
     }
@@ -92,12 +88,9 @@ pub(crate) fn find_duplicate_keys(node: &Node, findings: &mut Findings) {
             for entry in entries {
                 if let Some(earlier) = first.insert(&entry.key, entry.key_span) {
                     findings.push(
-                        Finding::error(
-                            entry.key_span,
-                            format!("duplicate key {}", crate::problem::quoted(&entry.key)),
-                        )
-                        .help("keep one of the two")
-                        .first_at(earlier),
+                        Finding::error(entry.key_span, format!("duplicate key {}", crate::problem::quoted(&entry.key)))
+                            .help("keep one of the two")
+                            .first_at(earlier),
                     );
                 }
                 find_duplicate_keys(&entry.value, findings);

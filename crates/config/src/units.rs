@@ -29,9 +29,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     while !rest.is_empty() {
         let (amount, after) = split_amount(rest)?;
-        let end = after
-            .find(|c: char| !c.is_ascii_alphabetic())
-            .unwrap_or(after.len());
+        let end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
         let (unit, tail) = after.split_at(end);
         let (_, unit) = DURATION_UNITS.iter().find(|(name, _)| *name == unit)?;
         total = total.checked_add(scale(amount, *unit)?)?;
@@ -42,32 +40,24 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
 
 /// `16MiB`, `64KiB`, `1MB`, or plain bytes; the case of the unit does not matter.
 pub(crate) fn parse_size(text: &str) -> Option<u64> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (amount, unit) = text.split_at(digits);
     let amount: u64 = amount.parse().ok()?;
     let unit = unit.trim_start();
     if unit.is_empty() {
         return (digits == text.len()).then_some(amount);
     }
-    let (_, factor) = SIZE_UNITS
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
+    let (_, factor) = SIZE_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
     amount.checked_mul(*factor)
 }
 
 /// The shortest form of one unit that says it exactly.
 pub(crate) fn format_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
-    DURATION_UNITS
-        .iter()
-        .rev()
-        .find(|(_, unit)| millis != 0 && millis.is_multiple_of(unit.as_millis()))
-        .map_or_else(
-            || format!("{}s", duration.as_secs_f64()),
-            |(name, unit)| format!("{}{name}", millis / unit.as_millis()),
-        )
+    DURATION_UNITS.iter().rev().find(|(_, unit)| millis != 0 && millis.is_multiple_of(unit.as_millis())).map_or_else(
+        || format!("{}s", duration.as_secs_f64()),
+        |(name, unit)| format!("{}{name}", millis / unit.as_millis()),
+    )
 }
 
 /// In the largest binary unit that says it exactly, or in plain bytes.
@@ -77,10 +67,7 @@ pub(crate) fn format_size(bytes: usize) -> String {
         .iter()
         .rev()
         .find(|(name, factor)| name.ends_with("iB") && bytes != 0 && bytes.is_multiple_of(*factor))
-        .map_or_else(
-            || bytes.to_string(),
-            |(name, factor)| format!("{}{name}", bytes / factor),
-        )
+        .map_or_else(|| bytes.to_string(), |(name, factor)| format!("{}{name}", bytes / factor))
 }
 
 /// A decimal number: whole part, and nanoseconds per unit of its fraction.
@@ -92,9 +79,7 @@ struct Amount {
 
 /// The decimal number a text starts with, and what follows it.
 fn split_amount(text: &str) -> Option<(Amount, &str)> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, rest) = text.split_at(end);
     let (whole, fraction) = match number.split_once('.') {
         Some((_, "")) => return None,
@@ -104,10 +89,7 @@ fn split_amount(text: &str) -> Option<(Amount, &str)> {
     if fraction.len() > 9 || fraction.contains('.') {
         return None;
     }
-    let amount = Amount {
-        whole: whole.parse().ok()?,
-        billionths: format!("{fraction:0<9}").parse().ok()?,
-    };
+    let amount = Amount { whole: whole.parse().ok()?, billionths: format!("{fraction:0<9}").parse().ok()? };
     Some((amount, rest))
 }
 
@@ -141,9 +123,7 @@ mod tests {
             let expected = Some(Duration::from_millis(millis));
             assert_eq!(parse_duration(text), expected, "{text}");
         }
-        for text in [
-            "", "s", "5x", "-5s", "5 s", "5.", ".5", "1.2.3s", "5s5", "1e3", "ms5", "五s",
-        ] {
+        for text in ["", "s", "5x", "-5s", "5 s", "5.", ".5", "1.2.3s", "5s5", "1e3", "ms5", "五s"] {
             assert_eq!(parse_duration(text), None, "{text}");
         }
         assert_eq!(parse_duration(&format!("{}d", u64::MAX)), None);
@@ -151,14 +131,9 @@ mod tests {
 
     #[test]
     fn sizes() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("17", 17),
-            ("17B", 17),
-            ("1MB", 1_000_000),
-            ("64KiB", 65_536),
-            ("16 mib", 16 << 20),
-        ] {
+        for (text, bytes) in
+            [("0", 0), ("17", 17), ("17B", 17), ("1MB", 1_000_000), ("64KiB", 65_536), ("16 mib", 16 << 20)]
+        {
             assert_eq!(parse_size(text), Some(bytes), "{text}");
         }
         for text in ["", "MiB", "1.5MiB", "16M", "-1", "1 ", "99999999999GiB"] {

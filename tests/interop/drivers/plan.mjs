@@ -11,14 +11,23 @@ export const CLIENT_INFO = { name: 'fanlight-interop', version: '1.0.0' };
 
 /** @param sdk {connect(target, era): Promise<Client>, callTool(client, params, options), wireError(error)} */
 export async function runDriver(sdk) {
-  const job = JSON.parse(await text(process.stdin));
+  try {
+    const report = await runPlan(sdk, JSON.parse(await text(process.stdin)));
+    process.stdout.write(JSON.stringify(report));
+  } catch (error) {
+    console.error(`${error.name}: ${error.message}`);
+    process.exit(1); // also when a transport is still open
+  }
+}
+
+async function runPlan(sdk, job) {
   const client = await sdk.connect(job.target, job.era);
   const report = { server: describeServer(client), lists: await readLists(client), steps: {} };
   for (const step of job.steps) {
     report.steps[step.id] = await runStep(sdk, client, step);
   }
   await client.close();
-  process.stdout.write(JSON.stringify(report));
+  return report;
 }
 
 function describeServer(client) {

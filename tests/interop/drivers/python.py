@@ -105,5 +105,15 @@ def plain(model: Any) -> Any:
     return None if model is None else model.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
+def first_cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 if __name__ == "__main__":
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except Exception as error:
+        cause = first_cause(error)
+        sys.exit(f"{type(cause).__name__}: {cause}")

@@ -11,7 +11,7 @@ export class Checks {
   /** One group for each item, some at a time, printed in order. `check` returns its differences; throwing fails it. */
   async each(items, nameOf, check) {
     const waiting = [...items.entries()];
-    const outcomes = items.map(() => Promise.withResolvers?.() ?? withResolvers());
+    const outcomes = items.map(withResolvers);
     const worker = async () => {
       for (let next = waiting.shift(); next; next = waiting.shift()) {
         const [index, item] = next;

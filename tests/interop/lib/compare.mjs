@@ -2,8 +2,8 @@
 // them). Everything must be equal, down to the last member. What may differ is written here and nowhere else:
 //
 // 1. Era translation, only when Fanlight had to translate (`crossEra`): the members of ERA_MEMBERS may be *added*,
-//    with a valid value; a capability the client's revision does not define may go; -32002 and -32602 stand for
-//    each other (the modern revision forbids the first).
+//    with a valid value, and so may the server's identity in `_meta`; of the capabilities only those that every
+//    era has are compared; -32002 and -32602 stand for each other (the modern revision forbids the first).
 // 2. Several backends (`merged`): names carry `<server>__`; a name or URI that no backend has is refused by Fanlight
 //    itself, so only the error's code is compared; the list members beside the items and the description of the
 //    server are Fanlight's own.

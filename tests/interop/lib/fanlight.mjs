@@ -43,7 +43,7 @@ async function checkMerged(checks, door, { members }, clients, direct, target) {
     const asked = ask(target, client, steps);
     await checks.one(name('lists'), async () => {
       const entries = members.map((server) => ({ server, direct: direct(server, client) }));
-      return compareMergedLists(entries, await asked, eras(undefined, client));
+      return compareMergedLists(entries, await asked, { clientEra: client.era });
     });
     await checks.each(members, (server) => name(server.name), async (server) =>
       compareMergedSteps(server, direct(server, client), await asked, eras(server, client)));
@@ -52,7 +52,7 @@ async function checkMerged(checks, door, { members }, clients, direct, target) {
 
 const eras = (server, client) => ({
   clientEra: client.era,
-  crossEra: client.era !== (server?.modern ? 'modern' : 'legacy'),
+  crossEra: client.era !== (server.modern ? 'modern' : 'legacy'),
 });
 
 /** A step under the names the merged endpoint gives it. */
@@ -68,7 +68,7 @@ function mergedStep(server, step) {
 async function throughHttp(checks, { names, config }, { binary, work }, check) {
   const [listen, admin] = [`127.0.0.1:${await freePort()}`, `127.0.0.1:${await freePort()}`];
   const command = [binary, 'run', '--config', config, '--listen', listen, '--admin', admin];
-  const fanlight = start(command, { logFile: path.join(work, 'logs', `fanlight-${names}.log`) });
+  const fanlight = await start(command, { logFile: path.join(work, 'logs', `fanlight-${names}.log`) });
   let ready = false;
   await checks.one(`http  start   ${names}`, async () => {
     await waitUntilReady(fanlight, 'fanlight', () => answersOk(`http://${admin}/readyz`), READY_TIMEOUT_MS);

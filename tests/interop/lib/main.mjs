@@ -64,7 +64,7 @@ async function startHttpServers(fixture, ports) {
   const logs = path.join(work, 'logs');
   mkdirSync(logs);
   for (const [name, { command, env }] of Object.entries(httpServerCommands(ROOT, fixture, ports))) {
-    const child = start(command, { env, logFile: path.join(logs, `${name}.log`) });
+    const child = await start(command, { env, logFile: path.join(logs, `${name}.log`) });
     await waitUntilReady(child, name, () => isListening(ports[name]), SERVER_START_TIMEOUT_MS);
   }
 }

@@ -6,12 +6,15 @@ import net from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const STOP_GRACE_MS = 8_000;
+const PIPE_GRACE_MS = 2_000;
 const POLL_MS = 50;
 const running = new Set();
+let ending = false;
 
 /** Runs a program to its end. Rejects on a non-zero exit code and when `timeoutMs` has passed. */
 export async function run([program, ...args], { stdin = '', timeoutMs, env = process.env, cwd } = {}) {
-  const child = track(spawn(program, args, { env, cwd, detached: true, stdio: 'pipe' }));
+  await notEnding();
+  const child = spawnTracked(program, args, { env, cwd, stdio: 'pipe' });
   const output = { stdout: '', stderr: '' };
   for (const name of ['stdout', 'stderr']) {
     child[name].setEncoding('utf8').on('data', (chunk) => (output[name] += chunk));
@@ -24,19 +27,21 @@ export async function run([program, ...args], { stdin = '', timeoutMs, env = pro
     stop(child);
   }, timeoutMs);
   await child.ended;
+  await notEnding();
   clearTimeout(timer);
   if (timedOut || child.exitCode !== 0) {
-    const ending = child.startFailure ?? `ended with ${child.exitCode ?? child.signalCode}`;
-    const outcome = timedOut ? `timed out after ${timeoutMs} ms` : ending;
+    const end = child.startFailure ?? `ended with ${child.exitCode ?? child.signalCode}`;
+    const outcome = timedOut ? `timed out after ${timeoutMs} ms` : end;
     throw new Error(`${program} ${outcome}\n${lastLines(output.stderr)}`);
   }
   return output.stdout;
 }
 
 /** Starts a program that serves until `stop`; its output goes to `logFile`. */
-export function start([program, ...args], { env = process.env, logFile }) {
+export async function start([program, ...args], { env = process.env, logFile }) {
+  await notEnding();
   const log = openSync(logFile, 'a');
-  const child = track(spawn(program, args, { env, detached: true, stdio: ['ignore', log, log] }));
+  const child = spawnTracked(program, args, { env, stdio: ['ignore', log, log] });
   closeSync(log);
   child.logFile = logFile;
   return child;
@@ -53,7 +58,11 @@ export async function stop(child) {
   return child.exitCode ?? child.signalCode;
 }
 
-export const stopAll = () => Promise.all([...running].map(stop));
+/** Ends everything started here, for good: whoever starts or awaits a program afterwards waits for the exit. */
+export async function stopAll() {
+  ending = true;
+  await Promise.all([...running].map(stop));
+}
 
 /** Waits until `isReady()` holds, `child` has ended or the deadline has passed; the latter two reject. */
 export async function waitUntilReady(child, what, isReady, timeoutMs) {
@@ -89,17 +98,21 @@ export const answersOk = (url) =>
 
 export const lastLines = (text) => text.trimEnd().split('\n').slice(-12).join('\n');
 
-function track(child) {
+function spawnTracked(program, args, options) {
+  const child = spawn(program, args, { ...options, detached: true });
   running.add(child);
   child.ended = new Promise((resolve) => {
     child.once('close', resolve);
     child.once('error', resolve); // it never started
+    child.once('exit', () => setTimeout(resolve, PIPE_GRACE_MS).unref()); // a grandchild may hold the pipes open
   }).then((error) => {
     running.delete(child);
     child.startFailure = error instanceof Error ? error.message : undefined;
   });
   return child;
 }
+
+const notEnding = () => (ending ? new Promise(() => {}) : undefined);
 
 function signal(child, name) {
   try {

@@ -1,7 +1,8 @@
 // Tests the comparison itself, without Fanlight: asking twice gives equal reports, the eras differ by no more than
-// the translation explains, and whatever is altered in a report is found.
+// the translation explains, a merged report made from the direct ones is accepted, and whatever is altered is found.
+import { isDeepStrictEqual } from 'node:util';
 import { askDirectly, isLegacyTwinOf } from './clients.mjs';
-import { compareSingle } from './compare.mjs';
+import { compareMergedLists, compareMergedSteps, compareSingle, mergedName, mergedStepId } from './compare.mjs';
 
 export async function selfTest(checks, { servers, clients }, direct) {
   const pairs = servers.flatMap((server) => clients.map((client) => ({ server, client })));
@@ -24,7 +25,73 @@ export async function selfTest(checks, { servers, clients }, direct) {
     const report = direct(server, client);
     return undetected(report, (altered) => compareSingle(server, report, altered, sameEra(client)));
   });
+  await checks.each(bothEras, nameOf('alterations across eras'), ({ server, client }) => {
+    const legacy = direct(server, clients.find(isLegacyTwinOf(client)));
+    const compare = (altered) => compareSingle(server, legacy, altered, { crossEra: true, clientEra: 'modern' });
+    return undetected(direct(server, client), compare).filter((missed) => !MAY_DIFFER_ACROSS_ERAS.test(missed));
+  });
+
+  const together = servers.filter((server) => server.merged);
+  await checks.each(clients, (client) => `merged        ${client.sdk} ${client.era}`, (client) => {
+    const entries = together.map((server) => ({ server, direct: direct(server, client) }));
+    return misjudgedMerges(entries, client.era);
+  });
 }
+
+/** What the merged comparison says of a faithful merge, and which of the unfaithful ones it lets pass. */
+function misjudgedMerges(entries, clientEra) {
+  const compare = (merged) => [
+    ...compareMergedLists(entries, merged, { clientEra }),
+    ...entries.flatMap(({ server, direct }) =>
+      compareMergedSteps(server, direct, merged, { crossEra: false, clientEra })),
+  ];
+  const [{ server: first, direct: firstReport }] = entries;
+  const [firstStep] = first.steps;
+  const unfaithful = {
+    'another order': ({ lists }) => lists.tools.items.reverse(),
+    'a tool lost': ({ lists }) => lists.tools.items.pop(),
+    'a prefix lost': ({ lists }) => (lists.tools.items[0].name = firstReport.lists.tools.items[0].name),
+    'a description altered': ({ lists }) => (lists.tools.items.at(-1).description += '!'),
+    'instructions lost': ({ server }) => (server.instructions = null),
+    'a result altered': ({ steps }) => (steps[mergedStepId(first, firstStep)].result.invented = true),
+    'an unknown tool answered': ({ steps }) => (steps[mergedStepId(first, { id: 'no-such-tool' })] = { result: {} }),
+  };
+  const faithful = merge(entries, clientEra);
+  const missed = Object.entries(unfaithful).flatMap(([name, alter]) => {
+    const merged = structuredClone(faithful);
+    alter(merged);
+    const altered = !isDeepStrictEqual(merged, faithful);
+    return altered && compare(merged).length === 0 ? [`not noticed: ${name}`] : [];
+  });
+  return [...compare(faithful), ...missed];
+}
+
+function merge(entries, era) {
+  const rest = { ttlMs: 0, cacheScope: 'private' };
+  const list = (kind, rename) => ({
+    items: entries.flatMap(({ server, direct }) => (direct.lists[kind]?.items ?? []).map((item) => rename(server, item))),
+    rest,
+  });
+  const renamed = (server, item) => ({ ...item, name: mergedName(server, item.name) });
+  const kept = (_, item) => item;
+  const instructions = entries.map(({ direct }) => direct.server.instructions).filter((text) => text !== null);
+  const steps = entries.flatMap(({ server, direct }) => server.steps.map((step) =>
+    [mergedStepId(server, step), step.unclaimed ? { error: { code: -32602 } } : direct.steps[step.id]]));
+  return {
+    server: { era, instructions: instructions.length > 0 ? instructions.join('\n') : null },
+    lists: {
+      tools: list('tools', renamed),
+      resources: list('resources', kept),
+      resourceTemplates: list('resourceTemplates', kept),
+      prompts: list('prompts', renamed),
+    },
+    steps: Object.fromEntries(steps),
+  };
+}
+
+/** Where one valid value may stand for another once the eras differ: rule 1 of compare.mjs. */
+const MAY_DIFFER_ACROSS_ERAS =
+  /\.(resultType|ttlMs|cacheScope) altered|\._meta altered to undefined|\/serverInfo[. ]|server\.capabilities\./;
 
 const sameEra = (client) => ({ crossEra: false, clientEra: client.era });
 

@@ -57,9 +57,6 @@ pub(crate) fn parse(source: &Source, syntax: Syntax, findings: &mut Findings) ->
 }
 
 fn too_deep(span: Span) -> Finding {
-    Finding::error(
-        span,
-        format!("the file nests deeper than {} levels", tree::MAX_DEPTH),
-    )
-    .help("a config file needs six levels: check the brackets and the indentation")
+    Finding::error(span, format!("the file nests deeper than {} levels", tree::MAX_DEPTH))
+        .help("a config file needs six levels: check the brackets and the indentation")
 }

@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 
-use granit_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Tag};
 
 use crate::problem::Finding;
 use crate::source::Span;
 use crate::tree::{Entry, MAX_DEPTH, Node, Value};
 
-/// What a file may weigh ([`Node::weight`]) once its aliases are resolved: the largest file without aliases, several times over.
-const MAX_WEIGHT: usize = 1_000_000;
+/// What the copies of anchored values may weigh in all ([`Node::weight`]): far more than a config has, far less than harms.
+const MAX_COPIED_WEIGHT: usize = 250_000;
 
 /// The tree of a YAML text; `None` when it holds no value.
 pub(super) fn parse(text: &str) -> Result<Option<Node>, Finding> {
     let mut options = granit_parser::Options::default();
     options.set_emit_comments(false);
-    let mut builder = Builder::new(text.len());
+    let mut builder = Builder::new(text);
     for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event.map_err(|error| malformed(&error, text))?;
         builder.handle(event, span_of(&span, text.len()))?;
@@ -24,12 +24,12 @@ pub(super) fn parse(text: &str) -> Result<Option<Node>, Finding> {
 }
 
 /// Builds the tree from events without recursion.
-struct Builder {
-    end: usize,
+struct Builder<'t> {
+    text: &'t str,
     root: Option<Node>,
     open: Vec<Collection>,
     anchors: HashMap<usize, Node>,
-    weight: usize,
+    copied_weight: usize,
 }
 
 /// A list or mapping whose end has not been seen.
@@ -41,21 +41,12 @@ struct Collection {
 
 enum Content {
     List(Vec<Node>),
-    Map {
-        entries: Vec<Entry>,
-        key: Option<(String, Span)>,
-    },
+    Map { entries: Vec<Entry>, key: Option<(String, Span)> },
 }
 
-impl Builder {
-    fn new(end: usize) -> Self {
-        Self {
-            end,
-            root: None,
-            open: Vec::new(),
-            anchors: HashMap::new(),
-            weight: 0,
-        }
+impl<'t> Builder<'t> {
+    fn new(text: &'t str) -> Self {
+        Self { text, root: None, open: Vec::new(), anchors: HashMap::new(), copied_weight: 0 }
     }
 
     fn handle(&mut self, event: Event<'_>, span: Span) -> Result<(), Finding> {
@@ -70,19 +61,15 @@ impl Builder {
             }
             Event::MappingStart(_, anchor, tag) => {
                 check_tag(tag.as_deref(), &["map"], span)?;
-                let content = Content::Map {
-                    entries: Vec::new(),
-                    key: None,
-                };
+                let content = Content::Map { entries: Vec::new(), key: None };
                 self.begin(anchor, span, content)
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
             Event::Alias(id) => self.resolve(id, span),
-            Event::DocumentStart(..) if self.root.is_some() => Err(Finding::error(
-                span,
-                "a second YAML document starts here",
-            )
-            .help("a config file is one document: remove the `---` or merge the two")),
+            Event::DocumentStart(..) if self.root.is_some() => {
+                Err(Finding::error(span, "a second YAML document starts here")
+                    .help("a config file is one document: remove the `---` or merge the two"))
+            }
             // `Event` may grow; what is no value has no place in the tree.
             _ => Ok(()),
         }
@@ -92,11 +79,7 @@ impl Builder {
         if self.open.len() >= MAX_DEPTH {
             return Err(super::too_deep(span));
         }
-        self.open.push(Collection {
-            anchor,
-            span,
-            content,
-        });
+        self.open.push(Collection { anchor, span, content });
         Ok(())
     }
 
@@ -104,7 +87,7 @@ impl Builder {
         let Some(collection) = self.open.pop() else {
             return Ok(());
         };
-        let span = Span::new(collection.span.start, end.end.min(self.end));
+        let span = Span::new(collection.span.start, end.end);
         let value = match collection.content {
             Content::List(items) => Value::List(items),
             Content::Map { entries, .. } => Value::Map(entries),
@@ -115,6 +98,7 @@ impl Builder {
     /// Puts a whole node where it belongs.
     fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Finding> {
         if anchor != 0 {
+            self.spend(node.weight(), node.span)?;
             self.anchors.insert(anchor, node.clone());
         }
         self.attach(node)
@@ -123,22 +107,27 @@ impl Builder {
     /// Puts a copy of an anchored node in the place of its alias.
     fn resolve(&mut self, id: usize, span: Span) -> Result<(), Finding> {
         let Some(node) = self.anchors.get(&id) else {
-            return Err(Finding::error(span, "this alias refers to itself")
-                .help("write the value out instead of the alias"));
+            return Err(
+                Finding::error(span, "this alias refers to itself").help("write the value out instead of the alias")
+            );
         };
         if self.open.len() + node.height() > MAX_DEPTH {
             return Err(super::too_deep(span));
         }
-        // Only aliases can make the tree larger than the file, whose size is bounded.
-        self.weight += node.weight();
-        if self.weight > MAX_WEIGHT {
-            return Err(
-                Finding::error(span, "the aliases of this file expand to too much")
-                    .help("use fewer aliases, or split the file"),
-            );
-        }
+        let weight = node.weight();
         let copy = node.clone();
+        self.spend(weight, span)?;
         self.attach(copy)
+    }
+
+    /// Counts a copy. Without copies the tree is no larger than the file, whose size is bounded.
+    fn spend(&mut self, weight: usize, span: Span) -> Result<(), Finding> {
+        self.copied_weight += weight;
+        if self.copied_weight > MAX_COPIED_WEIGHT {
+            return Err(Finding::error(span, "the anchors and aliases of this file expand to too much")
+                .help("use fewer of them, or split the file"));
+        }
+        Ok(())
     }
 
     fn attach(&mut self, node: Node) -> Result<(), Finding> {
@@ -146,38 +135,31 @@ impl Builder {
             None => self.root = Some(node),
             Some(Content::List(items)) => items.push(node),
             Some(Content::Map { entries, key }) => match key.take() {
-                Some((key, key_span)) => entries.push(Entry {
-                    key,
-                    key_span,
-                    value: node,
-                }),
-                None => *key = Some((key_text(&node)?, node.span)),
+                Some((key, key_span)) => entries.push(Entry { key, key_span, value: node }),
+                None => *key = Some((key_text(&node, self.text)?, node.span)),
             },
         }
         Ok(())
     }
 }
 
-fn key_text(node: &Node) -> Result<String, Finding> {
+/// A key is text whatever it looks like: a server may be named `null` or `1`.
+fn key_text(node: &Node, text: &str) -> Result<String, Finding> {
     match &node.value {
         Value::String(text) | Value::Number(text) => Ok(text.clone()),
-        Value::Bool(flag) => Ok(flag.to_string()),
-        Value::Null => Ok(String::new()),
-        Value::List(_) | Value::Map(_) => Err(Finding::error(
-            node.span,
-            format!("{} cannot be a key here", node.kind()),
-        )
-        .help("a value that starts with `{` or `[` must be quoted, `\"${VAR}\"` for one")),
+        Value::Bool(_) | Value::Null => {
+            let written = text.get(node.span.start..node.span.end);
+            Ok(written.unwrap_or_default().to_owned())
+        }
+        Value::List(_) | Value::Map(_) => {
+            Err(Finding::error(node.span, format!("{} cannot be a key here", node.kind()))
+                .help("a value that starts with `{` or `[` must be quoted, `\"${VAR}\"` for one"))
+        }
     }
 }
 
 /// The value of a scalar by the YAML 1.2 core schema: only plain scalars are anything but strings.
-fn scalar(
-    text: &str,
-    style: ScalarStyle,
-    tag: Option<&Tag>,
-    span: Span,
-) -> Result<Value, Finding> {
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Result<Value, Finding> {
     check_tag(tag, &["str", "int", "float", "bool", "null"], span)?;
     let forced_string = tag.is_some_and(|tag| tag.core_suffix() == Some("str"));
     if style != ScalarStyle::Plain || forced_string {
@@ -194,9 +176,7 @@ fn scalar(
 
 /// Whether the core schema reads a plain scalar as an integer or a float (YAML 1.2.2, section 10.3.2).
 fn is_number(text: &str) -> bool {
-    let all = |digits: &str, ok: fn(&char) -> bool| {
-        !digits.is_empty() && digits.chars().all(|digit| ok(&digit))
-    };
+    let all = |digits: &str, ok: fn(&char) -> bool| !digits.is_empty() && digits.chars().all(|digit| ok(&digit));
     if let Some(digits) = text.strip_prefix("0o") {
         return all(digits, |c| ('0'..='7').contains(c));
     }
@@ -213,43 +193,33 @@ fn is_number(text: &str) -> bool {
     };
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let is_digits = |part: &str| part.chars().all(|c| c.is_ascii_digit());
-    let exponent_ok = exponent
-        .map(|e| e.strip_prefix(['-', '+']).unwrap_or(e))
-        .is_none_or(|e| all(e, char::is_ascii_digit));
-    !(whole.is_empty() && fraction.is_empty())
-        && is_digits(whole)
-        && is_digits(fraction)
-        && exponent_ok
+    let exponent_ok =
+        exponent.map(|e| e.strip_prefix(['-', '+']).unwrap_or(e)).is_none_or(|e| all(e, char::is_ascii_digit));
+    !(whole.is_empty() && fraction.is_empty()) && is_digits(whole) && is_digits(fraction) && exponent_ok
 }
 
 fn check_tag(tag: Option<&Tag>, allowed: &[&str], span: Span) -> Result<(), Finding> {
     match tag {
         None => Ok(()),
         Some(tag) if tag.core_suffix().is_some_and(|kind| allowed.contains(&kind)) => Ok(()),
-        Some(_) => Err(
-            Finding::error(span, "this YAML tag has no meaning in a config file")
-                .help("remove the tag (the word that starts with `!`)"),
-        ),
+        Some(_) => Err(Finding::error(span, "this YAML tag has no meaning in a config file")
+            .help("remove the tag (the word that starts with `!`)")),
     }
 }
 
 fn malformed(error: &ScanError, text: &str) -> Finding {
     let start = error.marker().byte_offset().unwrap_or(0).min(text.len());
-    let start = (0..=start)
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0);
+    let start = text.floor_char_boundary(start);
+    if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
+        return super::too_deep(Span::new(start, start));
+    }
     let line = text.get(..start).and_then(|t| t.rsplit('\n').next());
     let help = if line.is_some_and(|line| line.contains('\t')) {
         "YAML is indented with spaces, not tabs"
     } else {
         "check the indentation, and quote values that contain `: `, ` #` or start with a special character"
     };
-    Finding::error(
-        Span::new(start, start),
-        format!("malformed YAML: {}", error.info()),
-    )
-    .help(help)
+    Finding::error(Span::new(start, start), format!("malformed YAML: {}", error.info())).help(help)
 }
 
 fn span_of(span: &granit_parser::Span, end: usize) -> Span {
@@ -263,14 +233,10 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_core_schema() {
-        for text in [
-            "0", "-1", "+12", "1.5", ".5", "5.", "1e3", "1.5E-3", "0x1F", "0o17", ".inf", ".nan",
-        ] {
+        for text in ["0", "-1", "+12", "1.5", ".5", "5.", "1e3", "1.5E-3", "0x1F", "0o17", ".inf", ".nan"] {
             assert!(is_number(text), "{text}");
         }
-        for text in [
-            ".", "-", "+", "e5", "1e", "1_000", "0b1", "1.2.3", "10s", "0x", "1-2", "१",
-        ] {
+        for text in [".", "-", "+", "e5", "1e", "1_000", "0b1", "1.2.3", "10s", "0x", "1-2", "१"] {
             assert!(!is_number(text), "{text}");
         }
     }

@@ -1,0 +1,233 @@
+//! Every field a config file may have, with what the schema says of it. The parser accepts the names in these tables and no
+//! others; the schema is made from them.
+
+use serde_json::{Value, json};
+
+use crate::config::Config;
+use crate::limits::{LIMITS, TIMEOUTS};
+use crate::units::format_duration;
+
+/// A mapping of the config file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Section {
+    Top,
+    Admin,
+    Limits,
+    Timeouts,
+    Server,
+    Tools,
+}
+
+/// One field of a section.
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) shape: Shape,
+    pub(crate) default: Option<fn(&Config) -> Value>,
+}
+
+/// What values a field takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Text,
+    Flag,
+    Address,
+    Path,
+    Key,
+    Duration,
+    Concurrency,
+    Choice(&'static [&'static str]),
+    Texts,
+    Scalars,
+    Pairs,
+    Of(Section),
+    Servers,
+    Anything,
+}
+
+/// Values of a server's `type`. The first is for `command`, the others are for `url`.
+pub(crate) const TYPES: &[&str] = &["stdio", "http", "streamable-http", "streamableHttp", "sse"];
+
+/// Values of a server's `era`.
+pub(crate) const ERAS: &[&str] = &["auto", "legacy", "modern"];
+
+const TOP: &[Field] = &[
+    field("mcpServers", "The backends by name. Their order decides the order of merged lists.", Shape::Servers),
+    field("servers", "The same as `mcpServers`, as VS Code writes it. A file has one of the two.", Shape::Servers),
+    Field {
+        default: Some(|config| json!(config.listen.to_string())),
+        ..field("listen", "Address and port of the HTTP front.", Shape::Address)
+    },
+    Field { default: Some(|config| json!(config.path)), ..field("path", "Path of the MCP endpoint.", Shape::Path) },
+    field("admin", "The admin listener.", Shape::Of(Section::Admin)),
+    field(
+        "allowedOrigins",
+        "Values of `Origin` that are answered, such as `https://app.example.com`; `*` for any. Default: loopback origins.",
+        Shape::Texts,
+    ),
+    field(
+        "allowedHosts",
+        "Values of `Host` that are answered, such as `mcp.example.com` (any port) or `mcp.example.com:8080`; `*` for any. Default: loopback names and the listen address.",
+        Shape::Texts,
+    ),
+    field(
+        "cursorKey",
+        "32 bytes as base64 or 64 hexadecimal digits. Set it to keep cursors valid across restarts and replicas. Default: a new key at each start.",
+        Shape::Key,
+    ),
+    field("limits", "Bounds on size and number.", Shape::Of(Section::Limits)),
+    field("timeouts", "Bounds on time.", Shape::Of(Section::Timeouts)),
+    field("$schema", "Where an editor finds this schema.", Shape::Anything),
+];
+
+const ADMIN: &[Field] = &[Field {
+    default: Some(|config| match config.admin.listen {
+        Some(address) => json!(address.to_string()),
+        None => json!("off"),
+    }),
+    ..field("listen", "Address and port of `/healthz` and `/readyz`; null or `off` switches them off.", Shape::Address)
+}];
+
+const SERVER: &[Field] = &[
+    field("command", "The program to start.", Shape::Text),
+    field("args", "Its arguments.", Shape::Scalars),
+    field("env", "Variables set for it.", Shape::Pairs),
+    field("cwd", "Its folder; relative to the folder of this file.", Shape::Text),
+    field("url", "Endpoint of a Streamable HTTP server; http or https.", Shape::Text),
+    field("serverUrl", "The same as `url`.", Shape::Text),
+    field("httpUrl", "The same as `url`.", Shape::Text),
+    field("headers", "Headers sent to the server.", Shape::Pairs),
+    field("type", "The transport; found from `command` or `url` when absent.", Shape::Choice(TYPES)),
+    Field { default: Some(|_| json!(true)), ..field("enabled", "Whether the server takes part.", Shape::Flag) },
+    field("disabled", "The opposite of `enabled`.", Shape::Flag),
+    field(
+        "prefix",
+        "What its tool and prompt names start with when there are several servers; may be empty. Default: the name and two underscores.",
+        Shape::Text,
+    ),
+    Field {
+        default: Some(|_| json!("auto")),
+        ..field("era", "Protocol era the server is spoken to in; `auto` asks it.", Shape::Choice(ERAS))
+    },
+    Field {
+        default: Some(|config| json!(format_duration(config.timeouts.call))),
+        ..field("timeout", "Bound on a whole call. Default: `timeouts.call`.", Shape::Duration)
+    },
+    Field {
+        default: Some(|config| json!(config.limits.concurrency)),
+        ..field("concurrency", "Bound on running calls. Default: `limits.concurrency`.", Shape::Concurrency)
+    },
+    field("tools", "Which of its tools are offered.", Shape::Of(Section::Tools)),
+    field("disabledTools", "Tools added to `tools.deny`.", Shape::Texts),
+    field("excludeTools", "Tools added to `tools.deny`.", Shape::Texts),
+    field("includeTools", "The same as `tools.allow`.", Shape::Texts),
+];
+
+const TOOLS: &[Field] = &[
+    field("allow", "Names of the tools offered, `*` for any characters. Default: all.", Shape::Texts),
+    field("deny", "Names of tools not offered, `*` for any characters, even when allowed.", Shape::Texts),
+];
+
+/// Keys that clients write for themselves: accepted at the top level and without effect.
+const IGNORED_AT_TOP: &[&str] = &["globalShortcut", "inputs", "isUsingBuiltInNodeForMcp", "preferences"];
+
+/// Keys that clients write for themselves: accepted in a server and without effect.
+const IGNORED_IN_SERVER: &[&str] = &[
+    "alwaysAllow",
+    "autoApprove",
+    "description",
+    "dev",
+    "envFile",
+    "gallery",
+    "icon",
+    "metadata",
+    "oauth",
+    "trust",
+    "version",
+];
+
+impl Section {
+    pub(crate) const ALL: &[Self] = &[Self::Top, Self::Admin, Self::Limits, Self::Timeouts, Self::Server, Self::Tools];
+
+    /// Where its fields stand, as a message says it.
+    pub(crate) fn place(self) -> &'static str {
+        match self {
+            Self::Top => "at the top level",
+            Self::Admin => "in `admin`",
+            Self::Limits => "in `limits`",
+            Self::Timeouts => "in `timeouts`",
+            Self::Server => "in a server",
+            Self::Tools => "in `tools` of a server",
+        }
+    }
+
+    /// Its fields; those of `limits` and `timeouts` have tables of their own.
+    pub(crate) fn fields(self) -> &'static [Field] {
+        match self {
+            Self::Top => TOP,
+            Self::Admin => ADMIN,
+            Self::Server => SERVER,
+            Self::Tools => TOOLS,
+            Self::Limits | Self::Timeouts => &[],
+        }
+    }
+
+    /// The names of its fields.
+    pub(crate) fn names(self) -> Vec<&'static str> {
+        match self {
+            Self::Limits => LIMITS.iter().map(|field| field.name).collect(),
+            Self::Timeouts => TIMEOUTS.iter().map(|field| field.name).collect(),
+            _ => self.fields().iter().map(|field| field.name).collect(),
+        }
+    }
+
+    /// Keys accepted and without effect.
+    pub(crate) fn ignored(self) -> &'static [&'static str] {
+        match self {
+            Self::Top => IGNORED_AT_TOP,
+            Self::Server => IGNORED_IN_SERVER,
+            _ => &[],
+        }
+    }
+}
+
+/// The candidate a mistyped word most likely stands for. Case, `_` and `-` do not count.
+pub(crate) fn suggest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    let plain = |text: &str| text.replace(['_', '-'], "").to_lowercase();
+    let word = plain(word);
+    let allowed = (word.chars().count() / 3).max(1);
+    candidates
+        .iter()
+        .map(|candidate| {
+            let distance = strsim::damerau_levenshtein(&word, &plain(candidate));
+            (distance, *candidate)
+        })
+        .filter(|(distance, _)| *distance <= allowed)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+const fn field(name: &'static str, about: &'static str, shape: Shape) -> Field {
+    Field { name, about, shape, default: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggestions() {
+        let server = Section::Server.names();
+        for (word, meant) in [
+            ("prefx", Some("prefix")),
+            ("Command", Some("command")),
+            ("disabled_tools", Some("disabledTools")),
+            ("comand", Some("command")),
+            ("arg", Some("args")),
+            ("xyzzy", None),
+            ("", None),
+        ] {
+            assert_eq!(suggest(word, &server), meant, "{word}");
+        }
+    }
+}

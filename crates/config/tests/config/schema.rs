@@ -1,0 +1,167 @@
+//! The schema and the parser say the same.
+
+use fanlight_config::{parse, schema};
+use serde_json::{Value, json};
+use std::path::Path;
+
+use crate::examples;
+
+fn validator() -> jsonschema::Validator {
+    let schema: Value = serde_json::from_str(&schema()).unwrap();
+    jsonschema::meta::validate(&schema).unwrap();
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+/// The parser's verdict on a value: the messages of its errors.
+fn parser_errors(value: &Value) -> Vec<String> {
+    match parse(&value.to_string(), Path::new("f.json"), &crate::env) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors.problems().iter().map(|p| p.message().to_owned()).collect(),
+    }
+}
+
+/// A good file with one field set in the given section.
+fn with_field(section: &str, name: &str, value: &Value) -> Value {
+    let mut file = json!({ "mcpServers": { "a": { "command": "run" } } });
+    match section {
+        "top" => file[name] = value.clone(),
+        "server" => file["mcpServers"]["a"][name] = value.clone(),
+        "tools" => file["mcpServers"]["a"]["tools"] = json!({ name: value }),
+        section => file[section] = json!({ name: value }),
+    }
+    file
+}
+
+/// Each section with the names of its fields in the schema, and whether the schema says anything of their values.
+fn schema_fields() -> Vec<(String, String, bool)> {
+    let schema: Value = serde_json::from_str(&schema()).unwrap();
+    let sections = ["top", "server", "admin", "limits", "timeouts", "tools"];
+    let mut fields = Vec::new();
+    for section in sections {
+        let place = if section == "top" { &schema } else { &schema["$defs"][section] };
+        assert_eq!(place["additionalProperties"], json!(false), "{section}");
+        for (name, field) in place["properties"].as_object().unwrap() {
+            assert!(field["description"].is_string(), "{section} {name}");
+            let says = ["type", "anyOf"].iter().any(|key| field.get(key).is_some());
+            fields.push((section.to_owned(), name.clone(), says));
+        }
+    }
+    fields
+}
+
+#[test]
+fn the_committed_schema_is_the_current_one() {
+    let path = examples::folder().join("schema.json");
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(&path, schema()).unwrap();
+    }
+    let committed = std::fs::read_to_string(path).unwrap_or_default();
+    let advice = "run this test with UPDATE_SCHEMA=1 to write config/schema.json";
+    assert!(committed == schema(), "{advice}");
+}
+
+#[test]
+fn every_example_fits_the_schema() {
+    let validator = validator();
+    for name in examples::names() {
+        let text = std::fs::read_to_string(examples::folder().join(&name)).unwrap();
+        let value = yaml_as_json(&text);
+        let errors: Vec<String> = validator.iter_errors(&value).map(|e| e.to_string()).collect();
+        assert_eq!(errors, [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn every_field_of_the_schema_is_read_by_the_parser() {
+    let fields = schema_fields();
+    assert!(fields.len() > 50, "{}", fields.len());
+    for (section, name, says) in fields {
+        // No field takes a list of lists, so the parser must object to it where it reads it.
+        let file = with_field(&section, &name, &json!([[]]));
+        let errors = parser_errors(&file);
+        assert!(!errors.iter().any(|e| e.starts_with("unknown")), "{section} {name}: {errors:?}");
+        assert_eq!(!errors.is_empty(), says, "{section} {name}: {errors:?}");
+        assert_eq!(!validator().is_valid(&file), says, "{section} {name}");
+    }
+}
+
+#[test]
+fn every_field_of_the_parser_is_in_the_schema() {
+    let known = schema_fields();
+    for section in ["top", "server", "admin", "limits", "timeouts", "tools"] {
+        // The parser lists the fields it knows when it is given one that resembles none.
+        let file = with_field(section, "qqqqqqqq", &json!(1));
+        let errors = parse(&file.to_string(), Path::new("f.json"), &crate::env).unwrap_err();
+        let help = errors.problems()[0].help().unwrap().to_owned();
+        let (_, names) = help.split_once(": ").unwrap();
+        for name in names.split(", ") {
+            let found = known.iter().any(|(s, n, _)| s == section && n == name);
+            assert!(found, "{section} {name}");
+        }
+        assert!(!validator().is_valid(&file), "{section}");
+    }
+}
+
+#[test]
+fn schema_and_parser_agree_on_values() {
+    let server = |fields: Value| json!({ "mcpServers": { "a": fields } });
+    let with = |name: &str, value: Value| {
+        let mut fields = json!({ "command": "run" });
+        fields[name] = value;
+        server(fields)
+    };
+    let top = |name: &str, value: Value| with_field("top", name, &value);
+    for good in [
+        json!({ "servers": {} }),
+        json!({ "mcpServers": null }),
+        server(json!({ "url": "http://e.com" })),
+        server(json!({ "url": "http://e.com", "command": null })),
+        with("timeout", json!("1m30s")),
+        with("timeout", json!(0.5)),
+        with("timeout", json!("${T}")),
+        with("timeout", Value::Null),
+        with("enabled", json!("${YES}")),
+        with("concurrency", json!("${N}")),
+        with("era", json!("modern")),
+        with("args", json!(["a", 1, true])),
+        with("env", json!({ "A": 1 })),
+        with("description", json!([[]])),
+        top("listen", json!("127.0.0.1:1")),
+        top("limits", json!({ "message": "64 kib", "header": 2048, "nesting": null })),
+        top("admin", json!({ "listen": null })),
+        top("$schema", json!("./schema.json")),
+    ] {
+        assert_eq!(parser_errors(&good), [""; 0], "{good}");
+        assert!(validator().is_valid(&good), "{good}");
+    }
+    for bad in [
+        json!({}),
+        json!([]),
+        json!({ "servers": {}, "mcpServers": {} }),
+        server(json!({})),
+        server(json!({ "command": "run", "url": "http://e.com" })),
+        server(json!({ "url": "http://e.com", "httpUrl": "http://e.com" })),
+        json!({ "mcpServers": { "": { "command": "run" } } }),
+        with("timeout", json!("soon")),
+        with("timeout", json!(-1)),
+        with("timeout", json!(86_401)),
+        with("enabled", json!("true")),
+        with("concurrency", json!(0)),
+        with("concurrency", json!(1.5)),
+        with("era", json!("new")),
+        with("args", json!([null])),
+        with("env", json!({ "A": null })),
+        with("tools", json!({ "allow": [1] })),
+        top("limits", json!({ "message": "1 lot" })),
+        top("limits", json!({ "message": 5 })),
+        top("allowedHosts", json!("x")),
+    ] {
+        assert!(!parser_errors(&bad).is_empty(), "{bad}");
+        assert!(!validator().is_valid(&bad), "{bad}");
+    }
+}
+
+/// A YAML text as a JSON value, by way of a parser that is not ours.
+fn yaml_as_json(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap()
+}

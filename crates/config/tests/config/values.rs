@@ -1,0 +1,181 @@
+//! What good files say: values, variables, defaults, order.
+
+use std::path::Path;
+use std::time::Duration;
+
+use fanlight_config::{EraChoice, Transport};
+
+use crate::{errors, good, parse_json, parse_yaml, server, with_server};
+
+#[test]
+fn servers_keep_the_order_of_the_file() {
+    let names: Vec<String> = (0..50).map(|n| format!("s{}", (n * 37) % 50)).collect();
+    let servers: Vec<String> = names.iter().map(|name| format!("\"{name}\": {{\"command\": \"run\"}}")).collect();
+    let text = format!("{{\"mcpServers\": {{{}}}}}", servers.join(","));
+    for loaded in [parse_json(&text).unwrap(), parse_yaml(&text).unwrap()] {
+        let read: Vec<&String> = loaded.config.servers.iter().map(|s| &s.name).collect();
+        assert_eq!(read, names.iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn variables_stand_in_every_value_and_in_no_key() {
+    let config = good(
+        "
+listen: ${LISTEN:-127.0.0.1:9999}
+limits: {sessions: '${N}', message: '${SIZE:-1MiB}'}
+timeouts: {call: '${T}'}
+mcpServers:
+  ${HOST}:
+    url: https://${HOST}/mcp?x=$${HOST}
+    headers: {Authorization: 'Bearer ${TOKEN}'}
+    enabled: '${YES}'
+    timeout: '${OTHER:-${T}}'
+    concurrency: '${N}'
+    prefix: '${EMPTY}'
+    era: ${ERA:-legacy}
+",
+    );
+    assert_eq!(config.listen.port(), 9999);
+    assert_eq!(config.limits.sessions, 7);
+    assert_eq!(config.limits.message, 1 << 20);
+    assert_eq!(config.timeouts.call, Duration::from_secs(5));
+    let server = &config.servers[0];
+    assert_eq!(server.name, "${HOST}");
+    assert!(server.enabled);
+    assert_eq!(server.timeout, Duration::from_secs(5));
+    assert_eq!(server.concurrency, 7);
+    assert_eq!(server.prefix.as_deref(), Some(""));
+    assert_eq!(server.era, EraChoice::Legacy);
+    let Transport::Http { url, headers } = &server.transport else {
+        panic!("not HTTP");
+    };
+    assert_eq!(url, "https://example.com/mcp?x=${HOST}");
+    assert_eq!(headers[0].1.expose(), "Bearer s3cret-token");
+}
+
+#[test]
+fn bad_expressions_are_shown_where_they_stand() {
+    for (lines, message) in [
+        ("command: x${MISSING}", "3:15 the environment variable `MISSING` is not set"),
+        ("command: 'x${OPEN'", "3:16 this `${` has no closing brace"),
+        ("command: x${}", "3:15 there is no variable name here"),
+        ("command: x${a-b}", "3:15 this is not the name of a variable"),
+        ("command: '${input:key}'", "3:15 `${input:…}` makes an editor ask for a value, which Fanlight cannot"),
+        ("command: '${A:-${B}}'", "3:20 the environment variable `B` is not set"),
+    ] {
+        assert_eq!(errors(&server(lines)), [message], "{lines}");
+    }
+    assert_eq!(
+        errors(&server("command: ${B}${A}${B}")),
+        [
+            "3:14 the environment variable `B` is not set",
+            "3:18 the environment variable `A` is not set",
+            "3:22 the environment variable `B` is not set"
+        ]
+    );
+    // Settings of a client are not read, so their expressions are nobody's business.
+    assert!(parse_yaml(&server("command: run\ndescription: ${MISSING}")).is_ok());
+}
+
+#[test]
+fn defaults_of_the_file_are_those_of_its_servers_wherever_they_stand() {
+    let config = good(
+        "
+mcpServers:
+  a: {command: run}
+  b: {command: run, timeout: 1s, concurrency: 1}
+timeouts: {call: 7s}
+limits: {concurrency: 3}
+",
+    );
+    assert_eq!(config.servers[0].timeout, Duration::from_secs(7));
+    assert_eq!(config.servers[0].concurrency, 3);
+    assert_eq!(config.servers[1].timeout, Duration::from_secs(1));
+    assert_eq!(config.servers[1].concurrency, 1);
+}
+
+#[test]
+fn numbers_and_booleans_are_text_in_arguments_variables_and_headers() {
+    let config = good(&server("command: run\nargs: [-p, 8080, 1.50, true]\nenv: {PORT: 080, ON: false}"));
+    let Transport::Stdio { args, env, .. } = &config.servers[0].transport else {
+        panic!("not stdio");
+    };
+    assert_eq!(args, &["-p", "8080", "1.50", "true"]);
+    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();
+    assert_eq!(env, [("PORT", "080"), ("ON", "false")]);
+}
+
+#[test]
+fn the_child_folder_is_relative_to_the_file() {
+    for (cwd, expected) in [("sub", "folder/sub"), ("/abs", "/abs")] {
+        let config = good(&server(&format!("command: run\ncwd: {cwd}")));
+        let Transport::Stdio { cwd, .. } = &config.servers[0].transport else {
+            panic!("not stdio");
+        };
+        assert_eq!(cwd.as_deref(), Some(Path::new(expected)));
+    }
+}
+
+#[test]
+fn the_admin_listener_can_be_switched_off() {
+    for off in ["null", "off", "'off'"] {
+        let config = good(&with_server(&format!("admin: {{listen: {off}}}")));
+        assert_eq!(config.admin.listen, None, "{off}");
+    }
+    let config = good(&with_server("admin: {listen: localhost:9}"));
+    assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:9");
+    assert!(good(&with_server("admin: null")).admin.listen.is_some());
+}
+
+#[test]
+fn origins_and_hosts_have_one_form() {
+    let config = good(&with_server(
+        "allowedOrigins: ['HTTPS://App.Example.com:443/', 'http://h:81', 'vscode-webview://abc', '*']
+allowedHosts: [MCP.example.com, 'h:81', '[::1]:8080', '*']",
+    ));
+    assert_eq!(config.allowed_origins, ["https://app.example.com", "http://h:81", "vscode-webview://abc", "*"]);
+    assert_eq!(config.allowed_hosts, ["mcp.example.com", "h:81", "[::1]:8080", "*"]);
+}
+
+#[test]
+fn a_cursor_key_is_base64_or_hexadecimal() {
+    let bytes: [u8; 32] = std::array::from_fn(|n| 0xe0 | u8::try_from(n).unwrap());
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
+    let standard = "4OHi4+Tl5ufo6err7O3u7/Dx8vP09fb3+Pn6+/z9/v8=";
+    let url_safe = "4OHi4-Tl5ufo6err7O3u7_Dx8vP09fb3-Pn6-_z9_v8";
+    for key in [hex.as_str(), standard, url_safe] {
+        let config = good(&with_server(&format!("cursorKey: \"{key}\"")));
+        assert_eq!(config.cursor_key.unwrap().expose(), &bytes, "{key}");
+    }
+}
+
+#[test]
+fn keys_of_other_clients_keep_their_meaning() {
+    let loaded = parse_json(
+        r#"{
+  // VS Code writes comments, and `servers`.
+  "servers": {
+    "a": { "type": "streamableHttp", "serverUrl": "http://e.com/mcp", "disabledTools": ["x"], "excludeTools": ["y*"], "cwd": null },
+    "b": { "httpUrl": "http://e.com/mcp", "includeTools": ["z"], "disabled": true, },
+  },
+}"#,
+    )
+    .unwrap();
+    assert_eq!(loaded.warnings, []);
+    let [a, b] = loaded.config.servers.as_slice() else {
+        panic!("two servers");
+    };
+    assert!(a.enabled && a.tools.permits("z") && !a.tools.permits("x") && !a.tools.permits("yy"));
+    assert!(!b.enabled && b.tools.permits("z") && !b.tools.permits("x"));
+}
+
+#[test]
+fn a_server_may_be_named_like_a_boolean_a_number_or_null() {
+    let names = good("mcpServers: {True: {command: a}, 1: {command: b}, null: {command: c}}")
+        .servers
+        .into_iter()
+        .map(|server| server.name)
+        .collect::<Vec<_>>();
+    assert_eq!(names, ["True", "1", "null"]);
+}

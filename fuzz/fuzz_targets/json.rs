@@ -1,0 +1,43 @@
+//! The slicer and the splicer against serde_json: both accept the same texts, and everything sliced
+//! out is itself JSON.
+#![no_main]
+
+use bytes::Bytes;
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{DEFAULT_NESTING, Edits, Kind, rewrite_object};
+use libfuzzer_sys::fuzz_target;
+use serde_json::value::RawValue;
+
+fuzz_target!(|data: &[u8]| {
+    let parsed = Json::parse(Bytes::copy_from_slice(data), DEFAULT_NESTING);
+    let reference = std::str::from_utf8(data).ok().and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
+    let Ok(value) = parsed else {
+        // serde_json's own limit is one level less generous than ours and never more.
+        assert!(reference.is_none(), "refused what serde_json accepts");
+        return;
+    };
+    if let Some(reference) = reference {
+        assert_eq!(value.as_text(), reference.get());
+    }
+    for element in value.elements() {
+        check(&value.slice(element));
+    }
+    for member in value.members() {
+        check(&value.slice(member.key.clone()));
+        check(&value.slice(member.value));
+    }
+    if value.is_object() {
+        check(&rewrite_object(&value, |member| member.key.start % 2 == 0, b"\"added\":1"));
+        let mut edits = Edits::new(value.bytes().clone());
+        edits.insert_members(0, b"\"added\":1");
+        check(&edits.finish_json());
+    }
+    if value.kind() == Kind::String {
+        assert_eq!(value.as_str().map(|text| text.into_owned()), serde_json::from_str::<String>(value.as_text()).ok());
+    }
+});
+
+fn check(part: &Json) {
+    let again = Json::parse(part.bytes().clone(), DEFAULT_NESTING + 1).expect("a part of JSON is JSON");
+    assert_eq!(&again, part);
+}
