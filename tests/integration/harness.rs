@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::fs;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
@@ -38,30 +39,37 @@ pub(crate) struct Gateway {
     pub(crate) mcp: SocketAddr,
     /// Where the admin listener listens.
     pub(crate) admin: SocketAddr,
-    pub(crate) log: Log,
+    pub(crate) log: ShownLog,
     child: Child,
-    _config: TempFile,
+    _files: TempFile,
 }
 
 impl Gateway {
     /// Starts `fanlight run` on free ports and waits until it says where it listens.
     pub(crate) async fn start(config_text: &str) -> Self {
-        Self::start_with(config_text, &[]).await
-    }
-
-    /// The same with more arguments.
-    pub(crate) async fn start_with(config_text: &str, arguments: &[&str]) -> Self {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
-        command.args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]);
-        command.arg(config.path()).args(arguments).stdin(Stdio::null());
+        command.args(["run", "--config"]).arg(config.path());
+        Self::running(command, config).await
+    }
+
+    /// Starts it without subcommand and configuration, in an empty folder: the embedded demo.
+    pub(crate) async fn demo() -> Self {
+        let folder = TempFile::folder();
+        let mut command = fanlight();
+        command.current_dir(folder.path());
+        Self::running(command, folder).await
+    }
+
+    async fn running(mut command: Command, files: TempFile) -> Self {
+        command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).stdin(Stdio::null());
         let mut child = spawn(command);
-        let log = Log::default();
+        let log = ShownLog(Log::default());
         log.follow("err", child.stderr.take().unwrap());
         log.follow("out", child.stdout.take().unwrap());
         let mcp = log.address("listening on http://", "/mcp").await;
         let admin = log.address("admin on http://", "").await;
-        Self { mcp, admin, log, child, _config: config }
+        Self { mcp, admin, log, child, _files: files }
     }
 
     /// The same gateway as a stdio server: what it reads and writes, raw.
@@ -70,7 +78,7 @@ impl Gateway {
         let mut command = fanlight();
         command.args(["stdio", "--config"]).arg(config.path()).stdin(Stdio::piped());
         let mut child = spawn(command);
-        let log = Log::default();
+        let log = ShownLog(Log::default());
         log.follow("err", child.stderr.take().unwrap());
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         StdioGateway { stdin, stdout, log, child, _config: config }
@@ -92,7 +100,7 @@ pub(crate) struct StdioGateway {
     /// Taken by the client that speaks to it; dropped means end of input.
     pub(crate) stdin: Option<ChildStdin>,
     pub(crate) stdout: Option<ChildStdout>,
-    pub(crate) log: Log,
+    pub(crate) log: ShownLog,
     child: Child,
     _config: TempFile,
 }
@@ -123,8 +131,12 @@ fn spawn(mut command: Command) -> Child {
 }
 
 /// The binary under test, beside the folder of this test. `cargo test --workspace` has built it; when only this package
-/// is tested, it may be missing or older than its sources, and is built here, once.
+/// is tested, it may be missing or older than its sources, and is built here, once. `FANLIGHT_TEST_BINARY` names another
+/// one, for tests of a release.
 static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    if let Some(binary) = std::env::var_os("FANLIGHT_TEST_BINARY") {
+        return binary.into();
+    }
     let test = std::env::current_exe().unwrap();
     let profile_folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
     let binary = profile_folder.join(format!("fanlight{}", std::env::consts::EXE_SUFFIX));
@@ -160,7 +172,7 @@ fn newest(folder: &Path) -> SystemTime {
         .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// What a process wrote, line by line; printed when a test fails.
+/// What a process wrote, line by line.
 #[derive(Clone)]
 pub(crate) struct Log(Arc<watch::Sender<VecDeque<String>>>);
 
@@ -171,6 +183,13 @@ impl Default for Log {
 }
 
 impl Log {
+    /// Keeps what a stream says, each line under `name`, and shows it if the test fails.
+    pub(crate) fn shown(name: &'static str, stream: impl AsyncRead + Unpin + Send + 'static) -> ShownLog {
+        let log = Self::default();
+        log.follow(name, stream);
+        ShownLog(log)
+    }
+
     fn follow(&self, name: &'static str, stream: impl AsyncRead + Unpin + Send + 'static) {
         let log = self.clone();
         tokio::spawn(async move {
@@ -220,41 +239,61 @@ impl Log {
     }
 }
 
-impl Drop for Log {
+/// The log of a process that is under test: printed when its owner, the test, fails.
+pub(crate) struct ShownLog(Log);
+
+impl Deref for ShownLog {
+    type Target = Log;
+
+    fn deref(&self) -> &Log {
+        &self.0
+    }
+}
+
+impl Drop for ShownLog {
     fn drop(&mut self) {
-        static PRINTING: Mutex<()> = Mutex::new(());
-        // Only the last owner prints: the test, or the follower that outlived it.
         if std::thread::panicking() {
-            let _one_at_a_time = PRINTING.lock();
             eprintln!("--- log of the gateway\n{}---", self.text());
         }
     }
 }
 
-/// A file that goes with its owner.
+/// A file or folder that goes with its owner.
 pub(crate) struct TempFile(PathBuf);
 
 impl TempFile {
     pub(crate) fn new(extension: &str, text: &str) -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("fanlight-test-{}-{number}.{extension}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::write(&path, text).unwrap();
-        Self(path)
+        let file = Self::unused(extension);
+        fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    /// An empty folder.
+    pub(crate) fn folder() -> Self {
+        let folder = Self::unused("d");
+        fs::create_dir(folder.path()).unwrap();
+        folder
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
+
+    fn unused(extension: &str) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("fanlight-test-{}-{number}.{extension}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
 }
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        let _ = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
     }
 }
 
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -271,10 +310,10 @@ mod tests {
 
     #[test]
     fn a_temporary_file_goes_with_its_owner() {
-        let file = TempFile::new("txt", "x");
-        let path = file.path().to_owned();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "x");
-        drop(file);
-        assert!(!path.exists());
+        let (file, folder) = (TempFile::new("txt", "x"), TempFile::folder());
+        let paths = [file.path().to_owned(), folder.path().to_owned()];
+        assert_eq!(fs::read_to_string(&paths[0]).unwrap(), "x");
+        drop((file, folder));
+        assert!(paths.iter().all(|path| !path.exists()));
     }
 }

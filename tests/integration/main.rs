@@ -4,6 +4,17 @@
 //! tests of the gateway. Nothing here depends on Fanlight's crates. Waits are for events, never for time; every wait
 //! ends after [`harness::PATIENCE`] with what had happened until then.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
+)]
+
+mod cancellation;
+mod cli;
+mod clients;
+mod demo;
 mod faults;
 mod fidelity;
 mod generator;
@@ -11,6 +22,7 @@ mod harness;
 mod http_rules;
 mod layers;
 mod matrix;
+mod modern_requests;
 mod raw_client;
 mod rmcp_peers;
 mod scripted;

@@ -5,8 +5,22 @@
 //!
 //! Must not know: other backends, client-visible names, who the client is.
 
+mod backend;
 pub mod client;
+mod connection;
+mod dialect;
 pub mod error;
+mod excerpt;
+mod handshake;
+mod http;
+mod link;
+pub mod settings;
+mod stdio;
+mod supervisor;
+mod throttle;
+mod tool_headers;
 
+pub use backend::Backend;
 pub use client::{BackendClient, BackendState, BackendStatus, Call, CallContext, Notifications, Pending};
 pub use error::{BackendError, Outcome};
+pub use settings::{BackendSettings, EraChoice, Identity, Limits, Secret, Timeouts, TransportSettings};

@@ -1,1 +1,61 @@
-fn main() {}
+//! The `fanlight` binary: reads the command line and the configuration, and puts the crates
+//! together. What it does for whom is told in docs/architecture.md.
+
+mod cli;
+mod demo;
+mod failure;
+mod inspect;
+mod log;
+mod serve;
+mod welcome;
+mod wiring;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser as _;
+use cli::{Cli, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{}", failure.to_string().trim_end());
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        Some(Command::DemoServer { era }) => return demo::serve(era),
+        Some(Command::Schema) => {
+            println!("{}", fanlight_config::schema().trim_end());
+            return Ok(());
+        }
+        _ => {}
+    }
+    let serves = matches!(cli.command, None | Some(Command::Run(_) | Command::Stdio));
+    log::start(&cli.common, if serves { "info" } else { "error" })?;
+    let loaded = wiring::load(&cli.common)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::other(format!("cannot start: {error}")))?;
+    let done = runtime.block_on(async {
+        match cli.command {
+            None => serve::http(loaded, &cli.run).await,
+            Some(Command::Run(args)) => serve::http(loaded, &args).await,
+            Some(Command::Stdio) => serve::stdio(loaded).await,
+            Some(Command::Check) => inspect::check(&loaded).await,
+            Some(Command::List { what, json }) => inspect::list(&loaded.config, what, json).await,
+            Some(Command::Call(args)) => inspect::call(&loaded.config, &args).await,
+            Some(Command::Diff(args)) => inspect::diff(&loaded.config, &args).await,
+            Some(Command::Schema | Command::DemoServer { .. }) => Ok(()),
+        }
+    });
+    // A blocked read of standard input must not keep the process.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    done
+}

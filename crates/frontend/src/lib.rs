@@ -1,1 +1,32 @@
-//! stub
+//! Where clients arrive: the HTTP listener, stdio, and everything that differs between client eras.
+//!
+//! A message is taken off its transport, checked by the rules of its era, handed to the core in
+//! canonical form, and the answer gets what the client's revision requires and nothing else. The
+//! straight line of one POST is [`mod@http`]'s `mcp` module; of one line of input, [`mod@stdio`].
+//!
+//! Must not know: how many backends there are, what they speak, or how an answer came about.
+
+mod admin;
+mod cancel;
+mod describe;
+mod era;
+mod error;
+mod fault;
+mod http;
+mod legacy;
+mod modern;
+mod notify;
+mod params;
+mod port;
+mod render;
+mod running;
+mod session;
+mod settings;
+mod stdio;
+
+pub use admin::{Health, serve_admin};
+pub use error::FrontendError;
+pub use http::serve_http;
+pub use port::Core;
+pub use settings::FrontendSettings;
+pub use stdio::serve_stdio;

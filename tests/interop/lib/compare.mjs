@@ -4,10 +4,11 @@
 // 1. Era translation, only when Fanlight had to translate (`crossEra`): the members of ERA_MEMBERS may be *added*,
 //    with a valid value, and so may the server's identity in `_meta`; of the capabilities only those that every
 //    era has are compared; -32002 and -32602 stand for each other (the modern revision forbids the first).
-// 2. Several backends (`merged`): names carry `<server>__`; a name or URI that no backend has is refused by Fanlight
-//    itself, so only the error's code is compared; the list members beside the items and the description of the
+// 2. Several backends (`merged`): names carry `<server>__`; a URI that no backend has is refused by one of them or by
+//    Fanlight, so only the error's code is compared; the list members beside the items and the description of the
 //    server are Fanlight's own.
-// 3. Volatile output: a step names the patterns (the time of day, …) that are blanked in both reports.
+// 3. What the client's SDK does not hand out (`unreadOfTools`), though it received it.
+// 4. Volatile output: a step names the patterns (the time of day, …) that are blanked in both reports.
 
 const RESOURCE_NOT_FOUND = -32002;
 const INVALID_PARAMS = -32602;
@@ -24,6 +25,15 @@ const SERVER_INFO_META = 'io.modelcontextprotocol/serverInfo';
 
 /** Capabilities whose meaning is the same in every revision; a cross-era comparison holds Fanlight to these. */
 const CAPABILITIES_OF_EVERY_ERA = ['tools', 'resources', 'prompts', 'completions'];
+
+/** The report of a client's legacy twin as the client itself would give it: rule 3. */
+export function asReadBy(client, report) {
+  if (!client.unreadOfTools || !report.lists.tools) return report;
+  const read = (tool) => Object.fromEntries(
+    Object.entries(tool).filter(([member]) => !client.unreadOfTools.includes(member)));
+  const tools = { ...report.lists.tools, items: report.lists.tools.items.map(read) };
+  return { ...report, lists: { ...report.lists, tools } };
+}
 
 /** One backend: names untouched, so every part of the reports is compared. Returns a list of differences. */
 export function compareSingle(server, direct, through, { crossEra, clientEra }) {

@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { ask, baseEnvironment } from './clients.mjs';
-import { compareMergedLists, compareMergedSteps, compareSingle, mergedName, mergedStepId } from './compare.mjs';
+import { asReadBy, compareMergedLists, compareMergedSteps, compareSingle, mergedName, mergedStepId } from './compare.mjs';
 import { answersOk, freePort, lastLines, start, stop, waitUntilReady } from './processes.mjs';
 
 const READY_TIMEOUT_MS = 30_000;
@@ -30,7 +30,7 @@ async function checkAlone(checks, door, { members: [server] }, clients, direct, 
     (client) => `${door} alone   ${server.name}  ${client.sdk} ${client.era}`,
     async (client) => {
       const through = await ask(target, client, server.steps);
-      return compareSingle(server, direct(server, client), through, eras(server, client));
+      return compareSingle(server, asReadBy(client, direct(server, client)), through, eras(server, client));
     },
   );
 }
@@ -42,7 +42,7 @@ async function checkMerged(checks, door, { members }, clients, direct, target) {
     const name = (part) => `${door} merged  ${part}  ${client.sdk} ${client.era}`;
     const asked = ask(target, client, steps);
     await checks.one(name('lists'), async () => {
-      const entries = members.map((server) => ({ server, direct: direct(server, client) }));
+      const entries = members.map((server) => ({ server, direct: asReadBy(client, direct(server, client)) }));
       return compareMergedLists(entries, await asked, { clientEra: client.era });
     });
     await checks.each(members, (server) => name(server.name), async (server) =>

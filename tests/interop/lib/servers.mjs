@@ -31,7 +31,7 @@ const prompt = step('prompts/get');
 const complete = step('completion/complete');
 const call = (name, args = {}, expect = 'result', more = {}) =>
   step('tools/call')(more.id ?? name, { name, arguments: args }, expect, more);
-const unknownTool = call('no-such-tool', {}, 'refusal', { unclaimed: true });
+const unknownTool = call('no-such-tool', {}, 'refusal');
 
 /**
  * Every server: {name, modern, merged, config, steps}. `modern` servers speak both eras, the others only the legacy
@@ -142,7 +142,7 @@ function kubernetesSteps() {
     call('pods_get', {}, 'isError'),
     unknownTool,
     prompt('cluster-health-check', { name: 'cluster-health-check' }, 'result', { volatile: [ISO_TIME] }),
-    prompt('no-such-prompt', { name: 'no-such-prompt' }, 'refusal', { unclaimed: true }),
+    prompt('no-such-prompt', { name: 'no-such-prompt' }, 'refusal'),
   ];
 }
 

@@ -28,8 +28,11 @@ fn run() -> io::Result<ExitCode> {
     writeln!(control, "{}", std::process::id())?;
     let to_test = control.try_clone()?;
     thread::spawn(move || {
-        forward_stdin(to_test);
-        if !stubborn {
+        forward_stdin(&to_test);
+        if stubborn {
+            // The test learns that its input ended, and keeps control.
+            let _ = to_test.shutdown(Shutdown::Write);
+        } else {
             std::process::exit(0);
         }
     });
@@ -37,10 +40,9 @@ fn run() -> io::Result<ExitCode> {
 }
 
 /// Sends standard input to the test until either ends.
-fn forward_stdin(mut to_test: TcpStream) {
-    // Whichever side failed is gone; the other side learns it from the end of the stream.
+fn forward_stdin(mut to_test: &TcpStream) {
+    // Whichever side failed is gone; the process ends with either.
     let _ = io::copy(&mut io::stdin().lock(), &mut to_test);
-    let _ = to_test.shutdown(Shutdown::Write);
 }
 
 /// Carries out the frames of the test until it closes the connection.
@@ -55,7 +57,11 @@ fn obey(mut from_test: impl Read) -> io::Result<ExitCode> {
         match command {
             Command::Stdout => write_all(&mut payload, io::stdout())?,
             Command::Stderr => write_all(&mut payload, io::stderr())?,
-            Command::Exit => return Ok(ExitCode::from(payload.bytes().next().transpose()?.unwrap_or(0))),
+            Command::Exit => {
+                let mut code = [0];
+                payload.read_exact(&mut code)?;
+                return Ok(ExitCode::from(code[0]));
+            }
         }
     }
 }

@@ -1,0 +1,341 @@
+//! A server that has been agreed with: what one request to it takes, in its era.
+//!
+//! Must not know: how the connection was made, or what replaces it when it is lost.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::result::{ListToolsResult, ServerDescription};
+use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::{Call, CallContext, Notifications};
+use crate::dialect::Dialect;
+use crate::error::BackendError;
+use crate::handshake::Agreed;
+use crate::link::{Link, LinkContext, Outgoing, Reply};
+use crate::tool_headers::ToolHeaders;
+
+/// How long a request that only prepares another may take.
+const PREPARATION: Duration = Duration::from_secs(5);
+/// Pages of the tool list that are read for the sake of one call.
+const LIST_PAGES: usize = 100;
+/// How long an era verdict is taken as fresh: a server that rejects a request so soon after it was
+/// probed means the request.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// A connection in use.
+pub(crate) struct Connection {
+    context: LinkContext,
+    link: Link,
+    dialect: Dialect,
+    description: Json,
+    declares_logging: bool,
+    /// The least severe log messages that the server was told to send; legacy only.
+    log_level: Mutex<Option<LogLevel>>,
+    /// Modern HTTP only.
+    tool_headers: Option<ToolHeaders>,
+    tools_loaded: OnceCell<()>,
+    since: Instant,
+    /// The connection was made because the era was in doubt.
+    reprobed: bool,
+    gone: CancellationToken,
+    lost: CancellationToken,
+    loss: OnceLock<Loss>,
+}
+
+/// Why a connection is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The process ended, or the server cannot be reached any more.
+    Ended,
+    /// The server knows the session no more.
+    SessionGone,
+    /// The server rejects what its era should accept.
+    EraDoubt,
+}
+
+/// Why a request has no answer.
+pub(crate) enum Failure {
+    /// Nothing can be done about it.
+    Final(BackendError),
+    /// It certainly did not run, and may be sent once more on another connection.
+    NotRun {
+        loss: Loss,
+        /// The outcome if it is not sent again.
+        instead: Result<Response, BackendError>,
+    },
+}
+
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Self {
+        Self::Final(error)
+    }
+}
+
+impl Failure {
+    /// The outcome when the request is not sent again.
+    pub(crate) fn settle(self) -> Result<Response, BackendError> {
+        match self {
+            Self::Final(error) => Err(error),
+            Self::NotRun { instead, .. } => instead,
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(context: LinkContext, agreed: Agreed, reprobed: bool) -> Self {
+        let Agreed { link, dialect, description } = agreed;
+        let capabilities = ServerDescription::from(description.clone()).capabilities();
+        let modern_http = link.is_http() && dialect.era() == Era::Modern;
+        Self {
+            context,
+            gone: link.gone(),
+            link,
+            dialect,
+            declares_logging: capabilities.is_some_and(|capabilities| capabilities.get("logging").is_some()),
+            description,
+            log_level: Mutex::new(None),
+            tool_headers: modern_http.then(ToolHeaders::default),
+            tools_loaded: OnceCell::new(),
+            since: Instant::now(),
+            reprobed,
+            lost: CancellationToken::new(),
+            loss: OnceLock::new(),
+        }
+    }
+
+    /// Sends one request and waits for its answer. `sent` is set while it may be running.
+    pub(crate) async fn request(&self, call: &Call, sent: &AtomicBool) -> Result<Response, Failure> {
+        if let Some(answer) = self.dialect.local_answer(&call.method) {
+            return Ok(answer);
+        }
+        self.raise_log_level(call).await;
+        let headers = self.headers_for(call).await;
+        let mut response = self.send(call, headers.as_deref().unwrap_or_default(), sent).await?;
+        if self.rejects_headers(call, &response) {
+            sent.store(false, Ordering::Relaxed);
+            self.reload_tools().await;
+            let headers = self.known_headers(call);
+            response = self.send(call, headers.as_deref().unwrap_or_default(), sent).await?;
+        }
+        if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {
+            return Err(self.doubt(Ok(response)));
+        }
+        Ok(self.dialect.canonical(&call.method, self.learn(call, response)))
+    }
+
+    async fn send(&self, call: &Call, headers: &[ParamHeader], sent: &AtomicBool) -> Result<Response, Failure> {
+        let id = self.context.next_id();
+        let params = call.params.as_ref();
+        let request = Outgoing {
+            id,
+            text: self.dialect.request_text(id, &call.method, params, &call.context),
+            mirror: self.mirror(&call.method, params, headers),
+            method: &call.method,
+            context: &call.context,
+            notifications: &call.notifications,
+            cancellable: true,
+        };
+        sent.store(true, Ordering::Relaxed);
+        match self.link.exchange(request).await {
+            Ok(Reply::Answer { response, .. }) => Ok(response),
+            Ok(Reply::Rejected { status, .. }) => Err(self.rejection(status)),
+            Err(error @ BackendError::Unreachable { .. }) => {
+                Err(Failure::NotRun { loss: Loss::Ended, instead: Err(error) })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn mirror(
+        &self,
+        method: &Method,
+        params: Option<&Json>,
+        headers: &[ParamHeader],
+    ) -> Option<crate::dialect::Mirror> {
+        if self.link.is_http() { self.dialect.mirror(method, params, headers) } else { None }
+    }
+
+    /// What an HTTP error status without an answer means.
+    fn rejection(&self, status: u16) -> Failure {
+        match status {
+            401 | 403 => Failure::Final(BackendError::Unauthorized { status }),
+            // 2025-11-25 basic/transports, Session Management: start a new session.
+            404 if self.link.has_session() => {
+                Failure::NotRun { loss: Loss::SessionGone, instead: Err(BackendError::Status { status }) }
+            }
+            400 | 404 | 405 => self.doubt(Err(BackendError::Status { status })),
+            _ => Failure::Final(BackendError::Status { status }),
+        }
+    }
+
+    /// The server does not behave as its era should. It is asked anew, but not again and again for
+    /// the sake of a request that it will never take.
+    fn doubt(&self, instead: Result<Response, BackendError>) -> Failure {
+        match instead {
+            Err(error) if self.reprobed && self.since.elapsed() < FRESH => Failure::Final(error),
+            instead => Failure::NotRun { loss: Loss::EraDoubt, instead },
+        }
+    }
+
+    /// A request that Fanlight makes for its own purposes.
+    async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
+        let (context, notifications) = (CallContext::internal(), Notifications::nowhere());
+        let id = self.context.next_id();
+        let request = Outgoing {
+            id,
+            text: self.dialect.request_text(id, method, params, &context),
+            mirror: self.mirror(method, params, &[]),
+            method,
+            context: &context,
+            notifications: &notifications,
+            cancellable: true,
+        };
+        match timeout(PREPARATION, self.link.exchange(request)).await {
+            Ok(Ok(Reply::Answer { response, .. })) => Some(response),
+            _ => None,
+        }
+    }
+
+    /// Legacy servers have one log level per session: it follows the most talkative call.
+    async fn raise_log_level(&self, call: &Call) {
+        let Some(wanted) = call.context.log_level else { return };
+        if self.dialect.era() == Era::Modern || !self.declares_logging || call.method == Method::SetLogLevel {
+            return;
+        }
+        {
+            let mut current = self.log_level.lock().unwrap_or_else(PoisonError::into_inner);
+            if current.is_some_and(|current| current <= wanted) {
+                return;
+            }
+            // Remembered at once, so that a server that does not answer delays one call only.
+            *current = Some(wanted);
+        }
+        let mut params = ObjectBuilder::new();
+        params.string("level", wanted.as_str());
+        if self.ask(&Method::SetLogLevel, Some(&params.finish())).await.is_none_or(|answer| answer.is_error()) {
+            tracing::debug!(backend = &*self.context.name, level = wanted.as_str(), "log level not accepted");
+        }
+    }
+
+    /// The parameters to mirror for a call, from the tool list if they are not known yet.
+    async fn headers_for(&self, call: &Call) -> Option<Arc<[ParamHeader]>> {
+        self.tool_headers.as_ref()?;
+        if call.method != Method::CallTool {
+            return None;
+        }
+        if let Some(known) = self.known_headers(call) {
+            return Some(known);
+        }
+        let loading =
+            self.tools_loaded.get_or_try_init(|| async { if self.load_tools().await { Ok(()) } else { Err(()) } });
+        // Without the list the call goes as it is: the server says if it misses a header.
+        let _ = loading.await;
+        self.known_headers(call)
+    }
+
+    fn known_headers(&self, call: &Call) -> Option<Arc<[ParamHeader]>> {
+        let name = call.params.as_ref()?.get("name")?;
+        self.tool_headers.as_ref()?.of(&name.as_str()?)
+    }
+
+    fn rejects_headers(&self, call: &Call, response: &Response) -> bool {
+        self.tool_headers.is_some()
+            && call.method == Method::CallTool
+            && response.error_code() == Some(code::HEADER_MISMATCH)
+    }
+
+    async fn reload_tools(&self) {
+        if !self.load_tools().await {
+            tracing::debug!(backend = &*self.context.name, "tool list could not be read again");
+        }
+    }
+
+    /// Reads the tool list to its end; says whether that was possible.
+    async fn load_tools(&self) -> bool {
+        let Some(table) = &self.tool_headers else { return false };
+        let mut cursor: Option<Json> = None;
+        for _ in 0..LIST_PAGES {
+            let params = cursor.as_ref().map(|cursor| {
+                let mut params = ObjectBuilder::new();
+                params.member("cursor", cursor);
+                params.finish()
+            });
+            let Some(response) = self.ask(&Method::ListTools, params.as_ref()).await else { return false };
+            let Some(page) = table.observe(&self.context.name, response).view::<ListToolsResult>() else {
+                return false;
+            };
+            match page.next_cursor().filter(|next| !next.is_null()) {
+                None => return true,
+                next if next == cursor => return true,
+                next => cursor = next,
+            }
+        }
+        true
+    }
+
+    /// Learns from an answer what later requests need.
+    fn learn(&self, call: &Call, response: Response) -> Response {
+        match (&call.method, &self.tool_headers) {
+            (Method::ListTools, Some(table)) => table.observe(&self.context.name, response),
+            (Method::SetLogLevel, _) if !response.is_error() => {
+                let level = call.params.as_ref().and_then(|params| params.get("level"));
+                let level = level.and_then(|level| LogLevel::from_name(&level.as_str()?));
+                *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = level;
+                response
+            }
+            _ => response,
+        }
+    }
+
+    /// Gives the connection up. The first reason counts.
+    pub(crate) fn lose(&self, loss: Loss) {
+        let _ = self.loss.set(loss);
+        self.lost.cancel();
+    }
+
+    /// Whether the connection is of no more use.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.is_cancelled() || self.gone.is_cancelled()
+    }
+
+    /// Waits until the connection is of no more use.
+    pub(crate) async fn lost(&self) -> Loss {
+        tokio::select! {
+            () = self.lost.cancelled() => self.loss.get().copied().unwrap_or(Loss::Ended),
+            () = self.gone.cancelled() => Loss::Ended,
+        }
+    }
+
+    /// Ends the session or begins to end the process; bounded.
+    pub(crate) async fn close(&self) {
+        self.link.close().await;
+    }
+
+    pub(crate) fn description(&self) -> ServerDescription {
+        self.description.clone().into()
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.dialect.revision()
+    }
+
+    pub(crate) fn era(&self) -> Era {
+        self.dialect.era()
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    pub(crate) fn is_process(&self) -> bool {
+        !self.link.is_http()
+    }
+}

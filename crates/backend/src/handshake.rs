@@ -1,0 +1,198 @@
+//! Finding out which era a server belongs to, and agreeing on a revision.
+//!
+//! 2026-07-28 basic/versioning: probe with `server/discover`; a `DiscoverResult` or a modern error
+//! means modern, anything else legacy. The decisions are pure functions ([`judge_probe`],
+//! [`judge_initialize`]); the rest of the module carries them out.
+//!
+//! Must not know: when to connect, or what happens afterwards.
+
+mod judge;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::message::notification_text;
+use fanlight_protocol::{Era, Json, Method, Revision};
+use reqwest::header::HeaderValue;
+
+use crate::client::{CallContext, Notifications};
+use crate::dialect::Dialect;
+use crate::error::BackendError;
+use crate::link::{Link, LinkContext, Outgoing, Reply};
+use crate::settings::EraChoice;
+use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
+
+/// What a handshake needs.
+pub(crate) struct Handshake<'a> {
+    pub(crate) context: &'a LinkContext,
+    pub(crate) choice: EraChoice,
+    /// The era the server had when it was last spoken to.
+    pub(crate) remembered: Option<Era>,
+    /// How long to wait for the answer to the probe.
+    pub(crate) probe_timeout: Duration,
+    /// Fanlight's own `Implementation` object.
+    pub(crate) own_info: &'a Json,
+}
+
+/// What a handshake led to.
+pub(crate) struct Agreed {
+    pub(crate) link: Link,
+    pub(crate) dialect: Dialect,
+    /// The result of `initialize` or `server/discover`, as received.
+    pub(crate) description: Json,
+}
+
+/// A revision that the server agreed to, and what it said with it.
+struct Opened {
+    revision: Revision,
+    session: Option<HeaderValue>,
+    description: Json,
+}
+
+impl Handshake<'_> {
+    /// Opens a link with `open`, which may be called again should the server not survive the probe,
+    /// and agrees on a revision. The caller bounds the time.
+    pub(crate) async fn run(&self, open: impl Fn() -> Result<Link, BackendError>) -> Result<Agreed, BackendError> {
+        let link = open()?;
+        match (self.choice, self.remembered) {
+            (EraChoice::Legacy, _) => {
+                let opened = self.initialize(&link, Revision::NEWEST_LEGACY).await.map_err(Refusal::into_error)?;
+                self.finish(link, opened).await
+            }
+            (EraChoice::Auto, Some(Era::Legacy)) => {
+                match self.initialize(&link, Revision::NEWEST_LEGACY).await {
+                    Ok(opened) => self.finish(link, opened).await,
+                    // It may have become another server since.
+                    Err(Refusal::Era(_)) => self.detect(link, open).await,
+                    Err(Refusal::Other(error)) => Err(error),
+                }
+            }
+            (EraChoice::Auto | EraChoice::Modern, _) => self.detect(link, open).await,
+        }
+    }
+
+    async fn detect(&self, link: Link, open: impl Fn() -> Result<Link, BackendError>) -> Result<Agreed, BackendError> {
+        let opened = match self.probe(&link).await? {
+            Probed::Agreed(opened) => opened,
+            Probed::Crashed(revision) => {
+                // Some legacy servers exit on a request before `initialize`.
+                drop(link);
+                let link = open()?;
+                let opened = self.initialize(&link, revision).await.map_err(Refusal::into_error)?;
+                return self.finish(link, opened).await;
+            }
+        };
+        self.finish(link, opened).await
+    }
+
+    async fn probe(&self, link: &Link) -> Result<Probed, BackendError> {
+        let mut asked = Revision::NEWEST_MODERN;
+        loop {
+            let mut probe = pin!(self.discover(link, asked));
+            let reply = tokio::time::timeout(self.probe_timeout, &mut probe).await;
+            let silent = reply.is_err();
+            let reply = reply.unwrap_or(ProbeReply::Silent { after: self.probe_timeout });
+            let crashed = matches!(reply, ProbeReply::Exited(_));
+            match judge_probe(reply, self.choice, asked)? {
+                Verdict::Modern { revision, description } => {
+                    return Ok(Probed::Agreed(Opened { revision, session: None, description }));
+                }
+                Verdict::Retry(revision) => asked = revision,
+                Verdict::Legacy(revision) if crashed => return Ok(Probed::Crashed(revision)),
+                Verdict::Legacy(revision) => {
+                    return match self.initialize(link, revision).await {
+                        Ok(opened) => Ok(Probed::Agreed(opened)),
+                        Err(Refusal::Other(error)) => Err(error),
+                        // A slow modern server answers the probe after all, and refuses `initialize`.
+                        Err(Refusal::Era(error)) if silent => {
+                            match tokio::time::timeout(Duration::ZERO, &mut probe).await {
+                                Ok(late) => match judge_probe(late, self.choice, asked)? {
+                                    Verdict::Modern { revision, description } => {
+                                        Ok(Probed::Agreed(Opened { revision, session: None, description }))
+                                    }
+                                    Verdict::Retry(_) | Verdict::Legacy(_) => Err(error),
+                                },
+                                Err(_) => Err(error),
+                            }
+                        }
+                        Err(Refusal::Era(error)) => Err(error),
+                    };
+                }
+            }
+        }
+    }
+
+    async fn discover(&self, link: &Link, revision: Revision) -> ProbeReply {
+        let dialect = Dialect::new(revision, self.own_info.clone());
+        match self.send(link, &dialect, &Method::Discover, None).await {
+            Ok(Reply::Answer { response, .. }) => ProbeReply::Answer(response),
+            Ok(Reply::Rejected { status, error }) => ProbeReply::Rejected { status, error },
+            Err(error @ BackendError::Exited { .. }) => ProbeReply::Exited(error),
+            Err(error @ (BackendError::Unreachable { .. } | BackendError::ShuttingDown)) => {
+                ProbeReply::Unreachable(error)
+            }
+            Err(error) => ProbeReply::Unreadable(error),
+        }
+    }
+
+    async fn initialize(&self, link: &Link, revision: Revision) -> Result<Opened, Refusal> {
+        let mut params = ObjectBuilder::new();
+        // Server-initiated requests are not relayed, so no capability is offered.
+        params
+            .string("protocolVersion", revision.as_str())
+            .member("capabilities", &Json::empty_object())
+            .member("clientInfo", self.own_info);
+        let dialect = Dialect::new(revision, self.own_info.clone());
+        let reply = self.send(link, &dialect, &Method::Initialize, Some(&params.finish())).await;
+        match reply.map_err(Refusal::from_transport)? {
+            Reply::Answer { response, session } => {
+                let (revision, description) = judge_initialize(&response)?;
+                Ok(Opened { revision, session, description })
+            }
+            Reply::Rejected { status, error } => Err(Refusal::from_status(status, error.as_ref())),
+        }
+    }
+
+    async fn send(
+        &self,
+        link: &Link,
+        dialect: &Dialect,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> Result<Reply, BackendError> {
+        let (context, notifications) = (CallContext::internal(), Notifications::nowhere());
+        let id = self.context.next_id();
+        let request = Outgoing {
+            id,
+            text: dialect.request_text(id, method, params, &context),
+            method,
+            mirror: dialect.mirror(method, params, &[]),
+            context: &context,
+            notifications: &notifications,
+            cancellable: false,
+        };
+        link.exchange(request).await
+    }
+
+    async fn finish(&self, mut link: Link, opened: Opened) -> Result<Agreed, BackendError> {
+        let Opened { revision, session, description } = opened;
+        link.adopt(revision, session);
+        if revision.era() == Era::Legacy {
+            link.notify(initialized_text()).await?;
+        }
+        let dialect = Dialect::new(revision, self.own_info.clone());
+        Ok(Agreed { link, dialect, description })
+    }
+}
+
+enum Probed {
+    Agreed(Opened),
+    /// The process ended on the probe: it is legacy, and to be started again.
+    Crashed(Revision),
+}
+
+fn initialized_text() -> Bytes {
+    notification_text(Method::Initialized.as_str(), None).into_bytes()
+}

@@ -1,0 +1,124 @@
+//! Reading the HTTP response to a request: a JSON body, an event stream, or a rejection.
+//!
+//! Must not know: what happens after a rejection.
+
+use bytes::{Bytes, BytesMut};
+use fanlight_protocol::{Json, Message, Response, sse};
+use reqwest::header;
+
+use super::{HttpLink, SESSION_ID};
+use crate::error::BackendError;
+use crate::excerpt::excerpt;
+use crate::link::{Outgoing, Reply, messages};
+
+/// What a body is said to be.
+enum Form {
+    Json,
+    Events,
+    Other(String),
+}
+
+impl HttpLink {
+    pub(super) async fn read(&self, http: reqwest::Response, request: &Outgoing<'_>) -> Result<Reply, BackendError> {
+        let status = http.status();
+        let form = form(&http);
+        if !status.is_success() {
+            return Ok(self.read_rejection(http, &form, request.id).await);
+        }
+        let session = if Self::is_initialize(request) { http.headers().get(SESSION_ID).cloned() } else { None };
+        let response = match form {
+            _ if matches!(status.as_u16(), 202 | 204) => {
+                return Err(malformed(format!("HTTP {} without an answer", status.as_u16())));
+            }
+            Form::Json => self.read_json(http, request.id).await?,
+            Form::Events => self.read_events(http, request).await?,
+            Form::Other(found) => {
+                return Err(malformed(format!("content type {found:?}, neither JSON nor an event stream")));
+            }
+        };
+        Ok(Reply::Answer { response, session })
+    }
+
+    async fn read_json(&self, http: reqwest::Response, id: i64) -> Result<Response, BackendError> {
+        let body = self.read_body(http).await?;
+        let messages = messages(body, self.context.limits.nesting, self.revision);
+        let messages = messages.map_err(|error| malformed(error.to_string()))?;
+        let answer = messages.filter_map(|message| match message {
+            Message::Response(response) => Some(response),
+            _ => None,
+        });
+        for response in answer {
+            if response.id().as_i64() == Some(id) {
+                return Ok(response);
+            }
+        }
+        Err(malformed("the body does not answer the request"))
+    }
+
+    /// The whole body, in the one piece it came in where it did.
+    async fn read_body(&self, mut http: reqwest::Response) -> Result<Bytes, BackendError> {
+        let limit = self.context.limits.message_bytes;
+        let too_large = || BackendError::ResponseTooLarge { limit };
+        if http.content_length().is_some_and(|length| length > limit as u64) {
+            return Err(too_large());
+        }
+        let mut first = Bytes::new();
+        let mut whole = BytesMut::new();
+        while let Some(chunk) = http.chunk().await.map_err(|error| self.endpoint.failure(&error))? {
+            if first.len().max(whole.len()) + chunk.len() > limit {
+                return Err(too_large());
+            }
+            if first.is_empty() && whole.is_empty() {
+                first = chunk;
+                continue;
+            }
+            if whole.is_empty() {
+                whole.extend_from_slice(&first);
+            }
+            whole.extend_from_slice(&chunk);
+        }
+        Ok(if whole.is_empty() { first } else { whole.freeze() })
+    }
+
+    /// An error status: with a body that answers the request it is an answer like any other.
+    async fn read_rejection(&self, http: reqwest::Response, form: &Form, id: i64) -> Reply {
+        let status = http.status().as_u16();
+        let body = match form {
+            Form::Json => self.read_body(http).await.ok(),
+            Form::Events | Form::Other(_) => None,
+        };
+        let Some(body) = body else { return Reply::Rejected { status, error: None } };
+        match Message::parse(body.clone(), self.context.limits.nesting) {
+            Ok(Message::Response(response)) if response.id().as_i64() == Some(id) => {
+                Reply::Answer { response, session: None }
+            }
+            // An error that names no request may lack the id (2026-07-28 streamable-http, Sending
+            // Messages), which makes it no message but tells what happened all the same.
+            _ => {
+                let error = Json::parse(body, self.context.limits.nesting).ok().and_then(|body| body.get("error"));
+                let error = error.filter(Json::is_object);
+                if let Some(message) = error.as_ref().and_then(|error| error.get("message")) {
+                    let message = excerpt(message.bytes(), 200);
+                    tracing::debug!(backend = &*self.context.name, status, message, "request rejected");
+                }
+                Reply::Rejected { status, error }
+            }
+        }
+    }
+}
+
+fn form(http: &reqwest::Response) -> Form {
+    let value = http.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes()).unwrap_or_default();
+    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    if essence.eq_ignore_ascii_case(b"application/json") {
+        Form::Json
+    } else if essence.eq_ignore_ascii_case(sse::CONTENT_TYPE.as_bytes()) {
+        Form::Events
+    } else {
+        Form::Other(excerpt(essence, 80))
+    }
+}
+
+fn malformed(reason: impl Into<String>) -> BackendError {
+    BackendError::Malformed { reason: reason.into() }
+}

@@ -1,0 +1,182 @@
+//! What a backend has to be told: how to reach it, in which era to speak, and its limits.
+//!
+//! Plain structs; defaults and their reading from a file are somebody else's business. `Debug`
+//! shows no secret: no header or environment value, no argument, and no URL path or query.
+//!
+//! Must not know: the configuration file.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fanlight_protocol::Json;
+use fanlight_protocol::json::ObjectBuilder;
+
+/// One backend.
+#[derive(Clone, Debug)]
+pub struct BackendSettings {
+    /// The name the configuration gives it; it stands in logs.
+    pub name: String,
+    /// How it is reached.
+    pub transport: TransportSettings,
+    /// In which era it is spoken to.
+    pub era: EraChoice,
+    /// Bounds on time.
+    pub timeouts: Timeouts,
+    /// Bounds on size and number.
+    pub limits: Limits,
+    /// Who Fanlight says it is.
+    pub identity: Identity,
+}
+
+/// How a backend is reached.
+#[derive(Clone)]
+pub enum TransportSettings {
+    /// A child process that speaks over its standard input and output.
+    Stdio {
+        /// The program, looked up in `PATH` if it has no slash.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Variables set besides those of Fanlight's own environment.
+        env: Vec<(String, Secret)>,
+        /// Its working directory; Fanlight's own if absent.
+        cwd: Option<PathBuf>,
+    },
+    /// A Streamable HTTP server.
+    Http {
+        /// Its endpoint, `http` or `https`.
+        url: String,
+        /// Headers sent with each request. Those that the protocol itself defines are ignored.
+        headers: Vec<(String, Secret)>,
+    },
+}
+
+/// In which era a backend is spoken to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EraChoice {
+    /// In the one found by asking.
+    #[default]
+    Auto,
+    /// With `initialize` and sessions.
+    Legacy,
+    /// Stateless, with `server/discover`.
+    Modern,
+}
+
+/// Bounds on time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// A whole attempt to connect: start of the process, probe and handshake.
+    pub connect: Duration,
+    /// Waiting for the answer that tells the era; within `connect`.
+    pub probe: Duration,
+    /// A whole call, waiting for a connection and a free place included.
+    pub call: Duration,
+}
+
+/// Bounds on size and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Running calls; as many may wait besides.
+    pub concurrency: usize,
+    /// Bytes of one message: a line, an event or a body.
+    pub message_bytes: usize,
+    /// Levels of arrays and objects in one message.
+    pub nesting: usize,
+}
+
+/// Who Fanlight says it is, as `clientInfo` and in `User-Agent`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The program's name.
+    pub name: String,
+    /// The program's version.
+    pub version: String,
+}
+
+impl Identity {
+    /// The `Implementation` object of the protocol.
+    pub(crate) fn to_json(&self) -> Json {
+        let mut object = ObjectBuilder::new();
+        object.string("name", &self.name).string("version", &self.version);
+        object.finish()
+    }
+}
+
+/// Text that is never shown: `Debug` and `Display` print `***`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides a text.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for its one use.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Debug for TransportSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdio { command, args, env, cwd } => f
+                .debug_struct("Stdio")
+                .field("command", command)
+                .field("args", &format_args!("[{} hidden]", args.len()))
+                .field("env", env)
+                .field("cwd", cwd)
+                .finish(),
+            Self::Http { url, headers } => {
+                f.debug_struct("Http").field("url", &origin_of(url)).field("headers", headers).finish()
+            }
+        }
+    }
+}
+
+/// Scheme, host and port of a URL; user information, path and query may hold secrets.
+pub(crate) fn origin_of(url: &str) -> String {
+    match reqwest::Url::parse(url) {
+        Ok(url) if url.has_host() => url.origin().ascii_serialization(),
+        _ => "***".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let stdio = TransportSettings::Stdio {
+            command: "run".into(),
+            args: vec!["--key=s3cret".into()],
+            env: vec![("TOKEN".into(), Secret::new("s3cret"))],
+            cwd: None,
+        };
+        let http = TransportSettings::Http {
+            url: "https://me:s3cret@host/s3cret?key=s3cret".into(),
+            headers: vec![("authorization".into(), Secret::new("s3cret"))],
+        };
+        let shown = format!("{stdio:?} {http:?} {}", Secret::new("s3cret"));
+        assert!(!shown.contains("s3cret"), "{shown}");
+        assert!(shown.contains("TOKEN") && shown.contains("https://host"), "{shown}");
+        assert_eq!(origin_of("not a url with s3cret"), "***");
+    }
+}

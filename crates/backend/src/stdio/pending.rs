@@ -1,0 +1,225 @@
+//! The requests that a process has not answered yet, and whom its notifications are for.
+//!
+//! Locked for moments only, never across an await.
+//!
+//! Must not know: pipes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fanlight_protocol::Response;
+use fanlight_protocol::meta::LogLevel;
+use tokio::sync::oneshot;
+
+use crate::client::{CallContext, Notifications};
+use crate::error::BackendError;
+
+/// One unanswered request.
+pub(super) struct Waiting {
+    pub(super) answer: oneshot::Sender<Result<Response, BackendError>>,
+    pub(super) notifications: Notifications,
+    pub(super) context: Arc<CallContext>,
+}
+
+/// The unanswered requests by id: the lowest is the oldest.
+#[derive(Default)]
+pub(super) struct PendingCalls(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    calls: BTreeMap<i64, Waiting>,
+    closed: bool,
+}
+
+/// No request can be added: the process has ended.
+#[derive(Debug)]
+pub(super) struct Closed;
+
+/// Whom a log message is for.
+pub(super) enum LogTarget {
+    Call(Notifications),
+    /// Nobody asked for it.
+    Nobody,
+    /// Several clients could be meant, and what is meant for one must not be shown to another.
+    Ambiguous,
+}
+
+impl PendingCalls {
+    pub(super) fn insert(&self, id: i64, waiting: Waiting) -> Result<(), Closed> {
+        let mut table = self.lock();
+        if table.closed {
+            return Err(Closed);
+        }
+        table.calls.insert(id, waiting);
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, id: i64) -> Option<Waiting> {
+        self.lock().calls.remove(&id)
+    }
+
+    /// Gives a request its outcome; says whether it was still pending.
+    pub(super) fn resolve(&self, id: i64, outcome: Result<Response, BackendError>) -> bool {
+        match self.remove(id) {
+            Some(waiting) => {
+                // The caller may have gone just now.
+                let _ = waiting.answer.send(outcome);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Fails every pending request, and every later one.
+    pub(super) fn close(&self, error: &BackendError) {
+        let calls = {
+            let mut table = self.lock();
+            table.closed = true;
+            std::mem::take(&mut table.calls)
+        };
+        for waiting in calls.into_values() {
+            let _ = waiting.answer.send(Err(error.clone()));
+        }
+    }
+
+    /// The only pending request, if there is exactly one.
+    pub(super) fn only(&self) -> Option<i64> {
+        let table = self.lock();
+        let mut ids = table.calls.keys();
+        let only = ids.next().copied();
+        only.filter(|_| ids.next().is_none())
+    }
+
+    /// Whom the progress of a request is for, if its client asked for it.
+    pub(super) fn progress_target(&self, id: i64) -> Option<Notifications> {
+        let table = self.lock();
+        let waiting = table.calls.get(&id).filter(|waiting| waiting.context.wants_progress)?;
+        Some(waiting.notifications.clone())
+    }
+
+    /// Whom a log message is for. On stdio it names no request, so it is delivered only where one
+    /// client alone can be meant. Modern servers log for requests that ask for it
+    /// (2026-07-28 server/utilities/logging), legacy ones for any.
+    pub(super) fn log_target(&self, level: Option<LogLevel>, modern: bool) -> LogTarget {
+        let table = self.lock();
+        let asked = |waiting: &&Waiting| match (waiting.context.log_level, level) {
+            (None, _) => !modern,
+            (Some(least), Some(level)) => !modern || level >= least,
+            (Some(_), None) => true,
+        };
+        let mut candidates = table.calls.values().filter(asked);
+        let Some(oldest) = candidates.next() else { return LogTarget::Nobody };
+        if candidates.any(|other| other.context.client_key != oldest.context.client_key) {
+            return LogTarget::Ambiguous;
+        }
+        // A legacy server has one level for all; this client may have asked for less.
+        match (oldest.context.log_level, level) {
+            (Some(least), Some(level)) if level < least => LogTarget::Nobody,
+            _ => LogTarget::Call(oldest.notifications.clone()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_protocol::Json;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    type Answered = oneshot::Receiver<Result<Response, BackendError>>;
+
+    struct Caller {
+        answered: Answered,
+        _inbox: mpsc::Receiver<fanlight_protocol::Notification>,
+    }
+
+    fn call(pending: &PendingCalls, id: i64, client_key: u64, log_level: Option<LogLevel>) -> Caller {
+        let (answer, answered) = oneshot::channel();
+        let (notifications, inbox) = Notifications::channel(1);
+        let mut context = (*CallContext::internal()).clone();
+        context.client_key = client_key;
+        context.log_level = log_level;
+        context.wants_progress = id % 2 == 1;
+        pending.insert(id, Waiting { answer, notifications, context: Arc::new(context) }).unwrap();
+        Caller { answered, _inbox: inbox }
+    }
+
+    fn target(pending: &PendingCalls, level: LogLevel, modern: bool) -> &'static str {
+        match pending.log_target(Some(level), modern) {
+            LogTarget::Call(_) => "call",
+            LogTarget::Nobody => "nobody",
+            LogTarget::Ambiguous => "ambiguous",
+        }
+    }
+
+    #[test]
+    fn legacy_log_messages_go_to_the_one_client_that_can_be_meant() {
+        let pending = PendingCalls::default();
+        assert_eq!(target(&pending, LogLevel::Info, false), "nobody");
+        let _a = call(&pending, 1, 1, None);
+        assert_eq!(target(&pending, LogLevel::Info, false), "call");
+        let _b = call(&pending, 2, 1, None);
+        assert_eq!(target(&pending, LogLevel::Info, false), "call");
+        let _c = call(&pending, 3, 2, Some(LogLevel::Error));
+        // The level does not tell whose it is: the server has one for all.
+        assert_eq!(target(&pending, LogLevel::Info, false), "ambiguous");
+        pending.remove(1);
+        pending.remove(2);
+        assert_eq!(target(&pending, LogLevel::Info, false), "nobody");
+        assert_eq!(target(&pending, LogLevel::Error, false), "call");
+    }
+
+    #[test]
+    fn modern_log_messages_go_to_who_asked_for_them() {
+        let pending = PendingCalls::default();
+        let _a = call(&pending, 1, 1, None);
+        assert_eq!(target(&pending, LogLevel::Info, true), "nobody");
+        let _b = call(&pending, 2, 2, Some(LogLevel::Info));
+        assert_eq!(target(&pending, LogLevel::Info, true), "call");
+        let _c = call(&pending, 3, 3, Some(LogLevel::Error));
+        assert_eq!(target(&pending, LogLevel::Info, true), "call");
+        assert_eq!(target(&pending, LogLevel::Error, true), "ambiguous");
+        assert_eq!(target(&pending, LogLevel::Debug, true), "nobody");
+    }
+
+    #[test]
+    fn progress_goes_to_the_request_it_names() {
+        let pending = PendingCalls::default();
+        let _a = call(&pending, 1, 1, None);
+        let _b = call(&pending, 2, 1, None);
+        assert!(pending.progress_target(1).is_some());
+        assert!(pending.progress_target(2).is_none());
+        assert!(pending.progress_target(3).is_none());
+    }
+
+    #[test]
+    fn closing_fails_all_at_once_and_lets_nobody_in() {
+        let pending = PendingCalls::default();
+        let mut callers = [call(&pending, 1, 1, None), call(&pending, 2, 2, None)];
+        let error = BackendError::Exited { status: Some("signal: 9".into()) };
+        pending.close(&error);
+        for caller in &mut callers {
+            assert_eq!(caller.answered.try_recv().unwrap().unwrap_err(), error);
+        }
+        let (answer, _answered) = oneshot::channel();
+        let waiting = Waiting { answer, notifications: Notifications::nowhere(), context: CallContext::internal() };
+        assert!(pending.insert(3, waiting).is_err());
+    }
+
+    #[test]
+    fn answers_find_their_request_once() {
+        let pending = PendingCalls::default();
+        let mut caller = call(&pending, 4, 1, None);
+        assert_eq!(pending.only(), Some(4));
+        let answer = || Ok(Response::from_result(&Json::empty_object()));
+        assert!(pending.resolve(4, answer()));
+        assert!(!pending.resolve(4, answer()));
+        assert!(caller.answered.try_recv().unwrap().is_ok());
+        assert_eq!(pending.only(), None);
+    }
+}

@@ -1,0 +1,168 @@
+//! Reading from a process: every line to whom it is for.
+//!
+//! Never waits for a client: one that does not take its notifications must not hold up the
+//! others. Nothing a process writes is fatal to it.
+//!
+//! Must not know: processes.
+
+use bytes::Bytes;
+use fanlight_protocol::json::SyntaxErrorKind;
+use fanlight_protocol::line::{Line, LineDecoder};
+use fanlight_protocol::{Message, MessageError, Method, Notification};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use super::pending::LogTarget;
+use super::{Shared, head};
+use crate::client::Notifications;
+use crate::dialect::{log_level, progress_token};
+use crate::error::BackendError;
+use crate::excerpt::excerpt;
+use crate::link::{answer_to_server, messages};
+
+/// Room made for one read.
+const READ: usize = 16 << 10;
+/// Characters shown of a line that is no message.
+const SHOWN: usize = 120;
+
+/// Reads until the stream ends.
+pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, shared: &Shared) {
+    let mut lines = LineDecoder::new(shared.context.limits.message_bytes);
+    let mut reader = Reader { shared, garbage: 0 };
+    loop {
+        lines.buffer_mut().reserve(READ);
+        if !matches!(stdout.read_buf(lines.buffer_mut()).await, Ok(1..)) {
+            break;
+        }
+        while let Some(line) = lines.next_line() {
+            reader.take(line);
+        }
+    }
+    // The last line is a message without its line break, or half a message.
+    if let Some(line) = lines.finish() {
+        reader.take(line);
+    }
+    if reader.garbage > 1 {
+        let (backend, lines) = (&*shared.context.name, reader.garbage);
+        tracing::warn!(backend, lines, "lines on standard output were no messages");
+    }
+}
+
+struct Reader<'a> {
+    shared: &'a Shared,
+    /// Lines that were no messages.
+    garbage: u64,
+}
+
+impl Reader<'_> {
+    fn take(&mut self, line: Line) {
+        match line {
+            Line::Whole(text) => self.take_text(text),
+            Line::TooLong { head, len } => self.take_too_long(&head, len),
+        }
+    }
+
+    fn take_text(&mut self, text: Bytes) {
+        let revision = self.shared.revision.get().copied();
+        match messages(text.clone(), self.shared.context.limits.nesting, revision) {
+            Ok(messages) => messages.for_each(|message| self.take_message(message)),
+            Err(error) => self.take_garbage(&text, &error),
+        }
+    }
+
+    fn take_message(&self, message: Message) {
+        match message {
+            Message::Response(response) => {
+                let id = response.id().as_i64();
+                // An answer to nobody is late: its request was cancelled.
+                if !id.is_some_and(|id| self.shared.pending.resolve(id, Ok(response))) {
+                    tracing::debug!(backend = &*self.shared.context.name, ?id, "answer to no pending request");
+                }
+            }
+            Message::Notification(notification) => self.take_notification(notification),
+            // The place for server-initiated requests: for now only `ping` is understood.
+            Message::Request(request) if self.shared.is_modern() => {
+                let method = excerpt(request.method.as_str().as_bytes(), 80);
+                let backend = &*self.shared.context.name;
+                tracing::debug!(backend, method, "a modern server must not send requests");
+            }
+            Message::Request(request) => {
+                self.shared.write_aside(answer_to_server(&request.id, &request.method));
+            }
+        }
+    }
+
+    fn take_notification(&self, notification: Notification) {
+        let backend = &*self.shared.context.name;
+        match notification.method {
+            Method::Progress => {
+                let token = progress_token(&notification);
+                if let Some(target) = token.and_then(|id| self.shared.pending.progress_target(id)) {
+                    self.pass_on(&target, notification);
+                }
+            }
+            Method::LogMessage => {
+                match self.shared.pending.log_target(log_level(&notification), self.shared.is_modern()) {
+                    LogTarget::Call(target) => self.pass_on(&target, notification),
+                    LogTarget::Nobody => {}
+                    LogTarget::Ambiguous => {
+                        if let Some(suppressed) = self.shared.warnings.ambiguous_log.admit() {
+                            let why = "several clients could be meant";
+                            tracing::warn!(backend, suppressed, why, "log message of a shared process dropped");
+                        }
+                    }
+                }
+            }
+            // The place for list changes and subscriptions.
+            other => {
+                let method = excerpt(other.as_str().as_bytes(), 80);
+                tracing::debug!(backend, method, "notification that belongs to no request");
+            }
+        }
+    }
+
+    fn pass_on(&self, target: &Notifications, notification: Notification) {
+        if !target.try_send(notification)
+            && let Some(suppressed) = self.shared.warnings.slow_client.admit()
+        {
+            let backend = &*self.shared.context.name;
+            tracing::warn!(backend, suppressed, "notification dropped: the client does not keep up");
+        }
+    }
+
+    fn take_garbage(&mut self, text: &Bytes, error: &MessageError) {
+        // What was to be an answer ends the wait for it.
+        let meant = match error {
+            MessageError::Invalid { id, .. } => id.as_ref().and_then(fanlight_protocol::Json::as_i64),
+            MessageError::Syntax(syntax) if syntax.kind == SyntaxErrorKind::Depth || claims_to_be_message(text) => {
+                head::id_in(text)
+            }
+            _ => None,
+        };
+        if let Some(id) = meant
+            && self.shared.pending.resolve(id, Err(BackendError::Malformed { reason: error.to_string() }))
+        {
+            return;
+        }
+        self.garbage += 1;
+        if self.garbage == 1 {
+            let (backend, line) = (&*self.shared.context.name, excerpt(text, SHOWN));
+            tracing::warn!(backend, line, "a line on standard output is no message; further ones are counted only");
+        }
+    }
+
+    fn take_too_long(&self, head: &[u8], len: usize) {
+        let limit = self.shared.context.limits.message_bytes;
+        let pending = &self.shared.pending;
+        let found = head::id_in(head).or_else(|| pending.only());
+        let resolved = found.is_some_and(|id| pending.resolve(id, Err(BackendError::ResponseTooLarge { limit })));
+        if !resolved && let Some(suppressed) = self.shared.warnings.oversize.admit() {
+            let backend = &*self.shared.context.name;
+            tracing::warn!(backend, len, limit, suppressed, "a line over the limit belongs to no known request");
+        }
+    }
+}
+
+fn claims_to_be_message(text: &[u8]) -> bool {
+    let head = text.get(..text.len().min(4096)).unwrap_or_default();
+    head.first() == Some(&b'{') && head.windows(9).any(|window| window == b"\"jsonrpc\"")
+}

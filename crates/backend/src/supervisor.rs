@@ -1,0 +1,201 @@
+//! Keeping one backend connected: connect, watch, reconnect with jittered exponential backoff.
+//!
+//! One task per backend runs [`Supervisor::run`]; everybody else reads its [`State`].
+//!
+//! Must not know: requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_protocol::{Era, Json, Revision};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::{Connection, Loss};
+use crate::error::BackendError;
+use crate::handshake::Handshake;
+use crate::http::{HttpEndpoint, HttpLink};
+use crate::link::{Link, LinkContext};
+use crate::settings::{EraChoice, Timeouts};
+use crate::stdio::{ProcessSettings, StdioLink};
+
+/// A process that ran this long did not fail at its start.
+const STABLE: Duration = Duration::from_secs(5);
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+
+/// How a backend is doing.
+#[derive(Clone)]
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    /// The revision agreed on last.
+    pub(crate) revision: Option<Revision>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Phase {
+    Connecting,
+    Ready(Arc<Connection>),
+    Down { error: BackendError, until: Instant },
+    Stopped,
+}
+
+impl State {
+    /// What a request can go by; `None` while that is being found out.
+    pub(crate) fn verdict(&self) -> Option<Result<Arc<Connection>, BackendError>> {
+        match &self.phase {
+            Phase::Ready(connection) if !connection.is_lost() => Some(Ok(Arc::clone(connection))),
+            // The supervisor is about to notice the loss.
+            Phase::Ready(_) | Phase::Connecting => None,
+            Phase::Down { error, .. } => Some(Err(error.clone())),
+            Phase::Stopped => Some(Err(BackendError::ShuttingDown)),
+        }
+    }
+}
+
+/// How links to the backend are opened.
+pub(crate) enum Target {
+    Http(Arc<HttpEndpoint>),
+    Stdio(ProcessSettings),
+    /// The settings cannot be used.
+    Unusable(BackendError),
+}
+
+pub(crate) struct Supervisor {
+    pub(crate) context: LinkContext,
+    pub(crate) target: Target,
+    pub(crate) choice: EraChoice,
+    pub(crate) timeouts: Timeouts,
+    /// Fanlight's own `Implementation` object.
+    pub(crate) own_info: Json,
+    pub(crate) state: watch::Sender<State>,
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl Supervisor {
+    /// Keeps the backend connected until the shutdown.
+    pub(crate) async fn run(self) {
+        let shutdown = self.shutdown.clone();
+        shutdown.run_until_cancelled(self.keep_connected()).await;
+        let last = self.state.send_replace(State { phase: Phase::Stopped, revision: None });
+        if let Phase::Ready(connection) = last.phase {
+            connection.close().await;
+        }
+    }
+
+    async fn keep_connected(&self) {
+        let mut backoff = Backoff::default();
+        let mut remembered = None;
+        let mut last_loss = None;
+        let mut early_ends = 0_u32;
+        loop {
+            self.enter(Phase::Connecting);
+            let error = match self.connect(remembered, last_loss).await {
+                Ok(connection) => {
+                    remembered = Some(connection.era());
+                    let loss = self.watch(&connection).await;
+                    last_loss = Some(loss);
+                    if loss == Loss::EraDoubt {
+                        remembered = None;
+                    }
+                    if !connection.is_process() || connection.age() >= STABLE {
+                        backoff = Backoff::default();
+                        early_ends = 0;
+                        continue;
+                    }
+                    early_ends += 1;
+                    if early_ends == 1 {
+                        continue;
+                    }
+                    BackendError::Unreachable { reason: "its process keeps ending soon after its start".into() }
+                }
+                Err(error) => {
+                    // Unless nobody was spoken to, the era may be what is wrong.
+                    if !matches!(error, BackendError::Unreachable { .. } | BackendError::Unauthorized { .. }) {
+                        remembered = None;
+                    }
+                    error
+                }
+            };
+            let delay = backoff.next_delay();
+            tracing::warn!(backend = &*self.context.name, %error, retry_in = ?delay, "backend is down");
+            self.enter(Phase::Down { error, until: Instant::now() + delay });
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    async fn connect(&self, remembered: Option<Era>, last_loss: Option<Loss>) -> Result<Arc<Connection>, BackendError> {
+        let handshake = Handshake {
+            context: &self.context,
+            choice: self.choice,
+            remembered,
+            probe_timeout: self.timeouts.probe,
+            own_info: &self.own_info,
+        };
+        let limit = self.timeouts.connect;
+        let agreed = timeout(limit, handshake.run(|| self.open()))
+            .await
+            .map_err(|_| BackendError::Timeout { after: limit, sent: false })??;
+        let reprobed = last_loss == Some(Loss::EraDoubt);
+        Ok(Arc::new(Connection::new(self.context.clone(), agreed, reprobed)))
+    }
+
+    fn open(&self) -> Result<Link, BackendError> {
+        match &self.target {
+            Target::Http(endpoint) => Ok(Link::Http(HttpLink::new(Arc::clone(endpoint), self.context.clone()))),
+            Target::Stdio(settings) => Ok(Link::Stdio(StdioLink::start(settings, self.context.clone())?)),
+            Target::Unusable(error) => Err(error.clone()),
+        }
+    }
+
+    /// Offers a connection until it is lost.
+    async fn watch(&self, connection: &Arc<Connection>) -> Loss {
+        let (era, revision) = (connection.era(), connection.revision());
+        tracing::info!(backend = &*self.context.name, %era, %revision, "backend is connected");
+        self.state.send_replace(State { phase: Phase::Ready(Arc::clone(connection)), revision: Some(revision) });
+        let loss = connection.lost().await;
+        tracing::info!(backend = &*self.context.name, ?loss, "connection to backend is lost");
+        if loss == Loss::EraDoubt {
+            let connection = Arc::clone(connection);
+            self.context.tasks.spawn(async move { connection.close().await });
+        }
+        loss
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.state.send_modify(|state| state.phase = phase);
+    }
+}
+
+/// Delays that double from attempt to attempt, up to a limit.
+#[derive(Debug, Default)]
+struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    /// The delay before the next attempt: between half and all of the nominal one, so that many
+    /// gateways do not come back to one server at once.
+    fn next_delay(&mut self) -> Duration {
+        let nominal = FIRST_DELAY.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_DELAY);
+        self.failures = self.failures.saturating_add(1);
+        nominal.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_to_a_limit() {
+        let mut backoff = Backoff::default();
+        for nominal in [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000] {
+            let delay = backoff.next_delay().as_millis();
+            assert!((nominal / 2..=nominal).contains(&delay), "{delay} of {nominal}");
+        }
+        backoff.failures = u32::MAX;
+        assert!(backoff.next_delay() <= LONGEST_DELAY);
+    }
+}

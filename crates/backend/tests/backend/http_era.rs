@@ -1,0 +1,236 @@
+//! Finding out the era of HTTP servers, and noticing when it changes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fanlight_backend::{BackendClient, BackendError, EraChoice};
+use fanlight_protocol::Era;
+
+use crate::support::server::{Reply, Seen, Server, legacy, modern, status};
+use crate::support::{ask, revision, settings, start};
+
+async fn revision_of(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> &'static str {
+    let server = Server::start(answer).await;
+    revision(&start(settings(server.transport()))).await
+}
+
+#[tokio::test]
+async fn a_discovery_makes_a_server_modern() {
+    let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| seen.result("{}"))).await;
+    let backend = start(settings(server.transport()));
+    assert_eq!(revision(&backend).await, "2026-07-28");
+    assert_eq!(backend.status().era, Some(Era::Modern));
+    let probe = server.next().await;
+    assert_eq!(probe.header("mcp-protocol-version"), Some("2026-07-28"));
+    assert_eq!(probe.header("mcp-method"), Some("server/discover"));
+    assert_eq!(probe.header("accept"), Some("application/json, text/event-stream"));
+    let meta = probe.params().get("_meta").unwrap();
+    assert_eq!(meta.get("io.modelcontextprotocol/clientCapabilities").unwrap().as_text(), "{}");
+    assert_eq!(
+        meta.get("io.modelcontextprotocol/clientInfo").unwrap().as_text(),
+        r#"{"name":"fanlight","version":"0.0.1"}"#
+    );
+}
+
+#[tokio::test]
+async fn whatever_is_no_modern_answer_makes_a_server_legacy() {
+    for kind in 0..7 {
+        let found = revision_of(move |seen| match (kind, seen.method().as_str()) {
+            (0, "server/discover") => seen.error(200, r#"{"code":-32601,"message":"m"}"#),
+            (1, "server/discover") => Reply::Whole(404, String::new(), "text/html", "<p>".into()),
+            (2, "server/discover") => Reply::Whole(200, String::new(), "text/html", "<p>".into()),
+            (3, "server/discover") => status(500),
+            (4, "server/discover") => Reply::Whole(202, String::new(), "text/plain", String::new()),
+            (5, "server/discover") => Reply::Whole(
+                400,
+                String::new(),
+                "application/json",
+                r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"no session"},"id":null}"#.into(),
+            ),
+            (6, "server/discover") => Reply::Close,
+            _ => legacy(seen, "s").unwrap(),
+        })
+        .await;
+        assert_eq!(found, "2025-11-25", "kind {kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_on_the_probe_is_legacy() {
+    let server = Server::start(|seen| match seen.method().as_str() {
+        "server/discover" => Reply::Hang,
+        _ => legacy(seen, "s").unwrap(),
+    })
+    .await;
+    let mut settings = settings(server.transport());
+    settings.timeouts.probe = Duration::from_millis(50);
+    assert_eq!(revision(&start(settings)).await, "2025-11-25");
+}
+
+#[tokio::test]
+async fn a_modern_error_that_offers_legacy_revisions_leads_to_initialize() {
+    let mut server = Server::start(|seen| match seen.method().as_str() {
+        "server/discover" => seen.error(400, r#"{"code":-32022,"message":"m","data":{"supported":["2025-06-18"]}}"#),
+        _ => legacy(seen, "s").unwrap(),
+    })
+    .await;
+    let _backend = start(settings(server.transport()));
+    let initialize = server.next_of("initialize").await;
+    assert_eq!(initialize.params().get("protocolVersion").unwrap().as_text(), r#""2025-06-18""#);
+    assert_eq!(initialize.header("mcp-protocol-version"), None);
+    let initialized = server.next().await;
+    assert_eq!(initialized.method(), "notifications/initialized");
+    assert_eq!(initialized.header("mcp-session-id"), Some("s"));
+}
+
+#[tokio::test]
+async fn a_modern_error_without_a_way_out_is_an_error() {
+    let server = Server::start(|seen| seen.error(400, r#"{"code":-32020,"message":"odd headers"}"#)).await;
+    let error = start(settings(server.transport())).describe().await.unwrap_err();
+    assert!(error.to_string().contains("odd headers (-32020)"), "{error}");
+    let server =
+        Server::start(|seen| seen.error(400, r#"{"code":-32022,"message":"m","data":{"supported":["3000-01-01"]}}"#))
+            .await;
+    let error = start(settings(server.transport())).describe().await.unwrap_err();
+    assert_eq!(error, BackendError::NoCommonRevision { offered: "3000-01-01".into() });
+}
+
+#[tokio::test]
+async fn credentials_that_are_refused_twice_are_no_era() {
+    for refused in [401, 403] {
+        let server = Server::start(move |_| status(refused)).await;
+        let error = start(settings(server.transport())).describe().await.unwrap_err();
+        assert_eq!(error, BackendError::Unauthorized { status: refused });
+    }
+}
+
+#[tokio::test]
+async fn nobody_there_is_no_era_either() {
+    let server = Server::start(|_| Reply::Close).await;
+    let mut transport = server.transport();
+    if let fanlight_backend::TransportSettings::Http { url, .. } = &mut transport {
+        *url = url.replace("http://", "http://me:s3cret@") + "?key=s3cret";
+    }
+    drop(server);
+    let error = start(settings(transport)).describe().await.unwrap_err();
+    assert!(matches!(error, BackendError::Unreachable { .. }), "{error:?}");
+    assert!(error.to_string().contains("127.0.0.1") && !error.to_string().contains("s3cret"), "{error}");
+}
+
+#[tokio::test]
+async fn the_era_can_be_fixed() {
+    let mut server = Server::start(|seen| legacy(seen, "s").unwrap()).await;
+    let mut fixed = settings(server.transport());
+    fixed.era = EraChoice::Legacy;
+    assert_eq!(revision(&start(fixed.clone())).await, "2025-11-25");
+    assert_eq!(server.count("server/discover"), 0);
+    fixed.era = EraChoice::Modern;
+    let error = start(fixed).describe().await.unwrap_err();
+    assert_eq!(error, BackendError::Status { status: 400 });
+    assert_eq!(server.count("initialize"), 0);
+}
+
+#[tokio::test]
+async fn unknown_revisions_are_not_spoken() {
+    let server = Server::start(|seen| match seen.method().as_str() {
+        "initialize" => seen.result(r#"{"protocolVersion":"2042-01-01"}"#),
+        _ => legacy(seen, "s").unwrap(),
+    })
+    .await;
+    let error = start(settings(server.transport())).describe().await.unwrap_err();
+    assert_eq!(error, BackendError::NoCommonRevision { offered: "2042-01-01".into() });
+}
+
+#[tokio::test]
+async fn old_revisions_have_no_version_header() {
+    for (name, header) in [("2025-03-26", None), ("2025-06-18", Some("2025-06-18"))] {
+        let mut server = Server::start(move |seen| match seen.method().as_str() {
+            "initialize" => seen.result(&format!(r#"{{"protocolVersion":"{name}"}}"#)),
+            "tools/list" => seen.result("{}"),
+            _ => legacy(seen, "s").unwrap(),
+        })
+        .await;
+        let backend = start(settings(server.transport()));
+        ask(&backend, "tools/list", "").await.unwrap();
+        let list = server.next_of("tools/list").await;
+        assert_eq!((list.header("mcp-protocol-version"), list.header("mcp-method")), (header, None));
+        assert_eq!(list.header("mcp-session-id"), None);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_session_is_begun_anew_and_the_request_sent_once_more() {
+    let sessions = Arc::new(AtomicUsize::new(0));
+    let begun = Arc::clone(&sessions);
+    let mut server = Server::start(move |seen| match seen.method().as_str() {
+        "initialize" => {
+            let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
+            legacy(seen, &format!("s{number}")).unwrap()
+        }
+        "tools/call" if seen.header("mcp-session-id") == Some("s1") => status(404),
+        "tools/call" => seen.result(r#"{"n":1.0}"#),
+        _ => legacy(seen, "").unwrap(),
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    assert_eq!(ask(&backend, "tools/call", r#"{"name":"a"}"#).await.unwrap(), r#"{"n":1.0}"#);
+    assert_eq!(sessions.load(Ordering::SeqCst), 2);
+    assert_eq!(server.next_of("tools/call").await.header("mcp-session-id"), Some("s1"));
+    // The era was not in doubt, so it is not asked for again.
+    assert_eq!(server.next().await.method(), "initialize");
+    assert_eq!(server.next_of("tools/call").await.header("mcp-session-id"), Some("s2"));
+    assert_eq!(server.count("tools/call"), 0);
+}
+
+#[tokio::test]
+async fn a_request_that_is_never_found_is_sent_twice_at_most() {
+    let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| status(404))).await;
+    let backend = start(settings(server.transport()));
+    assert_eq!(ask(&backend, "x/y", "").await, Err(BackendError::Status { status: 404 }));
+    assert_eq!(server.count("x/y"), 2);
+    // The era has just been confirmed: this server means the request.
+    assert_eq!(ask(&backend, "x/y", "").await, Err(BackendError::Status { status: 404 }));
+    assert_eq!(server.count("x/y"), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_changes_its_era_is_asked_anew() {
+    let upgraded = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&upgraded);
+    let mut server = Server::start(move |seen| match (now.load(Ordering::SeqCst), seen.method().as_str()) {
+        (true, "tools/list") if seen.header("mcp-method").is_some() => seen.result(r#"{"tools":[]}"#),
+        (true, "tools/list" | "initialize") => status(400),
+        (true, _) => modern(seen).unwrap_or_else(|| status(400)),
+        (false, "tools/list") => seen.result(r#"{"old":true}"#),
+        (false, _) => legacy(seen, "s").unwrap(),
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    assert_eq!(ask(&backend, "tools/list", "").await.unwrap(), r#"{"old":true}"#);
+    upgraded.store(true, Ordering::SeqCst);
+    server.count("");
+    assert_eq!(ask(&backend, "tools/list", "").await.unwrap(), r#"{"tools":[]}"#);
+    assert_eq!(backend.status().revision, Some("2026-07-28"));
+    assert_eq!(server.count("tools/list"), 2);
+}
+
+#[tokio::test]
+async fn a_modern_server_that_drops_the_revision_is_asked_anew() {
+    let downgraded = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&downgraded);
+    let server = Server::start(move |seen| match (now.load(Ordering::SeqCst), seen.method().as_str()) {
+        (true, "tools/list") if seen.header("mcp-session-id").is_none() => {
+            seen.error(400, r#"{"code":-32022,"message":"m","data":{"supported":["2025-11-25"]}}"#)
+        }
+        (_, "tools/list") => seen.result("{}"),
+        (true, _) => legacy(seen, "s").unwrap(),
+        (false, _) => modern(seen).unwrap(),
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    ask(&backend, "tools/list", "").await.unwrap();
+    downgraded.store(true, Ordering::SeqCst);
+    assert_eq!(ask(&backend, "tools/list", "").await.unwrap(), "{}");
+    assert_eq!(backend.status().era, Some(Era::Legacy));
+}

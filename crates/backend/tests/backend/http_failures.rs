@@ -1,0 +1,171 @@
+//! HTTP servers that do not answer as they should.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fanlight_backend::{BackendClient, BackendError, BackendState};
+use futures_util::FutureExt as _;
+
+use crate::support::server::{Reply, Seen, Server, event, modern, ok, status};
+use crate::support::{ask, call, revision, settings, start};
+
+async fn error_of(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> BackendError {
+    let server = Server::start(move |seen| modern(seen).unwrap_or_else(|| answer(seen))).await;
+    let mut settings = settings(server.transport());
+    settings.limits.message_bytes = 4096;
+    ask(&start(settings), "x/y", "").await.unwrap_err()
+}
+
+fn answer(seen: &Seen, result: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, seen.id())
+}
+
+#[tokio::test]
+async fn half_an_answer_is_none() {
+    let half = |seen: &Seen| event(&answer(seen, "{}")).trim_end().to_owned();
+    assert_eq!(error_of(move |seen| Reply::Stream(half(seen))).await, BackendError::ClosedEarly);
+    assert_eq!(error_of(|_| Reply::Stream(String::from(": nothing\n\n"))).await, BackendError::ClosedEarly);
+    assert_eq!(error_of(|_| Reply::Close).await, BackendError::ClosedEarly);
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_not_read() {
+    let large = || format!(r#"{{"a":"{}"}}"#, "x".repeat(8192));
+    let too_large = BackendError::ResponseTooLarge { limit: 4096 };
+    assert_eq!(error_of(move |seen| ok(answer(seen, &large()))).await, too_large);
+    assert_eq!(error_of(move |seen| Reply::Open(event(&answer(seen, &large())))).await, too_large);
+    let chunked = move |seen: &Seen| Reply::Chunked(answer(seen, &format!(r#"{{"a":"{}"}}"#, "x".repeat(8192))));
+    assert_eq!(error_of(chunked).await, too_large);
+    // An event without an end.
+    let endless = |seen: &Seen| {
+        let text = format!("{}{}", answer(seen, "{}").trim_end_matches('}'), " ".repeat(8192));
+        Reply::Open(text)
+    };
+    assert_eq!(error_of(endless).await, too_large);
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_said_to_be_none() {
+    let reason = |error: BackendError| match error {
+        BackendError::Malformed { reason } => reason,
+        other => panic!("{other:?}"),
+    };
+    assert!(reason(error_of(|_| ok("{".into())).await).contains("not JSON"));
+    assert!(reason(error_of(|_| ok(r#"{"jsonrpc":"2.0","id":"x","result":{}}"#.into())).await).contains("answer"));
+    assert!(reason(error_of(|_| Reply::Stream(event("{"))).await).contains("event"));
+    assert!(reason(error_of(|_| Reply::Whole(202, String::new(), "", String::new())).await).contains("202"));
+    let html = |_: &Seen| Reply::Whole(200, String::new(), "text/html; charset=utf-8", "<p>".into());
+    assert!(reason(error_of(html).await).contains("\"text/html\""));
+    let deep = |seen: &Seen| ok(answer(seen, &format!("{{\"a\":{}{}}}", "[".repeat(99), "]".repeat(99))));
+    assert!(reason(error_of(deep).await).contains("deep"));
+}
+
+#[tokio::test]
+async fn statuses_without_an_answer_are_errors() {
+    assert_eq!(error_of(|_| status(401)).await, BackendError::Unauthorized { status: 401 });
+    assert_eq!(error_of(|_| status(403)).await, BackendError::Unauthorized { status: 403 });
+    assert_eq!(error_of(|_| status(500)).await, BackendError::Status { status: 500 });
+    let moved = |_: &Seen| Reply::Whole(307, "Location: http://127.0.0.1:1/\r\n".into(), "text/plain", String::new());
+    assert_eq!(error_of(moved).await, BackendError::Status { status: 307 });
+    for rejected in [400, 404, 405] {
+        assert_eq!(error_of(move |_| status(rejected)).await, BackendError::Status { status: rejected });
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_may_have_run_is_not_sent_again() {
+    for reply in [|| Reply::Close, || status(500), || status(502), || ok("{".into())] {
+        let mut server = Server::start(move |seen| modern(seen).unwrap_or_else(reply)).await;
+        let backend = start(settings(server.transport()));
+        assert!(ask(&backend, "x/y", "").await.unwrap_err().may_have_run());
+        assert_eq!(server.count("x/y"), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_call_has_a_deadline() {
+    let mut server = Server::start(|seen| modern(seen).unwrap_or(Reply::Hang)).await;
+    let mut settings = settings(server.transport());
+    settings.timeouts.call = Duration::from_millis(200);
+    let after = settings.timeouts.call;
+    let backend = start(settings);
+    revision(&backend).await;
+    assert_eq!(ask(&backend, "x/y", "").await, Err(BackendError::Timeout { after, sent: true }));
+    assert_eq!(server.next_of("closed").await.method(), "x/y");
+}
+
+#[tokio::test]
+async fn connecting_has_a_deadline() {
+    let server = Server::start(|_| Reply::Hang).await;
+    let mut settings = settings(server.transport());
+    settings.timeouts.connect = Duration::from_millis(100);
+    let after = settings.timeouts.connect;
+    let backend = start(settings);
+    let error = ask(&backend, "x/y", "").await.unwrap_err();
+    assert_eq!(error, BackendError::Timeout { after, sent: false });
+    assert!(!error.may_have_run());
+}
+
+#[tokio::test]
+async fn a_backend_that_is_down_fails_at_once_and_comes_back() {
+    let works = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&works);
+    let mut server = Server::start(move |seen| match now.load(Ordering::SeqCst) {
+        true => modern(seen).unwrap_or_else(|| seen.result("{}")),
+        false => status(503),
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    assert_eq!(ask(&backend, "x/y", "").await, Err(BackendError::Status { status: 503 }));
+    assert!(matches!(backend.status().state, BackendState::Down { error: BackendError::Status { status: 503 }, .. }));
+    assert_eq!(server.count("x/y"), 0);
+    works.store(true, Ordering::SeqCst);
+    server.next_of("server/discover").await;
+    assert_eq!(ask(&backend, "x/y", "").await.unwrap(), "{}");
+}
+
+#[tokio::test]
+async fn a_server_that_went_away_is_reconnected_before_anything_is_sent() {
+    let server = Server::start(|seen| modern(seen).unwrap_or_else(|| seen.result("{}"))).await;
+    let backend = start(settings(server.transport()));
+    ask(&backend, "x/y", "").await.unwrap();
+    drop(server);
+    // The first request may have met the connection as it was being closed.
+    let mut error = ask(&backend, "x/y", "").await.unwrap_err();
+    if error == BackendError::ClosedEarly {
+        error = ask(&backend, "x/y", "").await.unwrap_err();
+    }
+    assert!(matches!(error, BackendError::Unreachable { .. }), "{error:?}");
+    assert!(matches!(backend.status().state, BackendState::Down { .. }));
+}
+
+#[tokio::test]
+async fn more_requests_than_may_run_and_wait_are_refused() {
+    let mut server = Server::start(|seen| modern(seen).unwrap_or(Reply::Hang)).await;
+    let mut settings = settings(server.transport());
+    settings.limits.concurrency = 2;
+    let backend = start(settings);
+    revision(&backend).await;
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let backend = Arc::clone(&backend);
+        calls.spawn(async move { backend.request(call("x/y", "")).await });
+        server.next_of("x/y").await;
+    }
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let mut request = backend.request(call("x/y", ""));
+        assert!((&mut request).now_or_never().is_none());
+        waiting.push(request);
+    }
+    assert_eq!(ask(&backend, "x/y", "").await, Err(BackendError::Busy { limit: 2 }));
+    assert_eq!(server.count("x/y"), 0);
+    // Whoever leaves makes room for one that waits.
+    calls.shutdown().await;
+    let next = waiting.swap_remove(0);
+    tokio::select! {
+        outcome = next => panic!("{outcome:?}"),
+        _ = server.next_of("x/y") => {}
+    }
+}

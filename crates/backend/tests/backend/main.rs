@@ -1,0 +1,11 @@
+//! Backends against real peers: HTTP servers in this process and scripted child processes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "all of this is test code")]
+
+mod http_calls;
+mod http_era;
+mod http_failures;
+mod stdio_calls;
+mod stdio_failures;
+mod support;
+mod tool_headers;

@@ -1,0 +1,74 @@
+//! What the tests share: settings, calls, peers.
+
+pub(crate) mod child;
+pub(crate) mod log;
+pub(crate) mod server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_backend::{
+    Backend, BackendClient, BackendError, BackendSettings, BackendState, Call, CallContext, EraChoice, Identity,
+    Limits, Notifications, Timeouts, TransportSettings,
+};
+use fanlight_protocol::{Json, Method, Notification, Response};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Nothing in these tests takes nearly as long, unless it fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
+    BackendSettings {
+        name: "tested".into(),
+        transport,
+        era: EraChoice::Auto,
+        timeouts: Timeouts { connect: PATIENCE, probe: PATIENCE, call: PATIENCE },
+        limits: Limits { concurrency: 8, message_bytes: 1 << 20, nesting: 64 },
+        identity: Identity { name: "fanlight".into(), version: "0.0.1".into() },
+    }
+}
+
+pub(crate) fn start(settings: BackendSettings) -> Arc<Backend> {
+    Backend::start(settings, CancellationToken::new())
+}
+
+pub(crate) fn json(text: &str) -> Json {
+    Json::parse(text.to_owned().into(), 64).unwrap()
+}
+
+/// A call as some client makes it.
+pub(crate) fn call(method: &str, params: &str) -> Call {
+    Call {
+        method: Method::from_name(method),
+        params: (!params.is_empty()).then(|| json(params)),
+        context: CallContext::internal(),
+        notifications: Notifications::nowhere(),
+    }
+}
+
+/// The same call with a way for notifications, and its other end.
+pub(crate) fn listening(mut call: Call, change: impl FnOnce(&mut CallContext)) -> (Call, mpsc::Receiver<Notification>) {
+    let (notifications, inbox) = Notifications::channel(16);
+    let mut context = (*call.context).clone();
+    change(&mut context);
+    call.context = Arc::new(context);
+    call.notifications = notifications;
+    (call, inbox)
+}
+
+/// Sends a request and gives the text of its result or error.
+pub(crate) async fn ask(backend: &Backend, method: &str, params: &str) -> Result<String, BackendError> {
+    send(backend, call(method, params)).await
+}
+
+pub(crate) async fn send(backend: &Backend, call: Call) -> Result<String, BackendError> {
+    let answer = tokio::time::timeout(PATIENCE, backend.request(call)).await.expect("no outcome");
+    answer.map(|response: Response| response.body().as_text().to_owned())
+}
+
+pub(crate) async fn revision(backend: &Backend) -> &'static str {
+    backend.describe().await.unwrap();
+    assert!(matches!(backend.status().state, BackendState::Ready));
+    backend.status().revision.unwrap()
+}

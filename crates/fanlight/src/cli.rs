@@ -1,0 +1,123 @@
+//! The command line.
+//!
+//! Must not know: what the commands do.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A transparent, aggregating MCP proxy: one endpoint in front of several MCP servers.
+///
+/// Without a command it runs the HTTP front. Without --config it reads fanlight.yaml or mcp.json in
+/// this folder; if there is neither, it shows itself with two small servers of its own.
+#[derive(Debug, Parser)]
+#[command(name = "fanlight", version, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve over HTTP (the default command)
+    Run(RunArgs),
+    /// Serve over standard input and output, as one server of a desktop client
+    Stdio,
+    /// Check the configuration, connect to every backend, and say what is found
+    Check,
+    /// Show the merged catalogue
+    List {
+        /// What to list; everything if left out
+        what: Option<Listed>,
+        /// Print JSON, entries as clients get them
+        #[arg(long)]
+        json: bool,
+    },
+    /// Call one tool and print its result; exit status 1 if it is an error
+    Call(CallArgs),
+    /// Make the same call directly and through the gateway, and compare the results byte by byte
+    Diff(CallArgs),
+    /// Print the JSON Schema of the configuration file
+    Schema,
+    /// One of the two servers that show Fanlight where there is no configuration
+    #[command(hide = true)]
+    DemoServer { era: DemoEra },
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct RunArgs {
+    /// Where to listen [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Where to answer /healthz and /readyz, or `off` [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Option<Admin>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CommonArgs {
+    /// The configuration: fanlight.yaml, or an mcp.json as desktop clients have it
+    #[arg(long, short, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// What to log to standard error, as in RUST_LOG: `info`, `fanlight_backend=debug`, …
+    #[arg(long, value_name = "FILTER", global = true)]
+    pub(crate) log: Option<String>,
+    /// How to log
+    #[arg(long, value_enum, default_value_t, global = true)]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CallArgs {
+    /// The tool, by the name clients know
+    pub(crate) tool: String,
+    /// Its arguments, a JSON object
+    #[arg(default_value = "{}")]
+    pub(crate) arguments: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Admin {
+    At(SocketAddr),
+    Off,
+}
+
+impl std::str::FromStr for Admin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            address => address.parse().map(Self::At).map_err(|_| "an address such as 127.0.0.1:8081, or `off`".into()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Listed {
+    Tools,
+    Resources,
+    Prompts,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DemoEra {
+    Legacy,
+    Modern,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Text on a terminal, JSON otherwise
+    #[default]
+    Auto,
+    Text,
+    Json,
+}

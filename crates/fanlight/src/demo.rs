@@ -1,0 +1,39 @@
+//! What Fanlight shows where there is no configuration: two small servers of its own, one of each
+//! era, run as child processes of the same binary.
+//!
+//! Must not know: how servers are run.
+
+use std::io::{BufReader, stdin, stdout};
+use std::path::PathBuf;
+
+use fanlight_config::{Config, Loaded, Server, Transport};
+
+use crate::cli::DemoEra;
+use crate::failure::Failure;
+
+/// What stands for the path of a configuration that is not a file.
+pub(crate) const ORIGIN: &str = "(built-in demo)";
+
+/// The configuration with the two servers.
+pub(crate) fn config() -> Result<Loaded, Failure> {
+    let program =
+        std::env::current_exe().ok().and_then(|path| path.into_os_string().into_string().ok()).ok_or_else(|| {
+            Failure::other("cannot find the path of the fanlight program, which the demo runs; use --config")
+        })?;
+    let server = |name: &str, era: &str| {
+        let args = vec!["demo-server".to_owned(), era.to_owned()];
+        Server::new(name, Transport::Stdio { command: program.clone(), args, env: Vec::new(), cwd: None })
+    };
+    let servers = vec![server("library", "legacy"), server("workshop", "modern")];
+    Ok(Loaded { config: Config { servers, ..Config::default() }, warnings: Vec::new(), path: PathBuf::from(ORIGIN) })
+}
+
+/// Is one of the two servers, until standard input ends.
+pub(crate) fn serve(era: DemoEra) -> Result<(), Failure> {
+    let (input, output) = (BufReader::new(stdin()), stdout());
+    let served = match era {
+        DemoEra::Legacy => fanlight_demo::serve_legacy(input, output),
+        DemoEra::Modern => fanlight_demo::serve_modern(input, output),
+    };
+    served.map_err(|error| Failure::other(format!("the demo server's standard input or output failed: {error}")))
+}

@@ -1,0 +1,27 @@
+//! Why a command ends without having done its work, and the exit status that says so.
+
+use std::process::ExitCode;
+
+/// Why a command failed, as the user reads it.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Failure {
+    message: String,
+    status: u8,
+}
+
+impl Failure {
+    /// The command line or the configuration is wrong: exit status 2.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { message: message.into(), status: 2 }
+    }
+
+    /// Something outside went wrong, or a check found something: exit status 1.
+    pub(crate) fn other(message: impl Into<String>) -> Self {
+        Self { message: message.into(), status: 1 }
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.status)
+    }
+}

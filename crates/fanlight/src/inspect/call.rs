@@ -1,0 +1,31 @@
+//! `fanlight call`: one tool call through the gateway.
+
+use std::io::IsTerminal as _;
+
+use fanlight_config::Config;
+use fanlight_protocol::Json;
+use fanlight_protocol::result::CallToolResult;
+
+use super::{arguments, show, tool_call, with_assembly};
+use crate::cli::CallArgs;
+use crate::failure::Failure;
+
+/// Prints the result: indented on a terminal, else with the very bytes of the backend. Fails if it
+/// is an error of either kind.
+pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure> {
+    let arguments = arguments(&args.arguments)?;
+    let call = tool_call(&Json::string(&args.tool), &arguments);
+    let response = with_assembly(config, async |assembly| Ok(assembly.gateway.handle(call).await)).await?;
+    let body = response.body();
+    if std::io::stdout().is_terminal() {
+        println!("{}", show::indented(&body));
+    } else {
+        println!("{body}");
+    }
+    if response.is_error() {
+        return Err(Failure::other("the call was answered with an error"));
+    }
+    let failed =
+        response.view::<CallToolResult>().and_then(|result| result.is_error()).is_some_and(|flag| flag.is_true());
+    if failed { Err(Failure::other("the tool says that it failed (isError)")) } else { Ok(()) }
+}

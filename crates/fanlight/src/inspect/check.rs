@@ -1,0 +1,111 @@
+//! `fanlight check`: is the configuration right, does every backend answer, will clients be happy?
+
+use fanlight_backend::BackendClient as _;
+use fanlight_config::Loaded;
+use fanlight_gateway::catalogue::{ListKind, Snapshot};
+use fanlight_protocol::result::ServerDescription;
+
+use super::list::incomplete;
+use super::{show, with_assembly};
+use crate::failure::Failure;
+use crate::wiring::Assembly;
+
+/// Prints what is found; fails if a backend cannot be used or its lists cannot be read.
+pub(crate) async fn check(loaded: &Loaded) -> Result<(), Failure> {
+    println!("{}: valid, {} servers", loaded.path.display(), loaded.config.servers.len());
+    for problem in &loaded.warnings {
+        print!("{}", problem.render(&loaded.path, false));
+    }
+    for server in loaded.config.servers.iter().filter(|server| !server.enabled) {
+        println!("note: server {:?} is not enabled", server.name);
+    }
+    println!();
+    let errors = with_assembly(&loaded.config, async |assembly| Ok(look(assembly).await)).await?;
+    match errors {
+        0 => Ok(()),
+        1 => Err(Failure::other("1 problem found")),
+        several => Err(Failure::other(format!("{several} problems found"))),
+    }
+}
+
+/// Looks at every backend and at the merged lists; returns how many errors there were.
+async fn look(assembly: &Assembly) -> usize {
+    let mut lists = Vec::new();
+    for kind in ListKind::ALL {
+        lists.push(assembly.gateway.catalogue(kind).await);
+    }
+    let mut errors: Vec<String> = Vec::new();
+    let mut table = show::table(&[
+        "SERVER",
+        "TRANSPORT",
+        "ERA",
+        "TOOLS",
+        "RESOURCES",
+        "TEMPLATES",
+        "PROMPTS",
+        "SAYS IT IS",
+        "CAPABILITIES",
+    ]);
+    for (index, backend) in assembly.backends.iter().enumerate() {
+        let status = backend.status();
+        let era = match (status.era, status.revision) {
+            (Some(era), Some(revision)) => format!("{era} {revision}"),
+            _ => "-".to_owned(),
+        };
+        let mut row = vec![backend.name().to_owned(), status.transport.to_owned(), era];
+        match backend.describe().await {
+            Ok(description) => {
+                row.extend(lists.iter().map(|list| count(list, index).to_string()));
+                row.extend([identity(&description), capabilities(&description)]);
+            }
+            Err(error) => {
+                errors.push(format!("backend {:?} {error}", backend.name()));
+                row.extend(lists.iter().map(|_| "-".to_owned()));
+            }
+        }
+        table.add_row(row);
+    }
+    show::print(&table);
+    for list in &lists {
+        errors.extend(incomplete(list).filter(|problem| !errors.contains(problem)).collect::<Vec<_>>());
+    }
+    println!();
+    errors.iter().for_each(|error| println!("error: {error}"));
+    for list in &lists {
+        warnings(list).for_each(|warning| println!("warning: {warning}"));
+    }
+    errors.len()
+}
+
+fn count(list: &Snapshot, backend: usize) -> usize {
+    list.entries().iter().filter(|entry| entry.backend == backend).count()
+}
+
+fn identity(description: &ServerDescription) -> String {
+    let info = description.server_info();
+    let text = |key: &str| Some(show::plain(&info.as_ref()?.get(key)?.as_str()?, 40));
+    [text("name"), text("version")].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+fn capabilities(description: &ServerDescription) -> String {
+    let Some(all) = description.capabilities() else { return String::new() };
+    let names = all.members().filter_map(|member| member.name(&all));
+    names.map(|name| show::plain(&name, 40)).collect::<Vec<_>>().join(" ")
+}
+
+fn warnings(list: &Snapshot) -> impl Iterator<Item = String> {
+    let collisions = list.collisions().iter().map(|collision| match &collision.alias {
+        Some(alias) => format!(
+            "{:?} and {:?} both have {:?}; clients read the one of {:?} as {alias}",
+            collision.kept, collision.other, collision.key, collision.other
+        ),
+        None => format!(
+            "{:?} and {:?} both have {:?}; the one of {:?} cannot be reached: give one of them another prefix",
+            collision.kept, collision.other, collision.key, collision.other
+        ),
+    });
+    let objections = list.name_objections().into_iter();
+    collisions.chain(
+        objections.map(|objection| format!("some clients will refuse tool {objection}; a shorter prefix may help")),
+    )
+}

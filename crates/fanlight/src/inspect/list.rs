@@ -1,0 +1,94 @@
+//! `fanlight list`: the merged catalogue.
+
+use fanlight_config::Config;
+use fanlight_gateway::catalogue::{Entry, ListKind, Snapshot};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+
+use super::{show, with_assembly};
+use crate::cli::Listed;
+use crate::failure::Failure;
+
+const LONGEST_DESCRIPTION: usize = 100;
+
+/// Prints the merged lists; fails if a backend's part of them is missing.
+pub(crate) async fn list(config: &Config, what: Option<Listed>, json: bool) -> Result<(), Failure> {
+    let kinds: &[ListKind] = match what {
+        Some(Listed::Tools) => &[ListKind::Tools],
+        Some(Listed::Resources) => &[ListKind::Resources, ListKind::ResourceTemplates],
+        Some(Listed::Prompts) => &[ListKind::Prompts],
+        None => &ListKind::ALL,
+    };
+    let names: Vec<_> =
+        config.servers.iter().filter(|server| server.enabled).map(|server| server.name.clone()).collect();
+    with_assembly(config, async |assembly| {
+        let mut all = ObjectBuilder::new();
+        let mut missing = Vec::new();
+        for kind in kinds {
+            let snapshot = assembly.gateway.catalogue(*kind).await;
+            if json {
+                all.member(kind.member(), &entries(&snapshot));
+            } else {
+                print(*kind, &snapshot, &names);
+            }
+            missing.extend(incomplete(&snapshot).filter(|problem| !missing.contains(problem)).collect::<Vec<_>>());
+        }
+        if json {
+            println!("{}", all.finish());
+        }
+        if missing.is_empty() { Ok(()) } else { Err(Failure::other(missing.join("\n"))) }
+    })
+    .await
+}
+
+/// What is missing from a merged list, and why.
+pub(super) fn incomplete(snapshot: &Snapshot) -> impl Iterator<Item = String> {
+    snapshot.contributions().iter().filter_map(|contribution| {
+        let reason = contribution.reason.as_ref()?;
+        Some(format!("backend {:?} {}", contribution.backend, show::plain(reason, 300)))
+    })
+}
+
+fn entries(snapshot: &Snapshot) -> Json {
+    let mut list = ArrayBuilder::default();
+    for entry in snapshot.entries() {
+        list.push(&entry.visible);
+    }
+    list.finish()
+}
+
+fn print(kind: ListKind, snapshot: &Snapshot, names: &[String]) {
+    let (title, key) = match kind {
+        ListKind::Tools => ("TOOLS", "NAME"),
+        ListKind::Resources => ("RESOURCES", "URI"),
+        ListKind::ResourceTemplates => ("RESOURCE TEMPLATES", "URI TEMPLATE"),
+        ListKind::Prompts => ("PROMPTS", "NAME"),
+    };
+    println!("{title} ({})", snapshot.entries().len());
+    if !snapshot.entries().is_empty() {
+        let mut table = show::table(&[key, "SERVER", "DESCRIPTION"]);
+        for entry in snapshot.entries() {
+            table.add_row(row(entry, names));
+        }
+        show::print(&table);
+    }
+    for collision in snapshot.collisions() {
+        let fate = match &collision.alias {
+            Some(alias) => format!("readable as {alias}"),
+            None => "left out".to_owned(),
+        };
+        println!("  {:?} of {} is taken by {}: {fate}", collision.key, collision.other, collision.kept);
+    }
+    println!();
+}
+
+fn row(entry: &Entry, names: &[String]) -> [String; 3] {
+    let text = |key: &str| entry.visible.get(key).and_then(|text| text.as_str().map(|text| text.into_owned()));
+    let key = entry.key.as_ref().and_then(|key| key.as_str()).unwrap_or_default();
+    let description = text("description").or_else(|| text("title")).or_else(|| text("name")).unwrap_or_default();
+    [
+        show::plain(&key, 300),
+        names.get(entry.backend).cloned().unwrap_or_default(),
+        show::plain(&description, LONGEST_DESCRIPTION),
+    ]
+}

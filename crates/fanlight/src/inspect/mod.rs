@@ -1,0 +1,85 @@
+//! The commands that look at backends and at the gateway once and end: `check`, `list`, `call`,
+//! `diff`.
+
+mod call;
+mod check;
+mod diff;
+mod difference;
+mod list;
+mod show;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fanlight_config::Config;
+use fanlight_gateway::{Call, CallContext, Notifications};
+use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
+use fanlight_protocol::{Json, Method};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use call::call;
+pub(crate) use check::check;
+pub(crate) use diff::diff;
+pub(crate) use list::list;
+
+use crate::failure::Failure;
+use crate::wiring::Assembly;
+
+/// Runs `command` on an assembly that is started before and stopped after it.
+pub(crate) async fn with_assembly<T>(
+    config: &Config,
+    command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let end = CancellationToken::new();
+    let assembly = Assembly::start(config, &end)?;
+    let interrupted = async {
+        // Where the signal cannot be listened for, its default is to end the process anyway.
+        match tokio::signal::ctrl_c().await {
+            Ok(()) => (),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    let result = first(command(&assembly), interrupted).await;
+    assembly.stop().await;
+    end.cancel();
+    result
+}
+
+async fn first<T>(
+    command: impl Future<Output = Result<T, Failure>>,
+    interrupted: impl Future<Output = ()>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        result = command => result,
+        () = interrupted => Err(Failure::other("interrupted")),
+    }
+}
+
+/// A tool's arguments as given on the command line.
+fn arguments(text: &str) -> Result<Json, Failure> {
+    let json = Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING)
+        .map_err(|error| Failure::usage(format!("the tool's arguments are not JSON: {error}: {text}")))?;
+    if json.is_object() {
+        Ok(json)
+    } else {
+        Err(Failure::usage(format!("the tool's arguments must be a JSON object, not {text}")))
+    }
+}
+
+/// The canonical `tools/call` of `tool`, by the name its receiver knows.
+fn tool_call(tool: &Json, arguments: &Json) -> Call {
+    let mut params = ObjectBuilder::new();
+    params.member("name", tool).member("arguments", arguments);
+    Call {
+        method: Method::CallTool,
+        params: Some(params.finish()),
+        context: CallContext::internal(),
+        notifications: Notifications::nowhere(),
+    }
+}
+
+/// Asks for the tool list, so that names can be told; returns the problems found on the way.
+async fn tools(assembly: &Assembly) -> Arc<fanlight_gateway::catalogue::Snapshot> {
+    assembly.gateway.catalogue(fanlight_gateway::catalogue::ListKind::Tools).await
+}

@@ -1,0 +1,84 @@
+//! Output for people: tables, indented JSON, and text of strangers made safe for a terminal.
+//!
+//! Must not know: which command shows what.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::Kind;
+
+/// A table without lines, fitted to the terminal.
+pub(super) fn table(headings: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(headings);
+    table
+}
+
+/// Prints a table without the white space at the ends of its lines.
+pub(super) fn print(table: &Table) {
+    println!("{}", table.trim_fmt());
+}
+
+/// Text of a backend on one line, without characters that a terminal would act on, cut to
+/// `longest` characters.
+pub(super) fn plain(text: &str, longest: usize) -> String {
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let mut shown: String = line.trim().chars().filter(|c| !c.is_control()).take(longest).collect();
+    if line.trim().chars().count() > longest {
+        shown.push('…');
+    }
+    shown
+}
+
+/// JSON indented for reading. Only white space differs from the original: numbers, escapes and the
+/// order of members stay.
+pub(super) fn indented(json: &Json) -> String {
+    let mut out = String::with_capacity(json.bytes().len() * 2);
+    indent(json, 0, &mut out);
+    out
+}
+
+fn indent(json: &Json, depth: usize, out: &mut String) {
+    let (open, close, parts): (char, char, Vec<(Option<Json>, Json)>) = match json.kind() {
+        Kind::Object => ('{', '}', json.members().map(|m| (Some(json.slice(m.key)), json.slice(m.value))).collect()),
+        Kind::Array => ('[', ']', json.elements().map(|element| (None, json.slice(element))).collect()),
+        _ => return out.push_str(json.as_text()),
+    };
+    out.push(open);
+    let last = parts.len();
+    for (index, (key, value)) in parts.into_iter().enumerate() {
+        out.push('\n');
+        out.push_str(&"  ".repeat(depth + 1));
+        if let Some(key) = key {
+            out.push_str(key.as_text());
+            out.push_str(": ");
+        }
+        indent(&value, depth + 1, out);
+        if index + 1 < last {
+            out.push(',');
+        }
+    }
+    if last > 0 {
+        out.push('\n');
+        out.push_str(&"  ".repeat(depth));
+    }
+    out.push(close);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indenting_changes_only_white_space() {
+        let json = Json::literal(r#"{"a":[1.0,{"b":"\u0041 x"}],"c":{},"d":[]}"#);
+        let expected =
+            "{\n  \"a\": [\n    1.0,\n    {\n      \"b\": \"\\u0041 x\"\n    }\n  ],\n  \"c\": {},\n  \"d\": []\n}";
+        assert_eq!(indented(&json), expected);
+    }
+
+    #[test]
+    fn strangers_cannot_write_to_the_terminal() {
+        assert_eq!(plain("\n \u{1b}[2Jclear\u{7}ed \nmore", 80), "[2Jcleared");
+        assert_eq!(plain("abcdef", 3), "abc…");
+    }
+}

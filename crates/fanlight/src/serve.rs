@@ -1,0 +1,159 @@
+//! `fanlight run` and `fanlight stdio`: life from start to drained end.
+//!
+//! Must not know: what travels through.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use fanlight_backend::BackendState;
+use fanlight_config::{Config, Loaded};
+use fanlight_frontend::{Health, serve_admin, serve_http, serve_stdio};
+use fanlight_gateway::Gateway;
+use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::cli::{Admin, RunArgs};
+use crate::failure::Failure;
+use crate::welcome;
+use crate::wiring::{Assembly, frontend_settings};
+
+/// Serves over HTTP until a signal comes.
+pub(crate) async fn http(mut loaded: Loaded, args: &RunArgs) -> Result<(), Failure> {
+    if let Some(listen) = args.listen {
+        loaded.config.listen = listen;
+    }
+    let listener = bind(loaded.config.listen, "--listen").await?;
+    let admin = bind_admin(&mut loaded.config, args.admin).await?;
+    let address = local_address(&listener)?;
+    loaded.config.listen = address;
+    if !address.ip().is_loopback() {
+        warn!(%address, "listening beyond this machine, and clients are not authenticated: put something in front that does");
+    }
+
+    let shutdown = shutdown_on_signals()?;
+    // Backends outlive the listener, so that running calls can finish.
+    let backends_end = CancellationToken::new();
+    let assembly = Assembly::start(&loaded.config, &backends_end)?;
+    let settings = frontend_settings(&loaded.config);
+    welcome::print(&loaded, address, admin.as_ref().and_then(|admin| admin.local_addr().ok()));
+
+    let health = Arc::new(Readiness { gateway: Arc::clone(&assembly.gateway), shutdown: shutdown.clone() });
+    let admin_end = CancellationToken::new();
+    let admin =
+        admin.map(|listener| tokio::spawn(serve_admin(listener, health, Arc::clone(&settings), admin_end.clone())));
+    let served = serve_http(listener, Arc::clone(&assembly.gateway), settings, shutdown).await;
+    assembly.stop().await;
+    backends_end.cancel();
+    admin_end.cancel();
+    if let Some(admin) = admin {
+        // It has nothing to drain; how it ended changes nothing any more.
+        let _ = admin.await;
+    }
+    info!("ended");
+    served.map_err(|error| Failure::other(error.to_string()))
+}
+
+/// Serves over standard input and output until the input ends or a signal comes.
+pub(crate) async fn stdio(loaded: Loaded) -> Result<(), Failure> {
+    let shutdown = shutdown_on_signals()?;
+    let backends_end = CancellationToken::new();
+    let assembly = Assembly::start(&loaded.config, &backends_end)?;
+    let settings = frontend_settings(&loaded.config);
+    let core = Arc::clone(&assembly.gateway);
+    let served = serve_stdio(tokio::io::stdin(), tokio::io::stdout(), core, settings, shutdown).await;
+    assembly.stop().await;
+    backends_end.cancel();
+    served.map_err(|error| Failure::other(error.to_string()))
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::other(format!("cannot listen on {address}: {error}; choose another address with {flag}"))
+    })
+}
+
+/// The admin listener. One that was not asked for on the command line is not worth failing for:
+/// a second Fanlight on the same machine finds the default address taken.
+async fn bind_admin(config: &mut Config, flag: Option<Admin>) -> Result<Option<TcpListener>, Failure> {
+    match flag {
+        Some(Admin::Off) => Ok(None),
+        Some(Admin::At(address)) => bind(address, "--admin").await.map(Some),
+        None => match config.admin.listen {
+            None => Ok(None),
+            Some(address) => match bind(address, "--admin").await {
+                Ok(listener) => Ok(Some(listener)),
+                Err(failure) => {
+                    warn!("no admin listener: {failure}");
+                    Ok(None)
+                }
+            },
+        },
+    }
+}
+
+fn local_address(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+    listener.local_addr().map_err(|error| Failure::other(format!("cannot tell the listening address: {error}")))
+}
+
+/// A token that the first SIGTERM or SIGINT cancels. The second one ends the process at once.
+fn shutdown_on_signals() -> Result<CancellationToken, Failure> {
+    let cannot = |error| Failure::other(format!("cannot listen for signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+    let token = CancellationToken::new();
+    let cancelled = token.clone();
+    tokio::spawn(async move {
+        let mut next = async || tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () };
+        next().await;
+        info!("shutting down; a second signal ends at once");
+        cancelled.cancel();
+        next().await;
+        std::process::exit(130);
+    });
+    Ok(token)
+}
+
+/// Ready once every backend's first attempt to connect has ended, and while one of them can be
+/// used.
+struct Readiness {
+    gateway: Arc<Gateway>,
+    shutdown: CancellationToken,
+}
+
+impl Health for Readiness {
+    fn is_ready(&self) -> bool {
+        let status = self.gateway.status();
+        let usable = status.iter().any(|(_, status)| matches!(status.state, BackendState::Ready | BackendState::Idle));
+        let connecting = status.iter().any(|(_, status)| matches!(status.state, BackendState::Connecting));
+        usable && !connecting && !self.shutdown.is_cancelled()
+    }
+
+    fn report(&self) -> String {
+        let mut backends = ArrayBuilder::default();
+        for (name, status) in self.gateway.status() {
+            let mut backend = ObjectBuilder::new();
+            backend.string("name", &name).string("transport", status.transport);
+            let state = match &status.state {
+                BackendState::Idle => "idle",
+                BackendState::Connecting => "connecting",
+                BackendState::Ready => "ready",
+                BackendState::Down { .. } => "down",
+            };
+            backend.string("state", state);
+            if let (Some(era), Some(revision)) = (status.era, status.revision) {
+                backend.string("era", &era.to_string()).string("revision", revision);
+            }
+            if let BackendState::Down { error, .. } = &status.state {
+                backend.string("error", &error.to_string());
+            }
+            backends.push(&backend.finish());
+        }
+        let mut report = ObjectBuilder::new();
+        report.member("ready", &Json::literal(if self.is_ready() { "true" } else { "false" }));
+        report.member("backends", &backends.finish());
+        report.finish().as_text().to_owned()
+    }
+}

@@ -1,0 +1,49 @@
+//! What `fanlight run` says on standard output: where it listens, and what to give to clients.
+//!
+//! The lines that begin with `listening on` and `admin on` are for programs too and do not change.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
+
+use fanlight_config::Loaded;
+
+use crate::demo;
+
+/// Prints the addresses; and how to connect clients, if a person is likely to read it.
+pub(crate) fn print(loaded: &Loaded, listen: SocketAddr, admin: Option<SocketAddr>) {
+    let url = format!("http://{listen}{}", loaded.config.path);
+    let demo = loaded.path.as_os_str() == demo::ORIGIN;
+    let mut text = format!("listening on {url}\n");
+    if let Some(admin) = admin {
+        text += &format!("admin on http://{admin}\n");
+    }
+    let mut out = std::io::stdout();
+    if demo {
+        text += "\nNo configuration here, so these are two small servers of Fanlight's own, one of each era:\n\
+                 library (2025-11-25) and workshop (2026-07-28). Your own: fanlight run --config mcp.json\n";
+    }
+    if demo || out.is_terminal() {
+        text += &clients(&url, loaded, demo);
+    }
+    // A closed standard output is no reason not to serve.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn clients(url: &str, loaded: &Loaded, demo: bool) -> String {
+    let program = std::env::current_exe().map_or_else(|_| "fanlight".into(), |path| path.display().to_string());
+    let args = if demo {
+        "[\"stdio\"]".to_owned()
+    } else {
+        let path = std::path::absolute(&loaded.path).unwrap_or_else(|_| loaded.path.clone());
+        format!("[\"stdio\", \"--config\", {:?}]", path.display().to_string())
+    };
+    format!(
+        "\nPaste into a client's mcp.json (HTTP):\n\
+         \x20 {{\"mcpServers\": {{\"fanlight\": {{\"type\": \"http\", \"url\": \"{url}\"}}}}}}\n\
+         or, for desktop clients that start servers themselves (stdio):\n\
+         \x20 {{\"mcpServers\": {{\"fanlight\": {{\"command\": {program:?}, \"args\": {args}}}}}}}\n\
+         Claude Code:  claude mcp add --transport http fanlight {url}\n\
+         VS Code:      code --add-mcp '{{\"name\":\"fanlight\",\"type\":\"http\",\"url\":\"{url}\"}}'\n\
+         Try it here:  fanlight list    fanlight call <tool> '<json>'\n\n"
+    )
+}

@@ -1,0 +1,169 @@
+//! From a configuration to running backends and the core in front of them.
+//!
+//! The one place that knows both the configuration file and the crates it configures.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fanlight_backend::{Backend, BackendClient, BackendSettings, EraChoice, Identity, Secret, TransportSettings};
+use fanlight_config::{Config, Loaded};
+use fanlight_frontend::FrontendSettings;
+use fanlight_gateway::{BackendEntry, Gateway, GatewaySettings, ListLimits, ToolFilter};
+use fanlight_protocol::json::ObjectBuilder;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::cli::CommonArgs;
+use crate::demo;
+use crate::failure::Failure;
+
+const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
+
+/// Reads the configuration that the command line names, or finds one.
+pub(crate) fn load(args: &CommonArgs) -> Result<Loaded, Failure> {
+    let found = || DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
+    let Some(path) = args.config.clone().or_else(found) else { return demo::config() };
+    let loaded = read(&path)?;
+    for problem in &loaded.warnings {
+        let line = problem.position().map(|position| position.line);
+        warn!(file = %path.display(), line, "{}", problem.message());
+    }
+    Ok(loaded)
+}
+
+fn read(path: &Path) -> Result<Loaded, Failure> {
+    use std::io::IsTerminal as _;
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let loaded = fanlight_config::load(path, &|name| std::env::var(name).ok())
+        .map_err(|errors| Failure::usage(errors.render(colour)))?;
+    if !loaded.config.servers.iter().any(|server| server.enabled) {
+        return Err(Failure::usage(format!("{}: no server is enabled; add one under mcpServers", path.display())));
+    }
+    Ok(loaded)
+}
+
+/// Running backends and the core in front of them.
+pub(crate) struct Assembly {
+    /// The core.
+    pub(crate) gateway: Arc<Gateway>,
+    /// The enabled backends in configuration order.
+    pub(crate) backends: Vec<Arc<Backend>>,
+}
+
+impl Assembly {
+    /// Starts every enabled backend; waits for none of them.
+    pub(crate) fn start(config: &Config, shutdown: &CancellationToken) -> Result<Self, Failure> {
+        let enabled = || config.servers.iter().filter(|server| server.enabled);
+        let backends: Vec<_> =
+            enabled().map(|server| Backend::start(backend_settings(config, server), shutdown.clone())).collect();
+        let entries = enabled().zip(&backends).map(|(server, backend)| BackendEntry {
+            client: Arc::clone(backend) as Arc<dyn BackendClient>,
+            prefix: server.prefix.clone(),
+            permits_tool: tool_filter(server),
+        });
+        let settings = GatewaySettings {
+            backends: entries.collect(),
+            lists: ListLimits {
+                timeout: config.timeouts.list,
+                pages: config.limits.list_pages,
+                entries: config.limits.list_entries,
+                page_size: config.limits.page_size,
+            },
+            cursor_key: config.cursor_key.as_ref().map(|key| *key.expose()),
+            identity: identity_json(),
+        };
+        let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
+        Ok(Self { gateway: Arc::new(gateway), backends })
+    }
+
+    /// Ends every backend, all at the same time.
+    pub(crate) async fn stop(&self) {
+        let mut stopping = tokio::task::JoinSet::new();
+        for backend in &self.backends {
+            let backend = Arc::clone(backend);
+            stopping.spawn(async move { backend.stop().await });
+        }
+        stopping.join_all().await;
+    }
+}
+
+fn identity() -> Identity {
+    Identity { name: "fanlight".into(), version: env!("CARGO_PKG_VERSION").into() }
+}
+
+fn identity_json() -> fanlight_protocol::Json {
+    let identity = identity();
+    let mut object = ObjectBuilder::new();
+    object.string("name", &identity.name).string("version", &identity.version);
+    object.finish()
+}
+
+fn tool_filter(server: &fanlight_config::Server) -> Option<ToolFilter> {
+    if server.tools == fanlight_config::ToolFilter::default() {
+        return None;
+    }
+    let filter = server.tools.clone();
+    Some(Arc::new(move |name: &str| filter.permits(name)))
+}
+
+fn backend_settings(config: &Config, server: &fanlight_config::Server) -> BackendSettings {
+    BackendSettings {
+        name: server.name.clone(),
+        transport: transport(&server.transport),
+        era: match server.era {
+            fanlight_config::EraChoice::Auto => EraChoice::Auto,
+            fanlight_config::EraChoice::Legacy => EraChoice::Legacy,
+            fanlight_config::EraChoice::Modern => EraChoice::Modern,
+        },
+        timeouts: fanlight_backend::Timeouts {
+            connect: config.timeouts.connect,
+            probe: config.timeouts.probe,
+            call: server.timeout,
+        },
+        limits: fanlight_backend::Limits {
+            concurrency: server.concurrency,
+            message_bytes: config.limits.message,
+            nesting: config.limits.nesting,
+        },
+        identity: identity(),
+    }
+}
+
+fn transport(transport: &fanlight_config::Transport) -> TransportSettings {
+    let secrets = |pairs: &[(String, fanlight_config::Secret)]| {
+        pairs.iter().map(|(name, value)| (name.clone(), Secret::new(value.expose()))).collect()
+    };
+    match transport {
+        fanlight_config::Transport::Stdio { command, args, env, cwd } => TransportSettings::Stdio {
+            command: command.clone(),
+            args: args.clone(),
+            env: secrets(env),
+            cwd: cwd.clone(),
+        },
+        fanlight_config::Transport::Http { url, headers } => {
+            TransportSettings::Http { url: url.clone(), headers: secrets(headers) }
+        }
+    }
+}
+
+/// What the client edges are told.
+pub(crate) fn frontend_settings(config: &Config) -> Arc<FrontendSettings> {
+    Arc::new(FrontendSettings {
+        path: config.path.clone(),
+        allowed_origins: config.allowed_origins.clone(),
+        allowed_hosts: config.allowed_hosts.clone(),
+        max_body: config.limits.request_body,
+        max_header: config.limits.header,
+        max_line: config.limits.request_body,
+        max_concurrent: config.limits.concurrency,
+        nesting: config.limits.nesting,
+        max_connections: config.limits.connections,
+        max_sessions: config.limits.sessions,
+        notification_buffer: config.limits.notifications,
+        header_timeout: config.timeouts.header,
+        body_timeout: config.timeouts.body,
+        idle_connection: config.timeouts.idle_connection,
+        session_idle: config.timeouts.session_idle,
+        drain: config.timeouts.drain,
+    })
+}

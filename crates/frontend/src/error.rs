@@ -1,0 +1,17 @@
+//! What can end a front end. Nothing that one client does is among these.
+
+use std::io;
+
+/// Why a front end stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum FrontendError {
+    /// The listening socket is unusable.
+    #[error("the listening socket cannot be used: {0}")]
+    Listener(#[source] io::Error),
+    /// Standard input failed.
+    #[error("cannot read from the client: {0}")]
+    Input(#[source] io::Error),
+    /// Standard output failed: the client is gone.
+    #[error("cannot write to the client: {0}")]
+    Output(#[source] io::Error),
+}

@@ -1,0 +1,251 @@
+//! How busy a connection is, and when it has been idle, slow or stuck for too long.
+//!
+//! A connection is cut off when the head of a request takes too long to arrive, when it has
+//! carried no request for too long, or when it takes nothing of what is sent to it for too long.
+//! One timer a connection looks at times that the I/O leaves behind, so that a request costs a few
+//! stores and no timer. A limit may therefore be noticed late, by at most the head timeout.
+//!
+//! Must not know: HTTP beyond that requests have a beginning and an end.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, sleep};
+
+/// The times that matter of one connection.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    start: Instant,
+    header_timeout: Duration,
+    idle: Duration,
+    requests: AtomicUsize,
+    /// Whether bytes have come since the last request ended, or ever: a head is arriving.
+    head: AtomicBool,
+    /// HTTP/2 has frames between requests that belong to none; only idleness counts there.
+    multiplexed: AtomicBool,
+    /// Milliseconds after `start` at which the last request ended, or the head began to arrive.
+    since: AtomicU64,
+    /// Milliseconds after `start`, plus one, since when a write has been waiting; 0 if none is.
+    write_waits: AtomicU64,
+}
+
+/// Why a connection is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expired {
+    /// It has carried no request for too long; nobody loses anything.
+    Idle,
+    /// A head does not arrive, or a response is not taken.
+    Stuck,
+}
+
+impl Activity {
+    /// A connection that has just been accepted: its first head is awaited.
+    pub(crate) fn new(header_timeout: Duration, idle: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+            header_timeout,
+            idle,
+            requests: AtomicUsize::new(0),
+            head: AtomicBool::new(true),
+            multiplexed: AtomicBool::new(false),
+            since: AtomicU64::new(0),
+            write_waits: AtomicU64::new(0),
+        })
+    }
+
+    /// A request has arrived. It ends when the result is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, multiplexed: bool) -> Busy {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.head.store(false, Ordering::Relaxed);
+        self.multiplexed.store(multiplexed, Ordering::Relaxed);
+        Busy(Arc::clone(self))
+    }
+
+    /// Waits for `grace`, and then until the connection is to be closed.
+    pub(crate) async fn expired(&self, grace: Duration) -> Expired {
+        sleep(grace).await;
+        loop {
+            match self.due() {
+                (expired, left) if left.is_zero() => return expired,
+                (_, left) => sleep(left.min(self.header_timeout)).await,
+            }
+        }
+    }
+
+    /// What is due next, and in how long.
+    fn due(&self) -> (Expired, Duration) {
+        let left = |since: u64, limit: Duration| limit.saturating_sub(self.elapsed_since(since));
+        let waits = self.write_waits.load(Ordering::Relaxed);
+        if waits > 0 {
+            return (Expired::Stuck, left(waits - 1, self.idle));
+        }
+        if self.requests.load(Ordering::Relaxed) > 0 {
+            return (Expired::Idle, self.header_timeout.max(Duration::from_millis(1)));
+        }
+        let since = self.since.load(Ordering::Relaxed);
+        if self.head.load(Ordering::Relaxed) && !self.multiplexed.load(Ordering::Relaxed) {
+            (Expired::Stuck, left(since, self.header_timeout))
+        } else {
+            (Expired::Idle, left(since, self.idle))
+        }
+    }
+
+    fn received(&self) {
+        if self.requests.load(Ordering::Relaxed) == 0
+            && !self.multiplexed.load(Ordering::Relaxed)
+            && !self.head.swap(true, Ordering::Relaxed)
+        {
+            self.since.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    fn ended(&self) {
+        self.since.store(self.now(), Ordering::Relaxed);
+        self.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn wrote(&self, progress: bool) {
+        let waits = self.write_waits.load(Ordering::Relaxed) > 0;
+        match (progress, waits) {
+            (true, true) => self.write_waits.store(0, Ordering::Relaxed),
+            (false, false) => self.write_waits.store(self.now() + 1, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
+    }
+
+    fn elapsed_since(&self, millis: u64) -> Duration {
+        self.start.elapsed().saturating_sub(Duration::from_millis(millis))
+    }
+}
+
+/// A request that a connection has.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<Activity>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.ended();
+    }
+}
+
+/// A byte stream whose traffic is noted.
+#[derive(Debug)]
+pub(crate) struct Watched<S> {
+    inner: S,
+    activity: Arc<Activity>,
+}
+
+impl<S> Watched<S> {
+    /// Notes the traffic of `inner` in `activity`.
+    pub(crate) fn new(inner: S, activity: Arc<Activity>) -> Self {
+        Self { inner, activity }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if result.is_ready() {
+            self.activity.received();
+        }
+        result
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.activity.wrote(result.is_ready());
+        result
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.activity.wrote(result.is_ready());
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: Duration = Duration::from_secs(10);
+    const IDLE: Duration = Duration::from_secs(75);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_does_not_arrive_is_not_awaited() {
+        let activity = Activity::new(HEAD, IDLE);
+        let start = Instant::now();
+        assert_eq!(activity.expired(Duration::ZERO).await, Expired::Stuck);
+        assert_eq!(start.elapsed(), HEAD);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_is_kept_for_a_while() {
+        let activity = Activity::new(HEAD, IDLE);
+        drop(activity.begin(false));
+        let start = Instant::now();
+        assert_eq!(activity.expired(Duration::ZERO).await, Expired::Idle);
+        assert_eq!(start.elapsed(), IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dripping_head_counts_from_its_first_byte() {
+        let activity = Activity::new(HEAD, IDLE);
+        drop(activity.begin(false));
+        activity.received();
+        tokio::time::advance(HEAD / 2).await;
+        activity.received();
+        let start = Instant::now();
+        assert_eq!(activity.expired(Duration::ZERO).await, Expired::Stuck);
+        assert_eq!(start.elapsed(), HEAD / 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_running_request_keeps_the_connection() {
+        let activity = Activity::new(HEAD, IDLE);
+        let busy = activity.begin(false);
+        assert!(tokio::time::timeout(IDLE * 100, activity.expired(Duration::ZERO)).await.is_err());
+        drop(busy);
+        assert_eq!(activity.expired(Duration::ZERO).await, Expired::Idle);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_takes_nothing_is_cut_off() {
+        let activity = Activity::new(HEAD, IDLE);
+        let _busy = activity.begin(true);
+        activity.wrote(false);
+        tokio::time::advance(IDLE / 2).await;
+        activity.wrote(true);
+        activity.wrote(false);
+        let start = Instant::now();
+        assert_eq!(activity.expired(Duration::ZERO).await, Expired::Stuck);
+        assert!(start.elapsed() >= IDLE && start.elapsed() <= IDLE + HEAD);
+    }
+}

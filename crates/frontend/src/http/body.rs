@@ -1,0 +1,166 @@
+//! Request bodies: read within bounds of size and time, or left unread without breaking the
+//! connection.
+
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::header::EXPECT;
+use http::request::Parts;
+use http::{StatusCode, Version};
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+use super::reply::Refusal;
+
+/// What of an unwanted body is taken off the connection, so that its sender gets to read why it
+/// was refused instead of a reset, and the connection can carry on.
+const LINGER_BYTES: usize = 64 << 20;
+const LINGER_TIME: Duration = Duration::from_secs(5);
+
+/// Why there is no whole body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BodyError {
+    /// Larger than allowed.
+    #[error("the request body is larger than {limit} bytes, the limit here")]
+    TooLarge {
+        /// The limit that applied.
+        limit: usize,
+    },
+    /// Slower than allowed.
+    #[error("the request body did not arrive within {limit:?}")]
+    TooSlow {
+        /// The limit that applied.
+        limit: Duration,
+    },
+    /// The connection broke, or the transfer coding is malformed.
+    #[error("the request body broke off")]
+    Broken,
+}
+
+impl From<BodyError> for Box<Refusal> {
+    fn from(error: BodyError) -> Self {
+        let status = match error {
+            BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            BodyError::Broken => StatusCode::BAD_REQUEST,
+        };
+        Refusal::invalid(status, error.to_string())
+    }
+}
+
+/// Reads a body of at most `limit` bytes that arrives within `time`.
+pub(crate) async fn read<B>(body: &mut B, limit: usize, time: Duration) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    if body.size_hint().lower() > limit as u64 {
+        return Err(BodyError::TooLarge { limit });
+    }
+    match timeout(time, collect(body, limit)).await {
+        Ok(text) => text,
+        Err(_) => Err(BodyError::TooSlow { limit: time }),
+    }
+}
+
+async fn collect<B>(body: &mut B, limit: usize) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    // Most bodies come in one piece, which then needs no copy.
+    let mut first = Bytes::new();
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| BodyError::Broken)?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + whole.len() + data.len() > limit {
+            return Err(BodyError::TooLarge { limit });
+        }
+        if first.is_empty() && whole.is_empty() {
+            first = data;
+            continue;
+        }
+        if whole.is_empty() {
+            whole.extend_from_slice(&std::mem::take(&mut first));
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(if whole.is_empty() { first } else { whole.freeze() })
+}
+
+/// Gives up on what is left of a body once its request has been answered. On HTTP/1 the rest
+/// stands between this request and the next, and closing with unread bytes would reset the
+/// connection under the answer; so it is read and dropped for a while. A client that waits for
+/// `100 Continue` has not sent it, and HTTP/2 has no such trouble.
+pub(crate) fn leave(mut body: Incoming, head: &Parts) {
+    if body.is_end_stream() || head.version == Version::HTTP_2 || head.headers.contains_key(EXPECT) {
+        return;
+    }
+    tokio::spawn(timeout(LINGER_TIME, async move {
+        let mut left = LINGER_BYTES;
+        while let Some(Ok(frame)) = body.frame().await {
+            let taken = frame.data_ref().map_or(0, Bytes::remaining);
+            match left.checked_sub(taken) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{Full, channel::Channel};
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn a_declared_size_over_the_limit_is_not_read() {
+        let text = Bytes::from_static(b"0123456789");
+        assert_eq!(read(&mut Full::new(text.clone()), 9, TIME).await, Err(BodyError::TooLarge { limit: 9 }));
+        let read = read(&mut Full::new(text.clone()), 10, TIME).await.unwrap();
+        assert_eq!(read.as_ptr(), text.as_ptr());
+    }
+
+    #[tokio::test]
+    async fn pieces_are_joined_and_counted() {
+        let (mut sender, mut body) = Channel::<Bytes>::new(4);
+        for piece in ["01", "234", "5"] {
+            sender.send_data(Bytes::from_static(piece.as_bytes())).await.unwrap();
+        }
+        drop(sender);
+        assert_eq!(read(&mut body, 6, TIME).await.unwrap(), "012345");
+        let (mut sender, mut body) = Channel::<Bytes>::new(4);
+        sender.send_data(Bytes::from_static(b"0123")).await.unwrap();
+        sender.send_data(Bytes::from_static(b"456")).await.unwrap();
+        assert_eq!(read(&mut body, 6, TIME).await, Err(BodyError::TooLarge { limit: 6 }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_is_bounded_as_a_whole() {
+        let (_sender, mut body) = Channel::<Bytes>::new(4);
+        assert_eq!(read(&mut body, 6, TIME).await, Err(BodyError::TooSlow { limit: TIME }));
+    }
+
+    #[tokio::test]
+    async fn a_broken_body_is_no_body() {
+        assert_eq!(read(&mut BreaksOff, 6, TIME).await, Err(BodyError::Broken));
+    }
+
+    struct BreaksOff;
+
+    impl Body for BreaksOff {
+        type Data = Bytes;
+        type Error = &'static str;
+
+        fn poll_frame(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, &'static str>>> {
+            std::task::Poll::Ready(Some(Err("reset")))
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a browser needs to be told before and after a request of a permitted origin.
+//!
+//! Must not know: which origins are permitted.
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, VARY,
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use fanlight_protocol::header;
+
+use super::reply::{ReplyBody, empty};
+
+/// What requests may carry, beside the mirrored parameters, whose names only tools know.
+const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, \
+     Mcp-Name, Mcp-Session-Id";
+
+/// The answer to a preflight (Fetch standard, CORS-preflight fetch).
+pub(crate) fn preflight(request: &HeaderMap, methods: &'static str) -> Response<ReplyBody> {
+    let mut response = empty(StatusCode::NO_CONTENT);
+    let headers = response.headers_mut();
+    headers.insert(http::header::ALLOW, HeaderValue::from_static(methods));
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("7200"));
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed_headers(request));
+    response
+}
+
+/// Lets a page of `origin` read the response, session id included.
+pub(crate) fn expose(response: &mut Response<ReplyBody>, origin: HeaderValue) {
+    let headers = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("Mcp-Session-Id"));
+    headers.append(VARY, HeaderValue::from_static("Origin"));
+}
+
+/// The fixed names, and those of mirrored parameters that the page asks for.
+fn allowed_headers(request: &HeaderMap) -> HeaderValue {
+    let asked = request.get_all(ACCESS_CONTROL_REQUEST_HEADERS).iter().filter_map(|value| value.to_str().ok());
+    let mirrored = asked.flat_map(|value| value.split(',')).map(str::trim).filter(|name| {
+        let prefix = name.get(..header::PARAM_PREFIX.len());
+        prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(header::PARAM_PREFIX))
+            && http::HeaderName::from_bytes(name.as_bytes()).is_ok()
+    });
+    let all = std::iter::once(ALLOWED_HEADERS).chain(mirrored).collect::<Vec<_>>().join(", ");
+    HeaderValue::from_str(&all).unwrap_or_else(|_| HeaderValue::from_static(ALLOWED_HEADERS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preflight_allows_what_the_protocol_needs() {
+        let mut request = HeaderMap::new();
+        let asked = "content-type, mcp-param-region, x-evil, Mcp-Param-Bad Name";
+        request.insert(ACCESS_CONTROL_REQUEST_HEADERS, HeaderValue::from_static(asked));
+        let response = preflight(&request, "POST, OPTIONS");
+        assert_eq!(response.status(), StatusCode::NO_CONTENT);
+        let allowed = response.headers()[ACCESS_CONTROL_ALLOW_HEADERS].to_str().unwrap();
+        assert!(allowed.starts_with("Accept, ") && allowed.ends_with("Mcp-Session-Id, mcp-param-region"), "{allowed}");
+        assert_eq!(response.headers()[ACCESS_CONTROL_ALLOW_METHODS], "POST, OPTIONS");
+    }
+
+    #[test]
+    fn responses_name_the_origin_they_are_for() {
+        let mut response = empty(StatusCode::OK);
+        expose(&mut response, HeaderValue::from_static("http://localhost:3000"));
+        assert_eq!(response.headers()[ACCESS_CONTROL_ALLOW_ORIGIN], "http://localhost:3000");
+        assert_eq!(response.headers()[VARY], "Origin");
+    }
+}

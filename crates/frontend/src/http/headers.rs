@@ -1,0 +1,133 @@
+//! What modern requests mirror from their body into headers, checked against the body.
+//!
+//! Source: 2026-07-28 streamable-http, Request Metadata and Server Validation. A disagreement is
+//! refused because whatever routed the request by its headers saw another request than the one
+//! that would run.
+//!
+//! Must not know: sessions, or how a refusal is sent.
+
+use std::borrow::Cow;
+
+use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::{Json, Method, RpcError, code, header};
+use http::HeaderMap;
+
+use crate::fault::shown;
+use crate::modern;
+use crate::params::{Meta, Params};
+
+/// The value of a header as far as it can be read without knowing what it must be.
+pub(crate) fn protocol_version(headers: &HeaderMap) -> Option<&str> {
+    Some(headers.get(header::PROTOCOL_VERSION)?.to_str().unwrap_or_default().trim_matches([' ', '\t']))
+}
+
+/// Checks `MCP-Protocol-Version` and the revision in `_meta`, in that order.
+pub(crate) fn check_version(headers: &HeaderMap, meta: &Meta) -> Result<(), RpcError> {
+    let name = "MCP-Protocol-Version";
+    let mirrored = one(headers, header::PROTOCOL_VERSION, name)?.ok_or_else(|| missing(name))?;
+    match meta.protocol_version.as_ref().and_then(Json::as_str) {
+        Some(version) if version != mirrored => Err(mismatch(name, &mirrored, &version)),
+        // What `_meta` must have is for the revision to say, if it is one.
+        None if modern::modern_revision(&mirrored).is_none() => Err(modern::unsupported(&mirrored)),
+        _ => modern::revision(meta).map(drop),
+    }
+}
+
+/// Checks `Mcp-Method` and, for the methods that have it, `Mcp-Name`.
+pub(crate) fn check_standard(headers: &HeaderMap, method: &Method, params: &Params) -> Result<(), RpcError> {
+    let name = "Mcp-Method";
+    let mirrored = one(headers, header::METHOD, name)?.ok_or_else(|| missing(name))?;
+    if mirrored != method.as_str() {
+        return Err(mismatch(name, &mirrored, method.as_str()));
+    }
+    let (member, source) = match method {
+        Method::CallTool | Method::GetPrompt => ("name", &params.name),
+        Method::ReadResource => ("uri", &params.uri),
+        _ => return Ok(()),
+    };
+    let name = "Mcp-Name";
+    let mirrored = decoded(headers, header::NAME, name)?.ok_or_else(|| missing(name))?;
+    match source.as_ref().and_then(Json::as_str) {
+        Some(value) if value == mirrored => Ok(()),
+        Some(value) => Err(mismatch(name, &mirrored, &value)),
+        None => Err(refuse(format!("Mcp-Name is there, but \"{member}\" in the params is not, or is no string"))),
+    }
+}
+
+/// Checks the `Mcp-Param-*` headers of a call of a tool that has these mirrored parameters.
+pub(crate) fn check_params(
+    headers: &HeaderMap,
+    mirrored: &[ParamHeader],
+    arguments: Option<&Json>,
+) -> Result<(), RpcError> {
+    mirrored.iter().try_for_each(|param| check_param(headers, param, arguments))
+}
+
+fn check_param(headers: &HeaderMap, param: &ParamHeader, arguments: Option<&Json>) -> Result<(), RpcError> {
+    let name = format!("Mcp-Param-{}", param.name);
+    // A recognised header with invalid characters is refused in any case.
+    let received = decoded(headers, &name, &name)?;
+    let value = argument(param, arguments)?;
+    let said = arguments.and_then(|arguments| param.value(arguments));
+    match (value, said, received) {
+        // Absent or null: the server "MUST NOT expect the header"; one that is there says nothing.
+        (None, _, _) => Ok(()),
+        (Some(_), Some(said), Some(received)) if ParamHeader::agrees(&received, &said) => Ok(()),
+        (Some(_), Some(_), None) => Err(missing(&name)),
+        // No header can say such a value, so none is expected; but it must not say another.
+        (Some(_), None, None) => Ok(()),
+        (Some(value), None, Some(received)) if received == value.as_text() => Ok(()),
+        (Some(_), _, Some(_)) => {
+            Err(refuse(format!("{name} does not match {:?} in the arguments", param.path.join("."))))
+        }
+    }
+}
+
+/// The argument that is mirrored, unless it is absent or null. A member that occurs twice on the
+/// way to it is refused: the header could match one and the tool run on the other.
+fn argument(param: &ParamHeader, arguments: Option<&Json>) -> Result<Option<Json>, RpcError> {
+    let Some(mut at) = arguments.cloned() else { return Ok(None) };
+    for step in &param.path {
+        let [found] = at
+            .find([step])
+            .map_err(|duplicate| RpcError::new(code::INVALID_REQUEST, format!("{duplicate} in the arguments")))?;
+        match found {
+            Some(range) => at = at.slice(range),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(at).filter(|value| !value.is_null()))
+}
+
+/// The only value of a header as it stands, white space around it stripped (RFC 9110, 5.5).
+fn one<'a>(headers: &'a HeaderMap, key: &str, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
+    let mut values = headers.get_all(key).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(refuse(format!("{name} is there more than once")));
+    }
+    let text = value.to_str().map_err(|_| refuse(format!("{name} has characters that a header may not have")))?;
+    Ok(Some(Cow::Borrowed(text.trim_matches([' ', '\t']))))
+}
+
+/// The only value of a header that may be Base64 between markers.
+fn decoded<'a>(headers: &'a HeaderMap, key: &str, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
+    let Some(value) = one(headers, key, name)? else { return Ok(None) };
+    let decoded = header::decode(value.as_bytes()).map_err(|error| refuse(format!("{name} is malformed: {error}")))?;
+    Ok(Some(Cow::Owned(decoded.into_owned())))
+}
+
+fn missing(name: &str) -> RpcError {
+    refuse(format!("{name} is missing"))
+}
+
+fn mismatch(name: &str, mirrored: &str, value: &str) -> RpcError {
+    refuse(format!("{name} header value {} does not match body value {}", shown(mirrored), shown(value)))
+}
+
+fn refuse(reason: String) -> RpcError {
+    RpcError::new(code::HEADER_MISMATCH, format!("Header mismatch: {reason}"))
+}
+
+#[cfg(test)]
+mod tests;

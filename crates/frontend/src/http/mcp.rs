@@ -1,0 +1,321 @@
+//! The straight line of one HTTP request: admit, read, decide the era, check by its rules, hand to
+//! the core, answer.
+//!
+//! Must not know: what the core does with a request.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use fanlight_gateway::CallContext;
+use fanlight_protocol::{Era, Json, Message, Method, Notification, Request, Revision, RpcError, code, header, sse};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+
+use super::guard::Guard;
+use super::listener::Serve;
+use super::negotiate::{self, Accepts};
+use super::reply::{self, Refusal, ReplyBody};
+use super::{body, cors, headers};
+use crate::notify::Subscription;
+use crate::params::Params;
+use crate::port::Core;
+use crate::render::Rendering;
+use crate::running::{Ask, Detached, Event, Running, new_client_key};
+use crate::session::{InUse, Session, Sessions};
+use crate::settings::FrontendSettings;
+use crate::{era, fault, legacy, modern};
+
+/// What the endpoint serves. GET is the place of legacy clients' streams; "or else return HTTP 405
+/// Method Not Allowed" (2025-11-25 basic/transports, Listening for Messages from the Server).
+const METHODS: &str = "POST, DELETE, OPTIONS";
+
+type Reply = Result<Response<ReplyBody>, Box<Refusal>>;
+
+/// The MCP endpoint.
+pub(crate) struct Endpoint<C> {
+    core: Arc<C>,
+    settings: Arc<FrontendSettings>,
+    guard: Guard,
+    sessions: Sessions,
+    detached: Arc<Detached>,
+}
+
+impl<C: Core> Serve for Endpoint<C> {
+    async fn answer(self: Arc<Self>, request: http::Request<Incoming>, local: Option<IpAddr>) -> Response<ReplyBody> {
+        let (head, mut body) = request.into_parts();
+        let origin = match self.guard.admit(&head, local) {
+            Ok(origin) => origin,
+            Err(refusal) => {
+                body::leave(body, &head);
+                return refusal.into_response();
+            }
+        };
+        let mut response = self.route(&head, &mut body).await.unwrap_or_else(|refusal| refusal.into_response());
+        body::leave(body, &head);
+        if let Some(origin) = origin {
+            cors::expose(&mut response, origin);
+        }
+        response
+    }
+
+    fn upkeep(&self) {
+        self.sessions.sweep();
+    }
+
+    async fn finished(&self) {
+        self.detached.finished().await;
+    }
+}
+
+impl<C: Core> Endpoint<C> {
+    /// An endpoint before `core`. What outlives its connection ends when `cut` is cancelled.
+    pub(crate) fn new(core: Arc<C>, settings: &Arc<FrontendSettings>, cut: CancellationToken) -> Self {
+        Self {
+            core,
+            guard: Guard::new(settings),
+            sessions: Sessions::new(settings.max_sessions, settings.session_idle),
+            detached: Detached::new(settings.max_connections, cut),
+            settings: Arc::clone(settings),
+        }
+    }
+
+    async fn route(&self, head: &Parts, body: &mut Incoming) -> Reply {
+        if head.uri.path().trim_end_matches('/') != self.settings.path.trim_end_matches('/') {
+            let message = format!("nothing is served here; the MCP endpoint is {}", self.settings.path);
+            return Err(Refusal::invalid(StatusCode::NOT_FOUND, message));
+        }
+        match head.method {
+            http::Method::POST => self.post(&head.headers, body).await,
+            http::Method::DELETE => self.delete(&head.headers),
+            http::Method::OPTIONS => Ok(cors::preflight(&head.headers, METHODS)),
+            _ => Err(Refusal::method(METHODS)),
+        }
+    }
+
+    async fn post(&self, headers: &HeaderMap, body: &mut Incoming) -> Reply {
+        let accepts = negotiate::check(headers)?;
+        let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
+        match Message::parse(text, self.settings.nesting) {
+            Ok(Message::Request(request)) => {
+                let id = request.id.clone();
+                self.request(headers, accepts, request).await.map_err(|refusal| refusal.of(&id))
+            }
+            Ok(Message::Notification(notification)) => self.notification(headers, &notification),
+            Ok(Message::Response(_)) => self.response(headers),
+            Err(error) => {
+                let (error, id) = fault::of_message(error, self.settings.nesting);
+                let refusal = bad_request(error);
+                Err(match id {
+                    Some(id) => refusal.of(&id),
+                    None => refusal,
+                })
+            }
+        }
+    }
+
+    async fn request(&self, headers: &HeaderMap, accepts: Accepts, request: Request) -> Reply {
+        let params = Params::read(request.params.as_ref()).map_err(bad_request)?;
+        let era = era::of_request(&request.method, &params.meta, headers::protocol_version(headers));
+        tracing::debug!(%era, method = known_name(&request.method), "request");
+        match era {
+            Era::Modern => self.modern(headers, accepts, request, params).await,
+            Era::Legacy if request.method == Method::Initialize => self.initialize(accepts, request, &params).await,
+            Era::Legacy => self.legacy(headers, accepts, request, params).await,
+        }
+    }
+
+    /// A stateless request. The response stream is the request: when it closes, the request is
+    /// cancelled (2026-07-28 streamable-http, Cancellation), here by being dropped.
+    async fn modern(&self, headers: &HeaderMap, accepts: Accepts, request: Request, params: Params) -> Reply {
+        headers::check_version(headers, &params.meta).map_err(bad_request)?;
+        let revision = modern::revision(&params.meta).map_err(bad_request)?;
+        let client = modern::client(&params.meta).map_err(bad_request)?;
+        headers::check_standard(headers, &request.method, &params).map_err(bad_request)?;
+        if modern::is_removed(&request.method) {
+            return Err(Refusal::new(StatusCode::NOT_FOUND, fault::method_not_found(request.method.as_str())));
+        }
+        if let (Method::CallTool, Some(name)) = (&request.method, params.name.as_ref().and_then(Json::as_str)) {
+            let mirrored = self.core.param_headers(&name).await;
+            headers::check_params(headers, &mirrored, params.arguments.as_ref()).map_err(bad_request)?;
+        }
+        let logs = client.log_gate();
+        let subscription = Subscription { progress_token: params.meta.progress_token, logs };
+        let context = CallContext {
+            client_key: new_client_key(),
+            client_info: client.info,
+            capabilities: client.capabilities,
+            log_level: client.log_level,
+            wants_progress: accepts.events && subscription.progress_token.is_some(),
+        };
+        let (running, rendering) = self.start(request, context, subscription, accepts, revision);
+        Ok(finish(running, rendering, accepts).await)
+    }
+
+    /// A request within a session. It goes on when its response stream closes.
+    async fn legacy(&self, headers: &HeaderMap, accepts: Accepts, request: Request, params: Params) -> Reply {
+        let session = self.session(headers)?;
+        let revision = session.revision();
+        match request.method {
+            Method::Ping => {
+                let rendering = Rendering { id: request.id, method: request.method, revision };
+                return Ok(answer(&rendering, &legacy::pong(), accepts));
+            }
+            Method::SetLogLevel => match legacy::log_level(&params) {
+                Ok(level) => session.set_log_level(level),
+                Err(error) => return Err(Refusal::new(StatusCode::OK, error)),
+            },
+            _ => {}
+        }
+        let logs = legacy::log_gate(session.log_level());
+        let subscription = Subscription { progress_token: params.meta.progress_token, logs };
+        let context = session.context(accepts.events && subscription.progress_token.is_some());
+        let stop = session.in_flight.begin(&request.id);
+        let (running, rendering) = self.start(request, context, subscription, accepts, revision);
+        let running = running.stoppable(stop).within(session).outliving(&self.detached);
+        Ok(finish(running, rendering, accepts).await)
+    }
+
+    /// Opens a session, if the core can describe what it would be a session of.
+    async fn initialize(&self, accepts: Accepts, request: Request, params: &Params) -> Reply {
+        let opening = legacy::opening(params).map_err(|error| Refusal::new(StatusCode::OK, error))?;
+        let session = Session::new(opening, Arc::default());
+        let rendering = Rendering { id: request.id, method: request.method, revision: session.revision() };
+        let context = session.context(false);
+        let ask = Ask { method: Method::Discover, params: None, context, notifications: None };
+        let Event::Response(described) = Running::start(&self.core, ask).next().await else {
+            return Err(Refusal::new(StatusCode::OK, RpcError::new(code::INTERNAL, "the request was cancelled")));
+        };
+        let mut response = answer(&rendering, &described, accepts);
+        if !described.is_error() {
+            let unavailable =
+                |message: String| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::new(code::INTERNAL, message));
+            let id = self.sessions.open(session).map_err(|error| unavailable(error.to_string()))?;
+            let mut id = HeaderValue::from_str(&id).map_err(|error| unavailable(error.to_string()))?;
+            id.set_sensitive(true);
+            response.headers_mut().insert(header::SESSION_ID, id);
+        }
+        Ok(response)
+    }
+
+    fn start(
+        &self,
+        request: Request,
+        context: CallContext,
+        subscription: Subscription,
+        accepts: Accepts,
+        revision: Revision,
+    ) -> (Running, Rendering) {
+        let rendering = Rendering { id: request.id, method: request.method.clone(), revision };
+        // Without a stream there is no way to deliver notifications.
+        let notifications = accepts.events.then_some((subscription, self.settings.notification_buffer));
+        let ask = Ask { method: request.method, params: request.params, context, notifications };
+        (Running::start(&self.core, ask), rendering)
+    }
+
+    fn notification(&self, headers: &HeaderMap, notification: &Notification) -> Reply {
+        let params = Params::read(notification.params().as_ref()).map_err(bad_request)?;
+        let version = headers::protocol_version(headers);
+        if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
+            return Err(bad_request(modern::unsupported(unknown)));
+        }
+        // 2026-07-28 has no notification from client to server on HTTP: a modern one, cancellation
+        // included, is accepted and means nothing (streamable-http, Sending Messages).
+        if era::of_message(&params.meta, version) == Era::Legacy {
+            let session = self.session(headers)?;
+            if let (Method::Cancelled, Some(id)) = (&notification.method, &params.request_id) {
+                session.in_flight.cancel(id);
+            }
+        }
+        Ok(reply::empty(StatusCode::ACCEPTED))
+    }
+
+    /// A client's answer to a server's request. None is ever asked yet: the place of relayed
+    /// requests. Modern clients "MUST NOT send JSON-RPC responses".
+    fn response(&self, headers: &HeaderMap) -> Reply {
+        let version = headers::protocol_version(headers);
+        if era::of_message(&crate::params::Meta::default(), version) == Era::Modern {
+            let message = "responses are not sent to a server of this protocol version";
+            return Err(Refusal::invalid(StatusCode::BAD_REQUEST, message));
+        }
+        self.session(headers)?;
+        Ok(reply::empty(StatusCode::ACCEPTED))
+    }
+
+    fn delete(&self, headers: &HeaderMap) -> Reply {
+        let ended = self.sessions.end(session_id(headers)?);
+        if ended { Ok(reply::empty(StatusCode::NO_CONTENT)) } else { Err(unknown_session()) }
+    }
+
+    fn session(&self, headers: &HeaderMap) -> Result<InUse, Box<Refusal>> {
+        self.sessions.enter(session_id(headers)?).ok_or_else(unknown_session)
+    }
+}
+
+/// Waits for what comes first and answers in the form that suits it: JSON unless something
+/// precedes the response.
+async fn finish(mut running: Running, rendering: Rendering, accepts: Accepts) -> Response<ReplyBody> {
+    match running.next().await {
+        Event::Notification(text) => {
+            reply::events([sse::encode_message(text.bytes())].into(), Some((running, rendering)))
+        }
+        Event::Response(response) => answer(&rendering, &response, accepts),
+        // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation), and what
+        // answers a POST with a request is a JSON object or a stream (basic/transports): so it is
+        // a stream with nothing on it.
+        Event::Cancelled => reply::events([].into(), None),
+    }
+}
+
+/// A response that nothing precedes.
+fn answer(rendering: &Rendering, response: &fanlight_protocol::Response, accepts: Accepts) -> Response<ReplyBody> {
+    let status = match rendering.revision.era() {
+        Era::Modern => modern_status(response.error_code()),
+        Era::Legacy => StatusCode::OK,
+    };
+    let message = rendering.message(response);
+    if accepts.json || status != StatusCode::OK {
+        reply::json(status, message)
+    } else {
+        reply::events(reply::event(message).into(), None)
+    }
+}
+
+/// The HTTP status that a modern revision gives an error (2026-07-28 streamable-http, Protocol
+/// Version Header and Server Validation; basic/index, Per-request protocol fields).
+fn modern_status(error: Option<i64>) -> StatusCode {
+    match error {
+        Some(code::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        Some(code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY | code::UNSUPPORTED_PROTOCOL_VERSION) => {
+            StatusCode::BAD_REQUEST
+        }
+        _ => StatusCode::OK,
+    }
+}
+
+fn bad_request(error: RpcError) -> Box<Refusal> {
+    Refusal::new(StatusCode::BAD_REQUEST, error)
+}
+
+fn session_id(headers: &HeaderMap) -> Result<&str, Box<Refusal>> {
+    let named = headers.get(header::SESSION_ID).and_then(|id| id.to_str().ok());
+    named.ok_or_else(|| {
+        let message = "Mcp-Session-Id is missing: open a session with \"initialize\", or send the per-request metadata \
+                       of protocol version 2026-07-28";
+        Refusal::invalid(StatusCode::BAD_REQUEST, message)
+    })
+}
+
+fn unknown_session() -> Box<Refusal> {
+    let message = "no such session: it has ended or expired; open a new one with \"initialize\"";
+    Refusal::invalid(StatusCode::NOT_FOUND, message)
+}
+
+/// A method's name for the log: only names that no client makes up.
+fn known_name(method: &Method) -> &str {
+    match method {
+        Method::Other(_) => "other",
+        known => known.as_str(),
+    }
+}

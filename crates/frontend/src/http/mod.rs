@@ -1,0 +1,39 @@
+//! The Streamable HTTP side of the front end, for clients of both eras.
+//!
+//! Must not know: what the core does with a request.
+
+mod activity;
+mod body;
+mod cors;
+pub(crate) mod guard;
+mod headers;
+pub(crate) mod listener;
+mod mcp;
+mod negotiate;
+pub(crate) mod reply;
+
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::FrontendError;
+use crate::port::Core;
+use crate::settings::FrontendSettings;
+
+/// Serves MCP clients on `listener` until `shutdown` is cancelled. Then no more connections are
+/// accepted, and this returns when what is in flight is done, or after [`FrontendSettings::drain`].
+///
+/// # Errors
+///
+/// If the listening socket is unusable. What a client does never ends the listener.
+pub async fn serve_http<C: Core>(
+    listener: TcpListener,
+    core: Arc<C>,
+    settings: Arc<FrontendSettings>,
+    shutdown: CancellationToken,
+) -> Result<(), FrontendError> {
+    let cut = CancellationToken::new();
+    let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, cut.clone()));
+    listener::serve(listener, endpoint, &settings, shutdown, cut).await
+}

@@ -1,0 +1,152 @@
+//! What a client sends and accepts: `Content-Type` and `Accept`.
+
+use fanlight_protocol::sse;
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
+
+use super::reply::Refusal;
+
+const JSON: &str = "application/json";
+
+/// The forms of answer that a client accepts; at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accepts {
+    /// One JSON object.
+    pub(crate) json: bool,
+    /// An event stream.
+    pub(crate) events: bool,
+}
+
+/// Checks the head of a POST: its body must be plain JSON, and there must be a form to answer in.
+pub(crate) fn check(headers: &HeaderMap) -> Result<Accepts, Box<Refusal>> {
+    content_type(headers)?;
+    let accepts = accepts(headers);
+    if !accepts.json && !accepts.events {
+        let message = format!("\"Accept\" allows neither {JSON} nor {}; list both", sse::CONTENT_TYPE);
+        return Err(Refusal::invalid(StatusCode::NOT_ACCEPTABLE, message));
+    }
+    Ok(accepts)
+}
+
+fn content_type(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
+    let refuse = |message: &str| Err(Refusal::invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    let mut values = headers.get_all(CONTENT_TYPE).iter();
+    let named = values.next().and_then(|value| value.to_str().ok()).map(essence);
+    if values.next().is_some() || !named.is_some_and(|named| named.eq_ignore_ascii_case(JSON)) {
+        return refuse("\"Content-Type\" must be application/json");
+    }
+    let is_plain = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if !headers.get_all(CONTENT_ENCODING).iter().all(is_plain) {
+        return refuse("\"Content-Encoding\" is not supported: send the body as it is");
+    }
+    Ok(())
+}
+
+/// RFC 9110, 12.5.1: the most specific range that matches a type decides on it; no `Accept` at all
+/// accepts everything.
+fn accepts(headers: &HeaderMap) -> Accepts {
+    if !headers.contains_key(ACCEPT) {
+        return Accepts { json: true, events: true };
+    }
+    let ranges = || {
+        let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).map(range)
+    };
+    let allowed = |wanted: &str| {
+        let matching = ranges().filter_map(|(range, zero)| Some((specificity(range, wanted)?, !zero)));
+        // Of equals, the one that allows.
+        matching.max().is_some_and(|(_, allowed)| allowed)
+    };
+    Accepts { json: allowed(JSON), events: allowed(sse::CONTENT_TYPE) }
+}
+
+/// A media range, and whether its weight is zero.
+fn range(element: &str) -> (&str, bool) {
+    let weight = element.split(';').skip(1).find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("q").then(|| value.trim())
+    });
+    let zero = weight.is_some_and(|weight| {
+        weight.strip_prefix('0').is_some_and(|rest| rest.bytes().all(|byte| matches!(byte, b'.' | b'0')))
+    });
+    (essence(element), zero)
+}
+
+/// How specifically `range` names the type `wanted`, if it does.
+fn specificity(range: &str, wanted: &str) -> Option<u8> {
+    if range.eq_ignore_ascii_case(wanted) {
+        return Some(2);
+    }
+    let (group, all) = range.split_once('/')?;
+    match (group, all) {
+        ("*", "*") => Some(0),
+        (group, "*") if wanted.split('/').next().is_some_and(|own| own.eq_ignore_ascii_case(group)) => Some(1),
+        _ => None,
+    }
+}
+
+/// A media type without its parameters.
+fn essence(value: &str) -> &str {
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn headers(pairs: &[(http::HeaderName, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn accept_is_read_as_rfc_9110_says() {
+        for (value, json, events) in [
+            ("application/json, text/event-stream", true, true),
+            ("application/json", true, false),
+            ("TEXT/Event-Stream;charset=utf-8", false, true),
+            ("*/*", true, true),
+            ("application/*", true, false),
+            ("text/*;q=0.1", false, true),
+            ("*/*;q=0", false, false),
+            ("application/json;q=0, */*", false, true),
+            ("application/json ; Q=0.000 , */* ; q=0.5", false, true),
+            ("application/*;q=0, application/json", true, false),
+            ("text/html", false, false),
+            ("", false, false),
+            (",,;q=1,garbage", false, false),
+        ] {
+            let accepts = accepts(&headers(&[(ACCEPT, value)]));
+            assert_eq!((accepts.json, accepts.events), (json, events), "{value}");
+        }
+        assert_eq!(accepts(&HeaderMap::new()), Accepts { json: true, events: true });
+        let split = headers(&[(ACCEPT, "application/json"), (ACCEPT, "text/event-stream")]);
+        assert_eq!(accepts(&split), Accepts { json: true, events: true });
+    }
+
+    #[test]
+    fn the_body_must_be_plain_json() {
+        let ok = |pairs: &[(http::HeaderName, &str)]| content_type(&headers(pairs)).is_ok();
+        assert!(ok(&[(CONTENT_TYPE, "application/json")]));
+        assert!(ok(&[(CONTENT_TYPE, "Application/JSON ; charset=UTF-8")]));
+        assert!(ok(&[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "identity")]));
+        assert!(!ok(&[]));
+        assert!(!ok(&[(CONTENT_TYPE, "text/plain")]));
+        assert!(!ok(&[(CONTENT_TYPE, "application/jsonx")]));
+        assert!(!ok(&[(CONTENT_TYPE, "application/json"), (CONTENT_TYPE, "text/plain")]));
+        assert!(!ok(&[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "gzip")]));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(value in "[ -~]{0,60}") {
+            let _ = accepts(&headers(&[(ACCEPT, &value)]));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Response bodies: one JSON text in the pieces it is made of, or a stream of events driven by the
+//! connection that sends it.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use fanlight_protocol::json::Chunks;
+use fanlight_protocol::{Json, RpcError, code, sse};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+
+use super::activity::Busy;
+use crate::fault;
+use crate::render::Rendering;
+use crate::running::{Event, Running};
+
+/// Bodies up to this size are sent in one piece: copying them costs less than the bookkeeping.
+const ONE_PIECE: usize = 8 << 10;
+
+/// The body of a response.
+#[derive(Debug, Default)]
+pub(crate) struct ReplyBody {
+    ready: VecDeque<Bytes>,
+    stream: Option<Box<Stream>>,
+    /// Tells the connection that it has a request, until this body is gone.
+    busy: Option<Busy>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    running: Running,
+    rendering: Rendering,
+}
+
+/// A response without a body.
+pub(crate) fn empty(status: StatusCode) -> Response<ReplyBody> {
+    with_status(status, ReplyBody::default())
+}
+
+/// A response with a JSON body.
+pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
+    let ready = if text.len() <= ONE_PIECE { [text.into_bytes()].into() } else { text.into_parts().into() };
+    let mut response = with_status(status, ReplyBody { ready, ..ReplyBody::default() });
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A response that is an event stream: first `events`, then what comes of `running`, the answer
+/// last. Without `running` it just ends.
+pub(crate) fn events(events: VecDeque<Bytes>, running: Option<(Running, Rendering)>) -> Response<ReplyBody> {
+    let stream = running.map(|(running, rendering)| Box::new(Stream { running, rendering }));
+    let mut response = with_status(StatusCode::OK, ReplyBody { ready: events, stream, busy: None });
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // 2026-07-28 streamable-http, Receiving Messages: keeps nginx and its like from buffering.
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
+
+/// The pieces of the event that carries `text`; the same bytes as [`sse::encode_message`] makes,
+/// without copying a text that has no line breaks.
+pub(crate) fn event(text: Chunks) -> Vec<Bytes> {
+    let parts = text.clone().into_parts();
+    let has_break = |part: &Bytes| part.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
+    if text.len() <= ONE_PIECE || parts.iter().any(has_break) {
+        return vec![sse::encode_message(&text.into_bytes())];
+    }
+    let mut event = Vec::with_capacity(parts.len() + 2);
+    event.push(Bytes::from_static(b"event: message\ndata: "));
+    event.extend(parts);
+    event.push(Bytes::from_static(b"\n\n"));
+    event
+}
+
+fn with_status(status: StatusCode, body: ReplyBody) -> Response<ReplyBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
+}
+
+impl ReplyBody {
+    /// Keeps `busy` until the body has been sent or given up.
+    pub(crate) fn hold(&mut self, busy: Busy) {
+        self.busy = Some(busy);
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(piece) = this.ready.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+            let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
+            match std::task::ready!(stream.running.poll_next(cx)) {
+                Event::Notification(text) => this.ready.push_back(sse::encode_message(text.bytes())),
+                Event::Response(response) => {
+                    this.ready.extend(event(stream.rendering.message(&response)));
+                    this.stream = None;
+                }
+                Event::Cancelled => this.stream = None,
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ready.is_empty() && self.stream.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.stream {
+            None => SizeHint::with_exact(self.ready.iter().map(|piece| piece.len() as u64).sum()),
+            Some(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A request that is refused on this side: the HTTP status and the JSON-RPC error that explains it.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    error: RpcError,
+    id: Option<Json>,
+    allow: Option<&'static str>,
+}
+
+impl Refusal {
+    /// A refusal that names no request, since none was read.
+    pub(crate) fn new(status: StatusCode, error: RpcError) -> Box<Self> {
+        Box::new(Self { status, error, id: None, allow: None })
+    }
+
+    /// A refusal of what is no valid request, in words.
+    pub(crate) fn invalid(status: StatusCode, message: impl Into<String>) -> Box<Self> {
+        Self::new(status, RpcError::new(code::INVALID_REQUEST, message))
+    }
+
+    /// A refusal of an HTTP method where only those in `allow` are served.
+    pub(crate) fn method(allow: &'static str) -> Box<Self> {
+        let mut refusal =
+            Self::invalid(StatusCode::METHOD_NOT_ALLOWED, format!("this HTTP method is not served here; {allow} are"));
+        refusal.allow = Some(allow);
+        refusal
+    }
+
+    /// The same refusal, naming the request.
+    pub(crate) fn of(mut self: Box<Self>, id: &Json) -> Box<Self> {
+        self.id = Some(id.clone());
+        self
+    }
+
+    /// The response to send.
+    pub(crate) fn into_response(self) -> Response<ReplyBody> {
+        let mut text = Chunks::default();
+        text.push(fault::message(self.id.as_ref(), &self.error).into_bytes());
+        let mut response = json(self.status, text);
+        if let Some(allow) = self.allow {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunks(parts: &[&'static str]) -> Chunks {
+        let mut chunks = Chunks::default();
+        for part in parts {
+            chunks.push(Bytes::from_static(part.as_bytes()));
+        }
+        chunks
+    }
+
+    #[test]
+    fn events_are_those_of_the_codec_whatever_their_size() {
+        let long: &'static str = format!("\"{}\"", "x".repeat(2 * ONE_PIECE)).leak();
+        let broken: &'static str = format!("{long}\n\r\n").leak();
+        for parts in [&["{\"a\":", "1}"][..], &["[", long, "]"][..], &["[", broken, "]"][..]] {
+            let whole = event(chunks(parts)).concat();
+            assert_eq!(whole, sse::encode_message(parts.concat().as_bytes()));
+        }
+        assert_eq!(event(chunks(&["[", long, "]"])).len(), 5);
+    }
+
+    #[test]
+    fn sizes_are_known_for_json_only() {
+        let long: &'static str = "x".repeat(2 * ONE_PIECE).leak();
+        let body = json(StatusCode::OK, chunks(&["[", long])).into_body();
+        assert_eq!((body.ready.len(), body.size_hint().exact()), (2, Some(long.len() as u64 + 1)));
+        assert_eq!(json(StatusCode::OK, chunks(&["[", "]"])).into_body().ready.len(), 1);
+        assert_eq!(empty(StatusCode::ACCEPTED).into_body().size_hint().exact(), Some(0));
+    }
+
+    #[test]
+    fn refusals_explain_themselves() {
+        let response = Refusal::method("POST, DELETE").of(&Json::literal("7")).into_response();
+        assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(response.headers()[ALLOW], "POST, DELETE");
+        let text = response.into_body().ready.pop_front().unwrap();
+        assert!(text.starts_with(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\":-32600,"));
+    }
+}

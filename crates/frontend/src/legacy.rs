@@ -1,0 +1,102 @@
+//! The rules of clients that open with `initialize`: 2024-11-05 to 2025-11-25.
+//!
+//! Must not know: transports.
+
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::{Era, Json, Response, Revision, RpcError, code};
+
+use crate::notify::LogGate;
+use crate::params::Params;
+
+/// What a client says of itself in `initialize`.
+#[derive(Clone, Debug)]
+pub(crate) struct Opening {
+    /// What both sides will speak.
+    pub(crate) revision: Revision,
+    /// `Implementation` object, if it gave one.
+    pub(crate) client_info: Option<Json>,
+    /// What the client can do when a server asks it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "read once requests of servers are relayed to clients"))]
+    pub(crate) capabilities: Json,
+}
+
+/// Reads the params of `initialize` and settles the revision: the client's if it is spoken here,
+/// else the newest legacy one (2025-11-25 basic/lifecycle, Version Negotiation).
+pub(crate) fn opening(params: &Params) -> Result<Opening, RpcError> {
+    let offered = params.protocol_version.as_ref().and_then(Json::as_str).ok_or_else(|| {
+        RpcError::new(code::INVALID_PARAMS, "\"protocolVersion\" is missing from the params, or no string")
+    })?;
+    let object = |member: &Option<Json>, name: &str| match member {
+        Some(value) if !value.is_object() && !value.is_null() => {
+            Err(RpcError::new(code::INVALID_PARAMS, format!("\"{name}\" must be an object")))
+        }
+        member => Ok(member.clone().filter(Json::is_object)),
+    };
+    let spoken = Revision::from_name(&offered).filter(|revision| revision.era() == Era::Legacy);
+    Ok(Opening {
+        revision: spoken.unwrap_or(Revision::NEWEST_LEGACY),
+        client_info: object(&params.client_info, "clientInfo")?,
+        capabilities: object(&params.capabilities, "capabilities")?.unwrap_or_else(Json::empty_object),
+    })
+}
+
+/// The level of `logging/setLevel`.
+pub(crate) fn log_level(params: &Params) -> Result<LogLevel, RpcError> {
+    let named = params.level.as_ref().and_then(|level| LogLevel::from_name(&level.as_str()?));
+    named.ok_or_else(|| RpcError::new(code::INVALID_PARAMS, "\"level\" is missing from the params, or no log level"))
+}
+
+/// Which log messages a session gets.
+pub(crate) fn log_gate(level: Option<LogLevel>) -> LogGate {
+    level.map_or(LogGate::Open, LogGate::AtLeast)
+}
+
+/// The answer to `ping`, which concerns this hop only.
+pub(crate) fn pong() -> Response {
+    Response::from_result(&Json::empty_object())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(text: &'static str) -> Result<Opening, RpcError> {
+        opening(&Params::read(Some(&Json::literal(text))).unwrap())
+    }
+
+    #[test]
+    fn the_revision_is_the_clients_or_the_newest() {
+        for (offered, settled) in [
+            (r#"{"protocolVersion":"2024-11-05"}"#, Revision::V2024_11_05),
+            (r#"{"protocolVersion":"2025-11-25"}"#, Revision::V2025_11_25),
+            (r#"{"protocolVersion":"2026-07-28"}"#, Revision::V2025_11_25),
+            (r#"{"protocolVersion":"1999-01-01"}"#, Revision::V2025_11_25),
+        ] {
+            assert_eq!(open(offered).unwrap().revision, settled, "{offered}");
+        }
+    }
+
+    #[test]
+    fn what_the_client_says_of_itself_is_kept_as_written() {
+        let opening =
+            open(r#"{"protocolVersion":"2025-11-25","capabilities":{"x":1.0},"clientInfo":{"name":"c"}}"#).unwrap();
+        assert_eq!(opening.capabilities.as_text(), r#"{"x":1.0}"#);
+        assert_eq!(opening.client_info.unwrap().as_text(), r#"{"name":"c"}"#);
+        for text in [
+            "{}",
+            r#"{"protocolVersion":7}"#,
+            r#"{"protocolVersion":"2025-11-25","capabilities":[]}"#,
+            r#"{"protocolVersion":"2025-11-25","clientInfo":"me"}"#,
+        ] {
+            assert_eq!(open(text).unwrap_err().code, code::INVALID_PARAMS, "{text}");
+        }
+    }
+
+    #[test]
+    fn levels_are_checked() {
+        let level = |text| log_level(&Params::read(Some(&Json::literal(text))).unwrap());
+        assert_eq!(level(r#"{"level":"alert"}"#), Ok(LogLevel::Alert));
+        assert_eq!(level(r#"{"level":"loud"}"#).unwrap_err().code, code::INVALID_PARAMS);
+        assert_eq!(level("{}").unwrap_err().code, code::INVALID_PARAMS);
+    }
+}

@@ -1,0 +1,140 @@
+//! The rules of stateless clients, 2026-07-28: what every request says of itself in `_meta`.
+//!
+//! Must not know: transports; what is mirrored into headers is checked by the HTTP side.
+
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::meta::{self, LogLevel};
+use fanlight_protocol::{Era, Json, Method, Revision, RpcError, code};
+
+use crate::describe;
+use crate::notify::LogGate;
+use crate::params::Meta;
+
+/// What a modern request says of its sender.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    /// `Implementation` object, if it gave one.
+    pub(crate) info: Option<Json>,
+    /// `ClientCapabilities` object for this request.
+    pub(crate) capabilities: Json,
+    /// The least severe log message it wants.
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+/// Checks the revision in `_meta`: required, a string, and spoken here as a modern one
+/// (2026-07-28 basic/versioning, Protocol Version Negotiation).
+pub(crate) fn revision(meta: &Meta) -> Result<Revision, RpcError> {
+    let named = meta.protocol_version.as_ref().and_then(Json::as_str);
+    let name = named.ok_or_else(|| required(meta::PROTOCOL_VERSION, "a string"))?;
+    modern_revision(&name).ok_or_else(|| unsupported(&name))
+}
+
+/// Checks the rest of `_meta` (2026-07-28 basic/index, Per-request protocol fields).
+pub(crate) fn client(meta: &Meta) -> Result<Client, RpcError> {
+    let capabilities = meta.client_capabilities.clone().filter(Json::is_object);
+    let capabilities = capabilities.ok_or_else(|| required(meta::CLIENT_CAPABILITIES, "an object"))?;
+    if meta.client_info.as_ref().is_some_and(|info| !info.is_object()) {
+        return Err(invalid(format!("{:?} in \"_meta\" must be an object", meta::CLIENT_INFO)));
+    }
+    let log_level = meta.log_level.as_ref().map(|level| {
+        let known = level.as_str().and_then(|name| LogLevel::from_name(&name));
+        known.ok_or_else(|| invalid(format!("{:?} in \"_meta\" is no log level", meta::LOG_LEVEL)))
+    });
+    Ok(Client { info: meta.client_info.clone(), capabilities, log_level: log_level.transpose()? })
+}
+
+impl Client {
+    /// Which log messages the request gets: none unless it asked.
+    pub(crate) fn log_gate(&self) -> LogGate {
+        self.log_level.map_or(LogGate::Closed, LogGate::AtLeast)
+    }
+}
+
+/// The modern revision called `name`, if it is spoken here.
+pub(crate) fn modern_revision(name: &str) -> Option<Revision> {
+    Revision::from_name(name).filter(|revision| revision.era() == Era::Modern)
+}
+
+/// The error for a revision that is not spoken here, or not without `initialize`.
+pub(crate) fn unsupported(requested: &str) -> RpcError {
+    let mut data = ObjectBuilder::new();
+    data.member("supported", &describe::versions_served()).string("requested", requested);
+    RpcError::new(code::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version").with_data(data.finish())
+}
+
+/// Whether earlier revisions have the method and 2026-07-28 removed it (changelog, Major changes 1
+/// to 5). Such a method is unknown, whatever a backend would make of it.
+pub(crate) fn is_removed(method: &Method) -> bool {
+    match method {
+        Method::Initialize | Method::Ping | Method::SetLogLevel => true,
+        other => matches!(other.as_str(), "resources/subscribe" | "resources/unsubscribe"),
+    }
+}
+
+fn required(key: &str, kind: &str) -> RpcError {
+    invalid(format!(
+        "{key:?} is missing from \"_meta\" of the params, or not {kind}; a client of an earlier revision opens with \
+         \"initialize\""
+    ))
+}
+
+fn invalid(message: String) -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(text: &'static str) -> Meta {
+        let mut params = ObjectBuilder::new();
+        params.member("_meta", &Json::literal(text));
+        crate::params::Params::read(Some(&params.finish())).unwrap().meta
+    }
+
+    #[test]
+    fn the_revision_is_required_and_must_be_modern() {
+        let revision = |text| revision(&meta(text));
+        assert_eq!(revision(r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#), Ok(Revision::V2026_07_28));
+        assert_eq!(revision("{}").unwrap_err().code, code::INVALID_PARAMS);
+        assert_eq!(
+            revision(r#"{"io.modelcontextprotocol/protocolVersion":7}"#).unwrap_err().code,
+            code::INVALID_PARAMS
+        );
+        let error = revision(r#"{"io.modelcontextprotocol/protocolVersion":"1900-01-01"}"#).unwrap_err();
+        assert_eq!(error.code, code::UNSUPPORTED_PROTOCOL_VERSION);
+        assert_eq!(
+            error.data.unwrap().as_text(),
+            r#"{"supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"requested":"1900-01-01"}"#
+        );
+        let legacy = revision(r#"{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}"#);
+        assert_eq!(legacy.unwrap_err().code, code::UNSUPPORTED_PROTOCOL_VERSION);
+    }
+
+    #[test]
+    fn capabilities_are_required_and_the_rest_is_not() {
+        let client = |text| client(&meta(text));
+        assert_eq!(client("{}").unwrap_err().code, code::INVALID_PARAMS);
+        for wrong in [
+            r#"{"io.modelcontextprotocol/clientCapabilities":null}"#,
+            r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":"me"}"#,
+            r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"loud"}"#,
+            r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":null}"#,
+        ] {
+            assert_eq!(client(wrong).unwrap_err().code, code::INVALID_PARAMS, "{wrong}");
+        }
+        let plain = client(r#"{"io.modelcontextprotocol/clientCapabilities":{"a":1.0}}"#).unwrap();
+        assert_eq!((plain.capabilities.as_text(), plain.log_gate()), (r#"{"a":1.0}"#, LogGate::Closed));
+        let logging =
+            client(r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"error"}"#);
+        assert_eq!(logging.unwrap().log_gate(), LogGate::AtLeast(LogLevel::Error));
+    }
+
+    #[test]
+    fn removed_methods_are_unknown() {
+        for removed in ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"] {
+            assert!(is_removed(&Method::from_name(removed)), "{removed}");
+        }
+        assert!(!is_removed(&Method::CallTool));
+    }
+}

@@ -1,0 +1,104 @@
+//! Notifications on their way to the client of one request: which of them it gets, and under which
+//! progress token.
+//!
+//! Must not know: transports.
+
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::{Json, Method, Notification};
+
+/// What one client wants of the notifications of one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Subscription {
+    /// The client's own progress token, as written.
+    pub(crate) progress_token: Option<Json>,
+    /// Which log messages it gets.
+    pub(crate) logs: LogGate,
+}
+
+/// Which log messages a client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogGate {
+    /// None: a modern request that names no level (2026-07-28 server/utilities/logging).
+    Closed,
+    /// Those at or above a level.
+    AtLeast(LogLevel),
+    /// All: a legacy session that has set no level; what is sent then is the server's choice.
+    Open,
+}
+
+impl Subscription {
+    /// The text to send for `notification`, or nothing if the client is not to have it.
+    pub(crate) fn translate(&self, notification: Notification) -> Option<Json> {
+        match notification.method {
+            Method::Progress => {
+                // The token that came is the gateway's own; a client that gave none gets none.
+                let token = self.progress_token.as_ref()?;
+                Some(notification.with_value(notification.param_range("progressToken")?, token))
+            }
+            Method::LogMessage if !self.logs.lets_through(&notification) => None,
+            _ => Some(notification.text),
+        }
+    }
+}
+
+impl LogGate {
+    fn lets_through(self, message: &Notification) -> bool {
+        match self {
+            Self::Closed => false,
+            Self::Open => true,
+            Self::AtLeast(least) => level_of(message).is_some_and(|level| level >= least),
+        }
+    }
+}
+
+fn level_of(message: &Notification) -> Option<LogLevel> {
+    LogLevel::from_name(&message.params()?.get("level")?.as_str()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use fanlight_protocol::Message;
+
+    use super::*;
+
+    fn translate(logs: LogGate, token: Option<&'static str>, text: &'static str) -> Option<String> {
+        let Ok(Message::Notification(notification)) = Message::parse(Bytes::from_static(text.as_bytes()), 64) else {
+            panic!("not a notification")
+        };
+        let subscription = Subscription { progress_token: token.map(Json::literal), logs };
+        subscription.translate(notification).map(|text| text.as_text().to_owned())
+    }
+
+    #[test]
+    fn progress_carries_the_clients_token_and_everything_else_as_it_was() {
+        let text = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{ "x":1.0,"progressToken": 17, "progress":1E2}}"#;
+        assert_eq!(translate(LogGate::Closed, Some(r#""a\u0041""#), text).unwrap(), text.replace("17", r#""a\u0041""#));
+        assert_eq!(translate(LogGate::Open, None, text), None);
+        let tokenless = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}"#;
+        assert_eq!(translate(LogGate::Open, Some("1"), tokenless), None);
+    }
+
+    #[test]
+    fn logs_pass_the_gate_or_not() {
+        let log = |level: &str| {
+            let text =
+                format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}"}}}}"#);
+            &*text.leak()
+        };
+        let passes = |gate, level| translate(gate, None, log(level)).is_some();
+        assert!(!passes(LogGate::Closed, "emergency"));
+        assert!(passes(LogGate::Open, "debug"));
+        assert!(passes(LogGate::AtLeast(LogLevel::Warning), "warning"));
+        assert!(passes(LogGate::AtLeast(LogLevel::Warning), "error"));
+        assert!(!passes(LogGate::AtLeast(LogLevel::Warning), "notice"));
+        assert!(!passes(LogGate::AtLeast(LogLevel::Debug), "loud"));
+        assert!(passes(LogGate::Open, "loud"));
+    }
+
+    #[test]
+    fn others_pass_verbatim() {
+        let text = r#"{ "jsonrpc":"2.0", "method":"notifications/new","params":{"a":1.0} }"#;
+        assert_eq!(translate(LogGate::Closed, None, text).unwrap(), text);
+    }
+}

@@ -1,0 +1,27 @@
+//! The two questions that this side asks of the core.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use fanlight_gateway::{Call, Gateway};
+use fanlight_protocol::Response;
+use fanlight_protocol::param_header::ParamHeader;
+
+/// What stands behind the front end. [`Gateway`] does; tests put something simpler there.
+pub trait Core: Send + Sync + 'static {
+    /// Answers one request in canonical form. Dropping the future cancels the request.
+    fn handle(&self, call: Call) -> impl Future<Output = Response> + Send;
+
+    /// The parameters of the tool called `name` that modern HTTP clients must mirror into headers.
+    fn param_headers(&self, name: &str) -> impl Future<Output = Arc<[ParamHeader]>> + Send;
+}
+
+impl Core for Gateway {
+    fn handle(&self, call: Call) -> impl Future<Output = Response> + Send {
+        Self::handle(self, call)
+    }
+
+    fn param_headers(&self, name: &str) -> impl Future<Output = Arc<[ParamHeader]>> + Send {
+        Self::param_headers(self, name)
+    }
+}

@@ -1,0 +1,168 @@
+//! What each era's answers need added, and nothing else: required members of modern results,
+//! error codes that a revision forbids, descriptions.
+//!
+//! Must not know: transports.
+
+use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder};
+use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
+
+use crate::describe;
+
+/// How the answer to one request is to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Rendering {
+    /// The request's id, as written.
+    pub(crate) id: Json,
+    /// The request's method.
+    pub(crate) method: Method,
+    /// What the client speaks.
+    pub(crate) revision: Revision,
+}
+
+impl Rendering {
+    /// The message that answers the request.
+    pub(crate) fn message(&self, response: &Response) -> Chunks {
+        match response.result() {
+            Some(result) => self.result_message(response, result),
+            None if self.revision.era() == Era::Modern => match with_modern_code(response) {
+                Some(translated) => translated.to_message(&self.id, b""),
+                None => response.to_message(&self.id, b""),
+            },
+            None => response.to_message(&self.id, b""),
+        }
+    }
+
+    fn result_message(&self, response: &Response, result: Json) -> Chunks {
+        let described = match self.method {
+            Method::Initialize => Some(describe::initialize_result(&result, self.revision)),
+            Method::Discover => Some(describe::discover_result(&result)),
+            _ => None,
+        };
+        let added = match self.revision.era() {
+            Era::Legacy => Vec::new(),
+            Era::Modern => modern_members(&self.method, described.as_ref().unwrap_or(&result)),
+        };
+        match described {
+            Some(described) => response.with_body(&described).to_message(&self.id, &added),
+            None => response.to_message(&self.id, &added),
+        }
+    }
+}
+
+/// The members a modern result must have and this one has not: `resultType` (2026-07-28
+/// basic/index, ResultType) and the hints of complete cacheable results (server/utilities/caching).
+/// A result without hints is stale at once and its reader's own.
+fn modern_members(method: &Method, result: &Json) -> Vec<u8> {
+    const KEYS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
+    let [result_type, ttl, scope] = match result.find(KEYS) {
+        Ok(found) => found.map(|range| range.map(|range| result.slice(range))),
+        // A member that is there twice is there.
+        Err(_) => KEYS.map(|key| result.get(key)),
+    };
+    let mut added = ObjectBuilder::new();
+    if result_type.is_none() {
+        added.string("resultType", "complete");
+    }
+    let complete = result_type.is_none_or(|kind| kind.as_str().as_deref() == Some("complete"));
+    if complete && is_cacheable(method) {
+        if ttl.is_none() {
+            added.integer("ttlMs", 0);
+        }
+        if scope.is_none() {
+            added.string("cacheScope", "private");
+        }
+    }
+    let added = added.finish().into_bytes();
+    added.get(1..added.len().saturating_sub(1)).unwrap_or_default().to_vec()
+}
+
+fn is_cacheable(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::Discover
+            | Method::ListTools
+            | Method::ListPrompts
+            | Method::ListResources
+            | Method::ListResourceTemplates
+            | Method::ReadResource
+    )
+}
+
+/// The same error under the code that took the place of -32002, which modern servers must not
+/// emit (2026-07-28 basic/index, Error Codes); `None` if it has another code.
+fn with_modern_code(response: &Response) -> Option<Response> {
+    if response.error_code() != Some(code::RESOURCE_NOT_FOUND) {
+        return None;
+    }
+    let error = response.error()?;
+    let [place] = error.find(["code"]).ok()?;
+    let mut edits = Edits::new(error.bytes().clone());
+    edits.replace(place?, code::INVALID_PARAMS.to_string());
+    Some(response.with_body(&edits.finish_json()))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use fanlight_protocol::Message;
+
+    use super::*;
+
+    fn render(revision: Revision, method: &str, text: &'static str) -> String {
+        let Ok(Message::Response(response)) = Message::parse(Bytes::from_static(text.as_bytes()), 64) else {
+            panic!("not a response")
+        };
+        let rendering = Rendering { id: Json::literal("1.0"), method: Method::from_name(method), revision };
+        String::from_utf8(rendering.message(&response).into_bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn modern_results_get_what_they_lack() {
+        let modern = |method, text| render(Revision::V2026_07_28, method, text);
+        assert_eq!(
+            modern("tools/call", r#"{"jsonrpc":"2.0","id":7,"result":{"content":[1E400]}}"#),
+            r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"complete","content":[1E400]}}"#
+        );
+        assert_eq!(
+            modern("tools/list", r#"{"result":{"ttlMs":9}, "jsonrpc":"2.0","id":7}"#),
+            r#"{"result":{"resultType":"complete","cacheScope":"private","ttlMs":9}, "jsonrpc":"2.0","id":1.0}"#
+        );
+        assert_eq!(
+            modern("resources/read", r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete"}}"#),
+            r#"{"jsonrpc":"2.0","id":1.0,"result":{"ttlMs":0,"cacheScope":"private","resultType":"complete"}}"#
+        );
+        let interim = r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"input_required"}}"#;
+        assert_eq!(modern("resources/read", interim), interim);
+    }
+
+    #[test]
+    fn legacy_results_get_nothing() {
+        let text = r#"{"jsonrpc":"2.0","id":1.0,"result":{"tools":[]}}"#;
+        assert_eq!(render(Revision::V2025_11_25, "tools/list", text), text);
+    }
+
+    #[test]
+    fn only_the_forbidden_code_changes_and_only_for_modern_clients() {
+        let text = r#"{"jsonrpc":"2.0","id":1.0,"error":{"data":-32002, "code" : -32002,"message":"gone -32002"}}"#;
+        assert_eq!(render(Revision::V2025_11_25, "resources/read", text), text);
+        assert_eq!(
+            render(Revision::V2026_07_28, "resources/read", text),
+            text.replace(r#""code" : -32002"#, r#""code" : -32602"#)
+        );
+        let other = r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-32042,"message":"m"}}"#;
+        assert_eq!(render(Revision::V2026_07_28, "tools/call", other), other);
+    }
+
+    #[test]
+    fn descriptions_are_rendered_for_their_method() {
+        let text = r#"{"jsonrpc":"2.0","id":7,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}"#;
+        let legacy = render(Revision::V2024_11_05, "initialize", text);
+        assert_eq!(legacy, text.replace("2025-11-25", "2024-11-05").replace("\"id\":7", "\"id\":1.0"));
+        let modern = render(Revision::V2026_07_28, "server/discover", text);
+        assert!(
+            modern
+                .contains(r#""result":{"resultType":"complete","ttlMs":0,"cacheScope":"private","supportedVersions""#),
+            "{modern}"
+        );
+    }
+}

@@ -1,0 +1,207 @@
+//! One request on its way through the core: the answer that is being made, and the notifications
+//! that come before it.
+//!
+//! There is no task per request: whoever holds a [`Running`] drives it, an HTTP response body
+//! included. Dropping it cancels the request, unless it is a legacy one that has to go on.
+//!
+//! Must not know: transports.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use fanlight_gateway::{Call, CallContext, Notifications};
+use fanlight_protocol::{Json, Method, Notification, Response};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::cancel::Stop;
+use crate::notify::Subscription;
+use crate::port::Core;
+use crate::session::InUse;
+
+type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// A value that no other client or modern request of this process has. 0 stands for Fanlight.
+pub(crate) fn new_client_key() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What is asked of the core for a client.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) method: Method,
+    pub(crate) params: Option<Json>,
+    pub(crate) context: CallContext,
+    /// What the client wants of notifications, and how many may wait for it; `None` if there is
+    /// no way to give it any.
+    pub(crate) notifications: Option<(Subscription, usize)>,
+}
+
+/// What comes of a request, in order.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A notification, as the client is to have it.
+    Notification(Json),
+    /// The answer. Nothing comes after it.
+    Response(Response),
+    /// The client cancelled the request; there will be no answer.
+    Cancelled,
+}
+
+/// A request on its way. See the module.
+pub(crate) struct Running {
+    /// `None` once it has resolved or been cancelled.
+    answer: Option<Answer>,
+    /// Kept back until the notifications that came before it are delivered.
+    response: Option<Response>,
+    notifications: Option<(Subscription, mpsc::Receiver<Notification>)>,
+    stop: Option<Stop>,
+    /// Keeps the session from expiring.
+    session: Option<InUse>,
+    detached: Option<Arc<Detached>>,
+}
+
+impl Running {
+    /// Starts a request. Nothing happens until it is polled.
+    pub(crate) fn start<C: Core>(core: &Arc<C>, ask: Ask) -> Self {
+        let (sender, receiver) = match ask.notifications {
+            Some((subscription, capacity)) => {
+                let (sender, receiver) = Notifications::channel(capacity);
+                (sender, Some((subscription, receiver)))
+            }
+            None => (Notifications::nowhere(), None),
+        };
+        let context = Arc::new(ask.context);
+        let call = Call { method: ask.method, params: ask.params, context, notifications: sender };
+        let core = Arc::clone(core);
+        let answer: Answer = Box::pin(async move { core.handle(call).await });
+        Self {
+            answer: Some(answer),
+            response: None,
+            notifications: receiver,
+            stop: None,
+            session: None,
+            detached: None,
+        }
+    }
+
+    /// Lets `stop` cancel the request.
+    pub(crate) fn stoppable(mut self, stop: Stop) -> Self {
+        self.stop = Some(stop);
+        self
+    }
+
+    /// Keeps `session` in use until the request is done.
+    pub(crate) fn within(mut self, session: InUse) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    /// Lets the request go on in `detached` if this is dropped before it has been answered.
+    pub(crate) fn outliving(mut self, detached: &Arc<Detached>) -> Self {
+        self.detached = Some(Arc::clone(detached));
+        self
+    }
+
+    /// What comes next.
+    pub(crate) async fn next(&mut self) -> Event {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// What comes next. After an answer or a cancellation, only [`Event::Cancelled`] does.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        if let Some(answer) = &mut self.answer {
+            if self.stop.as_mut().is_some_and(|stop| Pin::new(stop).poll(cx).is_ready()) {
+                self.answer = None;
+                return Poll::Ready(Event::Cancelled);
+            }
+            if let Some((subscription, receiver)) = &mut self.notifications {
+                while let Poll::Ready(Some(notification)) = receiver.poll_recv(cx) {
+                    if let Some(text) = subscription.translate(notification) {
+                        return Poll::Ready(Event::Notification(text));
+                    }
+                }
+            }
+            let Poll::Ready(response) = answer.as_mut().poll(cx) else { return Poll::Pending };
+            self.answer = None;
+            self.response = Some(response);
+        }
+        // Notifications are handed over before the answer resolves, but the answer may have
+        // resolved in the same poll. `try_recv`, unlike `poll_recv`, never yields early.
+        if let Some((subscription, receiver)) = &mut self.notifications {
+            while let Ok(notification) = receiver.try_recv() {
+                if let Some(text) = subscription.translate(notification) {
+                    return Poll::Ready(Event::Notification(text));
+                }
+            }
+        }
+        Poll::Ready(self.response.take().map_or(Event::Cancelled, Event::Response))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let (Some(answer), Some(detached)) = (self.answer.take(), self.detached.take()) {
+            detached.finish(answer, self.stop.take(), self.session.take());
+        }
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").field("answered", &self.answer.is_none()).finish_non_exhaustive()
+    }
+}
+
+/// Legacy requests whose client has gone: "Disconnection SHOULD NOT be interpreted as the client
+/// cancelling its request" (2025-11-25 basic/transports, Sending Messages to the Server). They run
+/// on, bounded in number, until they are done or cancelled; the core bounds their time.
+#[derive(Debug)]
+pub(crate) struct Detached {
+    runtime: Handle,
+    tasks: TaskTracker,
+    slots: Arc<Semaphore>,
+    cut: CancellationToken,
+}
+
+impl Detached {
+    /// Room for `limit` requests, all of which end when `cut` is cancelled.
+    pub(crate) fn new(limit: usize, cut: CancellationToken) -> Arc<Self> {
+        let slots = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+        Arc::new(Self { runtime: Handle::current(), tasks: TaskTracker::new(), slots, cut })
+    }
+
+    /// Waits until none is left; more may be added meanwhile.
+    pub(crate) async fn finished(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn finish(&self, answer: Answer, stop: Option<Stop>, session: Option<InUse>) {
+        if self.cut.is_cancelled() {
+            return;
+        }
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            tracing::warn!("too many requests of clients that are gone; one is cancelled");
+            return;
+        };
+        let cut = self.cut.clone();
+        let run = async move {
+            let _held = (slot, session);
+            match stop {
+                Some(stop) => tokio::select! { _ = answer => {} () = stop => {} () = cut.cancelled() => {} },
+                None => tokio::select! { _ = answer => {} () = cut.cancelled() => {} },
+            }
+        };
+        self.tasks.spawn_on(run, &self.runtime);
+    }
+}
+
+#[cfg(test)]
+mod tests;

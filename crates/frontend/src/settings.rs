@@ -1,0 +1,65 @@
+//! The limits and names that an operator can set for the client side.
+//!
+//! Must not know: where they were configured.
+
+use std::time::Duration;
+
+/// How clients are served. Sizes are in bytes.
+#[derive(Clone, Debug)]
+pub struct FrontendSettings {
+    /// The path of the MCP endpoint, such as `/mcp`. A trailing slash makes no difference.
+    pub path: String,
+    /// Values of `Origin` that are answered beside loopback ones: `scheme://host[:port]`, or `*`.
+    pub allowed_origins: Vec<String>,
+    /// Hosts that are answered beside loopback ones: `host` (any port), `host:port`, or `*`.
+    pub allowed_hosts: Vec<String>,
+    /// The largest HTTP request body.
+    pub max_body: usize,
+    /// The largest HTTP request head; at least 8 KiB are always allowed.
+    pub max_header: usize,
+    /// Levels of arrays and objects in one message.
+    pub nesting: usize,
+    /// HTTP connections open at once; further ones wait in the listener's backlog.
+    pub max_connections: usize,
+    /// Sessions of legacy HTTP clients.
+    pub max_sessions: usize,
+    /// Requests running at once on a stdio connection.
+    pub max_concurrent: usize,
+    /// Notifications buffered per request.
+    pub notification_buffer: usize,
+    /// The longest line on a stdio connection.
+    pub max_line: usize,
+    /// Time for the head of one HTTP request.
+    pub header_timeout: Duration,
+    /// Time for one HTTP request body.
+    pub body_timeout: Duration,
+    /// How long a connection may carry no request, or make no progress in taking an answer.
+    pub idle_connection: Duration,
+    /// How long a session may have no request.
+    pub session_idle: Duration,
+    /// Time to finish what is in flight after shutdown was asked for.
+    pub drain: Duration,
+}
+
+impl Default for FrontendSettings {
+    fn default() -> Self {
+        Self {
+            path: "/mcp".into(),
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            max_body: 16 << 20,
+            max_header: 64 << 10,
+            nesting: 128,
+            max_connections: 1024,
+            max_sessions: 10_000,
+            max_concurrent: 256,
+            notification_buffer: 256,
+            max_line: 64 << 20,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_connection: Duration::from_secs(75),
+            session_idle: Duration::from_secs(30 * 60),
+            drain: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The straight line of one line of input: read, decide the era, check by its rules, hand to the
+//! core, answer.
+//!
+//! Must not know: the streams.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use fanlight_gateway::CallContext;
+use fanlight_protocol::json::on_one_line;
+use fanlight_protocol::line::Line;
+use fanlight_protocol::{Era, Json, Message, Method, Notification, Request, Response, Revision, RpcError, code};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::head;
+use crate::cancel::InFlight;
+use crate::notify::Subscription;
+use crate::params::{Meta, Params};
+use crate::port::Core;
+use crate::render::Rendering;
+use crate::running::{Ask, Event, Running, new_client_key};
+use crate::session::Session;
+use crate::settings::FrontendSettings;
+use crate::{era, fault, legacy, modern};
+
+/// One client.
+pub(super) struct Connection<C> {
+    core: Arc<C>,
+    settings: Arc<FrontendSettings>,
+    out: mpsc::Sender<Bytes>,
+    /// What `initialize` settled, for requests without modern metadata.
+    session: Mutex<Option<Arc<Session>>>,
+    /// Running requests of both eras.
+    in_flight: Arc<InFlight>,
+    slots: Arc<Semaphore>,
+    tasks: TaskTracker,
+    cut: CancellationToken,
+}
+
+impl<C: Core> Connection<C> {
+    /// A client whose messages go to `out`.
+    pub(super) fn new(core: Arc<C>, settings: Arc<FrontendSettings>, out: mpsc::Sender<Bytes>) -> Arc<Self> {
+        Arc::new(Self {
+            core,
+            slots: Arc::new(Semaphore::new(settings.max_concurrent.clamp(1, Semaphore::MAX_PERMITS))),
+            settings,
+            out,
+            session: Mutex::default(),
+            in_flight: Arc::default(),
+            tasks: TaskTracker::new(),
+            cut: CancellationToken::new(),
+        })
+    }
+
+    /// Takes one line. Returns once it is under way; waits only for room to answer a refusal.
+    pub(super) async fn line(self: &Arc<Self>, line: Line) {
+        let text = match line {
+            Line::Whole(text) => text,
+            Line::TooLong { head, len } => {
+                let limit = self.settings.max_line;
+                let message = format!("the message has {len} bytes; the limit here is {limit}");
+                let id = head::request_id(&head);
+                return self.refuse(id.as_ref(), &RpcError::new(code::INVALID_REQUEST, message)).await;
+            }
+        };
+        match Message::parse(text, self.settings.nesting) {
+            Ok(Message::Request(request)) => {
+                let id = request.id.clone();
+                if let Err(error) = self.request(request).await {
+                    self.refuse(Some(&id), &error).await;
+                }
+            }
+            Ok(Message::Notification(notification)) => self.notification(&notification),
+            // No client is ever asked anything yet: the place of relayed requests.
+            Ok(Message::Response(_)) => tracing::debug!("ignoring a response that answers no request"),
+            Err(error) => {
+                let (error, id) = fault::of_message(error, self.settings.nesting);
+                self.refuse(id.as_ref(), &error).await;
+            }
+        }
+    }
+
+    /// Waits until no request is running. New ones may still come.
+    pub(super) async fn finished(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Ends whatever is running, without answers.
+    pub(super) fn cut(&self) {
+        self.cut.cancel();
+    }
+
+    async fn request(self: &Arc<Self>, request: Request) -> Result<(), RpcError> {
+        let params = Params::read(request.params.as_ref())?;
+        let session = self.current_session();
+        match era::of_line(&request.method, &params.meta, session.is_some()) {
+            Some(Era::Modern) => self.modern(request, params),
+            Some(Era::Legacy) => match (&request.method, session) {
+                (Method::Initialize, _) => self.initialize(request, &params),
+                (Method::Ping, session) => {
+                    let revision = session.map_or(Revision::NEWEST_LEGACY, |session| session.revision());
+                    self.answer(&rendering(&request, revision), &legacy::pong()).await;
+                    Ok(())
+                }
+                (_, Some(session)) => self.legacy(request, params, &session),
+                (_, None) => Err(not_opened(&params.meta)),
+            },
+            // "A request missing any required field is malformed" (2026-07-28 basic/index,
+            // Per-request protocol fields), and nothing has selected legacy semantics.
+            None => Err(not_opened(&params.meta)),
+        }
+    }
+
+    fn modern(self: &Arc<Self>, request: Request, params: Params) -> Result<(), RpcError> {
+        let revision = modern::revision(&params.meta)?;
+        let client = modern::client(&params.meta)?;
+        if modern::is_removed(&request.method) {
+            return Err(fault::method_not_found(request.method.as_str()));
+        }
+        let logs = client.log_gate();
+        let subscription = Subscription { progress_token: params.meta.progress_token, logs };
+        let context = CallContext {
+            client_key: new_client_key(),
+            client_info: client.info,
+            capabilities: client.capabilities,
+            log_level: client.log_level,
+            wants_progress: subscription.progress_token.is_some(),
+        };
+        self.begin(request, context, subscription, revision)
+    }
+
+    fn legacy(self: &Arc<Self>, request: Request, params: Params, session: &Session) -> Result<(), RpcError> {
+        if request.method == Method::SetLogLevel {
+            session.set_log_level(legacy::log_level(&params)?);
+        }
+        let logs = legacy::log_gate(session.log_level());
+        let subscription = Subscription { progress_token: params.meta.progress_token, logs };
+        let context = session.context(subscription.progress_token.is_some());
+        self.begin(request, context, subscription, session.revision())
+    }
+
+    /// Opens the connection's legacy session at once, so that messages sent without waiting for
+    /// the answer find it, and closes it again should the core have no answer.
+    fn initialize(self: &Arc<Self>, request: Request, params: &Params) -> Result<(), RpcError> {
+        let opening = legacy::opening(params)?;
+        let slot = self.slot()?;
+        let session = Arc::new(Session::new(opening, Arc::clone(&self.in_flight)));
+        let before = self.replace_session(Some(Arc::clone(&session)));
+        let rendering = rendering(&request, session.revision());
+        let ask = Ask { method: Method::Discover, params: None, context: session.context(false), notifications: None };
+        let mut running = Running::start(&self.core, ask);
+        let connection = Arc::clone(self);
+        self.spawn(slot, async move {
+            if let Event::Response(response) = running.next().await {
+                if response.is_error() {
+                    connection.replace_session(before);
+                }
+                connection.answer(&rendering, &response).await;
+            }
+        });
+        Ok(())
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        request: Request,
+        context: CallContext,
+        subscription: Subscription,
+        revision: Revision,
+    ) -> Result<(), RpcError> {
+        let slot = self.slot()?;
+        let rendering = rendering(&request, revision);
+        let stop = self.in_flight.begin(&request.id);
+        let notifications = Some((subscription, self.settings.notification_buffer));
+        let ask = Ask { method: request.method, params: request.params, context, notifications };
+        let running = Running::start(&self.core, ask).stoppable(stop);
+        let connection = Arc::clone(self);
+        self.spawn(slot, async move { connection.run(running, &rendering).await });
+        Ok(())
+    }
+
+    /// Sends what comes of a request. A cancelled one gets no response (cancellation, Behavior
+    /// Requirements, in both eras).
+    async fn run(&self, mut running: Running, rendering: &Rendering) {
+        loop {
+            match running.next().await {
+                Event::Notification(text) => self.send(text.into_bytes()).await,
+                Event::Response(response) => return self.answer(rendering, &response).await,
+                Event::Cancelled => return,
+            }
+        }
+    }
+
+    fn spawn(&self, slot: OwnedSemaphorePermit, work: impl Future<Output = ()> + Send + 'static) {
+        let cut = self.cut.clone();
+        self.tasks.spawn(async move {
+            tokio::select! { () = work => {} () = cut.cancelled() => {} }
+            drop(slot);
+        });
+    }
+
+    fn slot(&self) -> Result<OwnedSemaphorePermit, RpcError> {
+        Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
+            let limit = self.settings.max_concurrent;
+            RpcError::new(code::INTERNAL, format!("busy: {limit} requests are running; wait for one to finish"))
+        })
+    }
+
+    fn notification(&self, notification: &Notification) {
+        if notification.method != Method::Cancelled {
+            return;
+        }
+        // A malformed cancellation is ignored (cancellation, Error Handling).
+        if let Ok(Params { request_id: Some(id), .. }) = Params::read(notification.params().as_ref()) {
+            self.in_flight.cancel(&id);
+        }
+    }
+
+    async fn answer(&self, rendering: &Rendering, response: &Response) {
+        self.send(rendering.message(response).into_bytes()).await;
+    }
+
+    async fn refuse(&self, id: Option<&Json>, error: &RpcError) {
+        self.send(fault::message(id, error).into_bytes()).await;
+    }
+
+    async fn send(&self, message: Bytes) {
+        // An error means that the client is gone, and with it whoever would want to know.
+        let _ = self.out.send(on_one_line(&message)).await;
+    }
+
+    fn current_session(&self) -> Option<Arc<Session>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace_session(&self, session: Option<Arc<Session>>) -> Option<Arc<Session>> {
+        std::mem::replace(&mut *self.session.lock().unwrap_or_else(PoisonError::into_inner), session)
+    }
+}
+
+fn rendering(request: &Request, revision: Revision) -> Rendering {
+    Rendering { id: request.id.clone(), method: request.method.clone(), revision }
+}
+
+fn not_opened(meta: &Meta) -> RpcError {
+    match modern::revision(meta) {
+        Err(error) => error,
+        Ok(_) => RpcError::new(code::INVALID_REQUEST, "open a session with \"initialize\" first"),
+    }
+}

@@ -1,0 +1,117 @@
+//! Finding a request's id in the beginning of a line that is too long to be read.
+//!
+//! Must not know: what becomes of the line.
+
+use bytes::Bytes;
+use fanlight_protocol::Json;
+use fanlight_protocol::json::Kind;
+
+/// The value of the member `id` of the object that begins with `head`, if it stands there whole
+/// and is a string or an integer.
+pub(super) fn request_id(head: &[u8]) -> Option<Json> {
+    let mut depth = 0_usize;
+    let mut at = 0;
+    // Whether the next string is a key of the outermost object.
+    let mut key = false;
+    while let Some(byte) = head.get(at) {
+        match byte {
+            b'"' => {
+                let end = string_end(head, at)?;
+                if std::mem::take(&mut key) && is_id(head.get(at..end)?) {
+                    return value(head, end);
+                }
+                at = end;
+                continue;
+            }
+            b'{' | b'[' => {
+                depth += 1;
+                key = depth == 1 && *byte == b'{';
+            }
+            b'}' | b']' => depth = depth.checked_sub(1)?,
+            b',' => key = depth == 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Just after the string that begins at `start`.
+fn string_end(head: &[u8], start: usize) -> Option<usize> {
+    let mut at = start + 1;
+    loop {
+        match head.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+fn is_id(quoted: &[u8]) -> bool {
+    let key = Json::parse(Bytes::copy_from_slice(quoted), 1).ok();
+    key.and_then(|key| key.as_str().map(|key| key == "id")) == Some(true)
+}
+
+/// The value after a key that ends at `key_end`, if something after it shows where it ends.
+fn value(head: &[u8], key_end: usize) -> Option<Json> {
+    let rest = head.get(key_end..)?;
+    let start = key_end + 1 + rest.iter().position(|byte| *byte == b':')?;
+    let start = start + head.get(start..)?.iter().position(|byte| !byte.is_ascii_whitespace())?;
+    let end = if head.get(start) == Some(&b'"') {
+        string_end(head, start)?
+    } else {
+        start + head.get(start..)?.iter().position(|byte| matches!(byte, b',' | b'}') || byte.is_ascii_whitespace())?
+    };
+    let id = Json::parse(Bytes::copy_from_slice(head.get(start..end)?), 1).ok()?;
+    (id.kind() == Kind::String || id.is_integer()).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(head: &str) -> Option<String> {
+        request_id(head.as_bytes()).map(|id| id.as_text().to_owned())
+    }
+
+    #[test]
+    fn finds_the_outermost_id_only() {
+        assert_eq!(id(r#"{"jsonrpc":"2.0","id": 7 ,"method":"x","params":{"a":"aaaa"#).as_deref(), Some("7"));
+        assert_eq!(id(r#" { "i\u0064" : "a\"b" , "params":"#).as_deref(), Some(r#""a\"b""#));
+        assert_eq!(id(r#"{"params":{"id":1,"x":[{"id":2}]},"id":3,"#).as_deref(), Some("3"));
+        assert_eq!(id(r#"{"method":"id","x":"\"id\":9","id":-4}"#).as_deref(), Some("-4"));
+        for none in [
+            "",
+            "{",
+            r#"{"id"#,
+            r#"{"id":"#,
+            r#"{"id":12"#,
+            r#"{"id":"ab"#,
+            r#"{"id":null,"#,
+            r#"{"id":1.5,"#,
+            r#"{"id":[1],"#,
+            r#"["id",1,"#,
+            r#"{"params":{"id":1,"#,
+            "}}}",
+        ] {
+            assert_eq!(id(none), None, "{none}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(head in "[\\[\\]{}\":,idx\\\\ 0-9]{0,40}") {
+            let _ = request_id(head.as_bytes());
+        }
+
+        #[test]
+        fn whatever_follows_does_not_matter(id in 0u32.., tail in "[ -~]{0,20}") {
+            let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"params\":{{\"x\":\"{tail}");
+            let found = request_id(head.as_bytes()).unwrap();
+            prop_assert_eq!(found.as_text(), id.to_string());
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! One client on one pair of byte streams: newline-delimited messages, both eras side by side.
+//!
+//! One future reads lines, one writes them, and each request is a task of its own. A client that
+//! does not read its answers holds up nobody but itself: tasks wait for room in the bounded queue
+//! to the writer, and once there is no room for more requests they are refused.
+//!
+//! Source: 2026-07-28 basic/transports/stdio, 2025-11-25 basic/transports. Must not know: that the
+//! streams are those of a process.
+
+mod connection;
+mod head;
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fanlight_protocol::line::LineDecoder;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufWriter};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use self::connection::Connection;
+use crate::error::FrontendError;
+use crate::port::Core;
+use crate::settings::FrontendSettings;
+
+/// Messages that wait to be written.
+const QUEUE: usize = 16;
+/// How much is read at a time, at least.
+const READ: usize = 16 << 10;
+
+/// Serves one client until its input ends or `shutdown` is cancelled; then running requests may
+/// finish for as long as [`FrontendSettings::drain`]. Nothing but messages is written to `output`.
+///
+/// # Errors
+///
+/// If a stream fails. A client that closes its end is no failure.
+pub async fn serve_stdio<C: Core>(
+    input: impl AsyncRead + Send,
+    output: impl AsyncWrite + Send,
+    core: Arc<C>,
+    settings: Arc<FrontendSettings>,
+    shutdown: CancellationToken,
+) -> Result<(), FrontendError> {
+    let drain = settings.drain;
+    let limit = settings.max_line;
+    let (lines, queue) = mpsc::channel(QUEUE);
+    let connection = Connection::new(core, settings, lines);
+    let mut writer = pin!(write_lines(output, queue));
+    let input = tokio::select! {
+        input = read_lines(input, limit, &connection) => input,
+        () = shutdown.cancelled() => Ok(()),
+        // The writer ends first only if it fails; then there is nobody left to work for.
+        written = &mut writer => {
+            connection.cut();
+            connection.finished().await;
+            return closed_is_fine(written).map_err(FrontendError::Output);
+        }
+    };
+    let deadline = Instant::now() + drain;
+    let finished = timeout_at(deadline, async {
+        tokio::select! {
+            () = connection.finished() => Ok(()),
+            written = &mut writer => written,
+        }
+    });
+    let output = finished.await;
+    connection.cut();
+    connection.finished().await;
+    // The last sender: the writer ends once it has written what is queued.
+    drop(connection);
+    let output = match output {
+        Ok(Err(error)) => Err(error),
+        Ok(Ok(())) => timeout_at(deadline, writer).await.unwrap_or(Ok(())),
+        Err(_) => Ok(()),
+    };
+    input.map_err(FrontendError::Input)?;
+    closed_is_fine(output).map_err(FrontendError::Output)
+}
+
+fn closed_is_fine(written: std::io::Result<()>) -> std::io::Result<()> {
+    written.or_else(|error| if error.kind() == std::io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
+}
+
+async fn read_lines<C: Core>(
+    input: impl AsyncRead,
+    limit: usize,
+    connection: &Arc<Connection<C>>,
+) -> std::io::Result<()> {
+    let mut input = pin!(input);
+    let mut decoder = LineDecoder::new(limit);
+    loop {
+        while let Some(line) = decoder.next_line() {
+            connection.line(line).await;
+        }
+        let buffer = decoder.buffer_mut();
+        buffer.reserve(READ);
+        if input.read_buf(buffer).await? == 0 {
+            break;
+        }
+    }
+    if let Some(line) = decoder.finish() {
+        connection.line(line).await;
+    }
+    Ok(())
+}
+
+async fn write_lines(output: impl AsyncWrite, mut lines: mpsc::Receiver<Bytes>) -> std::io::Result<()> {
+    let mut output = pin!(BufWriter::new(output));
+    while let Some(line) = lines.recv().await {
+        output.write_all(&line).await?;
+        output.write_all(b"\n").await?;
+        if lines.is_empty() {
+            output.flush().await?;
+        }
+    }
+    output.flush().await
+}

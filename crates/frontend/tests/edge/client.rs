@@ -1,0 +1,209 @@
+//! An HTTP client that sends exactly the bytes it is given, so that tests see the wire.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_frontend::{Core, FrontendError, FrontendSettings, serve_http};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::core::{Log, TestCore};
+
+/// The result of `future`, which must come before a test counts as hanging.
+pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("nothing happened for 20 s")
+}
+
+/// A listener with the test core behind it.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) core: Arc<TestCore>,
+    pub(crate) log: Log,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) served: JoinHandle<Result<(), FrontendError>>,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        Self::with(FrontendSettings::default()).await
+    }
+
+    pub(crate) async fn with(settings: FrontendSettings) -> Self {
+        let (core, log) = TestCore::new();
+        let (address, shutdown, served) = listen(Arc::clone(&core), settings).await;
+        Self { address, core, log, shutdown, served }
+    }
+
+    pub(crate) async fn connect(&self) -> Client {
+        Client::connect(self.address).await
+    }
+
+    /// Opens a legacy session; returns its id.
+    pub(crate) async fn session(&self, client: &mut Client) -> String {
+        let body = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}}"#;
+        let response = client.post(&[], body).await;
+        assert_eq!(response.status, 200, "{}", response.body);
+        response.header("mcp-session-id").unwrap().to_owned()
+    }
+}
+
+pub(crate) async fn listen<C: Core>(
+    core: Arc<C>,
+    settings: FrontendSettings,
+) -> (SocketAddr, CancellationToken, JoinHandle<Result<(), FrontendError>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = CancellationToken::new();
+    let served = tokio::spawn(serve_http(listener, core, Arc::new(settings), shutdown.clone()));
+    (address, shutdown, served)
+}
+
+/// One connection.
+pub(crate) struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Response {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
+    }
+
+    pub(crate) fn code(&self) -> i64 {
+        self.json()["error"]["code"].as_i64().unwrap_or_default()
+    }
+
+    /// The data of the events, which the body must consist of.
+    pub(crate) fn events(&self) -> Vec<String> {
+        assert_eq!(self.header("content-type"), Some("text/event-stream"));
+        let events = self.body.split_terminator("\n\n");
+        events.map(|event| event.strip_prefix("event: message\ndata: ").unwrap().replace("\ndata: ", "\n")).collect()
+    }
+}
+
+impl Client {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        Self { stream: BufReader::new(soon(TcpStream::connect(address)).await.unwrap()) }
+    }
+
+    /// Sends a POST to `/mcp` and reads the answer. `headers` replace the usual ones.
+    pub(crate) async fn post(&mut self, headers: &[(&str, &str)], body: &str) -> Response {
+        self.send("POST", "/mcp", headers, body).await;
+        self.response().await
+    }
+
+    pub(crate) async fn call(&mut self, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
+        self.send(method, path, headers, "").await;
+        self.response().await
+    }
+
+    pub(crate) async fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) {
+        let length = body.len().to_string();
+        let mut usual = vec![("host", "localhost"), ("content-length", length.as_str())];
+        if method == "POST" {
+            usual.extend([("content-type", "application/json"), ("accept", "application/json, text/event-stream")]);
+        }
+        usual.retain(|(name, _)| !headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)));
+        let mut text = format!("{method} {path} HTTP/1.1\r\n");
+        // An empty value leaves a usual header out.
+        for (name, value) in usual.iter().chain(headers).filter(|(_, value)| !value.is_empty()) {
+            text += &format!("{name}: {value}\r\n");
+        }
+        self.write(format!("{text}\r\n{body}").as_bytes()).await;
+    }
+
+    pub(crate) async fn write(&mut self, bytes: &[u8]) {
+        soon(self.stream.get_mut().write_all(bytes)).await.unwrap();
+    }
+
+    pub(crate) async fn response(&mut self) -> Response {
+        let mut response = self.head().await;
+        let mut body = Vec::new();
+        if response.header("transfer-encoding") == Some("chunked") {
+            while let Some(chunk) = self.chunk().await {
+                body.extend(chunk);
+            }
+        } else if let Some(length) = response.header("content-length") {
+            body.resize(length.parse().unwrap(), 0);
+            soon(self.stream.read_exact(&mut body)).await.unwrap();
+        }
+        response.body = String::from_utf8(body).unwrap();
+        response
+    }
+
+    pub(crate) async fn head(&mut self) -> Response {
+        let status = self.line().await.expect("the connection is closed");
+        let status = status.split(' ').nth(1).unwrap().parse().unwrap();
+        let mut headers = Vec::new();
+        while let Some(line) = self.line().await.filter(|line| !line.is_empty()) {
+            let (name, value) = line.split_once(": ").unwrap();
+            headers.push((name.to_ascii_lowercase(), value.to_owned()));
+        }
+        Response { status, headers, body: String::new() }
+    }
+
+    /// The next chunk of a chunked body; `None` after the last.
+    pub(crate) async fn chunk(&mut self) -> Option<Vec<u8>> {
+        let size = usize::from_str_radix(&self.line().await?, 16).unwrap();
+        let mut chunk = vec![0; size + 2];
+        soon(self.stream.read_exact(&mut chunk)).await.unwrap();
+        chunk.truncate(size);
+        (size > 0).then_some(chunk)
+    }
+
+    /// Whether the server has closed the connection, once it has sent what it had to.
+    pub(crate) async fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        matches!(soon(self.stream.read_to_end(&mut rest)).await, Ok(0) | Err(_))
+    }
+
+    async fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let read = soon(self.stream.read_line(&mut line)).await.unwrap();
+        (read > 0).then(|| line.trim_end_matches("\r\n").to_owned())
+    }
+}
+
+/// The headers of a modern request.
+pub(crate) fn modern_headers<'a>(method: &'a str, name: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
+    let mut headers = vec![("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", method)];
+    headers.extend(name.map(|name| ("Mcp-Name", name)));
+    headers
+}
+
+/// A modern request; `params` are members without outer commas, `meta` further members of `_meta`.
+pub(crate) fn modern_request(id: &str, method: &str, params: &str, meta: &str) -> String {
+    let comma = |text: &str| if text.is_empty() { String::new() } else { format!("{text},") };
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{}"_meta":{{{}"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#,
+        comma(params),
+        comma(meta)
+    )
+}
+
+/// A modern call of a tool.
+pub(crate) fn modern_call(id: &str, tool: &str, meta: &str) -> String {
+    modern_request(id, "tools/call", &format!(r#""name":"{tool}","arguments":{{"a":1.0}}"#), meta)
+}
+
+/// A legacy call of a tool.
+pub(crate) fn legacy_call(id: &str, tool: &str, token: &str) -> String {
+    let meta = if token.is_empty() { String::new() } else { format!(r#","_meta":{{"progressToken":{token}}}"#) };
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"a":1.0}}{meta}}}}}"#
+    )
+}

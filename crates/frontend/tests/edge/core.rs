@@ -1,0 +1,162 @@
+//! A core without backends: each tool does one thing that a test needs.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fanlight_frontend::Core;
+use fanlight_gateway::{Call, CallContext};
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
+use tokio::sync::{Semaphore, mpsc};
+
+/// What happened in the core, in order.
+#[derive(Debug)]
+pub(crate) enum Happened {
+    /// A call began.
+    Began(Box<Call>),
+    /// A call was dropped before it was answered.
+    Dropped,
+    /// A call was answered.
+    Answered,
+}
+
+pub(crate) struct TestCore {
+    happened: mpsc::UnboundedSender<Happened>,
+    /// Calls of the tool `wait` go on with a permit each.
+    pub(crate) release: Semaphore,
+    description: Json,
+}
+
+pub(crate) struct Log(mpsc::UnboundedReceiver<Happened>);
+
+impl Log {
+    /// The next call that begins; what has ended before it is passed over.
+    pub(crate) async fn began(&mut self) -> Call {
+        loop {
+            if let Happened::Began(call) = self.next().await {
+                return *call;
+            }
+        }
+    }
+
+    /// How the next call that ends does; what has begun before it is passed over.
+    pub(crate) async fn ended(&mut self) -> Happened {
+        loop {
+            match self.next().await {
+                Happened::Began(_) => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Happened {
+        crate::client::soon(self.0.recv()).await.unwrap()
+    }
+}
+
+pub(crate) const LEGACY_DESCRIPTION: &str = r#"{"protocolVersion":"2025-03-26","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1.0"},"x":1.00}"#;
+
+impl TestCore {
+    pub(crate) fn new() -> (Arc<Self>, Log) {
+        Self::described_by(LEGACY_DESCRIPTION)
+    }
+
+    pub(crate) fn described_by(description: &'static str) -> (Arc<Self>, Log) {
+        let (happened, log) = mpsc::unbounded_channel();
+        let core = Self { happened, release: Semaphore::new(0), description: Json::literal(description) };
+        (Arc::new(core), Log(log))
+    }
+
+    async fn tool(&self, call: &Call) -> Response {
+        let params = call.params.clone().unwrap_or_else(Json::empty_object);
+        let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
+        let name = params.get("name").and_then(|name| name.as_str().map(|name| name.into_owned())).unwrap_or_default();
+        match name.as_str() {
+            "wait" => self.release.acquire().await.unwrap().forget(),
+            "notify-and-wait" => {
+                call.notifications.send(progress(1)).await;
+                self.release.acquire().await.unwrap().forget();
+                call.notifications.send(progress(2)).await;
+            }
+            "notify" => {
+                for count in 1..=50 {
+                    call.notifications.send(progress(count)).await;
+                }
+                for level in ["debug", "warning", "error"] {
+                    let params = format!(r#"{{"level":"{level}","data":1.0}}"#);
+                    call.notifications.send(notification("notifications/message", &params)).await;
+                }
+            }
+            "fail" => {
+                let code = arguments.get("code").and_then(|code| code.as_i64()).unwrap_or(-1);
+                return Response::from_error(&RpcError::new(code, "as asked"));
+            }
+            "large" => {
+                let mut result = ObjectBuilder::new();
+                result.string("text", &"x".repeat(1 << 20));
+                return Response::from_result(&result.finish());
+            }
+            _ => {}
+        }
+        answer(&format!(r#"{{ "content":[],"structuredContent":{}, "n": 1.0 }}"#, arguments.as_text()))
+    }
+}
+
+impl Core for TestCore {
+    async fn handle(&self, call: Call) -> Response {
+        let mut ending = Ending(&self.happened, Some(Happened::Dropped));
+        let _ = self.happened.send(Happened::Began(Box::new(call.clone())));
+        let response = match &call.method {
+            Method::Discover => Response::from_result(&self.description),
+            Method::CallTool => self.tool(&call).await,
+            Method::ListTools => Response::from_result(&Json::literal("{\n\"tools\":[]}")),
+            Method::SetLogLevel => Response::from_result(&Json::empty_object()),
+            other => Response::from_error(&RpcError::new(-32601, format!("no {other}"))),
+        };
+        ending.1 = Some(Happened::Answered);
+        response
+    }
+
+    async fn param_headers(&self, name: &str) -> Arc<[ParamHeader]> {
+        match name {
+            "mirrored" => Arc::new([ParamHeader { name: "Region".into(), path: vec!["region".into()] }]),
+            _ => Arc::new([]),
+        }
+    }
+}
+
+struct Ending<'a>(&'a mpsc::UnboundedSender<Happened>, Option<Happened>);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.send(self.1.take().unwrap());
+    }
+}
+
+fn answer(result: &str) -> Response {
+    let text = format!(r#"{{"jsonrpc":"2.0","id":77,"result":{result}}}"#);
+    match Message::parse(Bytes::from(text), 64) {
+        Ok(Message::Response(response)) => response,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn progress(count: usize) -> Notification {
+    notification("notifications/progress", &format!(r#"{{"progressToken":99,"progress":{count}}}"#))
+}
+
+fn notification(method: &str, params: &str) -> Notification {
+    let text = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
+    match Message::parse(Bytes::from(text), 64) {
+        Ok(Message::Notification(notification)) => notification,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a context says, but for its key.
+pub(crate) fn told(context: &CallContext) -> (Option<&str>, &str, Option<&'static str>, bool) {
+    let info = context.client_info.as_ref().map(Json::as_text);
+    let level = context.log_level.map(fanlight_protocol::meta::LogLevel::as_str);
+    (info, context.capabilities.as_text(), level, context.wants_progress)
+}

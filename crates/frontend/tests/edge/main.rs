@@ -1,0 +1,12 @@
+//! The front end over real sockets and streams, before a core that does what its test says.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod admin;
+mod client;
+mod core;
+mod http_legacy;
+mod http_limits;
+mod http_modern;
+mod http_streams;
+mod stdio;

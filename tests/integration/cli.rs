@@ -1,0 +1,144 @@
+//! The commands beside `run` and `stdio`: what they print and how they exit.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use fanlight_tests::slicer::compact;
+
+use crate::harness::{TempFile, fanlight, within};
+use crate::scripted::{Backend, Era, Reply, Transport, config};
+
+/// A tool and its result, with what a decoder would change.
+const TOOL: &str = r#"{"name":"t","inputSchema":{"type":"object"},"unheard-of":1.0}"#;
+const RESULT_MEMBERS: &str = r#""content":[{"type":"text","text":"hello"}],"structuredContent":{"n":1E400}"#;
+
+async fn backend(era: Era, transport: Transport) -> Backend {
+    let backend = Backend::start(era, transport).await;
+    backend.on("tools/list", backend.list("tools", TOOL));
+    backend.on("tools/call", Reply::result(era.complete(RESULT_MEMBERS)));
+    backend
+}
+
+async fn command(arguments: &[&str], config_text: &str) -> Output {
+    let config = TempFile::new("yaml", config_text);
+    let mut command = fanlight();
+    command.args(arguments).arg("--config").arg(config.path()).stdin(Stdio::null());
+    within(&format!("{arguments:?}"), command.output()).await.unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[tokio::test]
+async fn check_says_era_and_counts_of_every_backend() {
+    let legacy = backend(Era::Legacy, Transport::Stdio).await;
+    let modern = backend(Era::Modern, Transport::Http).await;
+    let output = command(&["check"], &config(&[legacy.entry("old-one"), modern.entry("new-one")])).await;
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    for (name, revision) in [("old-one", "2025-11-25"), ("new-one", "2026-07-28")] {
+        let row = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|row| row.contains(&name));
+        let row = row.unwrap_or_else(|| panic!("{name} missing in {said}"));
+        assert!(row.contains(&revision), "{row:?}");
+        // Counts stand after the revision, tools first.
+        let counts = row.iter().skip_while(|word| **word != revision).skip(1).take(4);
+        assert_eq!(counts.collect::<Vec<_>>(), [&"1", &"0", &"0", &"0"], "{said}");
+    }
+}
+
+#[tokio::test]
+async fn check_reports_what_does_not_answer_and_fails() {
+    let good = backend(Era::Modern, Transport::Http).await;
+    let bad = r#""bad-one":{"command":"/nonexistent/fanlight-test-server"}"#.to_owned();
+    let output = command(&["check"], &config(&[good.entry("good-one"), bad])).await;
+    let said = text(&output);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("bad-one") && said.contains("good-one"), "{said}");
+}
+
+#[tokio::test]
+async fn every_problem_of_a_configuration_is_said_at_once_with_its_place() {
+    let broken = "mcpServers:\n  a:\n    comand: x\n  b:\n    command: y\n    env:\n      KEY: ${FANLIGHT_TEST_NO_SUCH_VARIABLE}\n";
+    let output = command(&["check"], broken).await;
+    let said = text(&output);
+    assert!(!output.status.success(), "{said}");
+    for part in ["comand", "command", "FANLIGHT_TEST_NO_SUCH_VARIABLE", ":3:", ":7:"] {
+        assert!(said.contains(part), "`{part}` missing in {said}");
+    }
+}
+
+#[tokio::test]
+async fn secrets_of_the_configuration_are_never_printed() {
+    let config = r#"{"mcpServers":{
+        "web":{"type":"http","url":"http://user:s3cret@127.0.0.1:9/mcp?key=s3cret","headers":{"Authorization":"Bearer s3cret"}},
+        "child":{"command":"/nonexistent/server","args":["--token=s3cret"],"env":{"TOKEN":"s3cret"}}
+    }}"#;
+    for arguments in [&["check"][..], &["list"], &["list", "--log", "debug"], &["call", "web__t", "{}"]] {
+        let said = text(&command(arguments, config).await);
+        assert!(!said.contains("s3cret"), "{arguments:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn list_shows_the_merged_catalogue() {
+    let (one, two) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+    let config = config(&[one.entry("one"), two.entry("two")]);
+    let table = command(&["list", "tools"], &config).await;
+    assert!(table.status.success(), "{}", text(&table));
+    let shown = String::from_utf8(table.stdout).unwrap();
+    assert!(shown.find("one__t").unwrap() < shown.find("two__t").unwrap(), "{shown}");
+    let json = command(&["list", "tools", "--json"], &config).await;
+    let shown = compact(&String::from_utf8(json.stdout).unwrap());
+    assert!(shown.contains(&TOOL.replace("\"t\"", "\"one__t\"")), "entries as clients get them: {shown}");
+}
+
+#[tokio::test]
+async fn call_prints_the_result_and_its_exit_status_tells_errors() {
+    for era in [Era::Legacy, Era::Modern] {
+        let only = backend(era, Transport::Stdio).await;
+        let config = config(&[only.entry("only")]);
+        let called = command(&["call", "t", r#"{"x":1.0}"#], &config).await;
+        assert!(called.status.success(), "{}", text(&called));
+        let printed = compact(&String::from_utf8(called.stdout).unwrap());
+        assert!(printed.contains(RESULT_MEMBERS), "{printed}");
+        assert_eq!(only.received("tools/call")[0].member("params.arguments"), Some(r#"{"x":1.0}"#));
+        only.on("tools/call", Reply::error(r#"{"code":-32602,"message":"no such thing"}"#));
+        let failed = command(&["call", "t"], &config).await;
+        assert!(!failed.status.success());
+        assert!(text(&failed).contains("no such thing"), "{}", text(&failed));
+        let nonsense = command(&["call", "t", "{not JSON"], &config).await;
+        assert!(!nonsense.status.success());
+    }
+}
+
+#[tokio::test]
+async fn diff_finds_nothing_where_nothing_is_lost_and_something_where_results_differ() {
+    for era in [Era::Legacy, Era::Modern] {
+        for transport in [Transport::Http, Transport::Stdio] {
+            let only = backend(era, transport).await;
+            let config = config(&[only.entry("only")]);
+            let same = command(&["diff", "t", "{}"], &config).await;
+            assert!(same.status.success(), "{}", text(&same));
+            let calls = std::sync::atomic::AtomicUsize::new(0);
+            only.on(
+                "tools/call",
+                Reply::compute(move |_| {
+                    let call = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    era.complete(&format!(r#""content":[],"structuredContent":{{"n":{call}.0}}"#))
+                }),
+            );
+            let different = command(&["diff", "t", "{}"], &config).await;
+            assert!(!different.status.success(), "{}", text(&different));
+            assert!(text(&different).contains("structuredContent"), "{}", text(&different));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_printed_schema_is_the_committed_one() {
+    let output = within("schema", fanlight().arg("schema").output()).await.unwrap();
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/schema.json");
+    let committed = std::fs::read_to_string(&committed).unwrap_or_else(|error| panic!("{committed:?}: {error}"));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), committed, "run `fanlight schema > config/schema.json`");
+}

@@ -1,0 +1,139 @@
+//! One face for the raw clients, so that a test can be said once for every {client era} × {HTTP, stdio}.
+
+use fanlight_tests::slicer;
+
+use crate::harness::{Gateway, Log, StdioGateway};
+use crate::raw_client::{LegacySession, NEWEST_LEGACY, StdioClient, legacy_request, modern_request, post_modern};
+use crate::scripted::{Era, Transport};
+
+/// A raw client of a gateway that was started for it.
+pub(crate) struct Client {
+    pub(crate) era: Era,
+    front: Front,
+    /// Which progress token the requests carry, raw; none if empty.
+    pub(crate) progress_token: String,
+}
+
+enum Front {
+    ModernHttp(Gateway),
+    LegacyHttp(Gateway, LegacySession),
+    Stdio(StdioGateway, StdioClient),
+}
+
+/// What came back for one request.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    /// Messages on the request's stream before the response.
+    pub(crate) before: Vec<String>,
+    /// The response, raw.
+    pub(crate) answer: String,
+}
+
+impl Exchange {
+    /// The raw text of a member of the response; fails the test if it is not there.
+    pub(crate) fn member(&self, path: &str) -> &str {
+        slicer::member(&self.answer, path).unwrap_or_else(|| panic!("no `{path}` in {}", self.answer))
+    }
+
+    /// The raw text of a member at a path whose names have dots; `None` if it is not there.
+    pub(crate) fn member_at(&self, path: &[&str]) -> Option<&str> {
+        slicer::member_at(&self.answer, path)
+    }
+}
+
+impl Client {
+    /// Starts a gateway with this configuration and goes through the handshake of the era, if it has one.
+    pub(crate) async fn start(config_text: &str, era: Era, transport: Transport) -> Self {
+        let front = match (transport, era) {
+            (Transport::Http, Era::Modern) => Front::ModernHttp(Gateway::start(config_text).await),
+            (Transport::Http, Era::Legacy) => {
+                let gateway = Gateway::start(config_text).await;
+                let session = LegacySession::open(gateway.mcp).await;
+                Front::LegacyHttp(gateway, session)
+            }
+            (Transport::Stdio, era) => {
+                let mut gateway = Gateway::stdio(config_text);
+                let pipes = (gateway.stdin.take().unwrap(), gateway.stdout.take().unwrap());
+                let mut client = StdioClient::new(pipes.0, pipes.1);
+                if era == Era::Legacy {
+                    client.initialize(NEWEST_LEGACY).await;
+                }
+                Front::Stdio(gateway, client)
+            }
+        };
+        Self { era, front, progress_token: String::new() }
+    }
+
+    /// The text of a request of this client's era; `params` and `meta` are raw members without braces.
+    pub(crate) fn request_text(&self, id: &str, method: &str, params: &str, meta: &str) -> String {
+        let mut meta = meta.to_owned();
+        if !self.progress_token.is_empty() {
+            let comma = if meta.is_empty() { "" } else { "," };
+            meta = format!(r#""progressToken":{}{comma}{meta}"#, self.progress_token);
+        }
+        match self.era {
+            Era::Modern => modern_request(id, method, params, &meta),
+            Era::Legacy if meta.is_empty() => legacy_request(id, method, params),
+            Era::Legacy => {
+                let comma = if params.is_empty() { "" } else { "," };
+                legacy_request(id, method, &format!(r#"{params}{comma}"_meta":{{{meta}}}"#))
+            }
+        }
+    }
+
+    /// Sends a request and waits for its response.
+    pub(crate) async fn request(&mut self, id: &str, method: &str, params: &str, meta: &str) -> Exchange {
+        let text = self.request_text(id, method, params, meta);
+        let (before, answer) = match &mut self.front {
+            Front::ModernHttp(gateway) => post_modern(gateway.mcp, &text).await.messages().await,
+            Front::LegacyHttp(_, session) => session.post(&text).await.messages().await,
+            Front::Stdio(_, client) => client.call(&text).await,
+        };
+        Exchange { before, answer }
+    }
+
+    /// Calls a tool without arguments.
+    pub(crate) async fn call(&mut self, tool: &str) -> Exchange {
+        self.request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#), "").await
+    }
+
+    /// The names of the merged tools, in order.
+    pub(crate) async fn tool_names(&mut self) -> Vec<String> {
+        let exchange = self.request("1", "tools/list", "", "").await;
+        let tools = slicer::elements(exchange.member("result.tools")).unwrap();
+        let name = |tool: &&str| slicer::member(tool, "name").unwrap().trim_matches('"').to_owned();
+        tools.iter().map(name).collect()
+    }
+
+    /// What the gateway logged.
+    pub(crate) fn log(&self) -> &Log {
+        match &self.front {
+            Front::ModernHttp(gateway) | Front::LegacyHttp(gateway, _) => &gateway.log,
+            Front::Stdio(gateway, _) => &gateway.log,
+        }
+    }
+
+    /// The legacy HTTP session; fails the test if there is none.
+    pub(crate) fn session(&self) -> &LegacySession {
+        match &self.front {
+            Front::LegacyHttp(_, session) => session,
+            Front::ModernHttp(_) | Front::Stdio(..) => panic!("no legacy HTTP session"),
+        }
+    }
+
+    /// The stdio side; fails the test if the front is HTTP.
+    pub(crate) fn stdio(&mut self) -> &mut StdioClient {
+        match &mut self.front {
+            Front::Stdio(_, client) => client,
+            Front::ModernHttp(_) | Front::LegacyHttp(..) => panic!("the front is HTTP"),
+        }
+    }
+
+    /// Stops talking and gives the gateway back.
+    pub(crate) fn into_gateway(self) -> Gateway {
+        match self.front {
+            Front::ModernHttp(gateway) | Front::LegacyHttp(gateway, _) => gateway,
+            Front::Stdio(..) => panic!("the front is stdio"),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Failing well: backends that die, hang, break off or talk nonsense harm nobody but the call they were given.
+
+use std::path::Path;
+use std::time::Duration;
+
+use fanlight_tests::slicer::{self, elements};
+
+use crate::clients::{Client, Exchange};
+use crate::harness::{Gateway, within};
+use crate::raw_client::{modern_request, post_modern};
+use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport, config};
+
+const OK: &str = r#"{"content":[]}"#;
+
+/// A backend with one tool `t` that answers [`OK`].
+pub(crate) async fn backend(era: Era, transport: Transport) -> Backend {
+    let backend = Backend::start(era, transport).await;
+    backend.offers_tools(&["t"]);
+    backend.on("tools/call", Reply::result(era.complete(r#""content":[]"#)));
+    backend
+}
+
+/// A client of `bad` and `good`, in this order.
+async fn client_of(bad: &str, good: &Backend) -> Client {
+    start(bad, good, r#""limits":{"message":1048576}"#).await
+}
+
+/// The same with short deadlines, for backends that let the gateway wait.
+async fn impatient_client_of(bad: &str, good: &Backend) -> Client {
+    start(bad, good, r#""timeouts":{"list":"1s","connect":"1s","probe":"500ms"}"#).await
+}
+
+async fn start(bad: &str, good: &Backend, more: &str) -> Client {
+    let config = format!(r#"{{"mcpServers":{{{bad},{}}},{more}}}"#, good.entry("good"));
+    Client::start(&config, Era::Modern, Transport::Http).await
+}
+
+/// An error for this call that names its backend, and the other backend serves on.
+async fn assert_fails_alone(client: &mut Client) -> Exchange {
+    let failed = client.call("bad__t").await;
+    let message = failed.member("error.message").to_owned();
+    assert!(message.contains("bad"), "the error does not name its backend: {message}");
+    assert_good_serves(client).await;
+    failed
+}
+
+async fn assert_good_serves(client: &mut Client) {
+    client.call("good__t").await.member("result.content");
+}
+
+#[tokio::test]
+async fn a_child_killed_mid_call_fails_that_call_at_once_and_is_restarted_for_the_next() {
+    for era in [Era::Legacy, Era::Modern] {
+        let (bad, good) = (backend(era, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+        let mut client = client_of(&bad.entry("bad"), &good).await;
+        client.call("bad__t").await.member("result");
+        let first = bad.children(1).await[0];
+        bad.once("tools/call", Reply::fault(Fault::Die(1)));
+        assert_fails_alone(&mut client).await;
+        assert_eq!(bad.received("tools/call").len(), 2, "a call that may have run is not sent again");
+        client.call("bad__t").await.member("result");
+        assert_eq!(bad.children(2).await.len(), 2);
+        assert_gone(first).await;
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_dies_at_start_is_not_restarted_in_a_tight_loop() {
+    let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Legacy, Transport::Http).await);
+    for method in ["server/discover", "initialize"] {
+        bad.on(method, Reply::fault(Fault::Die(1)));
+    }
+    let mut client = impatient_client_of(&bad.entry("bad"), &good).await;
+    for _ in 0..10 {
+        assert_eq!(client.tool_names().await, ["good__t"]);
+    }
+    // Probe and fallback may take a child each; attempts after that wait for the backoff.
+    assert!(bad.children(1).await.len() < 8, "{} children", bad.children(1).await.len());
+}
+
+#[tokio::test]
+async fn the_end_of_the_gateway_ends_even_stubborn_children() {
+    let stubborn = backend(Era::Legacy, Transport::Stdio).await;
+    let config = format!(
+        r#"{{"mcpServers":{{{}}},"timeouts":{{"drain":"1s","probe":"500ms"}}}}"#,
+        stubborn.stubborn_entry("bad")
+    );
+    let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+    client.call("t").await.member("result");
+    let children = stubborn.children(1).await;
+    let status = client.into_gateway().terminate().await;
+    assert_eq!(status.code(), Some(0));
+    for pid in children {
+        assert_gone(pid).await;
+    }
+}
+
+/// Waits until no process has this id, a zombie included. The kernel tells nobody but the parent, so this asks.
+pub(crate) async fn assert_gone(pid: u32) {
+    let folder = format!("/proc/{pid}");
+    within(&format!("process {pid} to go"), async {
+        while Path::new(&folder).exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lists_answer_without_a_hanging_backend_and_say_so() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        let (bad, good) = (backend(Era::Modern, transport).await, backend(Era::Legacy, Transport::Stdio).await);
+        bad.on("tools/list", Reply::fault(Fault::Hang));
+        let mut client = impatient_client_of(&bad.entry("bad"), &good).await;
+        assert_outcome(&mut client, "timeout").await;
+        assert_good_serves(&mut client).await;
+    }
+}
+
+#[tokio::test]
+async fn lists_answer_without_a_backend_that_hangs_at_its_handshake() {
+    let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+    for method in ["server/discover", "initialize"] {
+        bad.on(method, Reply::fault(Fault::Hang));
+    }
+    let mut client = impatient_client_of(&bad.entry("bad"), &good).await;
+    assert_eq!(client.tool_names().await, ["good__t"]);
+    assert_good_serves(&mut client).await;
+}
+
+#[tokio::test]
+async fn lists_say_who_is_unreachable_or_wants_authorization() {
+    let good = backend(Era::Modern, Transport::Http).await;
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unreachable = format!(r#""bad":{{"type":"http","url":"http://{nobody}/mcp"}}"#);
+    let mut client = client_of(&unreachable, &good).await;
+    assert_outcome(&mut client, "unreachable").await;
+    let missing = r#""bad":{"command":"/nonexistent/fanlight-test-server"}"#;
+    let mut client = client_of(missing, &good).await;
+    assert_outcome(&mut client, "unreachable").await;
+    assert_fails_alone(&mut client).await;
+
+    let bad = backend(Era::Modern, Transport::Http).await;
+    for method in ["server/discover", "initialize", "tools/list", "tools/call"] {
+        bad.on(method, Reply::fault(Fault::Status(401, "text/plain", "who are you?")));
+    }
+    let mut client = client_of(&bad.entry("bad"), &good).await;
+    assert_outcome(&mut client, "unauthorized").await;
+}
+
+/// The merged list has what `good` has, and `_meta` says how each backend did.
+async fn assert_outcome(client: &mut Client, outcome: &str) {
+    let exchange = client.request("1", "tools/list", "", "").await;
+    let tools = elements(exchange.member("result.tools")).unwrap();
+    assert_eq!(tools.len(), 1, "{}", exchange.answer);
+    assert_eq!(slicer::member(tools[0], "name"), Some(r#""good__t""#));
+    let backends = exchange.member_at(&["result", "_meta", "dev.fanlight/backends"]);
+    let backends = backends.unwrap_or_else(|| panic!("no outcomes in {}", exchange.answer));
+    assert!(slicer::member(backends, "bad").is_some_and(|bad| bad.contains(outcome)), "{backends}");
+    assert!(slicer::member(backends, "good").is_some_and(|good| good.contains("ok")), "{backends}");
+}
+
+#[tokio::test]
+async fn http_answers_that_break_off_are_errors_and_are_not_asked_for_again() {
+    let faults = [
+        Reply::fault(Fault::BreakOff),
+        Reply::fault(Fault::BreakOff).streamed(),
+        Reply::fault(Fault::HalfEvent).streamed(),
+        Reply::fault(Fault::Die(0)),
+        Reply::fault(Fault::Garbage(b"{not JSON".to_vec(), OK.to_owned())),
+        Reply::fault(Fault::Status(200, "text/html", "<html>sign in</html>")),
+        Reply::fault(Fault::Status(500, "text/plain", "oops")),
+        Reply::fault(Fault::Status(401, "text/plain", "")),
+        Reply::fault(Fault::Huge(2 << 20)),
+        Reply::fault(Fault::Huge(2 << 20)).streamed(),
+    ];
+    for era in [Era::Legacy, Era::Modern] {
+        let (bad, good) = (backend(era, Transport::Http).await, backend(Era::Modern, Transport::Stdio).await);
+        let mut client = client_of(&bad.entry("bad"), &good).await;
+        for (index, fault) in faults.iter().enumerate() {
+            let before = bad.received("tools/call").len();
+            bad.once("tools/call", fault.clone());
+            assert_fails_alone(&mut client).await;
+            assert_eq!(bad.received("tools/call").len(), before + 1, "fault {index} was sent again");
+            client.call("bad__t").await.member("result");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lost_session_costs_one_call_at_most() {
+    let (bad, good) = (backend(Era::Legacy, Transport::Http).await, backend(Era::Modern, Transport::Http).await);
+    let mut client = client_of(&bad.entry("bad"), &good).await;
+    client.call("bad__t").await.member("result");
+    let sessions = bad.received("initialize").len();
+    bad.once("tools/call", Reply::fault(Fault::Status(404, "text/plain", "no such session")));
+    client.call("bad__t").await;
+    client.call("bad__t").await.member("result");
+    assert!(bad.received("initialize").len() > sessions, "a new session was opened");
+    let used = |call: usize| bad.received("tools/call")[call].header("mcp-session-id").map(str::to_owned);
+    assert_ne!(used(0), used(2));
+    assert_good_serves(&mut client).await;
+}
+
+#[tokio::test]
+async fn garbage_on_stdout_is_skipped() {
+    let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+    let mut client = client_of(&bad.entry("bad"), &good).await;
+    for garbage in ["Server started!\n", "\n\n", "{\"half\":\n", "\u{1b}[31mred\n", "[1,2]\n"] {
+        bad.once("tools/call", Reply::fault(Fault::Garbage(garbage.as_bytes().to_vec(), OK.to_owned())));
+        assert_eq!(client.call("bad__t").await.member("result.content"), "[]", "after {garbage:?}");
+    }
+    bad.once("tools/call", Reply::fault(Fault::Garbage(b"\xff\xfe\x00 not UTF-8\n".to_vec(), OK.to_owned())));
+    assert_eq!(client.call("bad__t").await.member("result.content"), "[]");
+}
+
+/// 50 MiB in one line: within the default limit it passes whole, above a lower one it is an error for that call.
+#[tokio::test]
+async fn a_line_of_50_mib_passes_or_fails_alone() {
+    const SIZE: usize = 50 << 20;
+    let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+    bad.once("tools/call", Reply::fault(Fault::Huge(SIZE)));
+    let mut limited = client_of(&bad.entry("bad"), &good).await;
+    assert_fails_alone(&mut limited).await;
+    limited.call("bad__t").await.member("result");
+
+    bad.once("tools/call", Reply::fault(Fault::Huge(SIZE)));
+    let default = config(&[bad.entry("bad"), good.entry("good")]);
+    let mut client = Client::start(&default, Era::Legacy, Transport::Stdio).await;
+    let passed = client.call("bad__t").await;
+    assert_eq!(slicer::member(&passed.answer, "result.content.0.text").unwrap().len(), SIZE + 2);
+    assert_good_serves(&mut client).await;
+}
+
+#[tokio::test]
+async fn a_backend_that_repeats_a_cursor_is_cut_off_with_a_warning() {
+    let (bad, good) = (backend(Era::Legacy, Transport::Http).await, backend(Era::Modern, Transport::Http).await);
+    let page = r#"{"tools":[{"name":"t","inputSchema":{"type":"object"}}],"nextCursor":"again"}"#;
+    bad.on("tools/list", Reply::result(page));
+    let mut client = client_of(&bad.entry("bad"), &good).await;
+    let names = client.tool_names().await;
+    assert!(names.contains(&"bad__t".to_owned()) && names.contains(&"good__t".to_owned()), "{names:?}");
+    client.log().line_with("cursor").await;
+    assert!(bad.received("tools/list").len() < 10);
+}
+
+#[tokio::test]
+async fn every_page_of_every_backend_reaches_the_client() {
+    let first = backend(Era::Legacy, Transport::Stdio).await;
+    let second = backend(Era::Modern, Transport::Http).await;
+    first.on(
+        "tools/list",
+        Reply::compute(|request| {
+            let page: usize =
+                request.member("params.cursor").map_or(0, |cursor| cursor.trim_matches('"').parse().unwrap());
+            let next = if page < 4 { format!(r#","nextCursor":"{}""#, page + 1) } else { String::new() };
+            format!(r#"{{"tools":[{{"name":"t{page}","inputSchema":{{"type":"object"}}}}]{next}}}"#)
+        }),
+    );
+    let servers = format!("{},{}", first.entry("first"), second.entry("second"));
+    for size in [1, 2, 1000] {
+        let config = format!(r#"{{"mcpServers":{{{servers}}},"limits":{{"pageSize":{size}}}}}"#);
+        let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+        let mut names = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let exchange = client.request("1", "tools/list", &cursor, "").await;
+            let tools = elements(exchange.member("result.tools")).unwrap();
+            names.extend(tools.iter().map(|tool| slicer::member(tool, "name").unwrap().trim_matches('"').to_owned()));
+            match slicer::member(&exchange.answer, "result.nextCursor") {
+                Some(next) => cursor = format!(r#""cursor":{next}"#),
+                None => break,
+            }
+            assert!(names.len() < 100, "no end: {names:?}");
+        }
+        assert_eq!(names, ["first__t0", "first__t1", "first__t2", "first__t3", "first__t4", "second__t"]);
+    }
+}
+
+#[tokio::test]
+async fn a_forged_cursor_is_refused() {
+    let only = backend(Era::Modern, Transport::Http).await;
+    let other = backend(Era::Modern, Transport::Http).await;
+    let config = config(&[only.entry("a"), other.entry("b")]);
+    let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+    for cursor in [r#""""#, r#""abc""#, r#""AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA""#] {
+        let exchange = client.request("1", "tools/list", &format!(r#""cursor":{cursor}"#), "").await;
+        assert_eq!(exchange.member("error.code"), "-32602");
+    }
+}
+
+/// One slow call among many holds up none of them.
+#[tokio::test]
+async fn a_waiting_call_holds_up_no_other() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        let only = backend(Era::Legacy, transport).await;
+        let gate = Gate::new();
+        only.once("tools/call", Reply::result(OK).gated(&gate));
+        let gateway = Gateway::start(&config(&[only.entry("only")])).await;
+        let address = gateway.mcp;
+        let slow = tokio::spawn(async move {
+            let request = modern_request("1", "tools/call", r#""name":"t""#, "");
+            post_modern(address, &request).await.messages().await.1
+        });
+        gate.reached(1).await;
+        for _ in 0..20 {
+            let request = modern_request("1", "tools/call", r#""name":"t""#, "");
+            assert!(post_modern(address, &request).await.text().await.contains(r#""content":[]"#));
+        }
+        gate.open();
+        assert!(within("the slow call", slow).await.unwrap().contains(r#""content":[]"#));
+    }
+}

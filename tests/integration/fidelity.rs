@@ -1,0 +1,392 @@
+//! Nothing is lost: random JSON text through every method, compared byte for byte in both directions, for every
+//! {client era, client transport} × {backend era, backend transport}.
+
+use std::cell::Cell;
+
+use fanlight_tests::slicer::{compact, elements, member, member_at, members};
+
+use crate::clients::{Client, Exchange};
+use crate::generator::{Generator, for_seeds};
+use crate::scripted::{Backend, Era, Reply, Transport, config};
+
+/// Seeds per combination and method.
+const SEEDS: u64 = 12;
+
+/// What a gateway may add to a result for a modern client (2026-07-28 basic, ResultType; utilities/caching).
+const MAY_BE_ADDED: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
+
+/// `_meta` keys that a gateway owns on its own hop.
+const PER_HOP: [&str; 8] = [
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientInfo",
+    "io.modelcontextprotocol/clientCapabilities",
+    "io.modelcontextprotocol/logLevel",
+    "progressToken",
+    "traceparent",
+    "tracestate",
+    "baggage",
+];
+
+macro_rules! fidelity {
+    ($($name:ident: $client:ident over $front:ident to $server:ident over $back:ident;)*) => {
+        $(mod $name {
+            use super::*;
+
+            async fn pair() -> Pair {
+                Pair::start((Era::$client, Transport::$front), (Era::$server, Transport::$back)).await
+            }
+
+            #[tokio::test]
+            async fn results() {
+                results_arrive_as_sent(&pair().await).await;
+            }
+
+            #[tokio::test]
+            async fn errors() {
+                errors_arrive_as_sent(&pair().await).await;
+            }
+
+            #[tokio::test]
+            async fn requests() {
+                requests_arrive_as_sent(&pair().await).await;
+            }
+
+            #[tokio::test]
+            async fn notifications() {
+                notifications_arrive_as_sent(&pair().await).await;
+            }
+
+            #[tokio::test]
+            async fn lists() {
+                lists_arrive_as_sent(&pair().await).await;
+            }
+        })*
+    };
+}
+
+fidelity! {
+    modern_http_to_modern_http: Modern over Http to Modern over Http;
+    modern_http_to_modern_stdio: Modern over Http to Modern over Stdio;
+    modern_http_to_legacy_http: Modern over Http to Legacy over Http;
+    modern_http_to_legacy_stdio: Modern over Http to Legacy over Stdio;
+    legacy_http_to_modern_http: Legacy over Http to Modern over Http;
+    legacy_http_to_modern_stdio: Legacy over Http to Modern over Stdio;
+    legacy_http_to_legacy_http: Legacy over Http to Legacy over Http;
+    legacy_http_to_legacy_stdio: Legacy over Http to Legacy over Stdio;
+    modern_stdio_to_modern_http: Modern over Stdio to Modern over Http;
+    modern_stdio_to_modern_stdio: Modern over Stdio to Modern over Stdio;
+    modern_stdio_to_legacy_http: Modern over Stdio to Legacy over Http;
+    modern_stdio_to_legacy_stdio: Modern over Stdio to Legacy over Stdio;
+    legacy_stdio_to_modern_http: Legacy over Stdio to Modern over Http;
+    legacy_stdio_to_modern_stdio: Legacy over Stdio to Modern over Stdio;
+    legacy_stdio_to_legacy_http: Legacy over Stdio to Legacy over Http;
+    legacy_stdio_to_legacy_stdio: Legacy over Stdio to Legacy over Stdio;
+}
+
+/// A client, a gateway, and one scripted backend.
+struct Pair {
+    client: tokio::sync::Mutex<Client>,
+    backend: Backend,
+    /// The backend's.
+    era: Era,
+    /// The client's.
+    front: Transport,
+}
+
+impl Pair {
+    async fn start(front: (Era, Transport), back: (Era, Transport)) -> Self {
+        let backend = Backend::start(back.0, back.1).await;
+        backend.offers_tools(&["t"]);
+        backend.on("prompts/list", backend.list("prompts", r#"{"name":"p"}"#));
+        backend.on("resources/list", backend.list("resources", r#"{"uri":"test://r","name":"r"}"#));
+        let client = Client::start(&config(&[backend.entry("only")]), front.0, front.1).await;
+        Self { client: tokio::sync::Mutex::new(client), backend, era: back.0, front: front.1 }
+    }
+
+    async fn request(&self, id: &str, method: &str, params: &str, meta: &str) -> Exchange {
+        self.client.lock().await.request(id, method, params, meta).await
+    }
+}
+
+/// A method whose result comes from one backend, with the params that reach it.
+struct Routed {
+    method: &'static str,
+    params: &'static str,
+    /// What the schema asks of its result, as raw members, with `{}` where unknown members may stand.
+    members: &'static str,
+    cacheable: bool,
+}
+
+const ROUTED: [Routed; 4] = [
+    Routed {
+        method: "tools/call",
+        params: r#""name":"t""#,
+        members: r#""content":[{"type":"text","text":"x",{}}],"isError":false,{}"#,
+        cacheable: false,
+    },
+    Routed {
+        method: "resources/read",
+        params: r#""uri":"test://r""#,
+        members: r#""contents":[{"uri":"test://r","text":"x",{}}],{}"#,
+        cacheable: true,
+    },
+    Routed {
+        method: "prompts/get",
+        params: r#""name":"p""#,
+        members: r#""messages":[{"role":"user","content":{"type":"text","text":"x",{}}}],{}"#,
+        cacheable: false,
+    },
+    Routed {
+        method: "completion/complete",
+        params: r#""ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":"v"}"#,
+        members: r#""completion":{"values":["x"],{}},{}"#,
+        cacheable: false,
+    },
+];
+
+impl Routed {
+    /// A result full of what a decoder would change.
+    fn result(&self, era: Era, random: &mut Generator) -> String {
+        let parts: Vec<&str> = self.members.split("{}").collect();
+        let mut text = String::new();
+        for part in &parts[..parts.len() - 1] {
+            text.push_str(part);
+            text.push_str(&random.members());
+        }
+        let (meta, structured) = (random.object(), random.value());
+        text.push_str(&format!(r#","_meta":{meta},"structuredContent":{structured},"deep":{}"#, random.deep()));
+        if self.cacheable { era.cacheable(&text) } else { era.complete(&text) }
+    }
+}
+
+async fn results_arrive_as_sent(pair: &Pair) {
+    for_seeds(SEEDS, async |seed| {
+        let mut random = Generator::new(seed);
+        for routed in &ROUTED {
+            let sent = routed.result(pair.era, &mut random);
+            pair.backend.on(routed.method, Reply::result(&sent));
+            let id = random.id();
+            let exchange = pair.request(&id, routed.method, routed.params, "").await;
+            assert_eq!(exchange.member("id"), id);
+            assert_same_result(exchange.member("result"), &sent);
+        }
+    })
+    .await;
+}
+
+fn assert_same_result(received: &str, sent: &str) {
+    if let Some(difference) = difference(received, sent) {
+        panic!("{difference}\nsent:     {sent}\nreceived: {received}");
+    }
+}
+
+/// How `received` differs from `sent`: every member must have its very bytes, in the order it had, and nothing may be
+/// added but what a modern client needs.
+fn difference(received: &str, sent: &str) -> Option<String> {
+    let sent = members(sent)?;
+    let is_added = |name: &str| MAY_BE_ADDED.contains(&name) && !sent.iter().any(|(known, _)| *known == name);
+    let Some(mut received) = members(received) else { return Some("not an object".to_owned()) };
+    received.retain(|(name, _)| !is_added(name));
+    let pairs = sent.iter().zip(&received);
+    let changed = pairs.filter(|(sent, received)| sent != received).map(|pair| format!("{pair:?}")).next();
+    changed
+        .or_else(|| (sent.len() != received.len()).then(|| format!("{} members, not {}", received.len(), sent.len())))
+}
+
+/// A comparison that found nothing would prove nothing.
+#[test]
+fn every_kind_of_loss_is_noticed() {
+    let sent = r#"{"a":1.0,"s":"\u0041","n":null,"o":{"y":1,"x":[1E400]}}"#;
+    assert_eq!(difference(sent, sent), None);
+    let added = r#"{"resultType":"complete","a":1.0,"s":"\u0041","n":null,"o":{"y":1,"x":[1E400]},"ttlMs":0}"#;
+    assert_eq!(difference(added, sent), None);
+    for (from, to) in [
+        ("1.0", "1"),
+        (r"\u0041", "A"),
+        (r#","n":null"#, ""),
+        ("null", "0"),
+        (r#""y":1,"x":[1E400]"#, r#""x":[1E400],"y":1"#),
+        ("1E400", "1e400"),
+        (r#""a":1.0"#, r#""a":1.0,"made":"up""#),
+        (r#""a":1.0,"s":"\u0041""#, r#""s":"\u0041","a":1.0"#),
+    ] {
+        assert!(difference(&sent.replace(from, to), sent).is_some(), "{from} → {to}");
+    }
+    assert!(difference(sent, &added.replace("complete", "x")).is_some(), "what was sent may not go");
+}
+
+async fn errors_arrive_as_sent(pair: &Pair) {
+    for_seeds(SEEDS, async |seed| {
+        let mut random = Generator::new(seed);
+        for routed in &ROUTED {
+            let (message, data, unknown) = (random.string(), random.value(), random.members());
+            let sent = format!(r#"{{"code":4711,"message":{message},"data":{data},{unknown}}}"#);
+            pair.backend.on(routed.method, Reply::error(&sent));
+            let id = random.id();
+            let exchange = pair.request(&id, routed.method, routed.params, "").await;
+            assert_eq!(exchange.member("id"), id);
+            assert_eq!(exchange.member("error"), sent);
+        }
+    })
+    .await;
+}
+
+async fn requests_arrive_as_sent(pair: &Pair) {
+    let calls = Cell::new(0);
+    for_seeds(SEEDS, async |seed| {
+        let mut random = Generator::new(seed);
+        for routed in &ROUTED {
+            pair.backend.on(routed.method, Reply::result(routed.result(pair.era, &mut random)));
+            let (arguments, unknown, meta) = (random.object(), random.members(), random.members());
+            let params = format!(r#"{},"arguments":{arguments},{unknown}"#, routed.params);
+            pair.request("1", routed.method, &params, &meta).await;
+            let all = pair.backend.received(routed.method);
+            if routed.method == "tools/call" {
+                calls.set(calls.get() + 1);
+                assert_eq!(all.len(), calls.get(), "one call, sent once");
+            }
+            let received = all.last().unwrap();
+            let wrapped = [format!("{{{params}}}"), format!("{{{meta}}}")];
+            for (name, value) in members(&wrapped[0]).unwrap() {
+                assert_eq!(received.member_at(&["params", name]), Some(value), "params.{name} in {}", received.text);
+            }
+            for (name, value) in members(&wrapped[1]).unwrap() {
+                let arrived = received.member_at(&["params", "_meta", name]);
+                assert_eq!(arrived, Some(value), "params._meta.{name} in {}", received.text);
+            }
+            let known: Vec<&str> = members(&wrapped[1]).unwrap().iter().map(|(name, _)| *name).collect();
+            let arrived = received.member_at(&["params", "_meta"]).and_then(members).unwrap_or_default();
+            for (name, _) in arrived {
+                assert!(known.contains(&name) || PER_HOP.contains(&name), "`{name}` was made up: {}", received.text);
+            }
+        }
+    })
+    .await;
+}
+
+async fn notifications_arrive_as_sent(pair: &Pair) {
+    let progress_token = r#""\u0074oken""#;
+    pair.client.lock().await.progress_token = progress_token.to_owned();
+    for_seeds(SEEDS, async |seed| {
+        let mut random = Generator::new(seed);
+        let progress_members = format!(r#""progress":1.0,"total":1e1,{}"#, random.members());
+        let progress = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{{token}},{progress_members}}}}}"#
+        );
+        let result = ROUTED[0].result(pair.era, &mut random);
+        pair.backend.on("tools/call", Reply::result(&result).after(&[&progress]));
+        let exchange = pair.request("1", "tools/call", r#""name":"t""#, "").await;
+        assert_same_result(exchange.member("result"), &result);
+        assert_eq!(exchange.before.len(), 1, "{:?}", exchange.before);
+        let params = member(&exchange.before[0], "params").unwrap();
+        assert_eq!(member(params, "progressToken"), Some(progress_token));
+        for (name, value) in members(&format!("{{{progress_members}}}")).unwrap() {
+            assert_eq!(member_at(params, &[name]), Some(value));
+        }
+    })
+    .await;
+}
+
+const LISTS: [(&str, &str, &str); 4] = [
+    ("tools/list", "tools", r#""name":"t","inputSchema":{"type":"object"}"#),
+    ("resources/list", "resources", r#""uri":"test://r","name":"r""#),
+    ("resources/templates/list", "resourceTemplates", r#""uriTemplate":"test://{x}","name":"r""#),
+    ("prompts/list", "prompts", r#""name":"p""#),
+];
+
+async fn lists_arrive_as_sent(pair: &Pair) {
+    let mut random = Generator::new(SEEDS);
+    let era = pair.client.lock().await.era;
+    for (method, list, required) in LISTS {
+        let entry = format!("{{{required},{}}}", random.members());
+        pair.backend.on(method, pair.backend.list(list, &entry));
+        // A gateway of its own for each list, since the catalogue may be kept.
+        let mut fresh = Client::start(&config(&[pair.backend.entry("only")]), era, pair.front).await;
+        let exchange = fresh.request("1", method, "", "").await;
+        let received = elements(exchange.member(&format!("result.{list}"))).unwrap();
+        assert_eq!(received, [entry.as_str()], "{method}");
+    }
+}
+
+/// With several backends only the identifying name of an entry changes, and results are as untouched as with one.
+#[tokio::test]
+async fn with_several_backends_only_names_change() {
+    let mut random = Generator::new(7);
+    let legacy = Backend::start(Era::Legacy, Transport::Stdio).await;
+    let modern = Backend::start(Era::Modern, Transport::Http).await;
+    let mut entries = Vec::new();
+    for backend in [&legacy, &modern] {
+        let unknown = random.members();
+        backend.on(
+            "tools/list",
+            backend.list("tools", &format!(r#"{{"name":"t","inputSchema":{{"type":"object"}},{unknown}}}"#)),
+        );
+        entries.push(unknown);
+    }
+    let config = config(&[legacy.entry("old"), modern.entry("new")]);
+    for era in [Era::Legacy, Era::Modern] {
+        let mut client = Client::start(&config, era, Transport::Http).await;
+        let exchange = client.request("1", "tools/list", "", "").await;
+        let tools = elements(exchange.member("result.tools")).unwrap();
+        let expected: Vec<String> = [("old__t", &entries[0]), ("new__t", &entries[1])]
+            .iter()
+            .map(|(name, unknown)| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},{unknown}}}"#))
+            .collect();
+        assert_eq!(tools, expected);
+        for (backend, server_era, tool) in [(&legacy, Era::Legacy, "old__t"), (&modern, Era::Modern, "new__t")] {
+            let sent = ROUTED[0].result(server_era, &mut random);
+            backend.on("tools/call", Reply::result(&sent));
+            let exchange = client.call(tool).await;
+            assert_same_result(exchange.member("result"), &sent);
+            assert_eq!(backend.received("tools/call").last().unwrap().member("params.name"), Some(r#""t""#));
+        }
+    }
+}
+
+/// White space changes only where a transport forbids it.
+#[tokio::test]
+async fn line_breaks_pass_where_the_transport_allows_them() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        let pair = Pair::start((Era::Modern, Transport::Http), (Era::Modern, transport)).await;
+        for_seeds(SEEDS, async |seed| {
+            let mut random = Generator::with_line_breaks(seed);
+            let arguments = random.object();
+            if transport == Transport::Http {
+                let sent = Era::Modern.complete(&format!("\"content\":[],\r\n\"x\":{}", random.value()));
+                pair.backend.on("tools/call", Reply::result(&sent));
+                let params = format!(r#""name":"t","arguments":{arguments}"#);
+                let exchange = pair.request("1", "tools/call", &params, "").await;
+                assert_eq!(exchange.member("result"), sent);
+                let received = pair.backend.received("tools/call");
+                assert_eq!(received.last().unwrap().member("params.arguments"), Some(arguments.as_str()));
+            } else {
+                pair.backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+                let params = format!(r#""name":"t","arguments":{arguments}"#);
+                pair.request("1", "tools/call", &params, "").await;
+                let received = pair.backend.received("tools/call");
+                let arrived = received.last().unwrap().member("params.arguments").unwrap();
+                assert_eq!(compact(arrived), compact(&arguments));
+            }
+        })
+        .await;
+    }
+}
+
+/// A method nobody knows passes with one backend (and is refused with several, see `http_rules`).
+#[tokio::test]
+async fn an_unknown_method_passes_with_one_backend() {
+    let pair = Pair::start((Era::Modern, Transport::Http), (Era::Modern, Transport::Http)).await;
+    for_seeds(SEEDS, async |seed| {
+        let mut random = Generator::new(seed);
+        let (params, members_sent) = (random.members(), random.members());
+        let sent = Era::Modern.complete(&members_sent);
+        pair.backend.on("example/unheard-of", Reply::result(&sent));
+        let exchange = pair.request("1", "example/unheard-of", &params, "").await;
+        assert_eq!(exchange.member("result"), sent);
+        let received = pair.backend.received("example/unheard-of");
+        for (name, value) in members(&format!("{{{params}}}")).unwrap() {
+            assert_eq!(received.last().unwrap().member_at(&["params", name]), Some(value));
+        }
+    })
+    .await;
+}

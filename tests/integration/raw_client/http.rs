@@ -1,0 +1,243 @@
+//! HTTP/1.1 by hand, so that a test decides every byte it sends and sees every byte it gets.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+use crate::harness::within;
+
+/// One connection to an HTTP/1.1 server.
+pub(crate) struct Connection {
+    stream: BufReader<TcpStream>,
+    host: String,
+}
+
+impl Connection {
+    pub(crate) async fn open(address: SocketAddr) -> Self {
+        let stream = within("a connection", TcpStream::connect(address)).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream: BufReader::new(stream), host: address.to_string() }
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        within("the server to read", self.stream.get_mut().write_all(bytes)).await
+    }
+
+    /// Sends a whole request; `Host` and `Content-Length` are added unless given.
+    pub(crate) async fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
+        let length = body.len().to_string();
+        let mut all = headers.to_vec();
+        if !has(headers, "content-length") {
+            all.push(("Content-Length", &length));
+        }
+        let mut bytes = self.head(method, path, &all);
+        bytes.extend_from_slice(body);
+        // A server may answer and close before it has read everything; the answer tells.
+        let _ = self.send(&bytes).await;
+    }
+
+    /// The head of a request, for tests that send the body in their own way; `Host` is added unless given.
+    pub(crate) fn head(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+        let mut head = format!("{method} {path} HTTP/1.1\r\n");
+        if !has(headers, "host") {
+            head.push_str(&format!("Host: {}\r\n", self.host));
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        head.into_bytes()
+    }
+
+    /// Reads the head of the next response; the body is read through the [`Response`].
+    pub(crate) async fn response(self) -> Response {
+        within("a response", self.read_head()).await.expect("a response")
+    }
+
+    async fn read_head(mut self) -> io::Result<Response> {
+        loop {
+            let status_line = self.line().await?;
+            let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
+            let status: u16 = status.ok_or_else(|| io::Error::other(format!("no status in `{status_line}`")))?;
+            let mut headers = Vec::new();
+            loop {
+                let line = self.line().await?;
+                let Some((name, value)) = line.split_once(':') else { break };
+                headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+            }
+            if status >= 200 {
+                let body = Body::of(status, &headers);
+                return Ok(Response { status, headers, body, connection: self, pending: Vec::new() });
+            }
+        }
+    }
+
+    /// One line without its end; empty at the end of a head.
+    async fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+fn has(headers: &[(&str, &str)], name: &str) -> bool {
+    headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name))
+}
+
+/// How much of a body is still to come.
+enum Body {
+    Length(usize),
+    Chunked,
+    UntilClose,
+    Ended,
+}
+
+impl Body {
+    fn of(status: u16, headers: &[(String, String)]) -> Self {
+        let header = |name: &str| headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str());
+        match (header("transfer-encoding"), header("content-length")) {
+            (Some("chunked"), _) => Self::Chunked,
+            (_, Some("0")) => Self::Ended,
+            (_, Some(length)) => Self::Length(length.parse().unwrap()),
+            _ if status == 204 => Self::Ended,
+            _ => Self::UntilClose,
+        }
+    }
+}
+
+/// A response whose body is read as the test wants it. Dropping it closes the connection.
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    body: Body,
+    connection: Connection,
+    /// Body bytes read but not yet handed out as an event.
+    pending: Vec<u8>,
+}
+
+impl Response {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn is_event_stream(&self) -> bool {
+        self.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"))
+    }
+
+    /// The rest of the body; an error if the server broke it off.
+    pub(crate) async fn bytes(&mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = std::mem::take(&mut self.pending);
+        while let Some(part) = within("the body", self.part()).await? {
+            bytes.extend_from_slice(&part);
+        }
+        Ok(bytes)
+    }
+
+    /// The rest of the body as text.
+    pub(crate) async fn text(&mut self) -> String {
+        String::from_utf8(self.bytes().await.expect("a whole body")).expect("UTF-8")
+    }
+
+    /// The rest of the body and the connection for the next request.
+    pub(crate) async fn finish(mut self) -> (String, Connection) {
+        (self.text().await, self.connection)
+    }
+
+    /// The data of the next event of an event stream that has any, or `None` at the end of the stream.
+    pub(crate) async fn event(&mut self) -> io::Result<Option<String>> {
+        loop {
+            if let Some(end) = find(&self.pending, b"\n\n") {
+                let event: Vec<u8> = self.pending.drain(..end + 2).collect();
+                match event_data(&event) {
+                    Some(data) => return Ok(Some(data)),
+                    None => continue,
+                }
+            }
+            match within("an event", self.part()).await? {
+                // Line ends of an event stream may be CR LF; data never has a raw CR.
+                Some(part) => self.pending.extend(part.into_iter().filter(|byte| *byte != b'\r')),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The last message of the answer, the response, whichever form the answer has, and what came before it.
+    pub(crate) async fn messages(&mut self) -> (Vec<String>, String) {
+        if !self.is_event_stream() {
+            return (Vec::new(), self.text().await);
+        }
+        let mut events = Vec::new();
+        while let Some(event) = self.event().await.expect("a whole stream") {
+            events.push(event);
+        }
+        let last = events.pop().expect("at least one event");
+        (events, last)
+    }
+
+    /// The next piece of the body as it arrives; `None` at its end.
+    async fn part(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let stream = &mut self.connection.stream;
+        match self.body {
+            Body::Ended => Ok(None),
+            Body::Length(length) => {
+                let mut bytes = vec![0; length];
+                stream.read_exact(&mut bytes).await?;
+                self.body = Body::Ended;
+                Ok(Some(bytes))
+            }
+            Body::UntilClose => {
+                let mut bytes = Vec::new();
+                stream.read_to_end(&mut bytes).await?;
+                self.body = Body::Ended;
+                Ok(Some(bytes))
+            }
+            Body::Chunked => {
+                let size = self.connection.line().await?;
+                let size = size.split(';').next().unwrap_or_default();
+                let size = usize::from_str_radix(size.trim(), 16).map_err(io::Error::other)?;
+                let mut bytes = vec![0; size + 2];
+                self.connection.stream.read_exact(&mut bytes).await?;
+                bytes.truncate(size);
+                if size == 0 {
+                    self.body = Body::Ended;
+                    return Ok(None);
+                }
+                Ok(Some(bytes))
+            }
+        }
+    }
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
+
+/// The data lines of one event, joined; `None` if it has none, as a comment or an empty priming event.
+fn event_data(event: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(event).expect("UTF-8");
+    let lines: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("data:"))
+        .map(|data| data.strip_prefix(' ').unwrap_or(data))
+        .collect();
+    let data = lines.join("\n");
+    (!data.is_empty()).then_some(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_of_an_event_is_joined_and_comments_have_none() {
+        assert_eq!(event_data(b"id: 1\nevent: message\ndata: a\ndata:b\n\n").as_deref(), Some("a\nb"));
+        assert_eq!(event_data(b": keep-alive\n\n"), None);
+        assert_eq!(event_data(b"id: 0\ndata:\n\n"), None);
+    }
+}

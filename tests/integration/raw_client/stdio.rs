@@ -1,0 +1,60 @@
+//! Newline-delimited messages over a child's pipes.
+
+use fanlight_tests::slicer;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, ChildStdout};
+
+use super::{INITIALIZED, initialize};
+use crate::harness::within;
+
+/// A client over standard input and output, or any such pair: one message a line.
+pub(crate) struct StdioClient {
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl StdioClient {
+    pub(crate) fn new(stdin: ChildStdin, stdout: ChildStdout) -> Self {
+        Self { stdin: Some(stdin), stdout: BufReader::new(stdout) }
+    }
+
+    /// Sends one message; it gets its line break here.
+    pub(crate) async fn send(&mut self, message: &str) {
+        let line = format!("{}\n", message.replace(['\n', '\r'], " "));
+        let stdin = self.stdin.as_mut().expect("input is open");
+        within("the server to read", stdin.write_all(line.as_bytes())).await.unwrap();
+    }
+
+    /// The next line without its break; `None` at the end.
+    pub(crate) async fn receive(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let length = within("a line", self.stdout.read_line(&mut line)).await.unwrap();
+        (length > 0).then(|| line.trim_end_matches('\n').to_owned())
+    }
+
+    /// Sends a request and returns its response and what came before it.
+    pub(crate) async fn call(&mut self, request: &str) -> (Vec<String>, String) {
+        let id = slicer::member(request, "id").expect("an id").to_owned();
+        self.send(request).await;
+        let mut before = Vec::new();
+        loop {
+            let line = self.receive().await.expect("a response before the end");
+            if slicer::member(&line, "id") == Some(&id) && slicer::member(&line, "method").is_none() {
+                return (before, line);
+            }
+            before.push(line);
+        }
+    }
+
+    /// Goes through a legacy handshake and returns its result, raw.
+    pub(crate) async fn initialize(&mut self, revision: &str) -> String {
+        let (_, answer) = self.call(&initialize(revision)).await;
+        self.send(INITIALIZED).await;
+        slicer::member(&answer, "result").unwrap_or_else(|| panic!("initialize failed: {answer}")).to_owned()
+    }
+
+    /// Ends the input, as a client that leaves does.
+    pub(crate) fn close_input(&mut self) {
+        self.stdin = None;
+    }
+}

@@ -1,0 +1,166 @@
+//! Real peers on rmcp, the official Rust SDK: servers as backends, clients in front of the gateway.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+use fanlight_tests::rmcp_server::{Era, RmcpServer};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use rmcp::model::{CallToolRequestParams, CallToolResult, ClientConfig, ProgressNotificationParam, ProtocolVersion};
+use rmcp::service::{NotificationContext, RunningService};
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
+use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::harness::{Log, ShownLog, TempFile, fanlight, within};
+use crate::scripted::Transport;
+
+/// An rmcp server as a backend; it ends with its owner.
+pub(crate) struct Server {
+    /// Its entry in `mcpServers`, raw text.
+    pub(crate) entry: String,
+    task: Option<AbortHandle>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+impl Server {
+    /// A server that calls itself `label`, which is also its name in the configuration.
+    pub(crate) async fn start(label: &str, era: Era, transport: Transport) -> Self {
+        match transport {
+            Transport::Stdio => {
+                let binary = env!("CARGO_BIN_EXE_rmcp-stdio");
+                let entry = format!(r#""{label}":{{"command":"{binary}","args":["{label}","{}"]}}"#, era.name());
+                Self { entry, task: None }
+            }
+            Transport::Http => {
+                let (address, task) = serve_http(RmcpServer { label: label.to_owned(), era }).await;
+                let entry = format!(r#""{label}":{{"type":"http","url":"http://{address}/mcp"}}"#);
+                Self { entry, task: Some(task) }
+            }
+        }
+    }
+}
+
+async fn serve_http(server: RmcpServer) -> (SocketAddr, AbortHandle) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let service: StreamableHttpService<RmcpServer, LocalSessionManager> = StreamableHttpService::new(
+        move || Ok(server.clone()),
+        LocalSessionManager::default().into(),
+        StreamableHttpServerConfig::default(),
+    );
+    let task = tokio::spawn(async move {
+        // Connections are served by tasks of this set, which end with the server.
+        let mut connections = tokio::task::JoinSet::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            let service = TowerToHyperService::new(service.clone());
+            let serving =
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), service);
+            connections.spawn(async move {
+                // An error here is a connection that its client ended.
+                let _ = serving.await;
+            });
+        }
+    });
+    (address, task.abort_handle())
+}
+
+/// How an rmcp client starts.
+pub(crate) fn lifecycle(modern: bool) -> ClientLifecycleMode {
+    if modern {
+        ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
+    } else {
+        ClientLifecycleMode::Initialize
+    }
+}
+
+/// What an rmcp client was told besides answers.
+#[derive(Clone, Default)]
+pub(crate) struct Listener {
+    pub(crate) progress: std::sync::Arc<watch::Sender<Vec<f64>>>,
+}
+
+impl ClientHandler for Listener {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::default()
+    }
+
+    async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        self.progress.send_modify(|all| all.push(progress.progress));
+    }
+}
+
+pub(crate) type Client = RunningService<RoleClient, Listener>;
+
+/// A client of the gateway's HTTP endpoint.
+pub(crate) async fn http_client(url: &str, modern: bool) -> Client {
+    let transport = StreamableHttpClientTransport::from_uri(url);
+    within("the client's handshake", Listener::default().serve_with_lifecycle(transport, lifecycle(modern)))
+        .await
+        .unwrap_or_else(|error| panic!("handshake: {error}"))
+}
+
+/// A client that starts `fanlight stdio` itself, as desktop clients do.
+pub(crate) struct StdioPeer {
+    pub(crate) client: Client,
+    _log: ShownLog,
+    _config: TempFile,
+}
+
+pub(crate) async fn stdio_client(config_text: &str, modern: bool) -> StdioPeer {
+    let config = TempFile::new("yaml", config_text);
+    let mut command = fanlight();
+    command.args(["stdio", "--config"]).arg(config.path());
+    let (transport, stderr) = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn().unwrap();
+    let log = Log::shown("err", stderr.unwrap());
+    let handshake = Listener::default().serve_with_lifecycle(transport, lifecycle(modern));
+    let client = within("the client's handshake", handshake).await.unwrap_or_else(|error| panic!("handshake: {error}"));
+    StdioPeer { client, _log: log, _config: config }
+}
+
+/// Calls a tool with arguments given as JSON.
+pub(crate) async fn call(client: &Client, tool: &str, arguments: &Value) -> CallToolResult {
+    let mut request = CallToolRequestParams::new(tool.to_owned());
+    request.arguments = arguments.as_object().cloned();
+    within(tool, client.call_tool(request)).await.unwrap_or_else(|error| panic!("{tool}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The peers with each other, without a gateway.
+    #[tokio::test]
+    async fn client_and_server_understand_each_other_in_every_era_over_http() {
+        for (era, modern) in [(Era::Legacy, false), (Era::Modern, true), (Era::Both, false), (Era::Both, true)] {
+            let server = Server::start("alpha", era, Transport::Http).await;
+            let url = server.entry.split('"').rfind(|part| part.starts_with("http://")).unwrap().to_owned();
+            let client = http_client(&url, modern).await;
+            let result = call(&client, "echo", &json!({ "value": 1 })).await;
+            assert_eq!(result.structured_content, Some(json!({ "label": "alpha", "arguments": { "value": 1 } })));
+            client.cancel().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_of_the_other_era_refuses() {
+        let server = Server::start("alpha", Era::Modern, Transport::Http).await;
+        let url = server.entry.split('"').rfind(|part| part.starts_with("http://")).unwrap().to_owned();
+        let transport = StreamableHttpClientTransport::from_uri(url);
+        assert!(Listener::default().serve_with_lifecycle(transport, lifecycle(false)).await.is_err());
+    }
+}

@@ -1,0 +1,76 @@
+//! The scripted server as child processes: each connects back and carries the bytes (see `fanlight_tests::wire`).
+
+use std::sync::Arc;
+
+use fanlight_tests::wire::{self, Command};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
+
+use super::reply::End;
+use super::{Fault, Received, Reply, Shared, huge_result, response};
+
+pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    // Children are served by tasks of this set, which end with the server.
+    let mut children = tokio::task::JoinSet::new();
+    while let Ok((control, _)) = listener.accept().await {
+        children.spawn(serve_child(control, Arc::clone(&shared)));
+    }
+}
+
+async fn serve_child(control: TcpStream, shared: Arc<Shared>) {
+    let (from_child, to_child) = control.into_split();
+    let output = Arc::new(Output(Mutex::new(to_child)));
+    let mut lines = BufReader::new(from_child).split(b'\n');
+    let Ok(Some(pid)) = lines.next_segment().await else { return };
+    let pid = String::from_utf8_lossy(&pid).parse().expect("a process id first");
+    shared.children.send_modify(|children| children.push(pid));
+    let mut answers = tokio::task::JoinSet::new();
+    while let Ok(Some(line)) = lines.next_segment().await {
+        let text = String::from_utf8(line).expect("UTF-8 on standard input");
+        let request = shared.record(Received::message(text, Vec::new()));
+        if let Some(reply) = shared.reply(&request) {
+            answers.spawn(answer(reply, request, Arc::clone(&output)));
+        }
+    }
+    // Its input has ended. A stubborn child stays as long as the connection does: to the end of this server.
+    std::future::pending::<()>().await;
+}
+
+async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>) {
+    for message in reply.messages_before(&request) {
+        output.line(&message).await;
+    }
+    if let Some(gate) = &reply.gate {
+        gate.pass().await;
+    }
+    match reply.end {
+        End::Result(result) => output.line(&response(&request, "result", &result)).await,
+        End::Error(error) => output.line(&response(&request, "error", &error)).await,
+        End::Compute(compute) => output.line(&response(&request, "result", &compute(&request))).await,
+        End::Fault(Fault::Die(code)) => output.send(Command::Exit, &[code]).await,
+        End::Fault(Fault::Garbage(bytes, result)) => {
+            output.send(Command::Stdout, &bytes).await;
+            output.line(&response(&request, "result", &result)).await;
+        }
+        End::Fault(Fault::Huge(size)) => output.line(&response(&request, "result", &huge_result(size))).await,
+        End::Fault(Fault::Hang) => {}
+        End::Fault(fault) => panic!("{fault:?} is a fault of HTTP"),
+    }
+}
+
+struct Output(Mutex<OwnedWriteHalf>);
+
+impl Output {
+    async fn line(&self, message: &str) {
+        self.send(Command::Stdout, format!("{message}\n").as_bytes()).await;
+    }
+
+    async fn send(&self, command: Command, payload: &[u8]) {
+        let mut frame = wire::frame_head(command, payload.len().try_into().unwrap()).to_vec();
+        frame.extend_from_slice(payload);
+        // The child may be gone, by a fault of ours or by the gateway; the tests see that from the other side.
+        let _ = self.0.lock().await.write_all(&frame).await;
+    }
+}
