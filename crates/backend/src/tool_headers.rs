@@ -7,12 +7,10 @@
 //! Must not know: how lists are fetched.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fanlight_protocol::json::Edits;
-use fanlight_protocol::param_header::{AnnotationError, ParamHeader, annotations};
-use fanlight_protocol::{Json, Response};
+use fanlight_protocol::Response;
+use fanlight_protocol::param_header::{AnnotationError, ParamHeader, without_invalid_tools};
 
 use crate::excerpt::excerpt;
 
@@ -51,35 +49,23 @@ impl ToolHeaders {
     /// Learns from the answer to `tools/list`, and takes out of it what must not be offered.
     pub(crate) fn observe(&self, backend: &str, response: Response) -> Response {
         let Some(result) = response.result() else { return response };
-        let Some(at) = result.members().find(|member| member.is(&result, "tools")).map(|member| member.value) else {
-            return response;
-        };
-        let tools = result.slice(at.clone());
         let mut learnt = Vec::new();
-        let mut kept = Vec::new();
-        let mut excluded = false;
-        for (index, element) in tools.elements().enumerate() {
-            let tool = tools.slice(element);
-            let name = tool.get("name").and_then(|name| Some(name.as_str()?.into_owned())).unwrap_or_default();
-            match tool.get("inputSchema").map_or_else(|| Ok(Vec::new()), |schema| annotations(&schema)) {
-                Ok(headers) if headers.is_empty() => learnt.push((name, self.none())),
-                Ok(headers) => learnt.push((name, headers.into())),
+        let without_invalid = without_invalid_tools(&result, |name, found| {
+            let headers = match found {
+                Ok(headers) if headers.is_empty() => self.none(),
+                Ok(headers) => headers.into(),
                 Err(reason) => {
-                    self.warn_once(backend, &name, &reason);
-                    learnt.push((name, self.none()));
-                    excluded = true;
-                    continue;
+                    self.warn_once(backend, name, &reason);
+                    self.none()
                 }
-            }
-            kept.push(index);
-        }
+            };
+            learnt.push((name.to_owned(), headers));
+        });
         self.remember(learnt);
-        if !excluded {
-            return response;
+        match without_invalid {
+            Some(result) => response.with_body(&result),
+            None => response,
         }
-        let mut edits = Edits::new(result.bytes().clone());
-        edits.replace(at, only(&tools, &kept));
-        response.with_body(&edits.finish_json())
     }
 
     fn warn_once(&self, backend: &str, tool: &str, reason: &AnnotationError) {
@@ -97,25 +83,6 @@ impl ToolHeaders {
         }
         tools.extend(learnt.into_iter().take(CAPACITY));
     }
-}
-
-/// The array with only the elements at `kept` (ascending); what stands around them stays.
-fn only(array: &Json, kept: &[usize]) -> Vec<u8> {
-    let text = array.bytes();
-    let elements: Vec<Range<usize>> = array.elements().collect();
-    let slice = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
-    let start = elements.first().map_or(1, |first| first.start);
-    let end = elements.last().map_or(1, |last| last.end);
-    let mut out = slice(0, start).to_vec();
-    for (position, index) in kept.iter().enumerate() {
-        let Some(element) = elements.get(*index) else { continue };
-        let before = index.checked_sub(1).and_then(|before| elements.get(before));
-        // The comma and white space before an element go with it.
-        let from = if position == 0 { element.start } else { before.map_or(element.start, |before| before.end) };
-        out.extend_from_slice(slice(from, element.end));
-    }
-    out.extend_from_slice(slice(end, text.len()));
-    out
 }
 
 #[cfg(test)]

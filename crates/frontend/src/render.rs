@@ -4,7 +4,7 @@
 //! Must not know: transports.
 
 use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder};
-use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
+use fanlight_protocol::{Era, Json, Method, Response, Revision, code, param_header};
 
 use crate::describe;
 
@@ -17,6 +17,9 @@ pub(crate) struct Rendering {
     pub(crate) method: Method,
     /// What the client speaks.
     pub(crate) revision: Revision,
+    /// Whether the client mirrors tool parameters into headers, so that tools whose annotations
+    /// break the rules for that must not be offered (2026-07-28 server/tools, x-mcp-header).
+    pub(crate) mirrors_params: bool,
 }
 
 impl Rendering {
@@ -33,20 +36,37 @@ impl Rendering {
     }
 
     fn result_message(&self, response: &Response, result: Json) -> Chunks {
-        let described = match self.method {
+        let changed = match self.method {
             Method::Initialize => Some(describe::initialize_result(&result, self.revision)),
             Method::Discover => Some(describe::discover_result(&result)),
+            Method::ListTools if self.mirrors_params => without_invalid_tools(&result),
             _ => None,
         };
         let added = match self.revision.era() {
             Era::Legacy => Vec::new(),
-            Era::Modern => modern_members(&self.method, described.as_ref().unwrap_or(&result)),
+            Era::Modern => modern_members(&self.method, changed.as_ref().unwrap_or(&result)),
         };
-        match described {
-            Some(described) => response.with_body(&described).to_message(&self.id, &added),
+        match changed {
+            Some(changed) => response.with_body(&changed).to_message(&self.id, &added),
             None => response.to_message(&self.id, &added),
         }
     }
+}
+
+/// The list without the tools that a client which mirrors parameters must not be offered; `None` if
+/// there are none, as almost always.
+fn without_invalid_tools(result: &Json) -> Option<Json> {
+    // An escape could hide an annotation; both are rare enough to look closer.
+    let text = result.as_text();
+    if !text.contains("x-mcp-header") && !text.contains("\\u") {
+        return None;
+    }
+    param_header::without_invalid_tools(result, |name, found| {
+        if let Err(reason) = found {
+            let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
+            tracing::warn!(tool = name, %reason, "tool left out of a list for a modern HTTP client");
+        }
+    })
 }
 
 /// The members a modern result must have and this one has not: `resultType` (2026-07-28
@@ -112,7 +132,9 @@ mod tests {
         let Ok(Message::Response(response)) = Message::parse(Bytes::from_static(text.as_bytes()), 64) else {
             panic!("not a response")
         };
-        let rendering = Rendering { id: Json::literal("1.0"), method: Method::from_name(method), revision };
+        let mirrors_params = revision.era() == Era::Modern;
+        let rendering =
+            Rendering { id: Json::literal("1.0"), method: Method::from_name(method), revision, mirrors_params };
         String::from_utf8(rendering.message(&response).into_bytes().to_vec()).unwrap()
     }
 
@@ -133,6 +155,14 @@ mod tests {
         );
         let interim = r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"input_required"}}"#;
         assert_eq!(modern("resources/read", interim), interim);
+    }
+
+    #[test]
+    fn tools_that_break_the_rules_of_mirroring_are_kept_from_those_who_mirror() {
+        let text = r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"complete","ttlMs":1,"cacheScope":"public","tools":[{"name":"good"},{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}]}}"#;
+        assert_eq!(render(Revision::V2025_11_25, "tools/list", text), text);
+        let modern = render(Revision::V2026_07_28, "tools/list", text);
+        assert!(modern.ends_with(r#""tools":[{"name":"good"}]}}"#), "{modern}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod message;
 pub mod meta;
 pub mod method;
 pub mod param_header;
+pub mod partial;
 pub mod result;
 pub mod revision;
 pub mod sse;

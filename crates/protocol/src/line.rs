@@ -4,8 +4,9 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// How much of a line that is too long is kept, so that its sender's request can be found.
-const HEAD: usize = 4096;
+/// How much of either end of a line that is too long is kept, so that the request it belongs to can
+/// be found: some senders write `id` first, others last.
+const KEPT: usize = 4096;
 
 /// One line without its line break, or what is known of one that exceeded the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum Line {
     TooLong {
         /// Its first bytes.
         head: Bytes,
+        /// Its last bytes; they may overlap the first ones.
+        tail: Bytes,
         /// Its whole length in bytes.
         len: usize,
     },
@@ -29,7 +32,34 @@ pub struct LineDecoder {
     searched: usize,
     limit: usize,
     /// Set while the rest of a line that is too long is being dropped.
-    dropped: Option<(Bytes, usize)>,
+    dropped: Option<Dropped>,
+}
+
+/// What is kept of a line that is too long.
+#[derive(Debug)]
+struct Dropped {
+    head: Bytes,
+    tail: BytesMut,
+    len: usize,
+}
+
+impl Dropped {
+    fn new(start: &[u8]) -> Self {
+        let head = Bytes::copy_from_slice(start.get(..KEPT).unwrap_or(start));
+        let mut dropped = Self { head, tail: BytesMut::new(), len: 0 };
+        dropped.extend(start);
+        dropped
+    }
+
+    fn extend(&mut self, more: &[u8]) {
+        self.len += more.len();
+        self.tail.extend_from_slice(more.get(more.len().saturating_sub(KEPT)..).unwrap_or_default());
+        self.tail.advance(self.tail.len().saturating_sub(KEPT));
+    }
+
+    fn into_line(self) -> Line {
+        Line::TooLong { head: self.head, tail: self.tail.freeze(), len: self.len }
+    }
 }
 
 impl LineDecoder {
@@ -55,12 +85,12 @@ impl LineDecoder {
             let mut line = self.buffer.split_to(line_break);
             self.buffer.advance(1);
             self.searched = 0;
-            if let Some((head, len)) = self.dropped.take() {
-                return Some(Line::TooLong { head, len: len + line.len() });
+            if let Some(mut dropped) = self.dropped.take() {
+                dropped.extend(&line);
+                return Some(dropped.into_line());
             }
             if line.len() > self.limit {
-                let len = line.len();
-                return Some(Line::TooLong { head: Bytes::copy_from_slice(line.get(..HEAD).unwrap_or(&line)), len });
+                return Some(Dropped::new(&line).into_line());
             }
             if line.last() == Some(&b'\r') {
                 line.truncate(line.len() - 1);
@@ -76,7 +106,10 @@ impl LineDecoder {
         let line = self.buffer.split().freeze();
         self.searched = 0;
         match self.dropped.take() {
-            Some((head, len)) => Some(Line::TooLong { head, len: len + line.len() }),
+            Some(mut dropped) => {
+                dropped.extend(&line);
+                Some(dropped.into_line())
+            }
             None if line.is_empty() => None,
             None => Some(Line::Whole(line)),
         }
@@ -92,11 +125,8 @@ impl LineDecoder {
     /// Drops what cannot become a line within the limit.
     fn shed(&mut self) {
         match &mut self.dropped {
-            Some((_, len)) => *len += self.buffer.len(),
-            None if self.buffer.len() > self.limit => {
-                let head = Bytes::copy_from_slice(self.buffer.get(..HEAD).unwrap_or(&self.buffer));
-                self.dropped = Some((head, self.buffer.len()));
-            }
+            Some(dropped) => dropped.extend(&self.buffer),
+            None if self.buffer.len() > self.limit => self.dropped = Some(Dropped::new(&self.buffer)),
             None => return,
         }
         self.buffer.clear();
@@ -134,8 +164,18 @@ mod tests {
         assert_eq!(feed(&mut decoder, b"123456"), []);
         assert!(decoder.buffer_mut().is_empty());
         assert_eq!(feed(&mut decoder, b"789"), []);
-        let head = Bytes::from_static(b"123456");
-        assert_eq!(feed(&mut decoder, b"0\nok\n"), [Line::TooLong { head, len: 10 }, whole("ok")]);
+        let (head, tail) = (Bytes::from_static(b"123456"), Bytes::from_static(b"1234567890"));
+        assert_eq!(feed(&mut decoder, b"0\nok\n"), [Line::TooLong { head, tail, len: 10 }, whole("ok")]);
+    }
+
+    #[test]
+    fn both_ends_of_a_line_too_long_are_kept() {
+        let mut decoder = LineDecoder::new(10);
+        let text = format!("first{}last\n", "x".repeat(3 * KEPT));
+        let lines: Vec<_> = text.as_bytes().chunks(1000).flat_map(|chunk| feed(&mut decoder, chunk)).collect();
+        let [Line::TooLong { head, tail, len }] = lines.as_slice() else { panic!("{lines:?}") };
+        assert_eq!((*len, tail.len()), (text.len() - 1, KEPT));
+        assert!(head.starts_with(b"first") && head.len() <= KEPT && tail.ends_with(b"xlast"));
     }
 
     proptest! {

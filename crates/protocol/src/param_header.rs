@@ -4,7 +4,7 @@
 //! Source: 2026-07-28 server/tools, x-mcp-header, and streamable-http, Custom Headers from Tool
 //! Parameters. Must not know: HTTP libraries, or where the schema came from.
 
-use crate::json::{Json, Kind};
+use crate::json::{Edits, Json, Kind, retain_elements};
 
 const ANNOTATION: &str = "x-mcp-header";
 
@@ -56,6 +56,33 @@ pub fn annotations(input_schema: &Json) -> Result<Vec<ParamHeader>, AnnotationEr
     let mut found = Vec::new();
     schema(input_schema, Some(&mut Vec::new()), &mut found)?;
     Ok(found)
+}
+
+/// Looks at every tool of a `tools/list` result: `on_tool` is told its name (empty if it has none)
+/// and its mirrored parameters, or why its annotations are invalid. Returns the result without the
+/// tools of the latter kind, which must not be offered over modern Streamable HTTP; `None` if there
+/// are none.
+pub fn without_invalid_tools(
+    result: &Json,
+    mut on_tool: impl FnMut(&str, Result<Vec<ParamHeader>, AnnotationError>),
+) -> Option<Json> {
+    let at = result.members().find(|member| member.is(result, "tools"))?.value;
+    let tools = result.slice(at.clone());
+    let mut valid = Vec::new();
+    for element in tools.elements() {
+        let tool = tools.slice(element);
+        let name = tool.get("name");
+        let found = tool.get("inputSchema").map_or_else(|| Ok(Vec::new()), |schema| annotations(&schema));
+        valid.push(found.is_ok());
+        on_tool(&name.as_ref().and_then(Json::as_str).unwrap_or_default(), found);
+    }
+    if valid.iter().all(|valid| *valid) {
+        return None;
+    }
+    let kept = retain_elements(&tools, |index| valid.get(index) == Some(&true));
+    let mut edits = Edits::new(result.bytes().clone());
+    edits.replace(at, kept.into_bytes());
+    Some(edits.finish_json())
 }
 
 /// Walks one schema. `path` is the chain of properties that leads to it; `None` where something

@@ -7,7 +7,6 @@
 //! Must not know: what requests mean, or how a server's era is found.
 
 mod child;
-mod head;
 mod pending;
 mod process;
 mod reader;

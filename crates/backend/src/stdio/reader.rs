@@ -8,11 +8,11 @@
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::line::{Line, LineDecoder};
-use fanlight_protocol::{Message, MessageError, Method, Notification};
+use fanlight_protocol::{Message, MessageError, Method, Notification, partial};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
+use super::Shared;
 use super::pending::LogTarget;
-use super::{Shared, head};
 use crate::client::Notifications;
 use crate::dialect::{log_level, progress_token};
 use crate::error::BackendError;
@@ -57,7 +57,7 @@ impl Reader<'_> {
     fn take(&mut self, line: Line) {
         match line {
             Line::Whole(text) => self.take_text(text),
-            Line::TooLong { head, len } => self.take_too_long(&head, len),
+            Line::TooLong { head, tail, len } => self.take_too_long(&head, &tail, len),
         }
     }
 
@@ -134,7 +134,7 @@ impl Reader<'_> {
         let meant = match error {
             MessageError::Invalid { id, .. } => id.as_ref().and_then(fanlight_protocol::Json::as_i64),
             MessageError::Syntax(syntax) if syntax.kind == SyntaxErrorKind::Depth || claims_to_be_message(text) => {
-                head::id_in(text)
+                partial::id_in_head(text).and_then(|id| id.as_i64())
             }
             _ => None,
         };
@@ -150,10 +150,10 @@ impl Reader<'_> {
         }
     }
 
-    fn take_too_long(&self, head: &[u8], len: usize) {
+    fn take_too_long(&self, head: &[u8], tail: &[u8], len: usize) {
         let limit = self.shared.context.limits.message_bytes;
         let pending = &self.shared.pending;
-        let found = head::id_in(head).or_else(|| pending.only());
+        let found = partial::id(head, tail).and_then(|id| id.as_i64()).or_else(|| pending.only());
         let resolved = found.is_some_and(|id| pending.resolve(id, Err(BackendError::ResponseTooLarge { limit })));
         if !resolved && let Some(suppressed) = self.shared.warnings.oversize.admit() {
             let backend = &*self.shared.context.name;

@@ -33,7 +33,7 @@ fn log_line(name: &str, line: &Line) {
             let text = excerpt(text, LINE);
             tracing::info!(target: "fanlight::child", backend = name, "{text}");
         }
-        Line::TooLong { head, len } => {
+        Line::TooLong { head, len, .. } => {
             let text = excerpt(head, LINE);
             tracing::info!(target: "fanlight::child", backend = name, "{text}… ({len} bytes)");
         }

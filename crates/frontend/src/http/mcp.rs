@@ -159,7 +159,7 @@ impl<C: Core> Endpoint<C> {
         let revision = session.revision();
         match request.method {
             Method::Ping => {
-                let rendering = Rendering { id: request.id, method: request.method, revision };
+                let rendering = rendering(request.id, request.method, revision);
                 return Ok(answer(&rendering, &legacy::pong(), accepts));
             }
             Method::SetLogLevel => match legacy::log_level(&params) {
@@ -181,7 +181,7 @@ impl<C: Core> Endpoint<C> {
     async fn initialize(&self, accepts: Accepts, request: Request, params: &Params) -> Reply {
         let opening = legacy::opening(params).map_err(|error| Refusal::new(StatusCode::OK, error))?;
         let session = Session::new(opening, Arc::default());
-        let rendering = Rendering { id: request.id, method: request.method, revision: session.revision() };
+        let rendering = rendering(request.id, request.method, session.revision());
         let context = session.context(false);
         let ask = Ask { method: Method::Discover, params: None, context, notifications: None };
         let Event::Response(described) = Running::start(&self.core, ask).next().await else {
@@ -207,7 +207,7 @@ impl<C: Core> Endpoint<C> {
         accepts: Accepts,
         revision: Revision,
     ) -> (Running, Rendering) {
-        let rendering = Rendering { id: request.id, method: request.method.clone(), revision };
+        let rendering = rendering(request.id, request.method.clone(), revision);
         // Without a stream there is no way to deliver notifications.
         let notifications = accepts.events.then_some((subscription, self.settings.notification_buffer));
         let ask = Ask { method: request.method, params: request.params, context, notifications };
@@ -251,6 +251,11 @@ impl<C: Core> Endpoint<C> {
     fn session(&self, headers: &HeaderMap) -> Result<InUse, Box<Refusal>> {
         self.sessions.enter(session_id(headers)?).ok_or_else(unknown_session)
     }
+}
+
+/// How a request's answer is written for a client on HTTP, where modern ones mirror parameters.
+fn rendering(id: Json, method: Method, revision: Revision) -> Rendering {
+    Rendering { id, method, revision, mirrors_params: revision.era() == Era::Modern }
 }
 
 /// Waits for what comes first and answers in the form that suits it: JSON unless something

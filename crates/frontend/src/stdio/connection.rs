@@ -14,7 +14,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::head;
 use crate::cancel::InFlight;
 use crate::notify::Subscription;
 use crate::params::{Meta, Params};
@@ -58,10 +57,10 @@ impl<C: Core> Connection<C> {
     pub(super) async fn line(self: &Arc<Self>, line: Line) {
         let text = match line {
             Line::Whole(text) => text,
-            Line::TooLong { head, len } => {
+            Line::TooLong { head, tail, len } => {
                 let limit = self.settings.max_line;
                 let message = format!("the message has {len} bytes; the limit here is {limit}");
-                let id = head::request_id(&head);
+                let id = fanlight_protocol::partial::id(&head, &tail);
                 return self.refuse(id.as_ref(), &RpcError::new(code::INVALID_REQUEST, message)).await;
             }
         };
@@ -242,7 +241,7 @@ impl<C: Core> Connection<C> {
 }
 
 fn rendering(request: &Request, revision: Revision) -> Rendering {
-    Rendering { id: request.id.clone(), method: request.method.clone(), revision }
+    Rendering { id: request.id.clone(), method: request.method.clone(), revision, mirrors_params: false }
 }
 
 fn not_opened(meta: &Meta) -> RpcError {

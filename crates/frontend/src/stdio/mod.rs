@@ -8,7 +8,6 @@
 //! streams are those of a process.
 
 mod connection;
-mod head;
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -47,7 +47,8 @@ impl Edits {
     /// The edited text, in pieces that share memory with the original.
     #[must_use]
     pub fn finish(mut self) -> Chunks {
-        self.edits.sort_by_key(|(range, _)| range.start);
+        // An insertion goes before a replacement that begins at the same place.
+        self.edits.sort_by_key(|(range, _)| (range.start, range.end));
         let mut chunks = Chunks::default();
         let mut done = 0;
         for (range, with) in self.edits {
@@ -141,5 +142,28 @@ pub fn rewrite_object(object: &Json, mut keep: impl FnMut(&Member) -> bool, adde
         out.extend_from_slice(added);
     }
     out.push(b'}');
+    Json::trusted(Bytes::from(out))
+}
+
+/// The array with only the elements that `keep` says yes to, asked by their place among them. What
+/// stands around the kept elements keeps its bytes.
+#[must_use]
+pub fn retain_elements(array: &Json, mut keep: impl FnMut(usize) -> bool) -> Json {
+    let text = array.bytes();
+    let elements: Vec<Range<usize>> = array.elements().collect();
+    let slice = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
+    let (Some(first), Some(last)) = (elements.first(), elements.last()) else { return array.clone() };
+    let mut out = slice(0, first.start).to_vec();
+    let mut previous_end = first.start;
+    let mut kept_any = false;
+    for (index, element) in elements.iter().enumerate() {
+        if keep(index) {
+            // The comma and white space before an element go with it.
+            out.extend_from_slice(slice(if kept_any { previous_end } else { element.start }, element.end));
+            kept_any = true;
+        }
+        previous_end = element.end;
+    }
+    out.extend_from_slice(slice(last.end, text.len()));
     Json::trusted(Bytes::from(out))
 }

@@ -20,7 +20,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 pub use build::{ArrayBuilder, ObjectBuilder, quote};
-pub use edit::{Chunks, Edits, rewrite_object};
+pub use edit::{Chunks, Edits, retain_elements, rewrite_object};
 pub use object::{DuplicateMember, Elements, Member, Members};
 pub use scan::{MAX_NESTING, SyntaxError, SyntaxErrorKind};
 

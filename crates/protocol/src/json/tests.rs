@@ -93,6 +93,17 @@ fn rewriting_keeps_what_it_keeps() {
 }
 
 #[test]
+fn retaining_keeps_what_it_keeps() {
+    let only =
+        |text: &str, kept: &[usize]| retain_elements(&json(text), |index| kept.contains(&index)).as_text().to_owned();
+    assert_eq!(only("[ 1,\n 2.0 , 3 ]", &[0, 2]), "[ 1 , 3 ]");
+    assert_eq!(only("[ 1,\n 2.0 , 3 ]", &[1]), "[ 2.0 ]");
+    assert_eq!(only("[ 1,\n 2.0 , 3 ]", &[]), "[  ]");
+    assert_eq!(only("[1]", &[0]), "[1]");
+    assert_eq!(only("[ ]", &[]), "[ ]");
+}
+
+#[test]
 fn edits_splice() {
     let object = json(r#"{"id":1,"r":{ }}"#);
     let mut edits = Edits::new(object.bytes().clone());

@@ -1,14 +1,23 @@
-//! Finding a request's id in the beginning of a line that is too long to be read.
+//! Finding the id of a message of which only the ends are at hand, because it is too long to be
+//! read whole, or because it is no JSON.
 //!
-//! Must not know: what becomes of the line.
+//! Must not know: what becomes of the message.
 
 use bytes::Bytes;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::Kind;
+
+use crate::json::{Json, Kind};
+
+/// The id of a message that begins with `head` and ends with `tail`, if either shows it: some
+/// senders write it first, others last.
+#[must_use]
+pub fn id(head: &[u8], tail: &[u8]) -> Option<Json> {
+    id_in_head(head).or_else(|| id_in_tail(tail))
+}
 
 /// The value of the member `id` of the object that begins with `head`, if it stands there whole
 /// and is a string or an integer.
-pub(super) fn request_id(head: &[u8]) -> Option<Json> {
+#[must_use]
+pub fn id_in_head(head: &[u8]) -> Option<Json> {
     let mut depth = 0_usize;
     let mut at = 0;
     // Whether the next string is a key of the outermost object.
@@ -53,6 +62,16 @@ fn is_id(quoted: &[u8]) -> bool {
     key.and_then(|key| key.as_str().map(|key| key == "id")) == Some(true)
 }
 
+/// The value of the member `id` if it is the last one of the object that ends with `tail`. Only the
+/// outermost object's last member can be followed by nothing but its brace.
+fn id_in_tail(tail: &[u8]) -> Option<Json> {
+    const KEY: &[u8] = b"\"id\"";
+    let inner = tail.trim_ascii_end().strip_suffix(b"}")?;
+    let at = inner.windows(KEY.len()).rposition(|window| window == KEY)?;
+    let value = inner.get(at + KEY.len()..)?.trim_ascii_start().strip_prefix(b":")?;
+    valid_id(value)
+}
+
 /// The value after a key that ends at `key_end`, if something after it shows where it ends.
 fn value(head: &[u8], key_end: usize) -> Option<Json> {
     let rest = head.get(key_end..)?;
@@ -63,7 +82,11 @@ fn value(head: &[u8], key_end: usize) -> Option<Json> {
     } else {
         start + head.get(start..)?.iter().position(|byte| matches!(byte, b',' | b'}') || byte.is_ascii_whitespace())?
     };
-    let id = Json::parse(Bytes::copy_from_slice(head.get(start..end)?), 1).ok()?;
+    valid_id(head.get(start..end)?)
+}
+
+fn valid_id(text: &[u8]) -> Option<Json> {
+    let id = Json::parse(Bytes::copy_from_slice(text), 1).ok()?;
     (id.kind() == Kind::String || id.is_integer()).then_some(id)
 }
 
@@ -73,8 +96,23 @@ mod tests {
 
     use super::*;
 
+    fn shown(id: Option<Json>) -> Option<String> {
+        id.map(|id| id.as_text().to_owned())
+    }
+
     fn id(head: &str) -> Option<String> {
-        request_id(head.as_bytes()).map(|id| id.as_text().to_owned())
+        shown(id_in_head(head.as_bytes()))
+    }
+
+    #[test]
+    fn finds_an_id_that_comes_last() {
+        let last = |tail: &str| shown(id_in_tail(tail.as_bytes()));
+        assert_eq!(last(r#"xxx"}]},"jsonrpc":"2.0","id":7}"#).as_deref(), Some("7"));
+        assert_eq!(last(r#""}, "id" : "a\"b" } "#).as_deref(), Some(r#""a\"b""#));
+        for none in [r#"{"id":7},"x":1}"#, r#"\"id\":7"}"#, r#"{"a":{"id":7}}"#, r#""id":7"#, "", r#""id":null}"#] {
+            assert_eq!(last(none), None, "{none}");
+        }
+        assert_eq!(shown(super::id(br#"{"jsonrpc":"2.0","id":1,"re"#, br#""id":2}}"#)).as_deref(), Some("1"));
     }
 
     #[test]
@@ -104,13 +142,13 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics(head in "[\\[\\]{}\":,idx\\\\ 0-9]{0,40}") {
-            let _ = request_id(head.as_bytes());
+            let _ = id_in_head(head.as_bytes());
         }
 
         #[test]
         fn whatever_follows_does_not_matter(id in 0u32.., tail in "[ -~]{0,20}") {
             let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"params\":{{\"x\":\"{tail}");
-            let found = request_id(head.as_bytes()).unwrap();
+            let found = id_in_head(head.as_bytes()).unwrap();
             prop_assert_eq!(found.as_text(), id.to_string());
         }
     }
