@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use fanlight_gateway::cursor::CursorSeal;
 use libfuzzer_sys::fuzz_target;
 
-static SEAL: LazyLock<CursorSeal> = LazyLock::new(|| CursorSeal::new(Some([9; 32])).expect("a key of the right length"));
+static SEAL: LazyLock<CursorSeal> =
+    LazyLock::new(|| CursorSeal::new(Some([9; 32])).expect("a key of the right length"));
 
 fuzz_target!(|text: &str| {
     assert_eq!(SEAL.open(text), None);

@@ -18,8 +18,9 @@ use tokio_util::sync::CancellationToken;
 use crate::client::{Call, CallContext, Notifications};
 use crate::dialect::Dialect;
 use crate::error::BackendError;
+use crate::exchange::{LinkContext, Outgoing, Reply};
 use crate::handshake::Agreed;
-use crate::link::{Link, LinkContext, Outgoing, Reply};
+use crate::link::Link;
 use crate::tool_headers::ToolHeaders;
 
 /// How long a request that only prepares another may take.

@@ -20,7 +20,8 @@ use reqwest::header::HeaderValue;
 use crate::client::{CallContext, Notifications};
 use crate::dialect::Dialect;
 use crate::error::BackendError;
-use crate::link::{Link, LinkContext, Outgoing, Reply};
+use crate::exchange::{LinkContext, Outgoing, Reply};
+use crate::link::Link;
 use crate::settings::EraChoice;
 use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
 

@@ -11,6 +11,7 @@ mod connection;
 mod dialect;
 pub mod error;
 mod excerpt;
+mod exchange;
 mod handshake;
 mod http;
 mod link;

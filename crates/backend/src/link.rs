@@ -1,21 +1,15 @@
-//! What the two transports have in common: one request out, one reply in.
+//! A way to a server over either transport: one request out, one reply in.
 //!
 //! Must not know: eras beyond the few bits a transport needs, or reconnecting.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use bytes::Bytes;
-use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision};
+use fanlight_protocol::Revision;
 use reqwest::header::HeaderValue;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use crate::client::{CallContext, Notifications};
-use crate::dialect::Mirror;
 use crate::error::BackendError;
+use crate::exchange::{Outgoing, Reply};
 use crate::http::HttpLink;
-use crate::settings::Limits;
 use crate::stdio::StdioLink;
 
 /// A way to a server on which requests can be sent. Dropping it ends the child process, if the
@@ -23,55 +17,6 @@ use crate::stdio::StdioLink;
 pub(crate) enum Link {
     Http(HttpLink),
     Stdio(StdioLink),
-}
-
-/// What all links of one backend share.
-#[derive(Clone)]
-pub(crate) struct LinkContext {
-    pub(crate) name: Arc<str>,
-    pub(crate) limits: Limits,
-    /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
-    pub(crate) ids: Arc<AtomicI64>,
-    /// Every task of the backend, so that stopping can wait for all of them.
-    pub(crate) tasks: TaskTracker,
-}
-
-impl LinkContext {
-    pub(crate) fn next_id(&self) -> i64 {
-        self.ids.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-/// One request on its way out.
-pub(crate) struct Outgoing<'a> {
-    pub(crate) id: i64,
-    /// The whole message.
-    pub(crate) text: Bytes,
-    pub(crate) method: &'a Method,
-    /// What HTTP headers repeat of it; modern requests only.
-    pub(crate) mirror: Option<Mirror>,
-    pub(crate) context: &'a Arc<CallContext>,
-    pub(crate) notifications: &'a Notifications,
-    /// Whether giving up is to be told to the server. It must not be for `initialize` (2025-11-25
-    /// basic/utilities/cancellation), and an era probe is not worth it.
-    pub(crate) cancellable: bool,
-}
-
-/// What came of a request.
-#[derive(Debug)]
-pub(crate) enum Reply {
-    /// The answer to the request, error answers included.
-    Answer {
-        response: Response,
-        /// The session the server assigned with it; only ever with the answer to `initialize`.
-        session: Option<HeaderValue>,
-    },
-    /// An HTTP error status whose body is no answer to the request.
-    Rejected {
-        status: u16,
-        /// A JSON-RPC error object that names no request or another.
-        error: Option<Json>,
-    },
 }
 
 impl Link {
@@ -127,79 +72,5 @@ impl Link {
             Self::Http(http) => http.close().await,
             Self::Stdio(stdio) => stdio.close(),
         }
-    }
-}
-
-/// The messages in one frame. 2025-03-26 alone lets a server send several at once.
-pub(crate) fn messages(text: Bytes, nesting: usize, revision: Option<Revision>) -> Result<Messages, MessageError> {
-    match Message::parse(text.clone(), nesting) {
-        Ok(message) => Ok(Messages::One(Some(message))),
-        Err(MessageError::Batch) if revision == Some(Revision::V2025_03_26) => {
-            let batch = Json::parse(text, nesting)?;
-            let parse = |range| Message::parse(batch.slice(range).into_bytes(), nesting);
-            Ok(Messages::Several(batch.elements().map(parse).collect::<Result<Vec<_>, _>>()?.into_iter()))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// See [`messages`].
-pub(crate) enum Messages {
-    One(Option<Message>),
-    Several(std::vec::IntoIter<Message>),
-}
-
-impl Iterator for Messages {
-    type Item = Message;
-
-    fn next(&mut self) -> Option<Message> {
-        match self {
-            Self::One(message) => message.take(),
-            Self::Several(messages) => messages.next(),
-        }
-    }
-}
-
-/// The message that cancels a request at a server.
-pub(crate) fn cancelled_text(id: i64) -> Bytes {
-    let text = format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"the client waits no longer"}}}}"#
-    );
-    Bytes::from(text)
-}
-
-/// The answer to a request of the server's: `ping` is answered, nothing else is understood.
-pub(crate) fn answer_to_server(id: &Json, method: &Method) -> Bytes {
-    use fanlight_protocol::{RpcError, code};
-    let response = match method {
-        Method::Ping => Response::from_result(&Json::empty_object()),
-        other => {
-            let message = format!("Fanlight does not take the request {:?}", other.as_str());
-            Response::from_error(&RpcError::new(code::METHOD_NOT_FOUND, message))
-        }
-    };
-    response.to_message(id, b"").into_bytes()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batches_belong_to_one_revision() {
-        let batch = || Bytes::from_static(br#"[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","method":"n"}]"#);
-        assert_eq!(messages(batch(), 8, Some(Revision::V2025_03_26)).map(Iterator::count), Ok(2));
-        assert!(messages(batch(), 8, Some(Revision::V2025_06_18)).is_err());
-        assert!(messages(batch(), 8, None).is_err());
-        let broken = Bytes::from_static(br#"[{"jsonrpc":"2.0","id":1,"result":{}},7]"#);
-        assert!(messages(broken, 8, Some(Revision::V2025_03_26)).is_err());
-    }
-
-    #[test]
-    fn servers_are_answered_with_their_own_id() {
-        let id = Json::literal(r#""a\u0041""#);
-        assert_eq!(answer_to_server(&id, &Method::Ping), r#"{"jsonrpc":"2.0","id":"a\u0041","result":{}}"#);
-        let refused = answer_to_server(&id, &Method::from_name("sampling/createMessage"));
-        assert!(refused.starts_with(br#"{"jsonrpc":"2.0","id":"a\u0041","error":{"code":-32601,"#));
     }
 }

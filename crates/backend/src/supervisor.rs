@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Connection, Loss};
 use crate::error::BackendError;
+use crate::exchange::LinkContext;
 use crate::handshake::Handshake;
 use crate::http::{HttpEndpoint, HttpLink};
-use crate::link::{Link, LinkContext};
+use crate::link::Link;
 use crate::settings::{EraChoice, Timeouts};
 use crate::stdio::{ProcessSettings, StdioLink};
 

@@ -8,6 +8,7 @@
 
 mod admin;
 mod cancel;
+mod client_key;
 mod describe;
 mod era;
 mod error;

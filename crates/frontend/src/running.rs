@@ -9,7 +9,6 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use fanlight_gateway::{Call, CallContext, Notifications};
@@ -25,12 +24,6 @@ use crate::port::Core;
 use crate::session::InUse;
 
 type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
-
-/// A value that no other client or modern request of this process has. 0 stands for Fanlight.
-pub(crate) fn new_client_key() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
 
 /// What is asked of the core for a client.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use fanlight_protocol::{Json, Revision};
 use tokio::time::Instant;
 
 use crate::cancel::InFlight;
+use crate::client_key::new_client_key;
 use crate::legacy::Opening;
-use crate::running::new_client_key;
 
 /// What a legacy client and this side know of each other: an HTTP session, or a stdio connection
 /// after `initialize`.

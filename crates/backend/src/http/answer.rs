@@ -9,7 +9,7 @@ use reqwest::header;
 use super::{HttpLink, SESSION_ID};
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
-use crate::link::{Outgoing, Reply, messages};
+use crate::exchange::{Outgoing, Reply, messages};
 
 /// What a body is said to be.
 enum Form {

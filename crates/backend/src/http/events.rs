@@ -9,7 +9,7 @@ use super::HttpLink;
 use crate::dialect::concerns;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
-use crate::link::{Outgoing, answer_to_server, messages};
+use crate::exchange::{Outgoing, answer_to_server, messages};
 
 impl HttpLink {
     pub(super) async fn read_events(

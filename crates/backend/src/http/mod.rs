@@ -18,7 +18,7 @@ pub(crate) use endpoint::HttpEndpoint;
 
 use crate::dialect::Mirror;
 use crate::error::BackendError;
-use crate::link::{LinkContext, Outgoing, Reply, cancelled_text};
+use crate::exchange::{LinkContext, Outgoing, Reply, cancelled_text};
 
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);
 const METHOD: HeaderName = HeaderName::from_static(header::METHOD);

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::BackendError;
-use crate::link::{LinkContext, Outgoing, Reply, cancelled_text};
+use crate::exchange::{LinkContext, Outgoing, Reply, cancelled_text};
 use crate::settings::Secret;
 use crate::throttle::Throttle;
 use pending::{PendingCalls, Waiting};

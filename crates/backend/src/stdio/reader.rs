@@ -17,7 +17,7 @@ use crate::client::Notifications;
 use crate::dialect::{log_level, progress_token};
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
-use crate::link::{answer_to_server, messages};
+use crate::exchange::{answer_to_server, messages};
 
 /// Room made for one read.
 const READ: usize = 16 << 10;

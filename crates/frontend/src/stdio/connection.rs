@@ -15,11 +15,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cancel::InFlight;
+use crate::client_key::new_client_key;
 use crate::notify::Subscription;
 use crate::params::{Meta, Params};
 use crate::port::Core;
 use crate::render::Rendering;
-use crate::running::{Ask, Event, Running, new_client_key};
+use crate::running::{Ask, Event, Running};
 use crate::session::Session;
 use crate::settings::FrontendSettings;
 use crate::{era, fault, legacy, modern};
