@@ -1,7 +1,7 @@
 //! The catalogue: what all backends offer together, as snapshots that never change.
 //!
-//! A snapshot is taken by asking every backend for its whole list at once ([`load`]), and holds
-//! the entries as clients see them ([`snapshot`]). Requests that come while one is being taken
+//! A snapshot is taken by asking every backend for its whole list at once (`load`), and holds
+//! the entries as clients see them (`snapshot`). Requests that come while one is being taken
 //! wait for that same one.
 //!
 //! Must not know: who asks, or how a request is routed.
