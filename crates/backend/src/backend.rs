@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::client::{BackendClient, BackendState, BackendStatus, Call, Pending};
+use crate::client::{BackendClient, BackendState, BackendStatus, Call, Pending, SessionKey};
 use crate::connection::{Connection, Failure};
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
@@ -181,6 +181,8 @@ impl BackendClient for Backend {
     fn request(&self, call: Call) -> Pending<'_, Response> {
         Box::pin(self.answer(call))
     }
+
+    fn end_session(&self, _session: SessionKey) {}
 
     fn status(&self) -> BackendStatus {
         let state = self.state.borrow();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::error::BackendError;
 
@@ -28,9 +28,13 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// Sends one request and waits for its answer, which may be a JSON-RPC error of the backend.
     /// Results are views over the text received ([`Response::view`]). Notifications that belong to
-    /// the request go to [`Call::notifications`] before this resolves. A call that may have run is
+    /// the request, and questions of the server to the client, go to [`Call::messages`] before this
+    /// resolves. A call that may have run is
     /// never sent a second time.
     fn request(&self, call: Call) -> Pending<'_, Response>;
+
+    /// The client's session has ended: whatever the backend keeps for it can go.
+    fn end_session(&self, session: SessionKey);
 
     /// How the backend is doing, without waiting for anything.
     fn status(&self) -> BackendStatus;
@@ -46,9 +50,13 @@ pub struct Call {
     pub params: Option<Json>,
     /// What the backend may learn of the client.
     pub context: Arc<CallContext>,
-    /// Where notifications that belong to this request go.
-    pub notifications: Notifications,
+    /// Where what the server sends for this request before its answer goes.
+    pub messages: ServerMessages,
 }
+
+/// Tells sessions of clients apart within this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey(pub u64);
 
 /// What the edges need to know of the client behind a call.
 #[derive(Clone, Debug)]
@@ -56,9 +64,13 @@ pub struct CallContext {
     /// Tells clients apart: calls with the same key come from the same session or connection, so
     /// what is meant for one may be shown to the other. Unique per modern request.
     pub client_key: u64,
+    /// The client's session, if it has one. A legacy server gets a session of its own for each, so
+    /// that state and capabilities of one client never leak to another. Ends with
+    /// [`BackendClient::end_session`].
+    pub session: Option<SessionKey>,
     /// `Implementation` object of the client, if it gave one.
     pub client_info: Option<Json>,
-    /// `ClientCapabilities` object: what the path back to the client can honour for this call.
+    /// `ClientCapabilities` object: what the server may ask of the client during this call.
     pub capabilities: Json,
     /// The least severe log message the client asked for; `None` if it asked for none in
     /// particular.
@@ -73,6 +85,7 @@ impl CallContext {
     pub fn internal() -> Arc<Self> {
         Arc::new(Self {
             client_key: 0,
+            session: None,
             client_info: None,
             capabilities: Json::empty_object(),
             log_level: None,
@@ -81,40 +94,59 @@ impl CallContext {
     }
 }
 
-/// The bounded way of notifications from a backend to the client of one call.
-///
-/// `notifications/progress` carries the token that Fanlight made for its hop; the client's edge
-/// puts the client's own token in its place.
-#[derive(Clone, Debug, Default)]
-pub struct Notifications(Option<mpsc::Sender<Notification>>);
+/// What a server sends for the client of one call before it answers the call.
+#[derive(Debug)]
+pub enum ServerMessage {
+    /// A notification that belongs to the call. `notifications/progress` carries the token that
+    /// Fanlight made for its hop; the client's edge puts the client's own token in its place.
+    Notification(Notification),
+    /// A question to the client (elicitation, sampling, roots): a request of a legacy server.
+    Request(ServerRequest),
+}
 
-impl Notifications {
-    /// A way that holds at most `capacity` notifications, and its other end.
+/// A question that a server asks the client of a call while the call runs.
+#[derive(Debug)]
+pub struct ServerRequest {
+    /// The method, such as `elicitation/create`.
+    pub method: Method,
+    /// `params` as the server sent them.
+    pub params: Option<Json>,
+    /// Where the client's answer goes: a result or an error, whose id does not matter. Dropped
+    /// without one, the server is told that the client cannot be asked.
+    pub answer: oneshot::Sender<Response>,
+}
+
+/// The bounded way from a backend to the client of one call, in order.
+#[derive(Clone, Debug, Default)]
+pub struct ServerMessages(Option<mpsc::Sender<ServerMessage>>);
+
+impl ServerMessages {
+    /// A way that holds at most `capacity` messages, and its other end.
     #[must_use]
-    pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<Notification>) {
+    pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<ServerMessage>) {
         let (sender, receiver) = mpsc::channel(capacity.max(1));
         (Self(Some(sender)), receiver)
     }
 
-    /// A way for nobody: everything sent is dropped.
+    /// A way to nobody: notifications are dropped and questions stay unanswered.
     #[must_use]
     pub fn nowhere() -> Self {
         Self(None)
     }
 
     /// Sends, waiting while the way is full. For transports on which waiting holds up nobody else.
-    pub async fn send(&self, notification: Notification) {
+    pub async fn send(&self, message: ServerMessage) {
         if let Some(sender) = &self.0 {
             // An error means that the client has gone, and its call is about to be cancelled.
-            let _ = sender.send(notification).await;
+            let _ = sender.send(message).await;
         }
     }
 
     /// Sends unless the way is full; says whether it was sent or nobody wants it. For transports
     /// that several clients share, where waiting for one would hold up the others.
-    pub fn try_send(&self, notification: Notification) -> bool {
+    pub fn try_send(&self, message: ServerMessage) -> bool {
         match &self.0 {
-            Some(sender) => !matches!(sender.try_send(notification), Err(mpsc::error::TrySendError::Full(_))),
+            Some(sender) => !matches!(sender.try_send(message), Err(mpsc::error::TrySendError::Full(_))),
             None => true,
         }
     }

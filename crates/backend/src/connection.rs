@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::client::{Call, CallContext, Notifications};
+use crate::client::{Call, CallContext, ServerMessages};
 use crate::dialect::Dialect;
 use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply};
@@ -141,7 +141,7 @@ impl Connection {
             mirror: self.mirror(&call.method, params, headers),
             method: &call.method,
             context: &call.context,
-            notifications: &call.notifications,
+            notifications: &call.messages,
             cancellable: true,
         };
         sent.store(true, Ordering::Relaxed);
@@ -188,7 +188,7 @@ impl Connection {
 
     /// A request that Fanlight makes for its own purposes.
     async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
-        let (context, notifications) = (CallContext::internal(), Notifications::nowhere());
+        let (context, notifications) = (CallContext::internal(), ServerMessages::nowhere());
         let id = self.context.next_id();
         let request = Outgoing {
             id,

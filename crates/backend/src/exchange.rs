@@ -11,7 +11,7 @@ use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision}
 use reqwest::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
-use crate::client::{CallContext, Notifications};
+use crate::client::{CallContext, ServerMessages};
 use crate::dialect::Mirror;
 use crate::settings::Limits;
 
@@ -41,7 +41,7 @@ pub(crate) struct Outgoing<'a> {
     /// What HTTP headers repeat of it; modern requests only.
     pub(crate) mirror: Option<Mirror>,
     pub(crate) context: &'a Arc<CallContext>,
-    pub(crate) notifications: &'a Notifications,
+    pub(crate) notifications: &'a ServerMessages,
     /// Whether giving up is to be told to the server. It must not be for `initialize` (2025-11-25
     /// basic/utilities/cancellation), and an era probe is not worth it.
     pub(crate) cancellable: bool,

@@ -17,7 +17,7 @@ use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Era, Json, Method, Revision};
 use reqwest::header::HeaderValue;
 
-use crate::client::{CallContext, Notifications};
+use crate::client::{CallContext, ServerMessages};
 use crate::dialect::Dialect;
 use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply};
@@ -163,7 +163,7 @@ impl Handshake<'_> {
         method: &Method,
         params: Option<&Json>,
     ) -> Result<Reply, BackendError> {
-        let (context, notifications) = (CallContext::internal(), Notifications::nowhere());
+        let (context, notifications) = (CallContext::internal(), ServerMessages::nowhere());
         let id = self.context.next_id();
         let request = Outgoing {
             id,

@@ -22,6 +22,9 @@ mod throttle;
 mod tool_headers;
 
 pub use backend::Backend;
-pub use client::{BackendClient, BackendState, BackendStatus, Call, CallContext, Notifications, Pending};
+pub use client::{
+    BackendClient, BackendState, BackendStatus, Call, CallContext, Pending, ServerMessage, ServerMessages,
+    ServerRequest, SessionKey,
+};
 pub use error::{BackendError, Outcome};
 pub use settings::{BackendSettings, EraChoice, Identity, Limits, Secret, Timeouts, TransportSettings};

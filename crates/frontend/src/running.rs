@@ -11,8 +11,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fanlight_gateway::{Call, CallContext, Notifications};
-use fanlight_protocol::{Json, Method, Notification, Response};
+use fanlight_gateway::{Call, CallContext, ServerMessage, ServerMessages};
+use fanlight_protocol::{Json, Method, Response};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -53,7 +53,7 @@ pub(crate) struct Running {
     answer: Option<Answer>,
     /// Kept back until the notifications that came before it are delivered.
     response: Option<Response>,
-    notifications: Option<(Subscription, mpsc::Receiver<Notification>)>,
+    notifications: Option<(Subscription, mpsc::Receiver<ServerMessage>)>,
     stop: Option<Stop>,
     /// Keeps the session from expiring.
     session: Option<InUse>,
@@ -65,13 +65,13 @@ impl Running {
     pub(crate) fn start<C: Core>(core: &Arc<C>, ask: Ask) -> Self {
         let (sender, receiver) = match ask.notifications {
             Some((subscription, capacity)) => {
-                let (sender, receiver) = Notifications::channel(capacity);
+                let (sender, receiver) = ServerMessages::channel(capacity);
                 (sender, Some((subscription, receiver)))
             }
-            None => (Notifications::nowhere(), None),
+            None => (ServerMessages::nowhere(), None),
         };
         let context = Arc::new(ask.context);
-        let call = Call { method: ask.method, params: ask.params, context, notifications: sender };
+        let call = Call { method: ask.method, params: ask.params, context, messages: sender };
         let core = Arc::clone(core);
         let answer: Answer = Box::pin(async move { core.handle(call).await });
         Self {
@@ -115,8 +115,8 @@ impl Running {
                 return Poll::Ready(Event::Cancelled);
             }
             if let Some((subscription, receiver)) = &mut self.notifications {
-                while let Poll::Ready(Some(notification)) = receiver.poll_recv(cx) {
-                    if let Some(text) = subscription.translate(notification) {
+                while let Poll::Ready(Some(message)) = receiver.poll_recv(cx) {
+                    if let Some(text) = translate(subscription, message) {
                         return Poll::Ready(Event::Notification(text));
                     }
                 }
@@ -125,16 +125,23 @@ impl Running {
             self.answer = None;
             self.response = Some(response);
         }
-        // Notifications are handed over before the answer resolves, but the answer may have
+        // ServerMessages are handed over before the answer resolves, but the answer may have
         // resolved in the same poll. `try_recv`, unlike `poll_recv`, never yields early.
         if let Some((subscription, receiver)) = &mut self.notifications {
-            while let Ok(notification) = receiver.try_recv() {
-                if let Some(text) = subscription.translate(notification) {
+            while let Ok(message) = receiver.try_recv() {
+                if let Some(text) = translate(subscription, message) {
                     return Poll::Ready(Event::Notification(text));
                 }
             }
         }
         Poll::Ready(self.response.take().map_or(Event::Cancelled, Event::Response))
+    }
+}
+
+fn translate(subscription: &Subscription, message: ServerMessage) -> Option<Json> {
+    match message {
+        ServerMessage::Notification(notification) => subscription.translate(notification),
+        ServerMessage::Request(_) => None,
     }
 }
 

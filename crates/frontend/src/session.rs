@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_gateway::CallContext;
+use fanlight_gateway::{CallContext, SessionKey};
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Revision};
 use tokio::time::Instant;
@@ -57,6 +57,7 @@ impl Session {
     pub(crate) fn context(&self, wants_progress: bool) -> CallContext {
         CallContext {
             client_key: self.client_key,
+            session: Some(SessionKey(self.client_key)),
             client_info: self.opening.client_info.clone(),
             capabilities: Json::empty_object(),
             log_level: self.log_level(),

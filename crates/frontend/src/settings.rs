@@ -25,7 +25,7 @@ pub struct FrontendSettings {
     pub max_sessions: usize,
     /// Requests running at once on a stdio connection.
     pub max_concurrent: usize,
-    /// Notifications buffered per request.
+    /// ServerMessages buffered per request.
     pub notification_buffer: usize,
     /// The longest line on a stdio connection.
     pub max_line: usize,

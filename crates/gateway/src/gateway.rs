@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fanlight_backend::{BackendStatus, Call};
+use fanlight_backend::{BackendStatus, Call, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::result::ResultView as _;
@@ -73,6 +73,13 @@ impl Gateway {
         match snapshot.find(name) {
             Some(tool) => Arc::clone(&tool.param_headers),
             None => Arc::new([]),
+        }
+    }
+
+    /// The client's session has ended: backends let go of what they keep for it.
+    pub fn end_session(&self, session: SessionKey) {
+        for backend in &self.sources.backends {
+            backend.client.end_session(session);
         }
     }
 

@@ -17,6 +17,8 @@ mod route;
 mod settings;
 mod uri_template;
 
-pub use fanlight_backend::{BackendClient, BackendStatus, Call, CallContext, Notifications};
+pub use fanlight_backend::{
+    BackendClient, BackendStatus, Call, CallContext, ServerMessage, ServerMessages, ServerRequest, SessionKey,
+};
 pub use gateway::Gateway;
 pub use settings::{BackendEntry, GatewaySettings, ListLimits, ToolFilter};

@@ -6,6 +6,7 @@ use fanlight_protocol::sse::{Event, EventDecoder};
 use fanlight_protocol::{Era, Message, Notification, Response};
 
 use super::HttpLink;
+use crate::client::ServerMessage;
 use crate::dialect::concerns;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
@@ -62,7 +63,7 @@ impl HttpLink {
     /// Waiting for a slow client holds up this one stream only.
     async fn pass_on(notification: Notification, request: &Outgoing<'_>) {
         if concerns(&notification, request.id, request.context) {
-            request.notifications.send(notification).await;
+            request.notifications.send(ServerMessage::Notification(notification)).await;
         }
     }
 

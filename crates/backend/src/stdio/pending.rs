@@ -11,13 +11,13 @@ use fanlight_protocol::Response;
 use fanlight_protocol::meta::LogLevel;
 use tokio::sync::oneshot;
 
-use crate::client::{CallContext, Notifications};
+use crate::client::{CallContext, ServerMessages};
 use crate::error::BackendError;
 
 /// One unanswered request.
 pub(super) struct Waiting {
     pub(super) answer: oneshot::Sender<Result<Response, BackendError>>,
-    pub(super) notifications: Notifications,
+    pub(super) notifications: ServerMessages,
     pub(super) context: Arc<CallContext>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Closed;
 
 /// Whom a log message is for.
 pub(super) enum LogTarget {
-    Call(Notifications),
+    Call(ServerMessages),
     /// Nobody asked for it.
     Nobody,
     /// Several clients could be meant, and what is meant for one must not be shown to another.
@@ -91,7 +91,7 @@ impl PendingCalls {
     }
 
     /// Whom the progress of a request is for, if its client asked for it.
-    pub(super) fn progress_target(&self, id: i64) -> Option<Notifications> {
+    pub(super) fn progress_target(&self, id: i64) -> Option<ServerMessages> {
         let table = self.lock();
         let waiting = table.calls.get(&id).filter(|waiting| waiting.context.wants_progress)?;
         Some(waiting.notifications.clone())
@@ -140,7 +140,7 @@ mod tests {
 
     fn call(pending: &PendingCalls, id: i64, client_key: u64, log_level: Option<LogLevel>) -> Caller {
         let (answer, answered) = oneshot::channel();
-        let (notifications, inbox) = Notifications::channel(1);
+        let (notifications, inbox) = ServerMessages::channel(1);
         let mut context = (*CallContext::internal()).clone();
         context.client_key = client_key;
         context.log_level = log_level;
@@ -207,7 +207,7 @@ mod tests {
             assert_eq!(caller.answered.try_recv().unwrap().unwrap_err(), error);
         }
         let (answer, _answered) = oneshot::channel();
-        let waiting = Waiting { answer, notifications: Notifications::nowhere(), context: CallContext::internal() };
+        let waiting = Waiting { answer, messages: ServerMessages::nowhere(), context: CallContext::internal() };
         assert!(pending.insert(3, waiting).is_err());
     }
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::Shared;
 use super::pending::LogTarget;
-use crate::client::Notifications;
+use crate::client::{ServerMessage, ServerMessages};
 use crate::dialect::{log_level, progress_token};
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
@@ -120,8 +120,8 @@ impl Reader<'_> {
         }
     }
 
-    fn pass_on(&self, target: &Notifications, notification: Notification) {
-        if !target.try_send(notification)
+    fn pass_on(&self, target: &ServerMessages, notification: Notification) {
+        if !target.try_send(ServerMessage::Notification(notification))
             && let Some(suppressed) = self.shared.warnings.slow_client.admit()
         {
             let backend = &*self.shared.context.name;

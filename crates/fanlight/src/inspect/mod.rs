@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_config::Config;
-use fanlight_gateway::{Call, CallContext, Notifications};
+use fanlight_gateway::{Call, CallContext, ServerMessages};
 use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
 use fanlight_protocol::{Json, Method};
 use tokio_util::sync::CancellationToken;
@@ -75,7 +75,7 @@ fn tool_call(tool: &Json, arguments: &Json) -> Call {
         method: Method::CallTool,
         params: Some(params.finish()),
         context: CallContext::internal(),
-        notifications: Notifications::nowhere(),
+        messages: ServerMessages::nowhere(),
     }
 }
 

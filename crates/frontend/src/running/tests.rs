@@ -28,10 +28,10 @@ impl Core for Probe {
     async fn handle(&self, call: Call) -> Response {
         let mut outcome = Outcome(self.outcome.clone(), "dropped");
         for count in 0..self.notes {
-            call.notifications.send(note(count)).await;
+            call.messages.send(note(count)).await;
         }
         self.release.notified().await;
-        call.notifications.send(note(99)).await;
+        call.messages.send(note(99)).await;
         outcome.1 = "done";
         Response::from_result(&Json::empty_object())
     }

@@ -124,6 +124,7 @@ impl<C: Core> Connection<C> {
         let subscription = Subscription { progress_token: params.meta.progress_token, logs };
         let context = CallContext {
             client_key: new_client_key(),
+            session: None,
             client_info: client.info,
             capabilities: client.capabilities,
             log_level: client.log_level,

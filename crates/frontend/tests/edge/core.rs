@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_frontend::Core;
-use fanlight_gateway::{Call, CallContext};
+use fanlight_gateway::{Call, CallContext, ServerMessage};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
@@ -75,17 +75,19 @@ impl TestCore {
         match name.as_str() {
             "wait" => self.release.acquire().await.unwrap().forget(),
             "notify-and-wait" => {
-                call.notifications.send(progress(1)).await;
+                call.messages.send(ServerMessage::Notification(progress(1))).await;
                 self.release.acquire().await.unwrap().forget();
-                call.notifications.send(progress(2)).await;
+                call.messages.send(ServerMessage::Notification(progress(2))).await;
             }
             "notify" => {
                 for count in 1..=50 {
-                    call.notifications.send(progress(count)).await;
+                    call.messages.send(ServerMessage::Notification(progress(count))).await;
                 }
                 for level in ["debug", "warning", "error"] {
                     let params = format!(r#"{{"level":"{level}","data":1.0}}"#);
-                    call.notifications.send(notification("notifications/message", &params)).await;
+                    call.messages
+                        .send(ServerMessage::Notification(notification("notifications/message", &params)))
+                        .await;
                 }
             }
             "fail" => {

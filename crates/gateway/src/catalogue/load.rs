@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use fanlight_backend::{BackendClient, BackendError, Call, CallContext, Notifications, Outcome};
+use fanlight_backend::{BackendClient, BackendError, Call, CallContext, Outcome, ServerMessages};
 use fanlight_protocol::json::{Json, Kind, ObjectBuilder};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use futures_util::future::join_all;
@@ -86,7 +86,7 @@ impl Walk<'_> {
             method: self.kind.method(),
             params,
             context: CallContext::internal(),
-            notifications: Notifications::nowhere(),
+            messages: ServerMessages::nowhere(),
         };
         let response = self.backend.request(call).await.map_err(failed)?;
         match response.view::<AnyResult>() {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_backend::{BackendClient, BackendError, BackendState, CallContext, Notifications, Pending};
+use fanlight_backend::{BackendClient, BackendError, BackendState, CallContext, Pending, ServerMessages};
 use fanlight_protocol::Message;
 use fanlight_protocol::result::ServerDescription;
 
@@ -66,6 +66,8 @@ impl BackendClient for Fake {
         })
     }
 
+    fn end_session(&self, _: SessionKey) {}
+
     fn status(&self) -> BackendStatus {
         BackendStatus { state: BackendState::Ready, era: None, revision: None, transport: "stdio" }
     }
@@ -103,7 +105,7 @@ impl Scene {
             method: Method::from_name(method),
             params: params.map(|text| Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()),
             context: CallContext::internal(),
-            notifications: Notifications::nowhere(),
+            messages: ServerMessages::nowhere(),
         };
         self.gateway.handle(call).await.body().as_text().to_owned()
     }

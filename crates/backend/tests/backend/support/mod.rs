@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fanlight_backend::{
     Backend, BackendClient, BackendError, BackendSettings, BackendState, Call, CallContext, EraChoice, Identity,
-    Limits, Notifications, Timeouts, TransportSettings,
+    Limits, ServerMessages, Timeouts, TransportSettings,
 };
 use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio::sync::mpsc;
@@ -43,17 +43,17 @@ pub(crate) fn call(method: &str, params: &str) -> Call {
         method: Method::from_name(method),
         params: (!params.is_empty()).then(|| json(params)),
         context: CallContext::internal(),
-        notifications: Notifications::nowhere(),
+        messages: ServerMessages::nowhere(),
     }
 }
 
 /// The same call with a way for notifications, and its other end.
 pub(crate) fn listening(mut call: Call, change: impl FnOnce(&mut CallContext)) -> (Call, mpsc::Receiver<Notification>) {
-    let (notifications, inbox) = Notifications::channel(16);
+    let (notifications, inbox) = ServerMessages::channel(16);
     let mut context = (*call.context).clone();
     change(&mut context);
     call.context = Arc::new(context);
-    call.notifications = notifications;
+    call.messages = notifications;
     (call, inbox)
 }
 
