@@ -6,24 +6,27 @@
 //! Must not know: eras, transports.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Response, Revision};
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::client::{BackendClient, BackendState, BackendStatus, Call, Pending, SessionKey};
-use crate::connection::{Connection, Failure};
+use crate::clock::Course;
+use crate::connection::Failure;
+use crate::declared::Declared;
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
 use crate::http::HttpEndpoint;
+use crate::pool::{Pool, PoolSettings};
 use crate::settings::{BackendSettings, Timeouts, TransportSettings};
 use crate::stdio::ProcessSettings;
-use crate::supervisor::{Phase, State, Supervisor, Target};
+use crate::supervisor::{Phase, Target};
 
 /// Longest wait for everything to end: a process has two seconds each to end by itself, after
 /// SIGTERM and after SIGKILL, and what it left behind as long again.
@@ -38,7 +41,7 @@ pub struct Backend {
     /// Places for running and waiting requests: twice as many as may run.
     admission: Semaphore,
     running: Semaphore,
-    state: watch::Receiver<State>,
+    pool: Arc<Pool>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -50,12 +53,18 @@ impl Backend {
     /// Needs a tokio runtime around it.
     #[must_use]
     pub fn start(settings: BackendSettings, shutdown: CancellationToken) -> Arc<Self> {
-        let BackendSettings { name, transport, era, timeouts, limits, identity } = settings;
+        let BackendSettings { name, transport, era, sessions, timeouts, limits, identity } = settings;
         let name: Arc<str> = name.into();
         let tasks = TaskTracker::new();
         let shutdown = shutdown.child_token();
-        let context =
-            LinkContext { name: Arc::clone(&name), limits, ids: Arc::new(AtomicI64::new(1)), tasks: tasks.clone() };
+        let context = LinkContext {
+            name: Arc::clone(&name),
+            limits,
+            question: timeouts.question,
+            declared: Arc::new(Declared::nothing()),
+            ids: Arc::new(AtomicI64::new(1)),
+            tasks: tasks.clone(),
+        };
         let (transport, target) = match transport {
             TransportSettings::Stdio { command, args, env, cwd } => {
                 ("stdio", Target::Stdio(ProcessSettings { command, args, env, cwd }))
@@ -65,11 +74,15 @@ impl Backend {
                 ("http", endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint))))
             }
         };
-        let (sender, state) = watch::channel(State { phase: Phase::Connecting, revision: None });
-        let own_info = identity.to_json();
-        let supervisor =
-            Supervisor { context, target, choice: era, timeouts, own_info, state: sender, shutdown: shutdown.clone() };
-        tasks.spawn(supervisor.run());
+        let pool = Pool::start(PoolSettings {
+            context,
+            target,
+            choice: era,
+            policy: sessions,
+            timeouts,
+            own_info: identity.to_json(),
+            shutdown: shutdown.clone(),
+        });
         let concurrency = limits.concurrency.clamp(1, Semaphore::MAX_PERMITS / 2);
         Arc::new(Self {
             name,
@@ -78,7 +91,7 @@ impl Backend {
             concurrency,
             admission: Semaphore::new(2 * concurrency),
             running: Semaphore::new(concurrency),
-            state,
+            pool,
             shutdown,
             tasks,
         })
@@ -96,44 +109,38 @@ impl Backend {
 
     /// The way of one request.
     async fn answer(&self, call: Call) -> Result<Response, BackendError> {
-        let sent = AtomicBool::new(false);
+        let course = Course::default();
+        let sent = || course.sent.load(Ordering::Relaxed);
         let limit = self.timeouts.call;
         tokio::select! {
             biased;
-            outcome = timeout(limit, self.exchange(&call, &sent)) => outcome
-                .unwrap_or_else(|_| Err(BackendError::Timeout { after: limit, sent: sent.load(Ordering::Relaxed) })),
-            () = self.shutdown.cancelled() => Err(match sent.load(Ordering::Relaxed) {
+            outcome = course.clock.bound(limit, self.exchange(&call, &course)) => outcome
+                .unwrap_or_else(|| Err(BackendError::Timeout { after: limit, sent: sent() })),
+            () = self.shutdown.cancelled() => Err(match sent() {
                 true => BackendError::ClosedEarly,
                 false => BackendError::ShuttingDown,
             }),
         }
     }
 
-    async fn exchange(&self, call: &Call, sent: &AtomicBool) -> Result<Response, BackendError> {
-        self.refuse_if_down()?;
+    async fn exchange(&self, call: &Call, course: &Course) -> Result<Response, BackendError> {
+        // A request to a backend that is down does not queue behind those that wait for a place.
+        if let Some(error) = self.pool.down(&call.context) {
+            return Err(error);
+        }
         let _place = self.place().await?;
-        let connection = self.ready().await?;
-        match connection.request(call, sent).await {
+        let lease = self.pool.lease(&call.context).await?;
+        match lease.connection.request(call, course).await {
             Err(Failure::NotRun { loss, instead }) => {
-                sent.store(false, Ordering::Relaxed);
-                connection.lose(loss);
-                drop(connection);
-                match self.ready().await {
-                    Ok(fresh) => fresh.request(call, sent).await.or_else(Failure::settle),
+                course.sent.store(false, Ordering::Relaxed);
+                lease.lose(loss);
+                match self.pool.lease(&call.context).await {
+                    Ok(fresh) => fresh.connection.request(call, course).await.or_else(Failure::settle),
                     // What the backend said of the request says more than that it is gone now.
                     Err(error) => instead.or(Err(error)),
                 }
             }
             outcome => outcome.or_else(Failure::settle),
-        }
-    }
-
-    /// A request to a backend that is down does not queue behind those that wait for a place.
-    fn refuse_if_down(&self) -> Result<(), BackendError> {
-        match &self.state.borrow().phase {
-            Phase::Down { error, .. } => Err(error.clone()),
-            Phase::Stopped => Err(BackendError::ShuttingDown),
-            Phase::Connecting | Phase::Ready(_) => Ok(()),
         }
     }
 
@@ -143,22 +150,6 @@ impl Backend {
         // The semaphore is never closed.
         let running = self.running.acquire().await.map_err(|_| BackendError::ShuttingDown)?;
         Ok((running, admitted))
-    }
-
-    /// The connection, once there is one; the reason, once there is none.
-    async fn ready(&self) -> Result<Arc<Connection>, BackendError> {
-        if let Some(verdict) = self.state.borrow().verdict() {
-            return verdict;
-        }
-        let limit = self.timeouts.connect;
-        let mut state = self.state.clone();
-        let settled = async move {
-            match state.wait_for(|state| state.verdict().is_some()).await {
-                Ok(state) => state.verdict().unwrap_or(Err(BackendError::ClosedEarly)),
-                Err(_) => Err(BackendError::ShuttingDown),
-            }
-        };
-        timeout(limit, settled).await.unwrap_or(Err(BackendError::Timeout { after: limit, sent: false }))
     }
 }
 
@@ -175,23 +166,26 @@ impl BackendClient for Backend {
     }
 
     fn describe(&self) -> Pending<'_, ServerDescription> {
-        Box::pin(async { Ok(self.ready().await?.description()) })
+        Box::pin(async { Ok(self.pool.base().ready(self.timeouts.connect).await?.description()) })
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
         Box::pin(self.answer(call))
     }
 
-    fn end_session(&self, _session: SessionKey) {}
+    fn end_session(&self, session: SessionKey) {
+        self.pool.end_session(session);
+    }
 
     fn status(&self) -> BackendStatus {
-        let state = self.state.borrow();
+        let state = self.pool.base().state.borrow();
         BackendStatus {
             era: state.revision.map(Revision::era),
             revision: state.revision.map(Revision::as_str),
             transport: self.transport,
             state: match &state.phase {
                 Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,
+                Phase::Idle => BackendState::Idle,
                 Phase::Ready(_) | Phase::Connecting => BackendState::Connecting,
                 Phase::Down { error, until } => BackendState::Down {
                     error: error.clone(),

@@ -112,7 +112,8 @@ pub struct ServerRequest {
     /// `params` as the server sent them.
     pub params: Option<Json>,
     /// Where the client's answer goes: a result or an error, whose id does not matter. Dropped
-    /// without one, the server is told that the client cannot be asked.
+    /// without one, the server is told that the client cannot be asked. Closed once the server
+    /// does not wait for it any more.
     pub answer: oneshot::Sender<Response>,
 }
 
@@ -132,6 +133,11 @@ impl ServerMessages {
     #[must_use]
     pub fn nowhere() -> Self {
         Self(None)
+    }
+
+    /// Whether there is somebody at the other end.
+    pub(crate) fn reach_client(&self) -> bool {
+        self.0.as_ref().is_some_and(|sender| !sender.is_closed())
     }
 
     /// Sends, waiting while the way is full. For transports on which waiting holds up nobody else.

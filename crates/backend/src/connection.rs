@@ -2,7 +2,7 @@
 //!
 //! Must not know: how the connection was made, or what replaces it when it is lost.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Call, CallContext, ServerMessages};
+use crate::clock::Course;
 use crate::dialect::Dialect;
 use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply};
@@ -112,19 +113,19 @@ impl Connection {
         }
     }
 
-    /// Sends one request and waits for its answer. `sent` is set while it may be running.
-    pub(crate) async fn request(&self, call: &Call, sent: &AtomicBool) -> Result<Response, Failure> {
+    /// Sends one request and waits for its answer. `sent` of its course is set while it may be running.
+    pub(crate) async fn request(&self, call: &Call, course: &Course) -> Result<Response, Failure> {
         if let Some(answer) = self.dialect.local_answer(&call.method) {
             return Ok(answer);
         }
         self.raise_log_level(call).await;
         let headers = self.headers_for(call).await;
-        let mut response = self.send(call, headers.as_deref().unwrap_or_default(), sent).await?;
+        let mut response = self.send(call, headers.as_deref().unwrap_or_default(), course).await?;
         if self.rejects_headers(call, &response) {
-            sent.store(false, Ordering::Relaxed);
+            course.sent.store(false, Ordering::Relaxed);
             self.reload_tools().await;
             let headers = self.known_headers(call);
-            response = self.send(call, headers.as_deref().unwrap_or_default(), sent).await?;
+            response = self.send(call, headers.as_deref().unwrap_or_default(), course).await?;
         }
         if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {
             return Err(self.doubt(Ok(response)));
@@ -132,7 +133,7 @@ impl Connection {
         Ok(self.dialect.canonical(&call.method, self.learn(call, response)))
     }
 
-    async fn send(&self, call: &Call, headers: &[ParamHeader], sent: &AtomicBool) -> Result<Response, Failure> {
+    async fn send(&self, call: &Call, headers: &[ParamHeader], course: &Course) -> Result<Response, Failure> {
         let id = self.context.next_id();
         let params = call.params.as_ref();
         let request = Outgoing {
@@ -141,10 +142,11 @@ impl Connection {
             mirror: self.mirror(&call.method, params, headers),
             method: &call.method,
             context: &call.context,
-            notifications: &call.messages,
+            messages: &call.messages,
+            clock: &course.clock,
             cancellable: true,
         };
-        sent.store(true, Ordering::Relaxed);
+        course.sent.store(true, Ordering::Relaxed);
         match self.link.exchange(request).await {
             Ok(Reply::Answer { response, .. }) => Ok(response),
             Ok(Reply::Rejected { status, .. }) => Err(self.rejection(status)),
@@ -188,7 +190,7 @@ impl Connection {
 
     /// A request that Fanlight makes for its own purposes.
     async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
-        let (context, notifications) = (CallContext::internal(), ServerMessages::nowhere());
+        let (context, messages, clock) = (CallContext::internal(), ServerMessages::nowhere(), Arc::default());
         let id = self.context.next_id();
         let request = Outgoing {
             id,
@@ -196,10 +198,12 @@ impl Connection {
             mirror: self.mirror(method, params, &[]),
             method,
             context: &context,
-            notifications: &notifications,
+            messages: &messages,
+            clock: &clock,
             cancellable: true,
         };
-        match timeout(PREPARATION, self.link.exchange(request)).await {
+        // Rarely needed: boxed, so that the future of every call stays small.
+        match timeout(PREPARATION, Box::pin(self.link.exchange(request))).await {
             Ok(Ok(Reply::Answer { response, .. })) => Some(response),
             _ => None,
         }
@@ -330,6 +334,11 @@ impl Connection {
 
     pub(crate) fn era(&self) -> Era {
         self.dialect.era()
+    }
+
+    /// Whether the connection was made because the era was in doubt.
+    pub(crate) fn is_reprobed(&self) -> bool {
+        self.reprobed
     }
 
     pub(crate) fn age(&self) -> Duration {

@@ -48,6 +48,12 @@ pub enum BackendError {
     /// The connection or stream ended before the answer.
     #[error("closed the connection before it answered")]
     ClosedEarly,
+    /// As many sessions of clients as allowed are open, and none of them is idle.
+    #[error("is busy: {limit} clients have a session with it, as many as the limit allows, and none is idle")]
+    TooManySessions {
+        /// The limit that applied.
+        limit: usize,
+    },
     /// A message over the limit.
     #[error("sent a message larger than {limit} bytes")]
     ResponseTooLarge {
@@ -114,6 +120,7 @@ impl BackendError {
             Self::Unreachable { .. }
             | Self::Unauthorized { .. }
             | Self::Busy { .. }
+            | Self::TooManySessions { .. }
             | Self::NoCommonRevision { .. }
             | Self::ShuttingDown => false,
             Self::Timeout { sent, .. } => *sent,
@@ -135,6 +142,7 @@ impl BackendError {
                 Outcome::Unreachable
             }
             Self::Busy { .. }
+            | Self::TooManySessions { .. }
             | Self::ResponseTooLarge { .. }
             | Self::Malformed { .. }
             | Self::Status { .. }

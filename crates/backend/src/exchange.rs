@@ -5,21 +5,28 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision};
+use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError};
 use reqwest::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
 use crate::client::{CallContext, ServerMessages};
+use crate::clock::Clock;
+use crate::declared::Declared;
 use crate::dialect::Mirror;
 use crate::settings::Limits;
 
-/// What all links of one backend share.
+/// What all links of one backend share, but for what they declare.
 #[derive(Clone)]
 pub(crate) struct LinkContext {
     pub(crate) name: Arc<str>,
     pub(crate) limits: Limits,
+    /// How long a client may take to answer a question of the server.
+    pub(crate) question: Duration,
+    /// What is declared to a legacy server on behalf of the link's clients.
+    pub(crate) declared: Arc<Declared>,
     /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
     pub(crate) ids: Arc<AtomicI64>,
     /// Every task of the backend, so that stopping can wait for all of them.
@@ -41,7 +48,9 @@ pub(crate) struct Outgoing<'a> {
     /// What HTTP headers repeat of it; modern requests only.
     pub(crate) mirror: Option<Mirror>,
     pub(crate) context: &'a Arc<CallContext>,
-    pub(crate) notifications: &'a ServerMessages,
+    pub(crate) messages: &'a ServerMessages,
+    /// Stands still while the server waits for an answer of the client.
+    pub(crate) clock: &'a Arc<Clock>,
     /// Whether giving up is to be told to the server. It must not be for `initialize` (2025-11-25
     /// basic/utilities/cancellation), and an era probe is not worth it.
     pub(crate) cancellable: bool,
@@ -102,17 +111,14 @@ pub(crate) fn cancelled_text(id: i64) -> Bytes {
     Bytes::from(text)
 }
 
-/// The answer to a request of the server's: `ping` is answered, nothing else is understood.
-pub(crate) fn answer_to_server(id: &Json, method: &Method) -> Bytes {
-    use fanlight_protocol::{RpcError, code};
-    let response = match method {
-        Method::Ping => Response::from_result(&Json::empty_object()),
-        other => {
-            let message = format!("Fanlight does not take the request {:?}", other.as_str());
-            Response::from_error(&RpcError::new(code::METHOD_NOT_FOUND, message))
-        }
-    };
-    response.to_message(id, b"").into_bytes()
+/// The answer to a request of the server's that no client is asked.
+pub(crate) fn refusal_text(id: &Json, error: &RpcError) -> Bytes {
+    Response::from_error(error).to_message(id, b"").into_bytes()
+}
+
+/// The answer to a `ping` of the server's.
+pub(crate) fn pong_text(id: &Json) -> Bytes {
+    Response::from_result(&Json::empty_object()).to_message(id, b"").into_bytes()
 }
 
 #[cfg(test)]
@@ -132,8 +138,8 @@ mod tests {
     #[test]
     fn servers_are_answered_with_their_own_id() {
         let id = Json::literal(r#""a\u0041""#);
-        assert_eq!(answer_to_server(&id, &Method::Ping), r#"{"jsonrpc":"2.0","id":"a\u0041","result":{}}"#);
-        let refused = answer_to_server(&id, &Method::from_name("sampling/createMessage"));
-        assert!(refused.starts_with(br#"{"jsonrpc":"2.0","id":"a\u0041","error":{"code":-32601,"#));
+        assert_eq!(pong_text(&id), r#"{"jsonrpc":"2.0","id":"a\u0041","result":{}}"#);
+        let refused = refusal_text(&id, &RpcError::new(-32601, "no"));
+        assert_eq!(refused, r#"{"jsonrpc":"2.0","id":"a\u0041","error":{"code":-32601,"message":"no"}}"#);
     }
 }

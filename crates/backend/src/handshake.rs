@@ -9,6 +9,7 @@
 mod judge;
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -140,11 +141,10 @@ impl Handshake<'_> {
 
     async fn initialize(&self, link: &Link, revision: Revision) -> Result<Opened, Refusal> {
         let mut params = ObjectBuilder::new();
-        // Server-initiated requests are not relayed, so no capability is offered.
         params
             .string("protocolVersion", revision.as_str())
-            .member("capabilities", &Json::empty_object())
-            .member("clientInfo", self.own_info);
+            .member("capabilities", self.context.declared.capabilities())
+            .member("clientInfo", self.context.declared.client_info().unwrap_or(self.own_info));
         let dialect = Dialect::new(revision, self.own_info.clone());
         let reply = self.send(link, &dialect, &Method::Initialize, Some(&params.finish())).await;
         match reply.map_err(Refusal::from_transport)? {
@@ -163,7 +163,7 @@ impl Handshake<'_> {
         method: &Method,
         params: Option<&Json>,
     ) -> Result<Reply, BackendError> {
-        let (context, notifications) = (CallContext::internal(), ServerMessages::nowhere());
+        let (context, messages, clock) = (CallContext::internal(), ServerMessages::nowhere(), Arc::default());
         let id = self.context.next_id();
         let request = Outgoing {
             id,
@@ -171,10 +171,12 @@ impl Handshake<'_> {
             method,
             mirror: dialect.mirror(method, params, &[]),
             context: &context,
-            notifications: &notifications,
+            messages: &messages,
+            clock: &clock,
             cancellable: false,
         };
-        link.exchange(request).await
+        // Awaited in many places, once in a while: boxed, so that the handshake's future stays small.
+        Box::pin(link.exchange(request)).await
     }
 
     async fn finish(&self, mut link: Link, opened: Opened) -> Result<Agreed, BackendError> {

@@ -7,14 +7,19 @@
 
 mod backend;
 pub mod client;
+mod clock;
 mod connection;
+mod declared;
 mod dialect;
 pub mod error;
 mod excerpt;
 mod exchange;
 mod handshake;
 mod http;
+mod line;
 mod link;
+mod pool;
+mod question;
 pub mod settings;
 mod stdio;
 mod supervisor;
@@ -27,4 +32,4 @@ pub use client::{
     ServerRequest, SessionKey,
 };
 pub use error::{BackendError, Outcome};
-pub use settings::{BackendSettings, EraChoice, Identity, Limits, Secret, Timeouts, TransportSettings};
+pub use settings::{BackendSettings, EraChoice, Identity, Limits, Secret, SessionPolicy, Timeouts, TransportSettings};

@@ -21,6 +21,8 @@ pub struct BackendSettings {
     pub transport: TransportSettings,
     /// In which era it is spoken to.
     pub era: EraChoice,
+    /// Whether clients share a session with it.
+    pub sessions: SessionPolicy,
     /// Bounds on time.
     pub timeouts: Timeouts,
     /// Bounds on size and number.
@@ -64,6 +66,17 @@ pub enum EraChoice {
     Modern,
 }
 
+/// Whether clients share a session with a legacy backend. A modern one has no sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SessionPolicy {
+    /// Each client session has one of its own, over stdio a process of its own. Clients without a
+    /// session share one with those that have the same capabilities.
+    #[default]
+    PerClient,
+    /// All share one, which declares no capability.
+    Shared,
+}
+
 /// Bounds on time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
@@ -71,8 +84,13 @@ pub struct Timeouts {
     pub connect: Duration,
     /// Waiting for the answer that tells the era; within `connect`.
     pub probe: Duration,
-    /// A whole call, waiting for a connection and a free place included.
+    /// A whole call, waiting for a connection and a free place included. Does not run while the
+    /// server waits for an answer of the client.
     pub call: Duration,
+    /// The client's answer to a question that the server asks during a call.
+    pub question: Duration,
+    /// A client's own session without a call; then it is closed.
+    pub session_idle: Duration,
 }
 
 /// Bounds on size and number.
@@ -80,6 +98,8 @@ pub struct Timeouts {
 pub struct Limits {
     /// Running calls; as many may wait besides.
     pub concurrency: usize,
+    /// Sessions of clients, besides the one that Fanlight itself uses.
+    pub sessions: usize,
     /// Bytes of one message: a line, an event or a body.
     pub message_bytes: usize,
     /// Levels of arrays and objects in one message.

@@ -1,14 +1,16 @@
 //! Keeping one backend connected: connect, watch, reconnect with jittered exponential backoff.
 //!
-//! One task per backend runs [`Supervisor::run`]; everybody else reads its [`State`].
+//! One task per connection runs [`Supervisor::run`]; everybody else reads its [`State`]. The base
+//! connection is kept up at all times, that of a client only while somebody needs it.
 //!
 //! Must not know: requests.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_protocol::{Era, Json, Revision};
-use tokio::sync::watch;
+use fanlight_protocol::{Era, Revision};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +20,7 @@ use crate::exchange::LinkContext;
 use crate::handshake::Handshake;
 use crate::http::{HttpEndpoint, HttpLink};
 use crate::link::Link;
-use crate::settings::{EraChoice, Timeouts};
+use crate::pool::PoolSettings;
 use crate::stdio::{ProcessSettings, StdioLink};
 
 /// A process that ran this long did not fail at its start.
@@ -36,9 +38,14 @@ pub(crate) struct State {
 
 #[derive(Clone)]
 pub(crate) enum Phase {
+    /// Waits until somebody needs it.
+    Idle,
     Connecting,
     Ready(Arc<Connection>),
-    Down { error: BackendError, until: Instant },
+    Down {
+        error: BackendError,
+        until: Instant,
+    },
     Stopped,
 }
 
@@ -48,7 +55,7 @@ impl State {
         match &self.phase {
             Phase::Ready(connection) if !connection.is_lost() => Some(Ok(Arc::clone(connection))),
             // The supervisor is about to notice the loss.
-            Phase::Ready(_) | Phase::Connecting => None,
+            Phase::Ready(_) | Phase::Connecting | Phase::Idle => None,
             Phase::Down { error, .. } => Some(Err(error.clone())),
             Phase::Stopped => Some(Err(BackendError::ShuttingDown)),
         }
@@ -65,17 +72,25 @@ pub(crate) enum Target {
 
 pub(crate) struct Supervisor {
     pub(crate) context: LinkContext,
-    pub(crate) target: Target,
-    pub(crate) choice: EraChoice,
-    pub(crate) timeouts: Timeouts,
-    /// Fanlight's own `Implementation` object.
-    pub(crate) own_info: Json,
+    pub(crate) settings: Arc<PoolSettings>,
+    /// The connection is a client's, not the base one.
+    pub(crate) for_client: Option<ForClient>,
+    pub(crate) wanted: Arc<Notify>,
     pub(crate) state: watch::Sender<State>,
     pub(crate) shutdown: CancellationToken,
 }
 
+/// What a client's connection goes by instead of finding it out.
+#[derive(Clone, Copy)]
+pub(crate) struct ForClient {
+    /// The era that the base connection found.
+    pub(crate) era: Era,
+    /// Whether it was in doubt before.
+    pub(crate) reprobed: bool,
+}
+
 impl Supervisor {
-    /// Keeps the backend connected until the shutdown.
+    /// Keeps the connection until the shutdown.
     pub(crate) async fn run(self) {
         let shutdown = self.shutdown.clone();
         shutdown.run_until_cancelled(self.keep_connected()).await;
@@ -87,10 +102,12 @@ impl Supervisor {
 
     async fn keep_connected(&self) {
         let mut backoff = Backoff::default();
-        let mut remembered = None;
-        let mut last_loss = None;
+        let given = self.for_client.map(|given| given.era);
+        let mut remembered = given;
+        let mut last_loss = self.for_client.filter(|given| given.reprobed).map(|_| Loss::EraDoubt);
         let mut early_ends = 0_u32;
         loop {
+            self.wait_until_wanted().await;
             self.enter(Phase::Connecting);
             let error = match self.connect(remembered, last_loss).await {
                 Ok(connection) => {
@@ -98,7 +115,7 @@ impl Supervisor {
                     let loss = self.watch(&connection).await;
                     last_loss = Some(loss);
                     if loss == Loss::EraDoubt {
-                        remembered = None;
+                        remembered = given;
                     }
                     if !connection.is_process() || connection.age() >= STABLE {
                         backoff = Backoff::default();
@@ -114,7 +131,7 @@ impl Supervisor {
                 Err(error) => {
                     // Unless nobody was spoken to, the era may be what is wrong.
                     if !matches!(error, BackendError::Unreachable { .. } | BackendError::Unauthorized { .. }) {
-                        remembered = None;
+                        remembered = given;
                     }
                     error
                 }
@@ -126,15 +143,22 @@ impl Supervisor {
         }
     }
 
+    async fn wait_until_wanted(&self) {
+        if self.for_client.is_some() {
+            self.enter(Phase::Idle);
+            self.wanted.notified().await;
+        }
+    }
+
     async fn connect(&self, remembered: Option<Era>, last_loss: Option<Loss>) -> Result<Arc<Connection>, BackendError> {
         let handshake = Handshake {
             context: &self.context,
-            choice: self.choice,
+            choice: self.settings.choice,
             remembered,
-            probe_timeout: self.timeouts.probe,
-            own_info: &self.own_info,
+            probe_timeout: self.settings.timeouts.probe,
+            own_info: &self.settings.own_info,
         };
-        let limit = self.timeouts.connect;
+        let limit = self.settings.timeouts.connect;
         let agreed = timeout(limit, handshake.run(|| self.open()))
             .await
             .map_err(|_| BackendError::Timeout { after: limit, sent: false })??;
@@ -143,7 +167,7 @@ impl Supervisor {
     }
 
     fn open(&self) -> Result<Link, BackendError> {
-        match &self.target {
+        match &self.settings.target {
             Target::Http(endpoint) => Ok(Link::Http(HttpLink::new(Arc::clone(endpoint), self.context.clone()))),
             Target::Stdio(settings) => Ok(Link::Stdio(StdioLink::start(settings, self.context.clone())?)),
             Target::Unusable(error) => Err(error.clone()),
@@ -153,15 +177,24 @@ impl Supervisor {
     /// Offers a connection until it is lost.
     async fn watch(&self, connection: &Arc<Connection>) -> Loss {
         let (era, revision) = (connection.era(), connection.revision());
-        tracing::info!(backend = &*self.context.name, %era, %revision, "backend is connected");
+        self.tell(&format_args!("backend is connected: {era}, {revision}"));
         self.state.send_replace(State { phase: Phase::Ready(Arc::clone(connection)), revision: Some(revision) });
         let loss = connection.lost().await;
-        tracing::info!(backend = &*self.context.name, ?loss, "connection to backend is lost");
+        self.tell(&format_args!("connection to backend is lost: {loss:?}"));
         if loss == Loss::EraDoubt {
             let connection = Arc::clone(connection);
             self.context.tasks.spawn(async move { connection.close().await });
         }
         loss
+    }
+
+    /// Clients come and go: what becomes of their connections is no news.
+    fn tell(&self, news: &fmt::Arguments<'_>) {
+        let backend = &*self.context.name;
+        match self.for_client {
+            None => tracing::info!(backend, "{news}"),
+            Some(_) => tracing::debug!(backend, "{news} (of a client)"),
+        }
     }
 
     fn enter(&self, phase: Phase) {

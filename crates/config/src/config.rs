@@ -70,6 +70,8 @@ pub struct Server {
     pub prefix: Option<String>,
     /// Which era it is spoken to in.
     pub era: EraChoice,
+    /// Whether clients share one session with it, or one process; legacy era only.
+    pub session: SessionChoice,
     /// Bound on a whole call.
     pub timeout: Duration,
     /// Bound on its running calls.
@@ -87,6 +89,7 @@ impl Server {
             transport,
             prefix: None,
             era: EraChoice::Auto,
+            session: SessionChoice::PerClient,
             timeout: Timeouts::default().call,
             concurrency: Limits::default().concurrency,
             tools: ToolFilter::default(),
@@ -146,6 +149,16 @@ pub enum EraChoice {
     Legacy,
     /// Stateless, with `server/discover`.
     Modern,
+}
+
+/// Whether clients share a session with a legacy backend.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SessionChoice {
+    /// Each client session has a session of its own with the backend; over stdio a process of its own.
+    #[default]
+    PerClient,
+    /// All share one, over which the backend can ask no client anything.
+    Shared,
 }
 
 /// Which tools of a backend are offered. Patterns match the backend's own names; `*` stands for any characters.

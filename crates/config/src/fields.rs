@@ -51,6 +51,9 @@ pub(crate) const TYPES: &[&str] = &["stdio", "http", "streamable-http", "streama
 /// Values of a server's `era`.
 pub(crate) const ERAS: &[&str] = &["auto", "legacy", "modern"];
 
+/// Values of a server's `session`.
+pub(crate) const SESSIONS: &[&str] = &["per-client", "shared"];
+
 const TOP: &[Field] = &[
     field("mcpServers", "The backends by name. Their order decides the order of merged lists.", Shape::Servers),
     field("servers", "The same as `mcpServers`, as VS Code writes it. A file has one of the two.", Shape::Servers),
@@ -108,6 +111,14 @@ const SERVER: &[Field] = &[
     Field {
         default: Some(|_| json!("auto")),
         ..field("era", "Protocol era the server is spoken to in; `auto` asks it.", Shape::Choice(ERAS))
+    },
+    Field {
+        default: Some(|_| json!("per-client")),
+        ..field(
+            "session",
+            "Whether each client session has a session of its own with a legacy server (over stdio a process of its own), or all share one, over which the server can ask no client anything.",
+            Shape::Choice(SESSIONS),
+        )
     },
     Field {
         default: Some(|config| json!(format_duration(config.timeouts.call))),

@@ -19,8 +19,18 @@ pub struct Limits {
     pub sessions: usize,
     /// Running calls per backend, where the server does not set its own. `concurrency`.
     pub concurrency: usize,
+    /// Sessions that clients have of their own with one HTTP backend. `backendSessions`.
+    pub backend_sessions: usize,
+    /// Processes that clients have of their own of one stdio backend. `processes`.
+    pub processes: usize,
     /// Notifications buffered per call. `notifications`.
     pub notifications: usize,
+    /// Questions of backends that one client may have open. `questions`.
+    pub questions: usize,
+    /// How often a modern backend may ask for input in one call of a legacy client. `inputRounds`.
+    pub input_rounds: usize,
+    /// Calls of modern clients that are held until the client brings what a legacy backend asked for. `parkedCalls`.
+    pub parked_calls: usize,
     /// Pages read of one list of one backend. `listPages`.
     pub list_pages: usize,
     /// Entries read of one list of one backend. `listEntries`.
@@ -39,7 +49,12 @@ impl Default for Limits {
             connections: 1024,
             sessions: 10_000,
             concurrency: 256,
+            backend_sessions: 1000,
+            processes: 64,
             notifications: 256,
+            questions: 64,
+            input_rounds: 8,
+            parked_calls: 1000,
             list_pages: 1000,
             list_entries: 100_000,
             page_size: 1000,
@@ -58,6 +73,10 @@ pub struct Timeouts {
     pub list: Duration,
     /// A whole call, where the server does not set its own. `call`.
     pub call: Duration,
+    /// A client's answer to a question that a backend asks during a call; meanwhile `call` does not run. `question`.
+    pub question: Duration,
+    /// A client's own session with a backend, or its own process, without a call. `backendSessionIdle`.
+    pub backend_session_idle: Duration,
     /// Receiving one request body. `body`.
     pub body: Duration,
     /// Receiving the head of one request. `header`.
@@ -77,6 +96,8 @@ impl Default for Timeouts {
             probe: Duration::from_secs(3),
             list: Duration::from_secs(10),
             call: Duration::from_secs(300),
+            question: Duration::from_secs(600),
+            backend_session_idle: Duration::from_secs(30 * 60),
             body: Duration::from_secs(30),
             header: Duration::from_secs(10),
             session_idle: Duration::from_secs(30 * 60),
@@ -125,7 +146,26 @@ pub(crate) const LIMITS: &[LimitField] = &[
     count("connections", "Open client connections.", 1_000_000, |limits| &mut limits.connections),
     count("sessions", "Sessions of legacy clients.", 10_000_000, |limits| &mut limits.sessions),
     CONCURRENCY,
+    count("backendSessions", "Sessions that clients have of their own with one HTTP backend.", 1_000_000, |limits| {
+        &mut limits.backend_sessions
+    }),
+    count("processes", "Processes that clients have of their own of one stdio backend.", 10_000, |limits| {
+        &mut limits.processes
+    }),
     count("notifications", "Notifications buffered per call.", 1_000_000, |limits| &mut limits.notifications),
+    count("questions", "Questions of backends that one client may have open.", 10_000, |limits| &mut limits.questions),
+    count(
+        "inputRounds",
+        "How often a modern backend may ask for input in one call of a legacy client.",
+        1000,
+        |limits| &mut limits.input_rounds,
+    ),
+    count(
+        "parkedCalls",
+        "Calls of modern clients that are held until the client brings what a legacy backend asked for.",
+        1_000_000,
+        |limits| &mut limits.parked_calls,
+    ),
     count("listPages", "Pages read of one list of one backend.", 1_000_000, |limits| &mut limits.list_pages),
     count("listEntries", "Entries read of one list of one backend.", 10_000_000, |limits| &mut limits.list_entries),
     count("pageSize", "Entries on one page of a merged list.", 1_000_000, |limits| &mut limits.page_size),
@@ -146,6 +186,19 @@ pub(crate) const TIMEOUTS: &[TimeoutField] = &[
     timeout("probe", "Waiting for the answer that tells a backend's era.", |timeouts| &mut timeouts.probe),
     timeout("list", "One backend's share in a merged list.", |timeouts| &mut timeouts.list),
     CALL,
+    timeout(
+        "question",
+        "A client's answer to a question that a backend asks during a call; meanwhile `call` does not run.",
+        |timeouts| &mut timeouts.question,
+    ),
+    TimeoutField {
+        max: Duration::from_secs(30 * 86_400),
+        ..timeout(
+            "backendSessionIdle",
+            "A client's own session with a backend, or its own process, without a call.",
+            |timeouts| &mut timeouts.backend_session_idle,
+        )
+    },
     timeout("body", "Receiving one request body.", |timeouts| &mut timeouts.body),
     timeout("header", "Receiving the head of one request.", |timeouts| &mut timeouts.header),
     TimeoutField {

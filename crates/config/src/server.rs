@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::config::{EraChoice, Server, ToolFilter, Transport};
-use crate::fields::{ERAS, Section};
+use crate::config::{EraChoice, Server, SessionChoice, ToolFilter, Transport};
+use crate::fields::{ERAS, SESSIONS, Section};
 use crate::limits::{CALL, CONCURRENCY};
 use crate::problem::quoted;
 use crate::reader::{Fields, Reader};
@@ -55,6 +55,7 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
         enabled: read_enabled(reader, &fields),
         prefix: read_prefix(reader, &fields),
         era: read_era(reader, &fields),
+        session: read_session(reader, &fields),
         timeout: context.call_timeout,
         concurrency: context.concurrency,
         tools: read_tools(reader, &fields),
@@ -133,6 +134,13 @@ fn read_era(reader: &mut Reader<'_>, fields: &Fields<'_>) -> EraChoice {
         Some("legacy") => EraChoice::Legacy,
         Some("modern") => EraChoice::Modern,
         _ => EraChoice::Auto,
+    }
+}
+
+fn read_session(reader: &mut Reader<'_>, fields: &Fields<'_>) -> SessionChoice {
+    match fields.take("session").and_then(|entry| reader.choice(entry, SESSIONS)) {
+        Some("shared") => SessionChoice::Shared,
+        _ => SessionChoice::PerClient,
     }
 }
 

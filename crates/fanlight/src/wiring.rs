@@ -5,7 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fanlight_backend::{Backend, BackendClient, BackendSettings, EraChoice, Identity, Secret, TransportSettings};
+use fanlight_backend::{
+    Backend, BackendClient, BackendSettings, EraChoice, Identity, Secret, SessionPolicy, TransportSettings,
+};
 use fanlight_config::{Config, Loaded};
 use fanlight_frontend::FrontendSettings;
 use fanlight_gateway::{BackendEntry, Gateway, GatewaySettings, ListLimits, ToolFilter};
@@ -115,13 +117,23 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server) -> Backen
             fanlight_config::EraChoice::Legacy => EraChoice::Legacy,
             fanlight_config::EraChoice::Modern => EraChoice::Modern,
         },
+        sessions: match server.session {
+            fanlight_config::SessionChoice::PerClient => SessionPolicy::PerClient,
+            fanlight_config::SessionChoice::Shared => SessionPolicy::Shared,
+        },
         timeouts: fanlight_backend::Timeouts {
             connect: config.timeouts.connect,
             probe: config.timeouts.probe,
             call: server.timeout,
+            question: config.timeouts.question,
+            session_idle: config.timeouts.backend_session_idle,
         },
         limits: fanlight_backend::Limits {
             concurrency: server.concurrency,
+            sessions: match server.transport {
+                fanlight_config::Transport::Stdio { .. } => config.limits.processes,
+                fanlight_config::Transport::Http { .. } => config.limits.backend_sessions,
+            },
             message_bytes: config.limits.message,
             nesting: config.limits.nesting,
         },
@@ -160,6 +172,10 @@ pub(crate) fn frontend_settings(config: &Config) -> Arc<FrontendSettings> {
         max_connections: config.limits.connections,
         max_sessions: config.limits.sessions,
         notification_buffer: config.limits.notifications,
+        max_questions: config.limits.questions,
+        max_input_rounds: config.limits.input_rounds,
+        max_parked: config.limits.parked_calls,
+        input_timeout: config.timeouts.question,
         header_timeout: config.timeouts.header,
         body_timeout: config.timeouts.body,
         idle_connection: config.timeouts.idle_connection,

@@ -19,6 +19,7 @@ pub(crate) use endpoint::HttpEndpoint;
 use crate::dialect::Mirror;
 use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply, cancelled_text};
+use crate::question::Settled;
 
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);
 const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
@@ -27,6 +28,8 @@ const SESSION_ID: HeaderName = HeaderName::from_static(header::SESSION_ID);
 
 /// How long a message may take that nobody waits for.
 const SIDE_MESSAGE: Duration = Duration::from_secs(5);
+/// How long an answer to a question of the server's may take.
+const ANSWER: Duration = Duration::from_secs(30);
 /// How long a server may take to end a session.
 const SESSION_END: Duration = Duration::from_secs(1);
 /// What is read of a stream after its answer, so that its connection can be used again.
@@ -126,6 +129,21 @@ impl HttpLink {
         }
         *request.body_mut() = Some(text.into());
         request
+    }
+
+    /// Sends the answer to a question of the server's, while the stream of the call goes on being
+    /// read. The answer is not lost if the call ends meanwhile; the call's clock stands still
+    /// until the server has it, which also bounds how many are on their way.
+    fn send_answer(&self, settled: Settled) {
+        let Settled { text, stopped } = settled;
+        let execute = self.endpoint.client.execute(self.post(text, None));
+        let backend = Arc::clone(&self.context.name);
+        self.context.tasks.spawn(async move {
+            if !matches!(timeout(ANSWER, execute).await, Ok(Ok(http)) if http.status().is_success()) {
+                tracing::debug!(backend = &*backend, "answer to a question of the server not accepted");
+            }
+            drop(stopped);
+        });
     }
 
     /// Answers a request of the server's, best effort.

@@ -1,4 +1,4 @@
-//! The stdio transport: one child process, shared by the requests of all clients.
+//! The stdio transport: one child process, shared by all requests on the link.
 //!
 //! Four things run for a process: the caller's future, the writer of its standard input, the
 //! reader of its standard output together with the minder of its life ([`process`]), and the
@@ -14,6 +14,7 @@ mod stderr;
 mod writer;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -24,9 +25,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply, cancelled_text};
+use crate::question::{OPEN, OpenQuestions};
 use crate::settings::Secret;
 use crate::throttle::Throttle;
-use pending::{PendingCalls, Waiting};
+use pending::{Asked, PendingCalls, Waiting};
 
 /// Messages that wait to be written at most; senders wait while there are so many.
 const OUTGOING: usize = 256;
@@ -44,6 +46,8 @@ pub(crate) struct StdioLink {
     shared: Arc<Shared>,
     _end: DropGuard,
 }
+
+type Conversed<T> = Result<Result<T, oneshot::error::RecvError>, BackendError>;
 
 /// What the tasks of one process share.
 struct Shared {
@@ -102,16 +106,51 @@ impl StdioLink {
     /// Sends a request and waits for its answer.
     pub(crate) async fn exchange(&self, request: Outgoing<'_>) -> Result<Reply, BackendError> {
         let (answer, answered) = oneshot::channel();
-        let waiting =
-            Waiting { answer, notifications: request.notifications.clone(), context: Arc::clone(request.context) };
+        // Where nothing is declared nothing can be asked.
+        let (asks, asked) = match self.shared.context.declared.is_empty() {
+            true => (None, None),
+            false => Some(mpsc::channel(2 * OPEN)).unzip(),
+        };
+        let waiting = Waiting {
+            answer,
+            messages: request.messages.clone(),
+            context: Arc::clone(request.context),
+            clock: Arc::clone(request.clock),
+            asks,
+        };
         // Nothing was sent to a process that has ended already.
         self.shared.pending.insert(request.id, waiting).map_err(|_| ended())?;
         let mut place = Place { shared: &self.shared, id: request.id, sent: false, cancellable: request.cancellable };
         self.write(&request.text).await?;
         place.sent = true;
-        match answered.await {
+        let outcome = match asked {
+            Some(asked) => self.converse(answered, asked).await?,
+            None => answered.await,
+        };
+        match outcome {
             Ok(outcome) => outcome.map(|response| Reply::Answer { response, session: None }),
             Err(_) => Err(BackendError::Exited { status: None }),
+        }
+    }
+
+    /// Waits for the answer to a request, and answers what the server asks meanwhile.
+    async fn converse<T>(&self, answered: oneshot::Receiver<T>, mut asked: mpsc::Receiver<Asked>) -> Conversed<T> {
+        let mut questions = OpenQuestions::default();
+        let mut answered = pin!(answered);
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut answered => return Ok(outcome),
+                Some(asked) = asked.recv() => match asked {
+                    Asked::Question(question) => questions.add(question),
+                    Asked::Withdrawn(id) => questions.withdraw(&id),
+                },
+                settled = questions.next() => {
+                    // The call's time runs again while the process does not take the answer.
+                    drop(settled.stopped);
+                    self.write(&settled.text).await?;
+                }
+            }
         }
     }
 

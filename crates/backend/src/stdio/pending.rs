@@ -7,18 +7,44 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_protocol::Response;
 use fanlight_protocol::meta::LogLevel;
-use tokio::sync::oneshot;
+use fanlight_protocol::{Json, Response};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::client::{CallContext, ServerMessages};
+use crate::clock::Clock;
 use crate::error::BackendError;
+use crate::question::Question;
 
 /// One unanswered request.
 pub(super) struct Waiting {
     pub(super) answer: oneshot::Sender<Result<Response, BackendError>>,
-    pub(super) notifications: ServerMessages,
+    pub(super) messages: ServerMessages,
     pub(super) context: Arc<CallContext>,
+    pub(super) clock: Arc<Clock>,
+    /// Tells the caller of the server's questions; absent where none can be asked.
+    pub(super) asks: Option<mpsc::Sender<Asked>>,
+}
+
+/// What a caller is told of the server's questions.
+pub(super) enum Asked {
+    /// The client has been sent this one.
+    Question(Question),
+    /// The server does not wait for the one with this id any more.
+    Withdrawn(Json),
+}
+
+/// Whom a question is for.
+pub(super) enum AskTarget {
+    Call {
+        messages: ServerMessages,
+        clock: Arc<Clock>,
+        asks: mpsc::Sender<Asked>,
+    },
+    /// No client is waiting for anything.
+    Nobody,
+    /// Several clients could be meant.
+    Ambiguous,
 }
 
 /// The unanswered requests by id: the lowest is the oldest.
@@ -94,7 +120,7 @@ impl PendingCalls {
     pub(super) fn progress_target(&self, id: i64) -> Option<ServerMessages> {
         let table = self.lock();
         let waiting = table.calls.get(&id).filter(|waiting| waiting.context.wants_progress)?;
-        Some(waiting.notifications.clone())
+        Some(waiting.messages.clone())
     }
 
     /// Whom a log message is for. On stdio it names no request, so it is delivered only where one
@@ -115,7 +141,30 @@ impl PendingCalls {
         // A legacy server has one level for all; this client may have asked for less.
         match (oldest.context.log_level, level) {
             (Some(least), Some(level)) if level < least => LogTarget::Nobody,
-            _ => LogTarget::Call(oldest.notifications.clone()),
+            _ => LogTarget::Call(oldest.messages.clone()),
+        }
+    }
+
+    /// Whom a question is for. On stdio it names no request either: the same certainty is needed as
+    /// for log messages.
+    pub(super) fn ask_target(&self) -> AskTarget {
+        let table = self.lock();
+        let can_be_asked = |waiting: &&Waiting| waiting.asks.is_some() && waiting.messages.reach_client();
+        let mut candidates = table.calls.values().filter(can_be_asked);
+        let Some(oldest) = candidates.next() else { return AskTarget::Nobody };
+        let Some(asks) = oldest.asks.clone() else { return AskTarget::Nobody };
+        if candidates.any(|other| other.context.client_key != oldest.context.client_key) {
+            return AskTarget::Ambiguous;
+        }
+        AskTarget::Call { messages: oldest.messages.clone(), clock: Arc::clone(&oldest.clock), asks }
+    }
+
+    /// The server does not wait for the answer to a question any more; which call it belongs to,
+    /// the callers know.
+    pub(super) fn withdraw(&self, id: &Json) {
+        for asks in self.lock().calls.values().filter_map(|waiting| waiting.asks.as_ref()) {
+            // A caller with so many messages unread is about to find its questions unanswered.
+            let _ = asks.try_send(Asked::Withdrawn(id.clone()));
         }
     }
 
@@ -126,26 +175,26 @@ impl PendingCalls {
 
 #[cfg(test)]
 mod tests {
-    use fanlight_protocol::Json;
-    use tokio::sync::mpsc;
-
     use super::*;
+    use crate::client::ServerMessage;
 
     type Answered = oneshot::Receiver<Result<Response, BackendError>>;
 
     struct Caller {
         answered: Answered,
-        _inbox: mpsc::Receiver<fanlight_protocol::Notification>,
+        _inbox: mpsc::Receiver<ServerMessage>,
     }
 
     fn call(pending: &PendingCalls, id: i64, client_key: u64, log_level: Option<LogLevel>) -> Caller {
         let (answer, answered) = oneshot::channel();
-        let (notifications, inbox) = ServerMessages::channel(1);
+        let (messages, inbox) = ServerMessages::channel(1);
+        let (asks, _) = mpsc::channel(1);
         let mut context = (*CallContext::internal()).clone();
         context.client_key = client_key;
         context.log_level = log_level;
         context.wants_progress = id % 2 == 1;
-        pending.insert(id, Waiting { answer, notifications, context: Arc::new(context) }).unwrap();
+        let waiting = Waiting { answer, messages, context: Arc::new(context), clock: Arc::default(), asks: Some(asks) };
+        pending.insert(id, waiting).unwrap();
         Caller { answered, _inbox: inbox }
     }
 
@@ -188,6 +237,26 @@ mod tests {
     }
 
     #[test]
+    fn questions_go_to_the_one_client_that_can_be_meant() {
+        let pending = PendingCalls::default();
+        assert!(matches!(pending.ask_target(), AskTarget::Nobody));
+        let (answer, _answered) = oneshot::channel();
+        let messages = ServerMessages::nowhere();
+        let (asks, _) = mpsc::channel(1);
+        let own =
+            Waiting { answer, messages, context: CallContext::internal(), clock: Arc::default(), asks: Some(asks) };
+        pending.insert(1, own).unwrap();
+        assert!(matches!(pending.ask_target(), AskTarget::Nobody));
+        let _a = call(&pending, 2, 1, None);
+        let _b = call(&pending, 3, 1, None);
+        assert!(matches!(pending.ask_target(), AskTarget::Call { .. }));
+        let gone = call(&pending, 4, 2, None);
+        assert!(matches!(pending.ask_target(), AskTarget::Ambiguous));
+        drop(gone);
+        assert!(matches!(pending.ask_target(), AskTarget::Call { .. }));
+    }
+
+    #[test]
     fn progress_goes_to_the_request_it_names() {
         let pending = PendingCalls::default();
         let _a = call(&pending, 1, 1, None);
@@ -207,7 +276,8 @@ mod tests {
             assert_eq!(caller.answered.try_recv().unwrap().unwrap_err(), error);
         }
         let (answer, _answered) = oneshot::channel();
-        let waiting = Waiting { answer, messages: ServerMessages::nowhere(), context: CallContext::internal() };
+        let messages = ServerMessages::nowhere();
+        let waiting = Waiting { answer, messages, context: CallContext::internal(), clock: Arc::default(), asks: None };
         assert!(pending.insert(3, waiting).is_err());
     }
 

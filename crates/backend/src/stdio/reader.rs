@@ -8,16 +8,17 @@
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::line::{Line, LineDecoder};
-use fanlight_protocol::{Message, MessageError, Method, Notification, partial};
+use fanlight_protocol::{Message, MessageError, Method, Notification, Request, partial};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::Shared;
-use super::pending::LogTarget;
+use super::pending::{AskTarget, Asked, LogTarget};
 use crate::client::{ServerMessage, ServerMessages};
 use crate::dialect::{log_level, progress_token};
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
-use crate::exchange::{answer_to_server, messages};
+use crate::exchange::messages;
+use crate::question::{Question, answer_at_once, unasked_text, withdrawn};
 
 /// Room made for one read.
 const READ: usize = 16 << 10;
@@ -79,20 +80,43 @@ impl Reader<'_> {
                 }
             }
             Message::Notification(notification) => self.take_notification(notification),
-            // The place for server-initiated requests: for now only `ping` is understood.
             Message::Request(request) if self.shared.is_modern() => {
                 let method = excerpt(request.method.as_str().as_bytes(), 80);
                 let backend = &*self.shared.context.name;
                 tracing::debug!(backend, method, "a modern server must not send requests");
             }
             Message::Request(request) => {
-                self.shared.write_aside(answer_to_server(&request.id, &request.method));
+                let answer = answer_at_once(&request, &self.shared.context.declared);
+                if let Some(text) = answer.or_else(|| self.ask(&request).err()) {
+                    self.shared.write_aside(text);
+                }
             }
         }
     }
 
+    /// Passes a question on to the client that it must be for; the text for the server if that
+    /// cannot be done.
+    fn ask(&self, request: &Request) -> Result<(), Bytes> {
+        let unasked = |why: &str| unasked_text(&request.id, why);
+        let (messages, clock, asks) = match self.shared.pending.ask_target() {
+            AskTarget::Call { messages, clock, asks } => (messages, clock, asks),
+            AskTarget::Nobody => return Err(unasked("no call is running that the question could belong to")),
+            AskTarget::Ambiguous => return Err(unasked("several clients could be meant")),
+        };
+        let (question, for_client) = Question::new(request, &clock, self.shared.context.question)?;
+        let place = asks.try_reserve().map_err(|_| unasked("the call is ending"))?;
+        if !messages.try_send(ServerMessage::Request(for_client)) {
+            return Err(unasked("it does not keep up"));
+        }
+        place.send(Asked::Question(question));
+        Ok(())
+    }
+
     fn take_notification(&self, notification: Notification) {
         let backend = &*self.shared.context.name;
+        if let Some(id) = withdrawn(&notification) {
+            return self.shared.pending.withdraw(&id);
+        }
         match notification.method {
             Method::Progress => {
                 let token = progress_token(&notification);

@@ -5,7 +5,10 @@
 mod http_calls;
 mod http_era;
 mod http_failures;
+mod http_questions;
+mod sessions;
 mod stdio_calls;
 mod stdio_failures;
+mod stdio_questions;
 mod support;
 mod tool_headers;

@@ -124,6 +124,7 @@ fn values_out_of_range() {
         (with_server("timeouts: {call: 0}"), "1:18 `call` is out of range: at least 1ms, at most 1d"),
         (with_server("timeouts: {sessionIdle: 31d}"), "1:25 `sessionIdle` is out of range: at least 1ms, at most 30d"),
         (server("command: run\ntimeout: 600000"), "4:14 `timeout` is out of range: at least 1ms, at most 1d"),
+        (server("command: run\nsession: shard"), "4:14 `shard` is no value of `session`"),
         (
             server("command: run\nconcurrency: 1000000"),
             "4:18 `concurrency` is out of range: at least 1, at most 100000",

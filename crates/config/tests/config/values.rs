@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use fanlight_config::{EraChoice, Transport};
+use fanlight_config::{EraChoice, SessionChoice, Transport};
 
 use crate::{errors, good, parse_json, parse_yaml, server, with_server};
 
@@ -34,6 +34,7 @@ mcpServers:
     concurrency: '${N}'
     prefix: '${EMPTY}'
     era: ${ERA:-legacy}
+    session: ${SESSION:-shared}
 ",
     );
     assert_eq!(config.listen.port(), 9999);
@@ -47,6 +48,7 @@ mcpServers:
     assert_eq!(server.concurrency, 7);
     assert_eq!(server.prefix.as_deref(), Some(""));
     assert_eq!(server.era, EraChoice::Legacy);
+    assert_eq!(server.session, SessionChoice::Shared);
     let Transport::Http { url, headers } = &server.transport else {
         panic!("not HTTP");
     };

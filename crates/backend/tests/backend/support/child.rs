@@ -72,6 +72,11 @@ impl Child {
         std::fs::read_to_string(self.state.join(name)).unwrap_or_default()
     }
 
+    /// Whether the script made a file of its folder.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.state.join(name).exists()
+    }
+
     /// The process ids of all starts so far.
     pub(crate) fn starts(&self) -> Vec<i32> {
         self.file("starts").lines().map(|line| line.parse().unwrap()).collect()

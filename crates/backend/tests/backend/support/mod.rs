@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fanlight_backend::{
     Backend, BackendClient, BackendError, BackendSettings, BackendState, Call, CallContext, EraChoice, Identity,
-    Limits, ServerMessages, Timeouts, TransportSettings,
+    Limits, ServerMessage, ServerMessages, ServerRequest, SessionKey, SessionPolicy, Timeouts, TransportSettings,
 };
 use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio::sync::mpsc;
@@ -23,8 +23,15 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         name: "tested".into(),
         transport,
         era: EraChoice::Auto,
-        timeouts: Timeouts { connect: PATIENCE, probe: PATIENCE, call: PATIENCE },
-        limits: Limits { concurrency: 8, message_bytes: 1 << 20, nesting: 64 },
+        sessions: SessionPolicy::PerClient,
+        timeouts: Timeouts {
+            connect: PATIENCE,
+            probe: PATIENCE,
+            call: PATIENCE,
+            question: PATIENCE,
+            session_idle: PATIENCE,
+        },
+        limits: Limits { concurrency: 8, sessions: 8, message_bytes: 1 << 20, nesting: 64 },
         identity: Identity { name: "fanlight".into(), version: "0.0.1".into() },
     }
 }
@@ -47,14 +54,43 @@ pub(crate) fn call(method: &str, params: &str) -> Call {
     }
 }
 
-/// The same call with a way for notifications, and its other end.
-pub(crate) fn listening(mut call: Call, change: impl FnOnce(&mut CallContext)) -> (Call, mpsc::Receiver<Notification>) {
+/// What the server of a call sends before it answers.
+pub(crate) struct Inbox(mpsc::Receiver<ServerMessage>);
+
+impl Inbox {
+    pub(crate) async fn recv(&mut self) -> Option<Notification> {
+        match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no message")? {
+            ServerMessage::Notification(notification) => Some(notification),
+            ServerMessage::Request(request) => panic!("not a notification: {request:?}"),
+        }
+    }
+
+    pub(crate) async fn question(&mut self) -> ServerRequest {
+        match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no question") {
+            Some(ServerMessage::Request(request)) => request,
+            other => panic!("not a question: {other:?}"),
+        }
+    }
+}
+
+/// The same call as a client makes it that has a session and these capabilities.
+pub(crate) fn of_session(session: u64, capabilities: &str) -> impl FnOnce(&mut CallContext) {
+    let capabilities = json(capabilities);
+    move |context| {
+        context.session = Some(SessionKey(session));
+        context.client_key = session;
+        context.capabilities = capabilities;
+    }
+}
+
+/// The same call with a way for what the server sends, and its other end.
+pub(crate) fn listening(mut call: Call, change: impl FnOnce(&mut CallContext)) -> (Call, Inbox) {
     let (notifications, inbox) = ServerMessages::channel(16);
     let mut context = (*call.context).clone();
     change(&mut context);
     call.context = Arc::new(context);
     call.messages = notifications;
-    (call, inbox)
+    (call, Inbox(inbox))
 }
 
 /// Sends a request and gives the text of its result or error.

@@ -7,7 +7,7 @@ use fanlight_backend::TransportSettings;
 use fanlight_protocol::Json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::{PATIENCE, json};
@@ -31,6 +31,8 @@ pub(crate) enum Reply {
     Stream(String),
     /// An event stream of these bytes that goes on until the peer closes it.
     Open(String),
+    /// An event stream of these bytes, and once it is let, of those; then its end.
+    Gated(String, Arc<Notify>, String),
     /// Nothing until the peer closes the connection.
     Hang,
     /// The end of the connection.
@@ -183,6 +185,19 @@ async fn serve(
                 (format!("{}{}{}0\r\n\r\n", chunked("application/json"), chunk(first), chunk(second)), true)
             }
             Reply::Stream(events) => (format!("{head}{}0\r\n\r\n", chunk(&events)), true),
+            Reply::Gated(first, gate, second) => {
+                let text = format!("{head}{}", chunk(&first));
+                if stream.write_all(text.as_bytes()).await.is_err() {
+                    return;
+                }
+                let mut byte = [0];
+                tokio::select! {
+                    () = gate.notified() => {}
+                    // The peer sends nothing more on it unless it is to be closed.
+                    _ = stream.read(&mut byte) => return,
+                }
+                (format!("{}0\r\n\r\n", chunk(&second)), true)
+            }
             Reply::Open(events) => (format!("{head}{}", chunk(&events)), false),
             Reply::Hang => (String::new(), false),
             Reply::Close => return,

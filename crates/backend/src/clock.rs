@@ -1,0 +1,104 @@
+//! How far a call has come, and how long it may go on: its time stands still while the server
+//! waits for an answer of the client, since then a person may be thinking.
+//!
+//! Must not know: what is asked.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+/// How far a call has come.
+#[derive(Default)]
+pub(crate) struct Course {
+    /// Whether it may be running at the server.
+    pub(crate) sent: AtomicBool,
+    pub(crate) clock: Arc<Clock>,
+}
+
+/// The time of one call.
+#[derive(Default)]
+pub(crate) struct Clock {
+    stops: AtomicUsize,
+    changed: Notify,
+}
+
+/// While this lives, the clock stands still.
+pub(crate) struct Stopped(Arc<Clock>);
+
+impl Clock {
+    /// Runs a future for at most `limit`, not counting the time while the clock stands still.
+    /// `None` if the time was up first. One caller at a time.
+    pub(crate) async fn bound<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = pin!(future);
+        let mut left = limit;
+        loop {
+            let running = self.stops.load(Ordering::Acquire) == 0;
+            let began = Instant::now();
+            tokio::select! {
+                biased;
+                outcome = &mut future => return Some(outcome),
+                () = self.changed.notified() => {}
+                () = sleep(left), if running => return None,
+            }
+            if running {
+                left = left.saturating_sub(began.elapsed());
+            }
+        }
+    }
+
+    /// Stops the clock, unless it is stopped `most` times already.
+    pub(crate) fn stop(self: &Arc<Self>, most: usize) -> Option<Stopped> {
+        let one_more = |stops| (stops < most).then_some(stops + 1);
+        self.stops.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
+        self.changed.notify_one();
+        Some(Stopped(Arc::clone(self)))
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.0.stops.fetch_sub(1, Ordering::AcqRel);
+        self.0.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn time_stands_still_while_anything_stops_it() {
+        let clock = Arc::<Clock>::default();
+        let began = Instant::now();
+        let stops = async {
+            sleep(Duration::from_secs(4)).await;
+            let first = clock.stop(2).unwrap();
+            sleep(Duration::from_secs(100)).await;
+            let second = clock.stop(2).unwrap();
+            assert!(clock.stop(2).is_none());
+            drop(first);
+            sleep(Duration::from_secs(100)).await;
+            drop(second);
+            pending::<()>().await;
+        };
+        assert_eq!(clock.bound(LIMIT, stops).await, None);
+        assert_eq!(began.elapsed().as_secs(), 210);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unstopped_clock_is_a_timeout() {
+        let clock = Clock::default();
+        let began = Instant::now();
+        assert_eq!(clock.bound(LIMIT, pending::<()>()).await, None);
+        assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs());
+        assert_eq!(clock.bound(LIMIT, async { 7 }).await, Some(7));
+    }
+}

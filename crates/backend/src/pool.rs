@@ -1,0 +1,218 @@
+//! The connections to one backend: the one that Fanlight itself uses, and one for each client that
+//! must not share state with others.
+//!
+//! The base connection finds out the era. A modern server has no sessions, so everything goes
+//! over it. With a legacy server each client session has a line of its own, opened when first
+//! needed and declared with that client's capabilities; clients without a session share one with
+//! those of the same capabilities. Lines that nobody uses are closed after a while, or when
+//! another client needs the room.
+//!
+//! Must not know: requests.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_protocol::{Era, Json};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::{CallContext, SessionKey};
+use crate::connection::{Connection, Loss};
+use crate::declared::Declared;
+use crate::error::BackendError;
+use crate::exchange::LinkContext;
+use crate::line::{InUse, Line};
+use crate::settings::{EraChoice, SessionPolicy, Timeouts};
+use crate::supervisor::{ForClient, Phase, State, Supervisor, Target};
+
+/// How often it is looked for idle lines: four times in the time after which they are closed, but
+/// within these bounds.
+const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
+
+/// How the lines of one backend are made.
+pub(crate) struct PoolSettings {
+    pub(crate) context: LinkContext,
+    pub(crate) target: Target,
+    pub(crate) choice: EraChoice,
+    pub(crate) policy: SessionPolicy,
+    pub(crate) timeouts: Timeouts,
+    /// Fanlight's own `Implementation` object.
+    pub(crate) own_info: Json,
+    pub(crate) shutdown: CancellationToken,
+}
+
+pub(crate) struct Pool {
+    settings: Arc<PoolSettings>,
+    base: Arc<Line>,
+    lines: Mutex<HashMap<Owner, Arc<Line>>>,
+}
+
+/// Whose a line is. Those that Fanlight uses itself, and clients that can be asked nothing and
+/// have no session, use the base line.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Owner {
+    Session(SessionKey),
+    /// All clients without a session that have these capabilities.
+    Capabilities(Bytes),
+}
+
+/// A connection for one request.
+pub(crate) struct Lease {
+    pub(crate) connection: Arc<Connection>,
+    /// The base connection, if this is another.
+    base: Option<Arc<Line>>,
+    _line: InUse,
+}
+
+impl Pool {
+    /// Begins to connect the base line, in the background.
+    pub(crate) fn start(settings: PoolSettings) -> Arc<Self> {
+        let settings = Arc::new(settings);
+        let base = open(&settings, Declared::nothing(), None);
+        let pool = Arc::new(Self { settings, base, lines: Mutex::default() });
+        if pool.settings.policy == SessionPolicy::PerClient {
+            let (tasks, shutdown) = (&pool.settings.context.tasks, pool.settings.shutdown.clone());
+            let sweeping = Arc::clone(&pool);
+            tasks.spawn(async move { shutdown.run_until_cancelled(sweeping.sweep()).await });
+        }
+        pool
+    }
+
+    /// The line that Fanlight itself uses.
+    pub(crate) fn base(&self) -> &Line {
+        &self.base
+    }
+
+    /// Why there is no connection for a client, if there is none for some time to come.
+    pub(crate) fn down(&self, client: &CallContext) -> Option<BackendError> {
+        match self.existing(client) {
+            Some(line) => line.down(),
+            None => self.base.down(),
+        }
+    }
+
+    /// The connection for a client's request, made first if needed.
+    pub(crate) async fn lease(&self, client: &CallContext) -> Result<Lease, BackendError> {
+        let line = match self.existing(client) {
+            Some(line) => line,
+            None => {
+                let base = self.base.take();
+                let connection = base.ready(self.settings.timeouts.connect).await?;
+                match self.owner(client).filter(|_| connection.era() == Era::Legacy) {
+                    Some(owner) => self.open_for(owner, client, &connection)?,
+                    None => return Ok(Lease { connection, base: None, _line: base }),
+                }
+            }
+        };
+        let connection = line.ready(self.settings.timeouts.connect).await.map_err(|error| match error {
+            BackendError::ShuttingDown if !self.settings.shutdown.is_cancelled() => {
+                BackendError::Unreachable { reason: "the client's session has ended".into() }
+            }
+            error => error,
+        })?;
+        Ok(Lease { connection, base: Some(Arc::clone(&self.base)), _line: line })
+    }
+
+    /// Closes the line of a client session.
+    pub(crate) fn end_session(&self, session: SessionKey) {
+        if let Some(line) = self.lines().remove(&Owner::Session(session)) {
+            line.end();
+        }
+    }
+
+    /// The client's own line, if it has one already.
+    fn existing(&self, client: &CallContext) -> Option<InUse> {
+        let owner = self.owner(client)?;
+        if self.base_is_modern() {
+            return None;
+        }
+        self.lines().get(&owner).map(Line::take)
+    }
+
+    fn base_is_modern(&self) -> bool {
+        matches!(&self.base.state.borrow().phase, Phase::Ready(connection) if connection.era() == Era::Modern)
+    }
+
+    /// `None` if the client shares the base line.
+    fn owner(&self, client: &CallContext) -> Option<Owner> {
+        if self.settings.policy == SessionPolicy::Shared {
+            return None;
+        }
+        if let Some(session) = client.session {
+            return Some(Owner::Session(session));
+        }
+        Declared::key(client).map(Owner::Capabilities)
+    }
+
+    fn open_for(&self, owner: Owner, client: &CallContext, base: &Connection) -> Result<InUse, BackendError> {
+        let mut lines = self.lines();
+        // Another request of the same client may have been first.
+        if let Some(line) = lines.get(&owner) {
+            return Ok(line.take());
+        }
+        let limit = self.settings.context.limits.sessions;
+        if lines.len() >= limit {
+            let idle = |(owner, line): (&Owner, &Arc<Line>)| Some((line.idle()?, owner.clone()));
+            let longest = lines.iter().filter_map(idle).max_by_key(|(idle, _)| *idle);
+            let (_, owner) = longest.ok_or(BackendError::TooManySessions { limit })?;
+            if let Some(line) = lines.remove(&owner) {
+                line.end();
+            }
+        }
+        let named = matches!(owner, Owner::Session(_));
+        let for_client = ForClient { era: base.era(), reprobed: base.is_reprobed() };
+        let line = open(&self.settings, Declared::by(client, named), Some(for_client));
+        let taken = line.take();
+        lines.insert(owner, line);
+        Ok(taken)
+    }
+
+    async fn sweep(&self) {
+        let bound = self.settings.timeouts.session_idle;
+        loop {
+            tokio::time::sleep((bound / 4).clamp(LOOK.0, LOOK.1)).await;
+            self.lines().retain(|_, line| {
+                let expired = line.idle().is_some_and(|idle| idle >= bound);
+                if expired {
+                    line.end();
+                }
+                !expired
+            });
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, HashMap<Owner, Arc<Line>>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lease {
+    /// Gives the connection up. Where the era is in doubt, it is the base line that finds out.
+    pub(crate) fn lose(self, loss: Loss) {
+        self.connection.lose(loss);
+        if loss == Loss::EraDoubt
+            && let Some(Phase::Ready(base)) = self.base.map(|base| base.state.borrow().phase.clone())
+        {
+            base.lose(loss);
+        }
+    }
+}
+
+fn open(settings: &Arc<PoolSettings>, declared: Declared, for_client: Option<ForClient>) -> Arc<Line> {
+    let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting };
+    let (sender, state) = watch::channel(State { phase, revision: None });
+    let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
+    let context = LinkContext { declared: Arc::new(declared), ..settings.context.clone() };
+    let supervisor = Supervisor {
+        context,
+        settings: Arc::clone(settings),
+        for_client,
+        wanted: Arc::clone(&wanted),
+        state: sender,
+        shutdown: end.clone(),
+    };
+    settings.context.tasks.spawn(supervisor.run());
+    Line::new(state, wanted, end)
+}

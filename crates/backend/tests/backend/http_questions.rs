@@ -1,0 +1,241 @@
+//! Questions that a legacy HTTP server asks the client of a call, on the stream of the call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fanlight_backend::{Backend, BackendError, ServerRequest};
+use fanlight_protocol::{Json, Response};
+use tokio::sync::Notify;
+
+use crate::support::server::{Reply, Seen, Server, event, legacy};
+use crate::support::{Inbox, PATIENCE, call, listening, of_session, revision, send, settings, start};
+
+const ALL: &str = r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#;
+
+/// A server that sends these messages on the stream of `tools/call`, and its answer once it has
+/// got `answers` answers.
+async fn asking(messages: &'static [&'static str], answers: usize) -> Server {
+    let (gate, got) = (Arc::new(Notify::new()), AtomicUsize::new(0));
+    Server::start(move |seen| {
+        if seen.method().is_empty() && seen.verb == "POST" {
+            if got.fetch_add(1, Ordering::Relaxed) + 1 == answers {
+                gate.notify_one();
+            }
+            return Reply::Whole(202, String::new(), "text/plain", String::new());
+        }
+        legacy(seen, "s").unwrap_or_else(|| match seen.method().as_str() {
+            "tools/call" => {
+                let first = messages.iter().map(|message| event(&message.replace("$ID", &seen.id()))).collect();
+                let answer = event(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"n":1.0}}}}"#, seen.id()));
+                Reply::Gated(first, Arc::clone(&gate), answer)
+            }
+            _ => seen.result("{}"),
+        })
+    })
+    .await
+}
+
+fn asker(capabilities: &str) -> (fanlight_backend::Call, Inbox) {
+    listening(call("tools/call", r#"{"name":"a"}"#), |context| {
+        of_session(1, capabilities)(context);
+        context.wants_progress = true;
+    })
+}
+
+fn answer(question: ServerRequest, result: &'static str) {
+    question.answer.send(Response::from_result(&Json::literal(result))).unwrap();
+}
+
+/// The next answer that the server got.
+async fn answered(server: &mut Server) -> Seen {
+    loop {
+        let seen = server.next().await;
+        if seen.method().is_empty() && seen.verb == "POST" {
+            return seen;
+        }
+    }
+}
+
+#[tokio::test]
+async fn questions_and_answers_keep_their_bytes() {
+    let mut server = asking(
+        &[
+            r#"{"jsonrpc":"2.0","id":"q\u0041","method":"elicitation/create","params":{ "message":"\u0042","n":1.0}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":$ID,"progress":1}}"#,
+        ],
+        1,
+    )
+    .await;
+    let backend = start(settings(server.transport()));
+    let (call, mut inbox) = asker(ALL);
+    let client = async {
+        let question = inbox.question().await;
+        assert_eq!(question.method.as_str(), "elicitation/create");
+        assert_eq!(question.params.as_ref().unwrap().as_text(), r#"{ "message":"\u0042","n":1.0}"#);
+        // What follows the question arrives while it is open.
+        assert_eq!(inbox.recv().await.unwrap().method.as_str(), "notifications/progress");
+        answer(question, r#"{ "action" : "accept","n":1E400}"#);
+    };
+    let (outcome, ()) = tokio::join!(send(&backend, call), client);
+    assert_eq!(outcome.unwrap(), r#"{"n":1.0}"#);
+    let seen = answered(&mut server).await;
+    assert_eq!(seen.body, r#"{"jsonrpc":"2.0","id":"q\u0041","result":{ "action" : "accept","n":1E400}}"#);
+    assert_eq!(seen.header("mcp-session-id"), Some("s"));
+    assert_eq!(seen.header("mcp-protocol-version"), Some("2025-11-25"));
+}
+
+#[tokio::test]
+async fn several_questions_can_be_open_at_once() {
+    let mut server = asking(
+        &[
+            r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#,
+            r#"{"jsonrpc":"2.0","id":2,"method":"sampling/createMessage","params":{}}"#,
+        ],
+        2,
+    )
+    .await;
+    let backend = start(settings(server.transport()));
+    let (call, mut inbox) = asker(ALL);
+    let client = async {
+        let (first, second) = (inbox.question().await, inbox.question().await);
+        answer(second, r#"{"second":true}"#);
+        assert_eq!(answered(&mut server).await.body, r#"{"jsonrpc":"2.0","id":2,"result":{"second":true}}"#);
+        answer(first, r#"{"first":true}"#);
+        assert_eq!(answered(&mut server).await.body, r#"{"jsonrpc":"2.0","id":1,"result":{"first":true}}"#);
+    };
+    let (outcome, ()) = tokio::join!(send(&backend, call), client);
+    assert_eq!(outcome.unwrap(), r#"{"n":1.0}"#);
+}
+
+#[tokio::test]
+async fn what_is_not_declared_is_not_asked() {
+    let mut server = asking(
+        &[
+            r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#,
+            r#"{"jsonrpc":"2.0","id":2,"method":"elicitation/create","params":{"mode":"url"}}"#,
+            r#"{"jsonrpc":"2.0","id":3,"method":"x/unknown"}"#,
+        ],
+        3,
+    )
+    .await;
+    let backend = start(settings(server.transport()));
+    let (call, mut inbox) = asker(r#"{"elicitation":{}}"#);
+    assert_eq!(send(&backend, call).await.unwrap(), r#"{"n":1.0}"#);
+    assert!(inbox.recv().await.is_none());
+    for (id, code) in [(1, -32601), (2, -32602), (3, -32601)] {
+        let body = answered(&mut server).await.body;
+        assert!(body.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"#)), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_gives_no_answer_is_reported() {
+    const ROOTS: &[&str] = &[r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#];
+    let mut server = asking(ROOTS, 1).await;
+    let backend = start(settings(server.transport()));
+    let (call, mut inbox) = asker(ALL);
+    let (outcome, ()) = tokio::join!(send(&backend, call), async { drop(inbox.question().await) });
+    outcome.unwrap();
+    let body = answered(&mut server).await.body;
+    assert!(body.starts_with(r#"{"jsonrpc":"2.0","id":5,"error":{"code":-32603,"#), "{body}");
+
+    let mut server = asking(ROOTS, 1).await;
+    let mut settings = settings(server.transport());
+    settings.timeouts.question = Duration::from_millis(50);
+    let backend = start(settings);
+    let (call, mut inbox) = asker(ALL);
+    let (outcome, question) = tokio::join!(send(&backend, call), inbox.question());
+    outcome.unwrap();
+    assert!(question.answer.is_closed());
+    let body = answered(&mut server).await.body;
+    assert!(body.contains("-32603") && body.contains("did not answer within"), "{body}");
+}
+
+#[tokio::test]
+async fn too_many_open_questions_are_refused() {
+    const MANY: &[&str] = &[r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#; 17];
+    let mut server = asking(MANY, 17).await;
+    let backend = start(settings(server.transport()));
+    let (mut call, _) = asker(ALL);
+    let (messages, mut inbox) = fanlight_backend::ServerMessages::channel(32);
+    call.messages = messages;
+    let client = async {
+        let body = answered(&mut server).await.body;
+        assert!(body.contains("-32603") && body.contains("16 questions"), "{body}");
+        for _ in 0..16 {
+            match inbox.recv().await {
+                Some(fanlight_backend::ServerMessage::Request(question)) => answer(question, "{}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let (outcome, ()) = tokio::join!(send(&backend, call), client);
+    outcome.unwrap();
+}
+
+#[tokio::test]
+async fn the_question_goes_with_the_call() {
+    let mut server = asking(&[r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#], 1).await;
+    let backend = start(settings(server.transport()));
+    let (call, mut inbox) = asker(ALL);
+    let mut question = tokio::select! {
+        outcome = send(&backend, call) => panic!("{outcome:?}"),
+        question = inbox.question() => question,
+    };
+    tokio::time::timeout(PATIENCE, question.answer.closed()).await.unwrap();
+    server.next_of("notifications/cancelled").await;
+}
+
+#[tokio::test]
+async fn a_server_can_withdraw_its_question() {
+    let server = asking(
+        &[
+            r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#,
+            r#"{"jsonrpc":"2.0","id":6,"method":"roots/list"}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}"#,
+        ],
+        1,
+    )
+    .await;
+    let backend = start(settings(server.transport()));
+    let (call, mut inbox) = asker(ALL);
+    let client = async {
+        let (mut withdrawn, other) = (inbox.question().await, inbox.question().await);
+        tokio::time::timeout(PATIENCE, withdrawn.answer.closed()).await.unwrap();
+        answer(other, "{}");
+    };
+    let (outcome, ()) = tokio::join!(send(&backend, call), client);
+    outcome.unwrap();
+}
+
+/// A call whose time is short, with the connection made beforehand.
+async fn in_a_hurry(server: &Server) -> Arc<Backend> {
+    let mut settings = settings(server.transport());
+    settings.timeouts.call = Duration::from_millis(500);
+    let backend = start(settings);
+    revision(&backend).await;
+    send(&backend, listening(call("x/y", ""), of_session(1, ALL)).0).await.unwrap();
+    backend
+}
+
+#[tokio::test]
+async fn the_time_of_a_call_stands_still_while_the_client_thinks() {
+    let server = asking(&[r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#], 1).await;
+    let backend = in_a_hurry(&server).await;
+    let (call, mut inbox) = asker(ALL);
+    let client = async {
+        let question = inbox.question().await;
+        tokio::time::sleep(Duration::from_millis(1000)).await;
+        answer(question, "{}");
+    };
+    let (outcome, ()) = tokio::join!(send(&backend, call), client);
+    assert_eq!(outcome.unwrap(), r#"{"n":1.0}"#);
+
+    // And runs again afterwards.
+    let server = asking(&[r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#], 2).await;
+    let backend = in_a_hurry(&server).await;
+    let (call, mut inbox) = asker(ALL);
+    let (outcome, ()) = tokio::join!(send(&backend, call), async { answer(inbox.question().await, "{}") });
+    assert!(matches!(outcome, Err(BackendError::Timeout { sent: true, .. })), "{outcome:?}");
+}

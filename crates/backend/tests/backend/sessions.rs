@@ -1,0 +1,246 @@
+//! Which clients share a connection to a backend, and for how long one of their own lasts.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fanlight_backend::{Backend, BackendClient, BackendError, SessionKey, SessionPolicy};
+use fanlight_protocol::meta::LogLevel;
+
+use crate::support::child::{Child, exists};
+use crate::support::server::{Reply, Seen, Server, legacy, modern, status};
+use crate::support::{PATIENCE, call, json, listening, of_session, revision, send, settings, start};
+
+/// A legacy server whose sessions are `s0`, which is the base one, `s1` and so on.
+async fn numbering(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Server {
+    let sessions = AtomicUsize::new(0);
+    Server::start(move |seen| {
+        let is_initialize = seen.method() == "initialize";
+        let number = if is_initialize { sessions.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        legacy(seen, &format!("s{number}")).unwrap_or_else(|| answer(seen))
+    })
+    .await
+}
+
+async fn ask_as(backend: &Backend, session: u64, method: &str) -> Result<String, BackendError> {
+    send(backend, listening(call(method, ""), of_session(session, "{}")).0).await
+}
+
+#[tokio::test]
+async fn each_client_session_is_initialized_with_its_own_capabilities() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let backend = start(settings(server.transport()));
+    let capabilities = r#"{ "roots" : {"x":1.0} }"#;
+    let (first, _inbox) = listening(call("x/y", ""), |context| {
+        of_session(1, capabilities)(context);
+        context.client_info = Some(json(r#"{"name":"\u0041"}"#));
+    });
+    send(&backend, first).await.unwrap();
+    let base = server.next_of("initialize").await;
+    assert_eq!(base.params().get("capabilities").unwrap().as_text(), "{}");
+    let own = server.next_of("initialize").await;
+    assert_eq!(own.params().get("capabilities").unwrap().as_text(), capabilities);
+    assert_eq!(own.params().get("clientInfo").unwrap().as_text(), r#"{"name":"\u0041"}"#);
+    assert_eq!(server.next_of("x/y").await.header("mcp-session-id"), Some("s1"));
+    // Without capabilities it still has a session of its own: state must not leak.
+    ask_as(&backend, 2, "x/y").await.unwrap();
+    assert_eq!(server.next_of("x/y").await.header("mcp-session-id"), Some("s2"));
+    ask_as(&backend, 1, "x/y").await.unwrap();
+    let again = server.next().await;
+    assert_eq!((again.method().as_str(), again.header("mcp-session-id")), ("x/y", Some("s1")));
+    assert_eq!(server.count("server/discover"), 0);
+}
+
+#[tokio::test]
+async fn the_log_level_of_one_client_does_not_reach_another() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let backend = start(settings(server.transport()));
+    for (session, level) in [(1, Some(LogLevel::Debug)), (2, None), (3, Some(LogLevel::Error))] {
+        let (call, _inbox) = listening(call("x/y", ""), |context| {
+            of_session(session, "{}")(context);
+            context.log_level = level;
+        });
+        send(&backend, call).await.unwrap();
+    }
+    for (session, level) in [("s1", "debug"), ("s3", "error")] {
+        let set = server.next_of("logging/setLevel").await;
+        assert_eq!(set.header("mcp-session-id"), Some(session));
+        assert_eq!(set.params().get("level").unwrap().as_str().as_deref(), Some(level));
+    }
+}
+
+#[tokio::test]
+async fn clients_without_a_session_share_one_with_those_of_the_same_capabilities() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let backend = start(settings(server.transport()));
+    for (capabilities, session) in
+        [("{}", "s0"), (r#"{"roots":{}}"#, "s1"), (r#"{"roots":{}}"#, "s1"), (r#"{"sampling":{}}"#, "s2")]
+    {
+        let (call, _inbox) = listening(call("x/y", ""), |context| {
+            context.capabilities = json(capabilities);
+            context.client_info = Some(json(r#"{"name":"one of them"}"#));
+        });
+        send(&backend, call).await.unwrap();
+        assert_eq!(server.next_of("x/y").await.header("mcp-session-id"), Some(session), "{capabilities}");
+    }
+}
+
+#[tokio::test]
+async fn pooled_sessions_name_no_single_client() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let backend = start(settings(server.transport()));
+    let (call, _inbox) = listening(call("x/y", ""), |context| {
+        context.capabilities = json(r#"{"roots":{}}"#);
+        context.client_info = Some(json(r#"{"name":"one of them"}"#));
+    });
+    send(&backend, call).await.unwrap();
+    server.next_of("initialize").await;
+    let pooled = server.next_of("initialize").await;
+    assert_eq!(pooled.params().get("clientInfo").unwrap().as_text(), r#"{"name":"fanlight","version":"0.0.1"}"#);
+}
+
+#[tokio::test]
+async fn a_modern_server_and_a_shared_session_are_the_same_for_all() {
+    let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| seen.result("{}"))).await;
+    let backend = start(settings(server.transport()));
+    for session in 1..=3 {
+        ask_as(&backend, session, "x/y").await.unwrap();
+    }
+    assert_eq!(server.count("server/discover"), 1);
+
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let mut settings = settings(server.transport());
+    settings.sessions = SessionPolicy::Shared;
+    let backend = start(settings);
+    for session in 1..=3 {
+        ask_as(&backend, session, "x/y").await.unwrap();
+        assert_eq!(server.next_of("x/y").await.header("mcp-session-id"), Some("s0"));
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_client_session_ends_its_own_only() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let backend = start(settings(server.transport()));
+    ask_as(&backend, 1, "x/y").await.unwrap();
+    ask_as(&backend, 2, "x/y").await.unwrap();
+    backend.end_session(SessionKey(1));
+    backend.end_session(SessionKey(7));
+    assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some("s1"));
+    ask_as(&backend, 2, "x/y").await.unwrap();
+    assert_eq!(server.next().await.header("mcp-session-id"), Some("s2"));
+    ask_as(&backend, 1, "x/y").await.unwrap();
+    assert_eq!(server.next_of("x/y").await.header("mcp-session-id"), Some("s3"));
+    backend.stop().await;
+    let mut ended = Vec::new();
+    while ended.len() < 3 {
+        ended.push(server.next_of("DELETE").await.header("mcp-session-id").unwrap().to_owned());
+    }
+    ended.sort();
+    assert_eq!(ended, ["s0", "s2", "s3"]);
+}
+
+#[tokio::test]
+async fn idle_sessions_expire() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let mut settings = settings(server.transport());
+    settings.timeouts.session_idle = Duration::from_millis(50);
+    let backend = start(settings);
+    ask_as(&backend, 1, "x/y").await.unwrap();
+    assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some("s1"));
+    ask_as(&backend, 1, "x/y").await.unwrap();
+    assert_eq!(server.next_of("x/y").await.header("mcp-session-id"), Some("s2"));
+}
+
+#[tokio::test]
+async fn beyond_the_bound_the_longest_idle_session_makes_room() {
+    let mut server = numbering(|seen| if seen.method() == "x/wait" { Reply::Hang } else { seen.result("{}") }).await;
+    let mut settings = settings(server.transport());
+    settings.limits.sessions = 2;
+    let backend = start(settings);
+    ask_as(&backend, 1, "x/y").await.unwrap();
+    ask_as(&backend, 2, "x/y").await.unwrap();
+    ask_as(&backend, 1, "x/y").await.unwrap();
+    ask_as(&backend, 3, "x/y").await.unwrap();
+    assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some("s2"));
+    let busy = async { tokio::join!(ask_as(&backend, 1, "x/wait"), ask_as(&backend, 3, "x/wait")) };
+    let refused = async {
+        server.next_of("x/wait").await;
+        server.next_of("x/wait").await;
+        ask_as(&backend, 4, "x/y").await
+    };
+    tokio::select! {
+        outcome = busy => panic!("{outcome:?}"),
+        refused = refused => assert_eq!(refused, Err(BackendError::TooManySessions { limit: 2 })),
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_the_server_forgot_is_opened_again() {
+    let forgot = AtomicUsize::new(0);
+    let mut server = numbering(move |seen| match seen.header("mcp-session-id") {
+        Some("s1") if forgot.fetch_add(1, Ordering::Relaxed) == 1 => status(404),
+        _ => seen.result("{}"),
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    let ask = async || send(&backend, listening(call("x/y", ""), of_session(1, r#"{"roots":{}}"#)).0).await;
+    ask().await.unwrap();
+    ask().await.unwrap();
+    let mut initialized = Vec::new();
+    while initialized.len() < 3 {
+        let initialize = server.next_of("initialize").await;
+        initialized.push(initialize.params().get("capabilities").unwrap().as_text().to_owned());
+    }
+    assert_eq!(initialized, ["{}", r#"{"roots":{}}"#, r#"{"roots":{}}"#]);
+    assert_eq!(server.next_of("x/y").await.header("mcp-session-id"), Some("s2"));
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    let holds = async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, holds).await.expect("never");
+}
+
+#[tokio::test]
+async fn each_client_session_has_a_process_of_its_own() {
+    let child = Child::legacy(
+        r#"*'"method":"initialize"'*) printf '%s\n' "$line" >> "$STATE/initialized"
+          result '{"protocolVersion":"2025-06-18","capabilities":{}}';;
+        *'"method":"test/count"'*) count=$((count + 1)); result "{\"count\":$count}";;
+        *'"method":"test/exit"'*) exit 0;;"#,
+    );
+    let backend = start(settings(child.transport()));
+    revision(&backend).await;
+    let count = async |session| ask_as(&backend, session, "test/count").await.unwrap();
+    assert_eq!((count(1).await, count(1).await), (r#"{"count":1}"#.into(), r#"{"count":2}"#.into()));
+    assert_eq!(count(2).await, r#"{"count":1}"#);
+    let processes = child.starts();
+    assert_eq!(processes.len(), 3);
+    backend.end_session(SessionKey(1));
+    until(|| !exists(processes[1])).await;
+    assert!(exists(processes[0]) && exists(processes[2]));
+    // A process that ends is started again when it is needed.
+    ask_as(&backend, 2, "test/exit").await.unwrap_err();
+    assert_eq!(count(2).await, r#"{"count":1}"#);
+    assert_eq!(child.file("initialized").lines().count(), 4);
+    backend.stop().await;
+    assert!(child.starts().into_iter().all(|process| !exists(process)));
+}
+
+#[tokio::test]
+async fn a_process_that_cannot_serve_a_client_fails_that_client_only() {
+    let child = Child::legacy(r#"*'"method":"initialize"'*'"bad"'*) exit 1;; *'"method":"test/x"'*) result '{}';;"#);
+    let backend = start(settings(child.transport()));
+    let ask = async |session, capabilities| {
+        send(&backend, listening(call("test/x", ""), of_session(session, capabilities)).0).await
+    };
+    let error = ask(1, r#"{"bad":{}}"#).await.unwrap_err();
+    assert!(matches!(error, BackendError::Exited { .. }), "{error:?}");
+    assert_eq!(ask(2, "{}").await.unwrap(), "{}");
+    assert_eq!(ask(1, r#"{"bad":{}}"#).await.unwrap_err(), error);
+    revision(&backend).await;
+    backend.stop().await;
+}
