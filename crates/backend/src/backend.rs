@@ -65,7 +65,7 @@ impl Backend {
                 ("http", endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint))))
             }
         };
-        let (sender, state) = watch::channel(State { phase: Phase::Connecting, revision: None });
+        let (sender, state) = watch::channel(State { phase: Phase::Connecting, revision: None, attempted: false });
         let own_info = identity.to_json();
         let supervisor =
             Supervisor { context, target, choice: era, timeouts, own_info, state: sender, shutdown: shutdown.clone() };
@@ -188,6 +188,7 @@ impl BackendClient for Backend {
             era: state.revision.map(Revision::era),
             revision: state.revision.map(Revision::as_str),
             transport: self.transport,
+            attempted: state.attempted,
             state: match &state.phase {
                 Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,
                 Phase::Ready(_) | Phase::Connecting => BackendState::Connecting,

@@ -32,6 +32,8 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     /// The revision agreed on last.
     pub(crate) revision: Option<Revision>,
+    /// Whether an attempt to connect has ended, well or badly.
+    pub(crate) attempted: bool,
 }
 
 #[derive(Clone)]
@@ -79,7 +81,7 @@ impl Supervisor {
     pub(crate) async fn run(self) {
         let shutdown = self.shutdown.clone();
         shutdown.run_until_cancelled(self.keep_connected()).await;
-        let last = self.state.send_replace(State { phase: Phase::Stopped, revision: None });
+        let last = self.state.send_replace(State { phase: Phase::Stopped, revision: None, attempted: true });
         if let Phase::Ready(connection) = last.phase {
             connection.close().await;
         }
@@ -154,18 +156,23 @@ impl Supervisor {
     async fn watch(&self, connection: &Arc<Connection>) -> Loss {
         let (era, revision) = (connection.era(), connection.revision());
         tracing::info!(backend = &*self.context.name, %era, %revision, "backend is connected");
-        self.state.send_replace(State { phase: Phase::Ready(Arc::clone(connection)), revision: Some(revision) });
+        let phase = Phase::Ready(Arc::clone(connection));
+        self.state.send_replace(State { phase, revision: Some(revision), attempted: true });
         let loss = connection.lost().await;
         tracing::info!(backend = &*self.context.name, ?loss, "connection to backend is lost");
         if loss == Loss::EraDoubt {
+            // It still serves the requests that it has: what one of them met must not end the others.
             let connection = Arc::clone(connection);
-            self.context.tasks.spawn(async move { connection.close().await });
+            self.context.tasks.spawn(async move { connection.close_when_idle().await });
         }
         loss
     }
 
     fn enter(&self, phase: Phase) {
-        self.state.send_modify(|state| state.phase = phase);
+        self.state.send_modify(|state| {
+            state.attempted |= !matches!(phase, Phase::Connecting);
+            state.phase = phase;
+        });
     }
 }
 
