@@ -142,3 +142,13 @@ async fn the_printed_schema_is_the_committed_one() {
     let committed = std::fs::read_to_string(&committed).unwrap_or_else(|error| panic!("{committed:?}: {error}"));
     assert_eq!(String::from_utf8(output.stdout).unwrap(), committed, "run `fanlight schema > config/schema.json`");
 }
+
+#[tokio::test]
+async fn a_reader_that_has_had_enough_is_no_failure() {
+    let mut command = fanlight();
+    command.arg("schema").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = within("the end", child.wait_with_output()).await.unwrap();
+    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()), (Some(0), ""));
+}

@@ -113,6 +113,14 @@ impl Client {
         }
     }
 
+    /// Where the gateway listens; fails the test if the front is stdio.
+    pub(crate) fn address(&self) -> std::net::SocketAddr {
+        match &self.front {
+            Front::ModernHttp(gateway) | Front::LegacyHttp(gateway, _) => gateway.mcp,
+            Front::Stdio(..) => panic!("the front is stdio"),
+        }
+    }
+
     /// The legacy HTTP session; fails the test if there is none.
     pub(crate) fn session(&self) -> &LegacySession {
         match &self.front {

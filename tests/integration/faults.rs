@@ -95,6 +95,31 @@ async fn the_end_of_the_gateway_ends_even_stubborn_children() {
     }
 }
 
+#[tokio::test]
+async fn a_second_signal_ends_everything_at_once() {
+    let stubborn = backend(Era::Legacy, Transport::Stdio).await;
+    let gate = Gate::new();
+    stubborn.once("tools/call", Reply::result(OK).gated(&gate));
+    // Neither the running call nor the child would end by itself before the harness loses patience.
+    let config = format!(
+        r#"{{"mcpServers":{{{}}},"timeouts":{{"drain":"60s","probe":"500ms"}}}}"#,
+        stubborn.stubborn_entry("bad")
+    );
+    let gateway = Gateway::start(&config).await;
+    let address = gateway.mcp;
+    let running =
+        tokio::spawn(
+            async move { post_modern(address, &modern_request("1", "tools/call", r#""name":"t""#, "")).await },
+        );
+    gate.reached(1).await;
+    let children = stubborn.children(1).await;
+    assert_eq!(gateway.terminate_twice().await.code(), Some(130));
+    for pid in children {
+        assert_gone(pid).await;
+    }
+    running.abort();
+}
+
 /// Waits until no process has this id, a zombie included. The kernel tells nobody but the parent, so this asks.
 pub(crate) async fn assert_gone(pid: u32) {
     let folder = format!("/proc/{pid}");

@@ -89,6 +89,20 @@ impl Gateway {
         format!("http://{}/mcp", self.mcp)
     }
 
+    /// The most memory it has had resident so far, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    /// Asks it twice to stop, as somebody does who has no time, and waits until it has.
+    pub(crate) async fn terminate_twice(mut self) -> ExitStatus {
+        send_signal(&self.child, rustix::process::Signal::TERM);
+        self.log.line_with("a second signal ends at once").await;
+        signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
+    }
+
     /// Asks it to stop, as a service manager does, and waits until it has.
     pub(crate) async fn terminate(mut self) -> ExitStatus {
         signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
@@ -112,9 +126,13 @@ impl StdioGateway {
     }
 }
 
-async fn signal_and_wait(child: &mut Child, signal: rustix::process::Signal) -> ExitStatus {
+fn send_signal(child: &Child, signal: rustix::process::Signal) {
     let pid = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.try_into().unwrap()));
     rustix::process::kill_process(pid.expect("it has ended already"), signal).unwrap();
+}
+
+async fn signal_and_wait(child: &mut Child, signal: rustix::process::Signal) -> ExitStatus {
+    send_signal(child, signal);
     within("the gateway to end", child.wait()).await.unwrap()
 }
 

@@ -14,6 +14,7 @@
 mod cancellation;
 mod cli;
 mod clients;
+mod concurrency;
 mod demo;
 mod faults;
 mod fidelity;
@@ -21,6 +22,7 @@ mod generator;
 mod harness;
 mod http_rules;
 mod layers;
+mod logging;
 mod matrix;
 mod modern_requests;
 mod raw_client;

@@ -183,6 +183,7 @@ impl BackendClient for Backend {
             era: state.revision.map(Revision::era),
             revision: state.revision.map(Revision::as_str),
             transport: self.transport,
+            attempted: state.attempted,
             state: match &state.phase {
                 Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,
                 Phase::Idle => BackendState::Idle,

@@ -161,6 +161,8 @@ impl ServerMessages {
 /// How a backend is doing.
 #[derive(Clone, Debug)]
 pub struct BackendStatus {
+    /// Whether the first attempt to connect has ended, well or badly.
+    pub attempted: bool,
     /// Whether requests can be sent at once.
     pub state: BackendState,
     /// The era found, once it is known.

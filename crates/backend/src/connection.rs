@@ -14,6 +14,7 @@ use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::client::{Call, CallContext, ServerMessages};
 use crate::clock::Course;
@@ -45,6 +46,8 @@ pub(crate) struct Connection {
     tool_headers: Option<ToolHeaders>,
     tools_loaded: OnceCell<()>,
     since: Instant,
+    /// The requests that run on it.
+    users: TaskTracker,
     /// The connection was made because the era was in doubt.
     reprobed: bool,
     gone: CancellationToken,
@@ -107,6 +110,7 @@ impl Connection {
             tool_headers: modern_http.then(ToolHeaders::default),
             tools_loaded: OnceCell::new(),
             since: Instant::now(),
+            users: TaskTracker::new(),
             reprobed,
             lost: CancellationToken::new(),
             loss: OnceLock::new(),
@@ -118,6 +122,7 @@ impl Connection {
         if let Some(answer) = self.dialect.local_answer(&call.method) {
             return Ok(answer);
         }
+        let _using = self.users.token();
         self.raise_log_level(call).await;
         let headers = self.headers_for(call).await;
         let mut response = self.send(call, headers.as_deref().unwrap_or_default(), course).await?;
@@ -149,7 +154,7 @@ impl Connection {
         course.sent.store(true, Ordering::Relaxed);
         match self.link.exchange(request).await {
             Ok(Reply::Answer { response, .. }) => Ok(response),
-            Ok(Reply::Rejected { status, .. }) => Err(self.rejection(status)),
+            Ok(Reply::Rejected { status, error }) => Err(self.rejection(&call.method, status, error.as_ref())),
             Err(error @ BackendError::Unreachable { .. }) => {
                 Err(Failure::NotRun { loss: Loss::Ended, instead: Err(error) })
             }
@@ -166,13 +171,19 @@ impl Connection {
         if self.link.is_http() { self.dialect.mirror(method, params, headers) } else { None }
     }
 
-    /// What an HTTP error status without an answer means.
-    fn rejection(&self, status: u16) -> Failure {
+    /// What an HTTP error status without an answer means. `error` is a JSON-RPC error that came
+    /// with it.
+    fn rejection(&self, method: &Method, status: u16, error: Option<&Json>) -> Failure {
         match status {
             401 | 403 => Failure::Final(BackendError::Unauthorized { status }),
             // 2025-11-25 basic/transports, Session Management: start a new session.
             404 if self.link.has_session() => {
                 Failure::NotRun { loss: Loss::SessionGone, instead: Err(BackendError::Status { status }) }
+            }
+            // A 400 that no JSON-RPC error explains can come from the tool as well as from before it:
+            // the call may have run. A server of another era shows at the next list.
+            400 if *method == Method::CallTool && !error.is_some_and(is_rpc_error) => {
+                Failure::Final(BackendError::Status { status })
             }
             400 | 404 | 405 => self.doubt(Err(BackendError::Status { status })),
             _ => Failure::Final(BackendError::Status { status }),
@@ -324,6 +335,13 @@ impl Connection {
         self.link.close().await;
     }
 
+    /// The same, once the requests that still run on it have ended.
+    pub(crate) async fn close_when_idle(&self) {
+        self.users.close();
+        self.users.wait().await;
+        self.close().await;
+    }
+
     pub(crate) fn description(&self) -> ServerDescription {
         self.description.clone().into()
     }
@@ -348,4 +366,9 @@ impl Connection {
     pub(crate) fn is_process(&self) -> bool {
         !self.link.is_http()
     }
+}
+
+/// Whether an error object is one of JSON-RPC, not of some web framework.
+fn is_rpc_error(error: &Json) -> bool {
+    error.get("code").is_some_and(|code| code.as_i64().is_some())
 }

@@ -108,6 +108,10 @@ impl Dialect {
         let name = match method {
             Method::CallTool | Method::GetPrompt => params.and_then(|params| params.get("name")),
             Method::ReadResource => params.and_then(|params| params.get("uri")),
+            // The tasks extension, Streamable HTTP: Routing Headers.
+            Method::Other(name) if matches!(&**name, "tasks/get" | "tasks/update" | "tasks/cancel") => {
+                params.and_then(|params| params.get("taskId"))
+            }
             _ => None,
         };
         let name = name.and_then(|name| Some(header::encode(&name.as_str()?).into_owned()));

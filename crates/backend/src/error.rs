@@ -67,7 +67,7 @@ pub enum BackendError {
         reason: String,
     },
     /// An HTTP status that carries no JSON-RPC answer.
-    #[error("answered with HTTP status {status}")]
+    #[error("answered with HTTP status {status}{}", hint(*.status))]
     Status {
         /// The status.
         status: u16,
@@ -81,6 +81,16 @@ pub enum BackendError {
     /// Fanlight is shutting down.
     #[error("is being shut down")]
     ShuttingDown,
+}
+
+/// What to do about a status that has one usual reason.
+fn hint(status: u16) -> &'static str {
+    match status {
+        301 | 302 | 303 | 307 | 308 => {
+            ", which redirects: configure the URL it leads to (often the same with or without `/` at the end)"
+        }
+        _ => "",
+    }
 }
 
 /// What a merged answer says of a backend that contributed nothing.

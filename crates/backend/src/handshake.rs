@@ -91,17 +91,18 @@ impl Handshake<'_> {
 
     async fn probe(&self, link: &Link) -> Result<Probed, BackendError> {
         let mut asked = Revision::NEWEST_MODERN;
+        let mut retried = false;
         loop {
             let mut probe = pin!(self.discover(link, asked));
             let reply = tokio::time::timeout(self.probe_timeout, &mut probe).await;
             let silent = reply.is_err();
             let reply = reply.unwrap_or(ProbeReply::Silent { after: self.probe_timeout });
             let crashed = matches!(reply, ProbeReply::Exited(_));
-            match judge_probe(reply, self.choice, asked)? {
+            match judge_probe(reply, self.choice, retried)? {
                 Verdict::Modern { revision, description } => {
                     return Ok(Probed::Agreed(Opened { revision, session: None, description }));
                 }
-                Verdict::Retry(revision) => asked = revision,
+                Verdict::Retry(revision) => (asked, retried) = (revision, true),
                 Verdict::Legacy(revision) if crashed => return Ok(Probed::Crashed(revision)),
                 Verdict::Legacy(revision) => {
                     return match self.initialize(link, revision).await {
@@ -110,7 +111,7 @@ impl Handshake<'_> {
                         // A slow modern server answers the probe after all, and refuses `initialize`.
                         Err(Refusal::Era(error)) if silent => {
                             match tokio::time::timeout(Duration::ZERO, &mut probe).await {
-                                Ok(late) => match judge_probe(late, self.choice, asked)? {
+                                Ok(late) => match judge_probe(late, self.choice, retried)? {
                                     Verdict::Modern { revision, description } => {
                                         Ok(Probed::Agreed(Opened { revision, session: None, description }))
                                     }

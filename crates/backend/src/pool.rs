@@ -202,7 +202,7 @@ impl Lease {
 
 fn open(settings: &Arc<PoolSettings>, declared: Declared, for_client: Option<ForClient>) -> Arc<Line> {
     let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting };
-    let (sender, state) = watch::channel(State { phase, revision: None });
+    let (sender, state) = watch::channel(State { phase, revision: None, attempted: false });
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let context = LinkContext { declared: Arc::new(declared), ..settings.context.clone() };
     let supervisor = Supervisor {

@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     /// The revision agreed on last.
     pub(crate) revision: Option<Revision>,
+    /// Whether an attempt to connect has ended, well or badly.
+    pub(crate) attempted: bool,
 }
 
 #[derive(Clone)]
@@ -94,7 +96,7 @@ impl Supervisor {
     pub(crate) async fn run(self) {
         let shutdown = self.shutdown.clone();
         shutdown.run_until_cancelled(self.keep_connected()).await;
-        let last = self.state.send_replace(State { phase: Phase::Stopped, revision: None });
+        let last = self.state.send_replace(State { phase: Phase::Stopped, revision: None, attempted: true });
         if let Phase::Ready(connection) = last.phase {
             connection.close().await;
         }
@@ -178,12 +180,14 @@ impl Supervisor {
     async fn watch(&self, connection: &Arc<Connection>) -> Loss {
         let (era, revision) = (connection.era(), connection.revision());
         self.tell(&format_args!("backend is connected: {era}, {revision}"));
-        self.state.send_replace(State { phase: Phase::Ready(Arc::clone(connection)), revision: Some(revision) });
+        let phase = Phase::Ready(Arc::clone(connection));
+        self.state.send_replace(State { phase, revision: Some(revision), attempted: true });
         let loss = connection.lost().await;
         self.tell(&format_args!("connection to backend is lost: {loss:?}"));
         if loss == Loss::EraDoubt {
+            // It still serves the requests that it has: what one of them met must not end the others.
             let connection = Arc::clone(connection);
-            self.context.tasks.spawn(async move { connection.close().await });
+            self.context.tasks.spawn(async move { connection.close_when_idle().await });
         }
         loss
     }
@@ -198,7 +202,10 @@ impl Supervisor {
     }
 
     fn enter(&self, phase: Phase) {
-        self.state.send_modify(|state| state.phase = phase);
+        self.state.send_modify(|state| {
+            state.attempted |= !matches!(phase, Phase::Connecting);
+            state.phase = phase;
+        });
     }
 }
 

@@ -21,6 +21,11 @@ impl Failure {
         Self { message: message.into(), status: 1 }
     }
 
+    /// A second signal left no time to end properly: exit status 130, as shells have it.
+    pub(crate) fn cut_short() -> Self {
+        Self { message: "ended at once; child servers were killed".into(), status: 130 }
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.status)
     }

@@ -6,6 +6,7 @@ mod demo;
 mod failure;
 mod inspect;
 mod log;
+mod out;
 mod serve;
 mod welcome;
 mod wiring;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use clap::Parser as _;
 use cli::{Cli, Command};
 use failure::Failure;
+use out::say;
 
 fn main() -> ExitCode {
     match run(Cli::parse()) {
@@ -31,7 +33,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Some(Command::DemoServer { era }) => return demo::serve(era),
         Some(Command::Schema) => {
-            println!("{}", fanlight_config::schema().trim_end());
+            say!("{}", fanlight_config::schema().trim_end());
             return Ok(());
         }
         _ => {}

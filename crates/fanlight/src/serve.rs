@@ -21,7 +21,13 @@ use crate::welcome;
 use crate::wiring::{Assembly, frontend_settings};
 
 /// Serves over HTTP until a signal comes.
-pub(crate) async fn http(mut loaded: Loaded, args: &RunArgs) -> Result<(), Failure> {
+pub(crate) async fn http(loaded: Loaded, args: &RunArgs) -> Result<(), Failure> {
+    let signals = Signals::listen()?;
+    let shutdown = signals.shutdown.clone();
+    signals.or_at_once(http_until(loaded, args, shutdown)).await
+}
+
+async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationToken) -> Result<(), Failure> {
     if let Some(listen) = args.listen {
         loaded.config.listen = listen;
     }
@@ -33,7 +39,6 @@ pub(crate) async fn http(mut loaded: Loaded, args: &RunArgs) -> Result<(), Failu
         warn!(%address, "listening beyond this machine, and clients are not authenticated: put something in front that does");
     }
 
-    let shutdown = shutdown_on_signals()?;
     // Backends outlive the listener, so that running calls can finish.
     let backends_end = CancellationToken::new();
     let assembly = Assembly::start(&loaded.config, &backends_end)?;
@@ -58,7 +63,12 @@ pub(crate) async fn http(mut loaded: Loaded, args: &RunArgs) -> Result<(), Failu
 
 /// Serves over standard input and output until the input ends or a signal comes.
 pub(crate) async fn stdio(loaded: Loaded) -> Result<(), Failure> {
-    let shutdown = shutdown_on_signals()?;
+    let signals = Signals::listen()?;
+    let shutdown = signals.shutdown.clone();
+    signals.or_at_once(stdio_until(loaded, shutdown)).await
+}
+
+async fn stdio_until(loaded: Loaded, shutdown: CancellationToken) -> Result<(), Failure> {
     let backends_end = CancellationToken::new();
     let assembly = Assembly::start(&loaded.config, &backends_end)?;
     let settings = frontend_settings(&loaded.config);
@@ -98,22 +108,38 @@ fn local_address(listener: &TcpListener) -> Result<SocketAddr, Failure> {
     listener.local_addr().map_err(|error| Failure::other(format!("cannot tell the listening address: {error}")))
 }
 
-/// A token that the first SIGTERM or SIGINT cancels. The second one ends the process at once.
-fn shutdown_on_signals() -> Result<CancellationToken, Failure> {
-    let cannot = |error| Failure::other(format!("cannot listen for signals: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-    let token = CancellationToken::new();
-    let cancelled = token.clone();
-    tokio::spawn(async move {
-        let mut next = async || tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () };
-        next().await;
-        info!("shutting down; a second signal ends at once");
-        cancelled.cancel();
-        next().await;
-        std::process::exit(130);
-    });
-    Ok(token)
+/// What SIGTERM and SIGINT ask for.
+struct Signals {
+    /// Cancelled by the first: finish what is in flight and end.
+    shutdown: CancellationToken,
+    /// Cancelled by the second: end now.
+    at_once: CancellationToken,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        let cannot = |error| Failure::other(format!("cannot listen for signals: {error}"));
+        let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+        let (shutdown, at_once) = (CancellationToken::new(), CancellationToken::new());
+        let (first, second) = (shutdown.clone(), at_once.clone());
+        // Ends with the runtime, as the process does.
+        tokio::spawn(async move {
+            let mut next = async || tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () };
+            next().await;
+            info!("shutting down; a second signal ends at once");
+            first.cancel();
+            next().await;
+            second.cancel();
+        });
+        Ok(Self { shutdown, at_once })
+    }
+
+    /// Does `work` to its end, unless there is no time for that. What is dropped then takes its
+    /// child processes with it.
+    async fn or_at_once(&self, work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+        self.at_once.run_until_cancelled(work).await.unwrap_or_else(|| Err(Failure::cut_short()))
+    }
 }
 
 /// Ready once every backend's first attempt to connect has ended, and while one of them can be
@@ -127,8 +153,9 @@ impl Health for Readiness {
     fn is_ready(&self) -> bool {
         let status = self.gateway.status();
         let usable = status.iter().any(|(_, status)| matches!(status.state, BackendState::Ready | BackendState::Idle));
-        let connecting = status.iter().any(|(_, status)| matches!(status.state, BackendState::Connecting));
-        usable && !connecting && !self.shutdown.is_cancelled()
+        // Later attempts do not count: a backend that comes and goes must not take the others with it.
+        let attempted = status.iter().all(|(_, status)| status.attempted);
+        usable && attempted && !self.shutdown.is_cancelled()
     }
 
     fn report(&self) -> String {

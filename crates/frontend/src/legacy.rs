@@ -8,6 +8,9 @@ use fanlight_protocol::{Era, Json, Response, Revision, RpcError, code};
 use crate::notify::LogGate;
 use crate::params::Params;
 
+/// The longest text of each thing that a client says of itself, in bytes: a session keeps it.
+const LONGEST: usize = 128 << 10;
+
 /// What a client says of itself in `initialize`.
 #[derive(Clone, Debug)]
 pub(crate) struct Opening {
@@ -30,7 +33,11 @@ pub(crate) fn opening(params: &Params) -> Result<Opening, RpcError> {
         Some(value) if !value.is_object() && !value.is_null() => {
             Err(RpcError::new(code::INVALID_PARAMS, format!("\"{name}\" must be an object")))
         }
-        member => Ok(member.clone().filter(Json::is_object)),
+        Some(value) if value.bytes().len() > LONGEST => {
+            let message = format!("\"{name}\" is longer than {LONGEST} bytes, the limit here");
+            Err(RpcError::new(code::INVALID_PARAMS, message))
+        }
+        member => Ok(member.as_ref().filter(|value| value.is_object()).map(Json::detached)),
     };
     let spoken = Revision::from_name(&offered).filter(|revision| revision.era() == Era::Legacy);
     Ok(Opening {
@@ -90,6 +97,21 @@ mod tests {
         ] {
             assert_eq!(open(text).unwrap_err().code, code::INVALID_PARAMS, "{text}");
         }
+    }
+
+    #[test]
+    fn a_session_keeps_nothing_but_what_it_needs_and_not_much_of_that() {
+        let with = |client_info: &str| {
+            let text = format!(r#"{{"protocolVersion":"2025-11-25","clientInfo":{client_info}}}"#);
+            let params = Json::parse(text.into(), 8).unwrap();
+            (opening(&Params::read(Some(&params)).unwrap()), params)
+        };
+        let (opened, params) = with(r#"{"name":"c"}"#);
+        let kept = opened.unwrap().client_info.unwrap();
+        let message = params.bytes().as_ptr_range();
+        assert!(!message.contains(&kept.bytes().as_ptr()), "a slice would keep the whole message");
+        let (refused, _) = with(&format!(r#"{{"name":"{}"}}"#, "x".repeat(LONGEST)));
+        assert_eq!(refused.unwrap_err().code, code::INVALID_PARAMS);
     }
 
     #[test]

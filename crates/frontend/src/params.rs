@@ -10,6 +10,7 @@ use fanlight_protocol::{Json, RpcError, code, meta};
 pub(crate) struct Params {
     pub(crate) name: Option<Json>,
     pub(crate) uri: Option<Json>,
+    pub(crate) task_id: Option<Json>,
     pub(crate) arguments: Option<Json>,
     pub(crate) level: Option<Json>,
     pub(crate) request_id: Option<Json>,
@@ -34,26 +35,28 @@ impl Params {
     /// Reads `params`. `cursor` and `ref` are read by the core; their doubles are refused here too.
     pub(crate) fn read(params: Option<&Json>) -> Result<Self, RpcError> {
         let Some(params) = params else { return Ok(Self::default()) };
-        let [name, uri, arguments, level, request_id, protocol_version, capabilities, client_info, meta, _, _] = params
-            .find([
-                "name",
-                "uri",
-                "arguments",
-                "level",
-                "requestId",
-                "protocolVersion",
-                "capabilities",
-                "clientInfo",
-                "_meta",
-                "cursor",
-                "ref",
-            ])
-            .map_err(|duplicate| refuse(&duplicate, "params"))?;
-        let [name, uri, arguments, level, request_id, protocol_version, capabilities, client_info, meta] =
-            [name, uri, arguments, level, request_id, protocol_version, capabilities, client_info, meta]
+        let [name, uri, task_id, arguments, level, request_id, protocol_version, capabilities, client_info, meta, _, _] =
+            params
+                .find([
+                    "name",
+                    "uri",
+                    "taskId",
+                    "arguments",
+                    "level",
+                    "requestId",
+                    "protocolVersion",
+                    "capabilities",
+                    "clientInfo",
+                    "_meta",
+                    "cursor",
+                    "ref",
+                ])
+                .map_err(|duplicate| refuse(&duplicate, "params"))?;
+        let [name, uri, task_id, arguments, level, request_id, protocol_version, capabilities, client_info, meta] =
+            [name, uri, task_id, arguments, level, request_id, protocol_version, capabilities, client_info, meta]
                 .map(|range| range.map(|range| params.slice(range)));
         let meta = meta.as_ref().map_or_else(|| Ok(Meta::default()), Meta::read)?;
-        Ok(Self { name, uri, arguments, level, request_id, protocol_version, capabilities, client_info, meta })
+        Ok(Self { name, uri, task_id, arguments, level, request_id, protocol_version, capabilities, client_info, meta })
     }
 }
 

@@ -3,6 +3,9 @@
 //!
 //! Must not know: transports.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder};
 use fanlight_protocol::{Era, Json, Method, Response, Revision, code, param_header};
 
@@ -64,9 +67,20 @@ fn without_invalid_tools(result: &Json) -> Option<Json> {
     param_header::without_invalid_tools(result, |name, found| {
         if let Err(reason) = found {
             let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
-            tracing::warn!(tool = name, %reason, "tool left out of a list for a modern HTTP client");
+            if is_news(&name) {
+                tracing::warn!(tool = name, %reason, "tool left out of lists for modern HTTP clients");
+            }
         }
     })
+}
+
+/// Whether a tool is warned of for the first time: clients read lists as often as they like.
+fn is_news(tool: &str) -> bool {
+    /// Tools warned of at most.
+    const WARNINGS: usize = 100;
+    static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    warned.len() < WARNINGS && warned.insert(tool.to_owned())
 }
 
 /// The members a modern result must have and this one has not: `resultType` (2026-07-28

@@ -3,13 +3,16 @@
 //! Must not know: what the client or any backend speaks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use fanlight_backend::{BackendStatus, Call, SessionKey};
+use fanlight_backend::{BackendError, BackendStatus, Call, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Method, Response, RpcError};
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
 use crate::catalogue::{ListKind, Snapshot, Sources};
@@ -64,16 +67,24 @@ impl Gateway {
     /// they know as `name`. Empty for an unknown tool.
     pub async fn param_headers(&self, name: &str) -> Arc<[ParamHeader]> {
         let tools = self.catalogues.of(ListKind::Tools);
-        let mut snapshot = tools.known().await;
-        if snapshot.find(name).is_none()
-            && let Some(fresh) = tools.recheck().await
-        {
-            snapshot = fresh;
-        }
-        match snapshot.find(name) {
-            Some(tool) => Arc::clone(&tool.param_headers),
-            None => Arc::new([]),
-        }
+        let from_all = async {
+            let snapshot = tools.known().await;
+            if let Some(tool) = snapshot.find(name) {
+                return Some(Arc::clone(&tool.param_headers));
+            }
+            let fresh = tools.recheck().await?;
+            fresh.find(name).map(|tool| Arc::clone(&tool.param_headers))
+        };
+        let found = match route::by_prefix(&self.sources, name) {
+            // Others that are slow to list must not hold up a call of this one's.
+            Some((backend, original)) => tokio::select! {
+                biased;
+                found = from_all => found,
+                found = tools.param_headers_of(backend, original) => found,
+            },
+            None => from_all.await,
+        };
+        found.unwrap_or_else(|| Arc::new([]))
     }
 
     /// The client's session has ended: backends let go of what they keep for it.
@@ -149,6 +160,16 @@ impl Gateway {
         answer.map_err(|error| fault::no_answer(backend.client.name(), &error))
     }
 
+    /// Sends what goes to several, so that one which does not answer holds up nobody for longer
+    /// than in a list.
+    async fn send_briefly(&self, backend: usize, call: Call) -> Result<Response, RpcError> {
+        let limit = self.sources.limits.timeout;
+        timeout(limit, self.send(backend, call)).await.unwrap_or_else(|_| {
+            let name = self.sources.backends.get(backend).map_or("", |backend| backend.client.name());
+            Err(fault::no_answer(name, &BackendError::Timeout { after: limit, sent: true }))
+        })
+    }
+
     async fn describe_only(&self, only: &BackendEntry) -> Result<Response, RpcError> {
         match only.client.describe().await {
             Ok(description) => Ok(Response::from_result(description.json())),
@@ -182,18 +203,23 @@ impl Gateway {
     }
 
     /// Asks backends in turn for a resource that none of them lists. The first result counts; if
-    /// there is none, the resource is not found, unless a backend could not even be asked.
+    /// there is none, the resource is not found, unless a backend could not even be asked. One that
+    /// takes longer than a list may is still waited for, but the next is asked meanwhile.
     async fn first_that_has(&self, backends: &[usize], call: Call) -> Result<Response, RpcError> {
-        let mut not_asked = None;
-        let mut refusal = None;
-        for backend in backends {
-            if !self.has_capability(*backend, "resources").await {
-                continue;
+        let (mut not_asked, mut refusal) = (None, None);
+        let mut left = backends.iter();
+        let mut asked = FuturesUnordered::new();
+        loop {
+            if let Some(next) = left.next() {
+                asked.push(self.read_if_capable(*next, call.clone()));
             }
-            match self.send(*backend, call.clone()).await {
-                Ok(response) if !response.is_error() => return Ok(response),
-                Ok(response) => drop(refusal.get_or_insert(response)),
-                Err(error) => drop(not_asked.get_or_insert(error)),
+            let patience = if left.len() > 0 { self.sources.limits.timeout } else { Duration::MAX };
+            match timeout(patience, asked.next()).await {
+                Ok(Some(Some(Ok(response)))) if !response.is_error() => return Ok(response),
+                Ok(Some(Some(Ok(response)))) => drop(refusal.get_or_insert(response)),
+                Ok(Some(Some(Err(error)))) => drop(not_asked.get_or_insert(error)),
+                Ok(Some(None)) | Err(_) => {}
+                Ok(None) => break,
             }
         }
         match (not_asked, refusal) {
@@ -206,11 +232,19 @@ impl Gateway {
         }
     }
 
+    /// Sends a request to a backend that has resources at all.
+    async fn read_if_capable(&self, backend: usize, call: Call) -> Option<Result<Response, RpcError>> {
+        match self.has_capability(backend, "resources").await {
+            true => Some(self.send(backend, call).await),
+            false => None,
+        }
+    }
+
     /// Sends to every backend with the capability; succeeds if any of them does.
     async fn send_to_all_with(&self, capability: &str, call: &Call) -> Result<Response, RpcError> {
         let answers = join_all((0..self.sources.backends.len()).map(|backend| async move {
             match self.has_capability(backend, capability).await {
-                true => Some(self.send(backend, call.clone()).await),
+                true => Some(self.send_briefly(backend, call.clone()).await),
                 false => None,
             }
         }))

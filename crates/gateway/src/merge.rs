@@ -7,9 +7,11 @@
 //!
 //! Must not know: which method is answered, or how backends are asked.
 
+use std::collections::HashMap;
+
 use fanlight_backend::Outcome;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, Kind, ObjectBuilder, quote};
+use fanlight_protocol::json::{ArrayBuilder, Kind, Member, ObjectBuilder, quote};
 
 /// The `_meta` key under which each backend's own part stands.
 pub const BACKENDS_KEY: &str = "dev.fanlight/backends";
@@ -65,12 +67,19 @@ pub fn merge(contributions: &[Contribution], except: Except<'_>, more_meta: &[(&
     let mut merged = Merged { members: members.agreed(), meta: None };
     merged.members.extend(hints(contributions));
 
+    // A backend that is a gateway like this one uses the same keys: where both would stand at the
+    // top, its own stands under its name.
+    more_meta.iter().for_each(|(key, _)| metas.yield_to_ours(key));
+    let failed = contributions.iter().any(|contribution| contribution.outcome != Outcome::Ok);
+    let tells_each = failed || members.conflicted() || metas.conflicted();
+    if tells_each {
+        metas.yield_to_ours(BACKENDS_KEY);
+    }
     let mut meta = ObjectBuilder::new();
     for (key, value) in metas.agreed() {
         meta.raw_member(&key, &value);
     }
-    let failed = contributions.iter().any(|contribution| contribution.outcome != Outcome::Ok);
-    if failed || members.conflicted() || metas.conflicted() {
+    if tells_each {
         meta.member(BACKENDS_KEY, &each_backend(contributions, &members));
     }
     for (key, value) in more_meta {
@@ -83,11 +92,12 @@ pub fn merge(contributions: &[Contribution], except: Except<'_>, more_meta: &[(&
 /// The keys seen across backends, in order of first appearance, with what they were set to.
 struct Keys<'a> {
     keys: Vec<Key>,
+    /// Where each name stands in `keys`: a backend decides how many there are.
+    places: HashMap<String, usize>,
     replaced: &'a [&'a str],
 }
 
 struct Key {
-    name: String,
     quoted: Json,
     value: Json,
     conflicted: bool,
@@ -95,24 +105,31 @@ struct Key {
 
 impl<'a> Keys<'a> {
     fn new(replaced: &'a [&'a str]) -> Self {
-        Self { keys: Vec::new(), replaced }
+        Self { keys: Vec::new(), places: HashMap::new(), replaced }
     }
 
     fn add(&mut self, object: &Json, skip: impl Fn(&str) -> bool) {
         for member in object.members() {
-            let (quoted, value) = (object.slice(member.key.clone()), object.slice(member.value.clone()));
-            // A key with a lone surrogate has no characters: its spelling is its name.
-            let name = member.name(object).unwrap_or_else(|| quoted.as_text().to_owned());
+            let name = name_of(object, &member);
             if skip(&name) {
                 continue;
             }
-            match self.keys.iter_mut().find(|key| key.name == name) {
+            let value = object.slice(member.value);
+            match self.places.get(&name).and_then(|place| self.keys.get_mut(*place)) {
                 Some(key) => key.conflicted |= key.value != value,
                 None => {
                     let conflicted = self.replaced.contains(&name.as_str());
-                    self.keys.push(Key { name, quoted, value, conflicted });
+                    self.places.insert(name, self.keys.len());
+                    self.keys.push(Key { quoted: object.slice(member.key), value, conflicted });
                 }
             }
+        }
+    }
+
+    /// Keeps a key from the top, where the merged answer has it in its own right.
+    fn yield_to_ours(&mut self, name: &str) {
+        if let Some(key) = self.places.get(name).and_then(|place| self.keys.get_mut(*place)) {
+            key.conflicted = true;
         }
     }
 
@@ -124,9 +141,15 @@ impl<'a> Keys<'a> {
         self.keys.iter().any(|key| key.conflicted)
     }
 
-    fn is_conflict(&self, object: &Json, member: &fanlight_protocol::json::Member) -> bool {
-        self.keys.iter().any(|key| key.conflicted && member.is(object, &key.name))
+    fn is_conflict(&self, object: &Json, member: &Member) -> bool {
+        let key = self.places.get(&name_of(object, member)).and_then(|place| self.keys.get(*place));
+        key.is_some_and(|key| key.conflicted)
     }
+}
+
+/// A member's name. One with a lone surrogate has no characters: its spelling is its name.
+fn name_of(object: &Json, member: &Member) -> String {
+    member.name(object).unwrap_or_else(|| object.slice(member.key.clone()).as_text().to_owned())
 }
 
 /// Each backend's outcome, its `_meta`, and those of its members that conflicted.
@@ -211,13 +234,16 @@ pub fn union(first: &Json, second: &Json) -> Json {
 
 fn union_objects(first: &Json, second: &Json) -> Json {
     let mut all: Vec<(Json, Json)> = Vec::new();
+    let mut places = HashMap::new();
     for object in [first, second] {
         for member in object.members() {
-            let (key, value) = (object.slice(member.key), object.slice(member.value));
-            let same = |known: &Json| known == &key || (known.as_str().is_some() && known.as_str() == key.as_str());
-            match all.iter_mut().find(|(known, _)| same(known)) {
+            let (name, value) = (name_of(object, &member), object.slice(member.value));
+            match places.get(&name).and_then(|place: &usize| all.get_mut(*place)) {
                 Some((_, known)) => *known = union(known, &value),
-                None => all.push((key, value)),
+                None => {
+                    places.insert(name, all.len());
+                    all.push((object.slice(member.key), value));
+                }
             }
         }
     }
@@ -311,6 +337,17 @@ mod tests {
         let merged = merge(&[contribution("a", &[r#"{"serverInfo":{"name":"A"}}"#])], except, &[]);
         let meta = r#"{"dev.fanlight/backends":{"a":{"outcome":"ok","serverInfo":{"name":"A"}}}}"#;
         assert_eq!(text(&merged), (String::new(), meta.into()));
+    }
+
+    #[test]
+    fn a_gateway_behind_this_one_keeps_its_own_report() {
+        let inner = r#"{"_meta":{"dev.fanlight/backends":{"x":1},"dev.fanlight/collisions":[7]}}"#;
+        // Nothing of ours to say: theirs is like any other key.
+        let merged = merge(&[contribution("a", &[inner]), contribution("b", &["{}"])], Except::default(), &[]);
+        assert_eq!(text(&merged).1, r#"{"dev.fanlight/backends":{"x":1},"dev.fanlight/collisions":[7]}"#);
+        let merged = merge(&[contribution("a", &[inner])], Except::default(), &[(COLLISIONS_KEY, Json::literal("[]"))]);
+        let meta = r#"{"dev.fanlight/backends":{"a":{"outcome":"ok","_meta":{"dev.fanlight/backends":{"x":1},"dev.fanlight/collisions":[7]}}},"dev.fanlight/collisions":[]}"#;
+        assert_eq!(text(&merged).1, meta);
     }
 
     #[test]

@@ -57,6 +57,15 @@ pub(crate) async fn target(
     }
 }
 
+/// The backend with the longest prefix that `name` has, and what is left of the name.
+pub(crate) fn by_prefix<'n>(sources: &Sources, name: &'n str) -> Option<(usize, &'n str)> {
+    let namings = sources.namings.iter().enumerate().filter(|(_, naming)| !naming.is_identity());
+    namings
+        .filter_map(|(backend, naming)| Some((naming.prefix_len(), backend, naming.original(name)?)))
+        .max_by_key(|(length, backend, _)| (*length, std::cmp::Reverse(*backend)))
+        .map(|(_, backend, original)| (backend, original))
+}
+
 struct Router<'a> {
     sources: &'a Sources,
     catalogues: &'a Catalogues,
@@ -73,7 +82,7 @@ impl Router<'_> {
             return Ok(self.to_entry(entry, range));
         }
         // A prefix says whose it is without asking anyone, even what the backend does not list.
-        if let Some((backend, original)) = self.by_prefix(&name) {
+        if let Some((backend, original)) = by_prefix(self.sources, &name) {
             return match self.permits(kind, backend, original) {
                 true => Ok(Target::One(backend, self.renamed(range, &Json::string(original)))),
                 false => Err(fault::unknown_name(what, &name)),
@@ -87,15 +96,6 @@ impl Router<'_> {
             Some(entry) => Ok(self.to_entry(entry, range)),
             None => Err(fault::unknown_name(what, &name)),
         }
-    }
-
-    /// The backend with the longest prefix that `name` has.
-    fn by_prefix<'n>(&self, name: &'n str) -> Option<(usize, &'n str)> {
-        let namings = self.sources.namings.iter().enumerate().filter(|(_, naming)| !naming.is_identity());
-        namings
-            .filter_map(|(backend, naming)| Some((naming.prefix_len(), backend, naming.original(name)?)))
-            .max_by_key(|(length, backend, _)| (*length, std::cmp::Reverse(*backend)))
-            .map(|(_, backend, original)| (backend, original))
     }
 
     fn permits(&self, kind: ListKind, backend: usize, original: &str) -> bool {

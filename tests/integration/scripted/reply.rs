@@ -10,6 +10,8 @@ use crate::harness::within;
 /// What a request is answered with.
 #[derive(Clone)]
 pub(crate) struct Reply {
+    /// stdio: written to standard error before anything else.
+    pub(super) stderr: Vec<u8>,
     /// Whole messages sent first.
     pub(super) before: Vec<String>,
     pub(super) gate: Option<Gate>,
@@ -66,7 +68,13 @@ impl Reply {
     }
 
     fn of(end: End) -> Self {
-        Self { before: Vec::new(), gate: None, stream: false, end }
+        Self { stderr: Vec::new(), before: Vec::new(), gate: None, stream: false, end }
+    }
+
+    /// stdio: writes this to standard error first.
+    pub(crate) fn complaining(mut self, stderr: &[u8]) -> Self {
+        self.stderr = stderr.to_vec();
+        self
     }
 
     /// Sends these whole messages first. `{token}` in them stands for the request's raw progress token.

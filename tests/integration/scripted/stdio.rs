@@ -39,6 +39,9 @@ async fn serve_child(control: TcpStream, shared: Arc<Shared>) {
 }
 
 async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>) {
+    if !reply.stderr.is_empty() {
+        output.send(Command::Stderr, &reply.stderr).await;
+    }
     for message in reply.messages_before(&request) {
         output.line(&message).await;
     }

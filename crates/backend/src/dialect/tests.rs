@@ -133,6 +133,8 @@ fn modern_headers_repeat_the_body() {
     assert_eq!(mirror.params, [("Region".to_owned(), "=?base64?IHBhZGRlZA==?=".to_owned())]);
     let read = dialect.mirror(&Method::ReadResource, Some(&json(r#"{"uri":"file:///a"}"#)), &[]).unwrap();
     assert_eq!(read.name.as_deref(), Some("file:///a"));
+    let task = dialect.mirror(&Method::from_name("tasks/get"), Some(&json(r#"{"taskId":"t 1"}"#)), &[]).unwrap();
+    assert_eq!((task.method.as_str(), task.name.as_deref()), ("tasks/get", Some("t 1")));
     assert_eq!(dialect.mirror(&Method::ListTools, Some(&json(r#"{"name":"x"}"#)), &[]).unwrap().name, None);
     assert_eq!(legacy_dialect.mirror(&Method::CallTool, Some(&params), &[]), None);
 }

@@ -39,7 +39,7 @@ pub(super) enum ProbeReply {
 pub(super) enum Verdict {
     /// It is modern and said what it can do.
     Modern { revision: Revision, description: Json },
-    /// It is modern but wants this revision instead.
+    /// It is modern and lists this revision.
     Retry(Revision),
     /// It wants `initialize`, with this revision.
     Legacy(Revision),
@@ -54,8 +54,8 @@ pub(super) enum Refusal {
     Other(BackendError),
 }
 
-/// Judges the reply to a probe that named the revision `asked`.
-pub(super) fn judge_probe(reply: ProbeReply, choice: EraChoice, asked: Revision) -> Result<Verdict, BackendError> {
+/// Judges the reply to a probe; `retried` if it is the second, with a revision that the server listed.
+pub(super) fn judge_probe(reply: ProbeReply, choice: EraChoice, retried: bool) -> Result<Verdict, BackendError> {
     let not_modern = match reply {
         ProbeReply::Unreachable(error) => return Err(error),
         ProbeReply::Answer(response) => match (response.result(), response.error()) {
@@ -65,14 +65,14 @@ pub(super) fn judge_probe(reply: ProbeReply, choice: EraChoice, asked: Revision)
             },
             (None, error) => {
                 let error = error.unwrap_or_else(Json::null);
-                if let Some(verdict) = judge_modern_error(&error, choice, asked) {
+                if let Some(verdict) = judge_modern_error(&error, choice, retried) {
                     return verdict;
                 }
                 malformed(format!("it refuses server/discover: {}", in_words(&error)))
             }
         },
         ProbeReply::Rejected { status, error } => {
-            if let Some(verdict) = error.as_ref().and_then(|error| judge_modern_error(error, choice, asked)) {
+            if let Some(verdict) = error.as_ref().and_then(|error| judge_modern_error(error, choice, retried)) {
                 return verdict;
             }
             Refusal::from_status(status, error.as_ref()).into_error()
@@ -94,7 +94,7 @@ fn judge_discovery(offered: &[String], description: Json, choice: EraChoice) -> 
 }
 
 /// The verdict on an error that only modern servers give; `None` for any other error.
-fn judge_modern_error(error: &Json, choice: EraChoice, asked: Revision) -> Option<Result<Verdict, BackendError>> {
+fn judge_modern_error(error: &Json, choice: EraChoice, retried: bool) -> Option<Result<Verdict, BackendError>> {
     let found = error.get("code")?.as_i64()?;
     let modern =
         [code::HEADER_MISMATCH, code::MISSING_CLIENT_CAPABILITY, code::UNSUPPORTED_PROTOCOL_VERSION].contains(&found);
@@ -104,7 +104,9 @@ fn judge_modern_error(error: &Json, choice: EraChoice, asked: Revision) -> Optio
     let supported = error.get("data").and_then(|data| data.get("supported")).map(|supported| names(&supported));
     Some(match supported {
         Some(offered) => match newest(&offered, Era::Modern) {
-            Some(revision) if revision != asked => Ok(Verdict::Retry(revision)),
+            // Even if it is the revision it has just refused: the list is what counts (versioning,
+            // Protocol Version Negotiation). A second refusal is final.
+            Some(revision) if !retried => Ok(Verdict::Retry(revision)),
             Some(_) => Err(malformed(format!("it refuses server/discover: {}", in_words(error)))),
             None => legacy_or_nothing(&offered, choice),
         },
@@ -194,8 +196,6 @@ mod tests {
 
     use super::*;
 
-    const ASKED: Revision = Revision::V2026_07_28;
-
     fn response(body: &str) -> Response {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,{body}}}"#);
         match Message::parse(Bytes::from(text), 64) {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn probe(body: &str) -> Result<Verdict, BackendError> {
-        judge_probe(ProbeReply::Answer(response(body)), EraChoice::Auto, ASKED)
+        judge_probe(ProbeReply::Answer(response(body)), EraChoice::Auto, false)
     }
 
     fn versions(list: &str) -> String {
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(probe(&versions(r#"["2025-03-26","2025-06-18"]"#)), legacy);
         let error = r#""error":{"code":-32022,"message":"m","data":{"supported":["2025-06-18"]}}"#;
         assert_eq!(probe(error), legacy);
-        let modern_only = judge_probe(ProbeReply::Answer(response(error)), EraChoice::Modern, ASKED);
+        let modern_only = judge_probe(ProbeReply::Answer(response(error)), EraChoice::Modern, false);
         assert_eq!(modern_only, Err(BackendError::NoCommonRevision { offered: "2025-06-18".into() }));
     }
 
@@ -244,15 +244,20 @@ mod tests {
         for error in [
             r#""error":{"code":-32020,"message":"m"}"#,
             r#""error":{"code":-32021,"message":"m","data":{"requiredCapabilities":{}}}"#,
-            r#""error":{"code":-32022,"message":"m","data":{"supported":["2026-07-28"]}}"#,
+            r#""error":{"code":-32022,"message":"m"}"#,
         ] {
             assert!(matches!(probe(error), Err(BackendError::Malformed { .. })), "{error}");
             let rejected = ProbeReply::Rejected { status: 400, error: response(error).error() };
-            assert!(matches!(judge_probe(rejected, EraChoice::Auto, ASKED), Err(BackendError::Malformed { .. })));
+            assert!(matches!(judge_probe(rejected, EraChoice::Auto, false), Err(BackendError::Malformed { .. })));
         }
-        let newer = r#""error":{"code":-32022,"message":"m","data":{"supported":["2026-07-28"]}}"#;
-        let asked_other = judge_probe(ProbeReply::Answer(response(newer)), EraChoice::Auto, Revision::V2025_11_25);
-        assert_eq!(asked_other, Ok(Verdict::Retry(Revision::V2026_07_28)));
+    }
+
+    #[test]
+    fn a_listed_revision_is_tried_once_more() {
+        let error = r#""error":{"code":-32022,"message":"m","data":{"supported":["2026-07-28"]}}"#;
+        assert_eq!(probe(error), Ok(Verdict::Retry(Revision::V2026_07_28)));
+        let again = judge_probe(ProbeReply::Answer(response(error)), EraChoice::Auto, true);
+        assert!(matches!(again, Err(BackendError::Malformed { .. })), "{again:?}");
     }
 
     #[test]
@@ -277,17 +282,17 @@ mod tests {
             ProbeReply::Rejected { status: 404, error: Some(Json::literal(r#"{"code":-32000,"message":"m"}"#)) },
             ProbeReply::Rejected { status: 503, error: None },
         ] {
-            assert_eq!(judge_probe(reply, EraChoice::Auto, ASKED), legacy());
+            assert_eq!(judge_probe(reply, EraChoice::Auto, false), legacy());
         }
         for reply in [silent(), exited(), ProbeReply::Rejected { status: 401, error: None }] {
-            assert!(judge_probe(reply, EraChoice::Modern, ASKED).is_err());
+            assert!(judge_probe(reply, EraChoice::Modern, false).is_err());
         }
     }
 
     #[test]
     fn an_unreachable_server_has_no_era() {
         let error = BackendError::Unreachable { reason: "r".into() };
-        assert_eq!(judge_probe(ProbeReply::Unreachable(error.clone()), EraChoice::Auto, ASKED), Err(error));
+        assert_eq!(judge_probe(ProbeReply::Unreachable(error.clone()), EraChoice::Auto, false), Err(error));
     }
 
     #[test]

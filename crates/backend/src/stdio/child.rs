@@ -90,19 +90,19 @@ impl Process {
 
     /// Processes that the child started and left behind are nobody's children here: all that can
     /// be done is to look whether they are gone.
-    async fn end_group(&self) {
-        if !self.group_exists() {
-            return;
-        }
-        self.signal(Signal::TERM);
-        let deadline = Instant::now() + GRACE;
-        while self.group_exists() {
-            if Instant::now() >= deadline {
-                self.signal(Signal::KILL);
-                return;
+    async fn end_group(&mut self) {
+        if self.group_exists() {
+            self.signal(Signal::TERM);
+            let deadline = Instant::now() + GRACE;
+            while self.group_exists() && Instant::now() < deadline {
+                tokio::time::sleep(LOOK).await;
             }
-            tokio::time::sleep(LOOK).await;
+            if self.group_exists() {
+                self.signal(Signal::KILL);
+            }
         }
+        // From here on the number may come to stand for somebody else's processes.
+        self.group = None;
     }
 
     fn group_exists(&self) -> bool {
@@ -114,5 +114,12 @@ impl Process {
             // The group may have ended just now.
             let _ = kill_process_group(group, signal);
         }
+    }
+}
+
+impl Drop for Process {
+    /// Where there is no time to end it properly, it is killed with all it started.
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
     }
 }

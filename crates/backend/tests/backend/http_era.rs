@@ -195,6 +195,51 @@ async fn a_request_that_is_never_found_is_sent_twice_at_most() {
 }
 
 #[tokio::test]
+async fn a_call_is_sent_again_only_if_the_server_says_that_it_did_not_run() {
+    // A tool behind a web framework, and a server that forgot the session and says so with a 400.
+    let framework = r#"{"error":{"code":"bad_input","message":"the tool said no"}}"#;
+    let forgotten = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No valid session"},"id":null}"#;
+    for (body, times) in [(framework, 1), (r#"{"detail":"no"}"#, 1), ("", 1), (forgotten, 2)] {
+        let mut server = Server::start(move |seen| match seen.method().as_str() {
+            "tools/call" => Reply::Whole(400, String::new(), "application/json", body.to_owned()),
+            _ => legacy(seen, "s").unwrap(),
+        })
+        .await;
+        let backend = start(settings(server.transport()));
+        let answer = ask(&backend, "tools/call", r#"{"name":"a"}"#).await;
+        assert_eq!(answer, Err(BackendError::Status { status: 400 }), "{body}");
+        assert_eq!(server.count("tools/call"), times, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn doubts_about_one_request_do_not_end_the_session_under_another() {
+    let refused = r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"no"},"id":null}"#;
+    let mut server = Server::start(move |seen| match seen.method().as_str() {
+        "tools/call" => Reply::Hang,
+        "bad/request" => Reply::Whole(400, String::new(), "application/json", refused.to_owned()),
+        _ => legacy(seen, "s").unwrap(),
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    let running = tokio::spawn({
+        let backend = Arc::clone(&backend);
+        async move { ask(&backend, "tools/call", "").await }
+    });
+    server.next_of("tools/call").await;
+    assert_eq!(ask(&backend, "bad/request", "").await, Err(BackendError::Status { status: 400 }));
+    running.abort();
+    let mut closed = false;
+    loop {
+        match server.next().await.verb.as_str() {
+            "closed" => closed = true,
+            "DELETE" => break assert!(closed, "the session was ended under a running call"),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_changes_its_era_is_asked_anew() {
     let upgraded = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&upgraded);

@@ -9,6 +9,7 @@ use fanlight_protocol::result::CallToolResult;
 use super::{arguments, show, tool_call, with_assembly};
 use crate::cli::CallArgs;
 use crate::failure::Failure;
+use crate::out::say;
 
 /// Prints the result: indented on a terminal, else with the very bytes of the backend. Fails if it
 /// is an error of either kind.
@@ -18,9 +19,9 @@ pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure
     let response = with_assembly(config, async |assembly| Ok(assembly.gateway.handle(call).await)).await?;
     let body = response.body();
     if std::io::stdout().is_terminal() {
-        println!("{}", show::indented(&body));
+        say!("{}", show::indented(&body));
     } else {
-        println!("{body}");
+        say!("{body}");
     }
     if response.is_error() {
         return Err(Failure::other("the call was answered with an error"));

@@ -8,18 +8,19 @@ use fanlight_protocol::result::ServerDescription;
 use super::list::incomplete;
 use super::{show, with_assembly};
 use crate::failure::Failure;
+use crate::out::say;
 use crate::wiring::Assembly;
 
 /// Prints what is found; fails if a backend cannot be used or its lists cannot be read.
 pub(crate) async fn check(loaded: &Loaded) -> Result<(), Failure> {
-    println!("{}: valid, {} servers", loaded.path.display(), loaded.config.servers.len());
+    say!("{}: valid, {} servers", loaded.path.display(), loaded.config.servers.len());
     for problem in &loaded.warnings {
-        print!("{}", problem.render(&loaded.path, false));
+        say!("{}", problem.render(&loaded.path, false).trim_end_matches('\n'));
     }
     for server in loaded.config.servers.iter().filter(|server| !server.enabled) {
-        println!("note: server {:?} is not enabled", server.name);
+        say!("note: server {:?} is not enabled", server.name);
     }
-    println!();
+    say!("");
     let errors = with_assembly(&loaded.config, async |assembly| Ok(look(assembly).await)).await?;
     match errors {
         0 => Ok(()),
@@ -69,10 +70,10 @@ async fn look(assembly: &Assembly) -> usize {
     for list in &lists {
         errors.extend(incomplete(list).filter(|problem| !errors.contains(problem)).collect::<Vec<_>>());
     }
-    println!();
-    errors.iter().for_each(|error| println!("error: {error}"));
+    say!("");
+    errors.iter().for_each(|error| say!("error: {error}"));
     for list in &lists {
-        warnings(list).for_each(|warning| println!("warning: {warning}"));
+        warnings(list).for_each(|warning| say!("warning: {warning}"));
     }
     errors.len()
 }

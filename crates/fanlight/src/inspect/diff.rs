@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{arguments, difference, show, tool_call, tools, with_assembly};
 use crate::cli::CallArgs;
 use crate::failure::Failure;
+use crate::out::say;
 use crate::wiring::{Assembly, frontend_settings};
 
 /// Prints how the two results differ; fails if they do.
@@ -29,20 +30,20 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
         with_assembly(config, async |assembly| both(config, assembly, args, &arguments).await).await?;
     if direct.is_error() != through.is_error() {
         let kind = |response: &Response| if response.is_error() { "an error" } else { "a result" };
-        println!("{} directly became {} through the gateway", kind(&direct), kind(&through));
+        say!("{} directly became {} through the gateway", kind(&direct), kind(&through));
     }
     let (left, right) = (direct.body(), through.body());
     let values = difference::of_values(&left, &right);
     let bytes = difference::of_bytes(&left, &right);
-    values.iter().for_each(|line| println!("json:  {line}"));
+    values.iter().for_each(|line| say!("json:  {line}"));
     if let Some(place) = &bytes {
-        println!("bytes: {place}");
+        say!("bytes: {place}");
     }
     if values.is_empty() && bytes.is_none() && direct.is_error() == through.is_error() {
-        println!("no difference: {} bytes, the same directly and through the gateway", left.bytes().len());
+        say!("no difference: {} bytes, the same directly and through the gateway", left.bytes().len());
         return Ok(());
     }
-    println!("\ndirect:\n{}\n\nthrough the gateway:\n{}", show::indented(&left), show::indented(&right));
+    say!("\ndirect:\n{}\n\nthrough the gateway:\n{}", show::indented(&left), show::indented(&right));
     Err(Failure::other("the results differ (a tool that answers differently each time differs here too)"))
 }
 

@@ -8,6 +8,7 @@ use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use super::{show, with_assembly};
 use crate::cli::Listed;
 use crate::failure::Failure;
+use crate::out::say;
 
 const LONGEST_DESCRIPTION: usize = 100;
 
@@ -34,7 +35,7 @@ pub(crate) async fn list(config: &Config, what: Option<Listed>, json: bool) -> R
             missing.extend(incomplete(&snapshot).filter(|problem| !missing.contains(problem)).collect::<Vec<_>>());
         }
         if json {
-            println!("{}", all.finish());
+            say!("{}", all.finish());
         }
         if missing.is_empty() { Ok(()) } else { Err(Failure::other(missing.join("\n"))) }
     })
@@ -64,7 +65,7 @@ fn print(kind: ListKind, snapshot: &Snapshot, names: &[String]) {
         ListKind::ResourceTemplates => ("RESOURCE TEMPLATES", "URI TEMPLATE"),
         ListKind::Prompts => ("PROMPTS", "NAME"),
     };
-    println!("{title} ({})", snapshot.entries().len());
+    say!("{title} ({})", snapshot.entries().len());
     if !snapshot.entries().is_empty() {
         let mut table = show::table(&[key, "SERVER", "DESCRIPTION"]);
         for entry in snapshot.entries() {
@@ -77,9 +78,9 @@ fn print(kind: ListKind, snapshot: &Snapshot, names: &[String]) {
             Some(alias) => format!("readable as {alias}"),
             None => "left out".to_owned(),
         };
-        println!("  {:?} of {} is taken by {}: {fate}", collision.key, collision.other, collision.kept);
+        say!("  {:?} of {} is taken by {}: {fate}", collision.key, collision.other, collision.kept);
     }
-    println!();
+    say!("");
 }
 
 fn row(entry: &Entry, names: &[String]) -> [String; 3] {

@@ -6,6 +6,8 @@ use comfy_table::{ContentArrangement, Table, presets};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 
+use crate::out::say;
+
 /// A table without lines, fitted to the terminal.
 pub(super) fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
@@ -15,7 +17,7 @@ pub(super) fn table(headings: &[&str]) -> Table {
 
 /// Prints a table without the white space at the ends of its lines.
 pub(super) fn print(table: &Table) {
-    println!("{}", table.trim_fmt());
+    say!("{}", table.trim_fmt());
 }
 
 /// Text of a backend on one line, without characters that a terminal would act on, cut to

@@ -43,6 +43,10 @@ pub(crate) fn check_standard(headers: &HeaderMap, method: &Method, params: &Para
     let (member, source) = match method {
         Method::CallTool | Method::GetPrompt => ("name", &params.name),
         Method::ReadResource => ("uri", &params.uri),
+        // The tasks extension, Streamable HTTP: Routing Headers.
+        Method::Other(name) if matches!(&**name, "tasks/get" | "tasks/update" | "tasks/cancel") => {
+            ("taskId", &params.task_id)
+        }
         _ => return Ok(()),
     };
     let name = "Mcp-Name";

@@ -10,7 +10,7 @@ use fanlight_protocol::json::{Json, Kind, ObjectBuilder};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{ListKind, Sources};
 use crate::merge::Contribution;
@@ -22,12 +22,17 @@ pub(super) async fn all(kind: ListKind, sources: &Sources) -> Vec<Contribution> 
 }
 
 /// One backend's list. What it gave before it failed is kept.
-async fn one(kind: ListKind, backend: &dyn BackendClient, limits: &ListLimits) -> Contribution {
+pub(super) async fn one(kind: ListKind, backend: &dyn BackendClient, limits: &ListLimits) -> Contribution {
     let mut walk = Walk { kind, backend, limits, results: Vec::new(), entries: 0 };
     let (outcome, reason) = match walk.run().await {
         Ok(()) => (Outcome::Ok, None),
         Err(failure) => {
-            warn!(backend = backend.name(), list = kind.member(), reason = %failure.reason, "list is incomplete");
+            let (backend, list, reason) = (backend.name(), kind.member(), &failure.reason);
+            match failure.outcome {
+                // Its supervisor has said so already, once.
+                Outcome::Unreachable | Outcome::Unauthorized => debug!(backend, list, reason, "list is incomplete"),
+                _ => warn!(backend, list, reason, "list is incomplete"),
+            }
             (failure.outcome, Some(failure.reason))
         }
     };

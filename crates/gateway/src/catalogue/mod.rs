@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fanlight_protocol::Method;
+use fanlight_protocol::param_header::ParamHeader;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 
@@ -177,9 +178,17 @@ impl Catalogue {
         taking.await
     }
 
+    /// The mirrored parameters of one backend's own tool, asking that backend alone.
+    pub(crate) async fn param_headers_of(&self, backend: usize, original: &str) -> Option<Arc<[ParamHeader]>> {
+        let client = self.sources.backends.get(backend)?.client.as_ref();
+        let list = load::one(self.kind, client, &self.sources.limits).await;
+        snapshot::param_headers_in(&list, original)
+    }
+
     /// Takes a snapshot in a task of its own, so that it goes on when the one who asked goes away.
     /// Bounded by the time a list may take.
     fn take(self: Arc<Self>) -> Taking {
+        let catalogue = Arc::clone(&self);
         let task = tokio::spawn(async move {
             let previous = self.newest();
             let loaded = load::all(self.kind, &self.sources).await;
@@ -189,8 +198,11 @@ impl Catalogue {
         async move {
             match task.await {
                 Ok(snapshot) => snapshot,
-                // The runtime is going down; nobody will read the answer.
-                Err(_) => Arc::new(Snapshot::default()),
+                // The runtime is going down, or taking it panicked: the next one asks anew.
+                Err(_) => {
+                    catalogue.with(|state| state.taking = None);
+                    catalogue.newest().unwrap_or_default()
+                }
             }
         }
         .boxed()
@@ -203,16 +215,21 @@ impl Catalogue {
             Some(previous) if previous.says_the_same(&snapshot) => previous,
             _ => snapshot,
         };
-        self.with(|state| {
+        let is_news = self.with(|state| {
             state.taking = None;
             state.stale = false;
             state.last_taken = Some(Instant::now());
-            if state.snapshots.front().is_none_or(|newest| !Arc::ptr_eq(newest, &snapshot)) {
+            let is_news = state.snapshots.front().is_none_or(|newest| !Arc::ptr_eq(newest, &snapshot));
+            if is_news {
                 state.snapshots.push_front(Arc::clone(&snapshot));
                 state.snapshots.truncate(KEPT_GENERATIONS + 1);
             }
+            is_news
         });
-        snapshot.log_findings();
+        // Every client's list comes here: what was found once is not said each time.
+        if is_news {
+            snapshot.log_findings();
+        }
         snapshot
     }
 

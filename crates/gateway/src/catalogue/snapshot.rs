@@ -294,6 +294,16 @@ fn with_key(element: &Json, range: std::ops::Range<usize>, key: &Json) -> Json {
     edits.finish_json()
 }
 
+/// The mirrored parameters of the tool that a backend's list calls `original`.
+pub(super) fn param_headers_in(list: &Contribution, original: &str) -> Option<Arc<[ParamHeader]>> {
+    list.results.iter().find_map(|result| {
+        let tools = result.get(ListKind::Tools.member())?;
+        let named = |tool: &Json| tool.get("name").is_some_and(|name| name.as_str().as_deref() == Some(original));
+        let tool = tools.elements().map(|place| tools.slice(place)).find(named)?;
+        Some(param_headers(ListKind::Tools, &tool))
+    })
+}
+
 fn param_headers(kind: ListKind, element: &Json) -> Arc<[ParamHeader]> {
     if kind != ListKind::Tools {
         return Arc::new([]);

@@ -69,7 +69,7 @@ impl BackendClient for Fake {
     fn end_session(&self, _: SessionKey) {}
 
     fn status(&self) -> BackendStatus {
-        BackendStatus { state: BackendState::Ready, era: None, revision: None, transport: "stdio" }
+        BackendStatus { attempted: true, state: BackendState::Ready, era: None, revision: None, transport: "stdio" }
     }
 }
 
@@ -352,4 +352,24 @@ async fn mirrored_parameters_are_known_by_the_visible_name() {
     let headers = scene.gateway.param_headers("a__t").await;
     assert_eq!(headers[0].name, "R");
     assert!(scene.gateway.param_headers("b__t").await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_hangs_holds_up_no_call_of_another() {
+    let list =
+        r#""result":{"tools":[{"name":"t","inputSchema":{"properties":{"r":{"type":"string","x-mcp-header":"R"}}}}]}"#;
+    let mut slow = fake("slow", &[]);
+    for method in ["tools/list", "resources/read", "logging/setLevel"] {
+        slow.script.insert(method.into(), Scripted::Hangs);
+    }
+    let read = r#""result":{"contents":[]}"#;
+    let good = fake("good", &[("tools/list", list), ("resources/read", read), ("logging/setLevel", r#""result":{}"#)]);
+    let scene = scene(vec![slow, good]);
+    let began = tokio::time::Instant::now();
+    assert_eq!(scene.gateway.param_headers("good__t").await[0].name, "R");
+    assert_eq!(began.elapsed(), Duration::ZERO, "the other's list is not waited for");
+    // An unlisted resource is asked for in turn, and the next in turn is not kept waiting for ever.
+    assert_eq!(scene.ask("resources/read", Some(r#"{"uri":"x://y"}"#)).await, r#"{"contents":[]}"#);
+    assert_eq!(scene.ask("logging/setLevel", Some(r#"{"level":"info"}"#)).await, "{}");
+    assert!(began.elapsed() <= Duration::from_secs(2), "{:?}", began.elapsed());
 }

@@ -196,6 +196,13 @@ impl Json {
         Self(self.0.slice(range))
     }
 
+    /// The same text in memory of its own. A slice keeps the whole message it was cut from: what is
+    /// to stay longer than the message is to let go of the rest.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self(Bytes::copy_from_slice(&self.0))
+    }
+
     /// The same value on one line: line breaks, which can only stand between tokens, are dropped.
     /// Returns the very same bytes when there are none.
     #[must_use]

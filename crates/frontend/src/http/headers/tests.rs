@@ -67,6 +67,10 @@ fn method_and_name_must_be_mirrored() {
         r#"{"uri":"file:///a"}"#
     ));
     assert!(ok(&[("Mcp-Method", "prompts/get"), ("Mcp-Name", "p")], "prompts/get", r#"{"name":"p"}"#));
+    let task = [("Mcp-Method", "tasks/cancel"), ("Mcp-Name", "t1")];
+    assert!(ok(&task, "tasks/cancel", r#"{"taskId":"t1"}"#));
+    assert!(!ok(&task, "tasks/cancel", r#"{"taskId":"t2"}"#));
+    assert!(!ok(&task[..1], "tasks/cancel", r#"{"taskId":"t1"}"#));
     for (value, text) in
         [("wrong", named), ("=?base64?SGVsbG8?=", r#"{"name":"Hello"}"#), ("x", "{}"), ("7", r#"{"name":7}"#)]
     {

@@ -1,0 +1,18 @@
+//! Standard output, for commands whose reader may have had enough.
+//!
+//! Must not know: what is said.
+
+use std::fmt::Arguments;
+use std::io::Write as _;
+
+/// Prints a line, as `println!` does.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::out::line(format_args!($($text)*)) };
+}
+
+pub(crate) use say;
+
+/// Writes a line. A reader that has gone, such as `head`, is no failure: `println!` would panic.
+pub(crate) fn line(text: Arguments<'_>) {
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
