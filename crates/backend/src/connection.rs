@@ -119,7 +119,8 @@ impl Connection {
 
     /// Sends one request and waits for its answer. `sent` of its course is set while it may be running.
     pub(crate) async fn request(&self, call: &Call, course: &Course) -> Result<Response, Failure> {
-        if let Some(answer) = self.dialect.local_answer(&call.method) {
+        let local = self.dialect.local_answer(&call.method).or_else(|| self.dialect.lost_conversation(call));
+        if let Some(answer) = local {
             return Ok(answer);
         }
         let _using = self.users.token();

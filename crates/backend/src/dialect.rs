@@ -11,9 +11,9 @@ use bytes::Bytes;
 use fanlight_protocol::json::{Edits, Member, rewrite_object};
 use fanlight_protocol::meta::{self, LogLevel};
 use fanlight_protocol::param_header::ParamHeader;
-use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, header};
+use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, RpcError, code, header};
 
-use crate::client::CallContext;
+use crate::client::{Call, CallContext};
 
 /// How one backend is spoken to, once its revision is known.
 #[derive(Clone, Debug)]
@@ -54,6 +54,20 @@ impl Dialect {
     pub(crate) fn local_answer(&self, method: &Method) -> Option<Response> {
         let local = self.era() == Era::Modern && matches!(method, Method::Ping | Method::SetLogLevel);
         local.then(|| Response::from_result(&Json::empty_object()))
+    }
+
+    /// Refuses the retry of a request that a legacy server never asked input for: the held call it
+    /// means has gone (Fanlight was restarted, or another replica holds it), and without it the
+    /// server would run the request anew. Only clients without a session send such retries.
+    pub(crate) fn lost_conversation(&self, call: &Call) -> Option<Response> {
+        let asks_input = matches!(call.method, Method::CallTool | Method::GetPrompt | Method::ReadResource);
+        if self.era() == Era::Modern || call.context.session.is_some() || !asks_input {
+            return None;
+        }
+        call.params.as_ref()?.get("requestState")?;
+        let message = "the call that this requestState belongs to is not here any more: it expired, or the gateway was \
+                       restarted; send the request again without requestState";
+        Some(Response::from_error(&RpcError::new(code::INVALID_PARAMS, message)))
     }
 
     /// The text of a request with `id`. The number is the progress token too: unique among the

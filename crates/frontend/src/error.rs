@@ -8,6 +8,9 @@ pub enum FrontendError {
     /// The listening socket is unusable.
     #[error("the listening socket cannot be used: {0}")]
     Listener(#[source] io::Error),
+    /// The system gives no random numbers, without which nothing can be sealed.
+    #[error("{0}: the system's random number generator fails")]
+    NoKey(#[from] fanlight_protocol::seal::KeyError),
     /// Standard input failed.
     #[error("cannot read from the client: {0}")]
     Input(#[source] io::Error),

@@ -19,7 +19,6 @@ pub(crate) struct Opening {
     /// `Implementation` object, if it gave one.
     pub(crate) client_info: Option<Json>,
     /// What the client can do when a server asks it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "read once requests of servers are relayed to clients"))]
     pub(crate) capabilities: Json,
 }
 

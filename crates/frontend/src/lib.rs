@@ -8,22 +8,30 @@
 
 mod admin;
 mod cancel;
+mod capability;
 mod client_key;
+mod conversation;
 mod describe;
 mod era;
 mod error;
+mod event;
 mod fault;
 mod http;
+mod input;
 mod legacy;
 mod modern;
 mod notify;
 mod params;
+mod park;
 mod port;
+mod questions;
+mod relay;
 mod render;
 mod running;
 mod session;
 mod settings;
 mod stdio;
+mod unroll;
 
 pub use admin::{Health, serve_admin};
 pub use error::FrontendError;

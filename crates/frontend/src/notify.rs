@@ -1,4 +1,4 @@
-//! ServerMessages on their way to the client of one request: which of them it gets, and under which
+//! Notifications on their way to the client of one request: which of them it gets, and under which
 //! progress token.
 //!
 //! Must not know: transports.

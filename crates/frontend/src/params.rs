@@ -5,6 +5,8 @@
 use fanlight_protocol::json::{DuplicateMember, Kind};
 use fanlight_protocol::{Json, RpcError, code, meta};
 
+use crate::input::{INPUT_RESPONSES, REQUEST_STATE};
+
 /// What is read of a request's or notification's `params`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Params {
@@ -17,6 +19,8 @@ pub(crate) struct Params {
     pub(crate) protocol_version: Option<Json>,
     pub(crate) capabilities: Option<Json>,
     pub(crate) client_info: Option<Json>,
+    pub(crate) request_state: Option<Json>,
+    pub(crate) input_responses: Option<Json>,
     pub(crate) meta: Meta,
 }
 
@@ -35,28 +39,55 @@ impl Params {
     /// Reads `params`. `cursor` and `ref` are read by the core; their doubles are refused here too.
     pub(crate) fn read(params: Option<&Json>) -> Result<Self, RpcError> {
         let Some(params) = params else { return Ok(Self::default()) };
-        let [name, uri, task_id, arguments, level, request_id, protocol_version, capabilities, client_info, meta, _, _] =
-            params
-                .find([
-                    "name",
-                    "uri",
-                    "taskId",
-                    "arguments",
-                    "level",
-                    "requestId",
-                    "protocolVersion",
-                    "capabilities",
-                    "clientInfo",
-                    "_meta",
-                    "cursor",
-                    "ref",
-                ])
-                .map_err(|duplicate| refuse(&duplicate, "params"))?;
-        let [name, uri, task_id, arguments, level, request_id, protocol_version, capabilities, client_info, meta] =
-            [name, uri, task_id, arguments, level, request_id, protocol_version, capabilities, client_info, meta]
-                .map(|range| range.map(|range| params.slice(range)));
+        let found = params
+            .find([
+                "name",
+                "uri",
+                "taskId",
+                "arguments",
+                "level",
+                "requestId",
+                "protocolVersion",
+                "capabilities",
+                "clientInfo",
+                REQUEST_STATE,
+                INPUT_RESPONSES,
+                "_meta",
+                "cursor",
+                "ref",
+            ])
+            .map_err(|duplicate| refuse(&duplicate, "params"))?;
+        let [
+            name,
+            uri,
+            task_id,
+            arguments,
+            level,
+            request_id,
+            protocol_version,
+            capabilities,
+            client_info,
+            request_state,
+            input_responses,
+            meta,
+            _,
+            _,
+        ] = found.map(|range| range.map(|range| params.slice(range)));
         let meta = meta.as_ref().map_or_else(|| Ok(Meta::default()), Meta::read)?;
-        Ok(Self { name, uri, task_id, arguments, level, request_id, protocol_version, capabilities, client_info, meta })
+        Ok(Self {
+            name,
+            uri,
+            task_id,
+            arguments,
+            level,
+            request_id,
+            protocol_version,
+            capabilities,
+            client_info,
+            request_state,
+            input_responses,
+            meta,
+        })
     }
 }
 
@@ -106,6 +137,7 @@ mod tests {
             r#"{"_meta":{},"_meta":{}}"#,
             r#"{"_meta":{"progressToken":1,"progressToken":2}}"#,
             r#"{"cursor":"a","cursor":"b"}"#,
+            r#"{"requestState":"a","requestState":"b"}"#,
         ] {
             let error = Params::read(Some(&Json::literal(text))).unwrap_err();
             assert_eq!(error.code, code::INVALID_REQUEST, "{text}");

@@ -1,9 +1,9 @@
-//! The two questions that this side asks of the core.
+//! What this side asks of the core, and tells it.
 
 use std::future::Future;
 use std::sync::Arc;
 
-use fanlight_gateway::{Call, Gateway};
+use fanlight_gateway::{Call, Gateway, SessionKey};
 use fanlight_protocol::Response;
 use fanlight_protocol::param_header::ParamHeader;
 
@@ -14,6 +14,9 @@ pub trait Core: Send + Sync + 'static {
 
     /// The parameters of the tool called `name` that modern HTTP clients must mirror into headers.
     fn param_headers(&self, name: &str) -> impl Future<Output = Arc<[ParamHeader]>> + Send;
+
+    /// The session has ended, and no more calls of it come. Must not wait for anything.
+    fn end_session(&self, session: SessionKey);
 }
 
 impl Core for Gateway {
@@ -23,5 +26,9 @@ impl Core for Gateway {
 
     fn param_headers(&self, name: &str) -> impl Future<Output = Arc<[ParamHeader]>> + Send {
         Self::param_headers(self, name)
+    }
+
+    fn end_session(&self, session: SessionKey) {
+        Self::end_session(self, session);
     }
 }

@@ -1,5 +1,5 @@
-//! One request on its way through the core: the answer that is being made, and the notifications
-//! that come before it.
+//! One request on its way through the core: the answer that is being made, and what the server
+//! sends before it.
 //!
 //! There is no task per request: whoever holds a [`Running`] drives it, an HTTP response body
 //! included. Dropping it cancels the request, unless it is a legacy one that has to go on.
@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cancel::Stop;
-use crate::notify::Subscription;
 use crate::port::Core;
 use crate::session::InUse;
+use crate::unroll;
 
 type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
 
@@ -31,16 +31,19 @@ pub(crate) struct Ask {
     pub(crate) method: Method,
     pub(crate) params: Option<Json>,
     pub(crate) context: CallContext,
-    /// What the client wants of notifications, and how many may wait for it; `None` if there is
-    /// no way to give it any.
-    pub(crate) notifications: Option<(Subscription, usize)>,
+    /// How much of what the server sends before its answer may wait; `None` if there is no way to
+    /// take any of it.
+    pub(crate) messages: Option<usize>,
+    /// How far to go when a server's answer is a wish for input; `None` if the client gets to see
+    /// that answer itself.
+    pub(crate) unroll: Option<unroll::Limits>,
 }
 
 /// What comes of a request, in order.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A notification, as the client is to have it.
-    Notification(Json),
+    /// What the server sends before its answer.
+    Message(ServerMessage),
     /// The answer. Nothing comes after it.
     Response(Response),
     /// The client cancelled the request; there will be no answer.
@@ -51,9 +54,9 @@ pub(crate) enum Event {
 pub(crate) struct Running {
     /// `None` once it has resolved or been cancelled.
     answer: Option<Answer>,
-    /// Kept back until the notifications that came before it are delivered.
+    /// Kept back until what came before it is delivered.
     response: Option<Response>,
-    notifications: Option<(Subscription, mpsc::Receiver<ServerMessage>)>,
+    messages: Option<mpsc::Receiver<ServerMessage>>,
     stop: Option<Stop>,
     /// Keeps the session from expiring.
     session: Option<InUse>,
@@ -63,31 +66,32 @@ pub(crate) struct Running {
 impl Running {
     /// Starts a request. Nothing happens until it is polled.
     pub(crate) fn start<C: Core>(core: &Arc<C>, ask: Ask) -> Self {
-        let (sender, receiver) = match ask.notifications {
-            Some((subscription, capacity)) => {
+        let (sender, messages) = match ask.messages {
+            Some(capacity) => {
                 let (sender, receiver) = ServerMessages::channel(capacity);
-                (sender, Some((subscription, receiver)))
+                (sender, Some(receiver))
             }
             None => (ServerMessages::nowhere(), None),
         };
         let context = Arc::new(ask.context);
         let call = Call { method: ask.method, params: ask.params, context, messages: sender };
         let core = Arc::clone(core);
-        let answer: Answer = Box::pin(async move { core.handle(call).await });
-        Self {
-            answer: Some(answer),
-            response: None,
-            notifications: receiver,
-            stop: None,
-            session: None,
-            detached: None,
-        }
+        let answer: Answer = match ask.unroll {
+            Some(limits) => Box::pin(async move { unroll::handle(&*core, call, limits).await }),
+            None => Box::pin(async move { core.handle(call).await }),
+        };
+        Self { answer: Some(answer), response: None, messages, stop: None, session: None, detached: None }
     }
 
     /// Lets `stop` cancel the request.
     pub(crate) fn stoppable(mut self, stop: Stop) -> Self {
         self.stop = Some(stop);
         self
+    }
+
+    /// Lets `stop` cancel the request from now on, or nothing but being dropped.
+    pub(crate) fn set_stop(&mut self, stop: Option<Stop>) {
+        self.stop = stop;
     }
 
     /// Keeps `session` in use until the request is done.
@@ -114,34 +118,19 @@ impl Running {
                 self.answer = None;
                 return Poll::Ready(Event::Cancelled);
             }
-            if let Some((subscription, receiver)) = &mut self.notifications {
-                while let Poll::Ready(Some(message)) = receiver.poll_recv(cx) {
-                    if let Some(text) = translate(subscription, message) {
-                        return Poll::Ready(Event::Notification(text));
-                    }
-                }
+            if let Some(Poll::Ready(Some(message))) = self.messages.as_mut().map(|messages| messages.poll_recv(cx)) {
+                return Poll::Ready(Event::Message(message));
             }
             let Poll::Ready(response) = answer.as_mut().poll(cx) else { return Poll::Pending };
             self.answer = None;
             self.response = Some(response);
         }
-        // ServerMessages are handed over before the answer resolves, but the answer may have
-        // resolved in the same poll. `try_recv`, unlike `poll_recv`, never yields early.
-        if let Some((subscription, receiver)) = &mut self.notifications {
-            while let Ok(message) = receiver.try_recv() {
-                if let Some(text) = translate(subscription, message) {
-                    return Poll::Ready(Event::Notification(text));
-                }
-            }
+        // Messages are handed over before the answer resolves, but the answer may have resolved in
+        // the same poll. `try_recv`, unlike `poll_recv`, never yields early.
+        if let Some(Ok(message)) = self.messages.as_mut().map(mpsc::Receiver::try_recv) {
+            return Poll::Ready(Event::Message(message));
         }
         Poll::Ready(self.response.take().map_or(Event::Cancelled, Event::Response))
-    }
-}
-
-fn translate(subscription: &Subscription, message: ServerMessage) -> Option<Json> {
-    match message {
-        ServerMessage::Notification(notification) => subscription.translate(notification),
-        ServerMessage::Request(_) => None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Sessions of legacy HTTP clients: who they are, what they agreed on, what they have running.
 //!
-//! A session ends by DELETE, by having had no request for too long, or by giving way to a new one
-//! when there are too many. There is no task per session: the listener's upkeep sweeps.
+//! A session ends by DELETE, by having had no request for too long, by giving way to a new one when
+//! there are too many, or with its listener or connection. There is no task per session: the
+//! listener's upkeep sweeps.
 //!
 //! Must not know: HTTP. Binding a session to a principal belongs here once there are principals.
 
@@ -18,22 +19,41 @@ use tokio::time::Instant;
 use crate::cancel::InFlight;
 use crate::client_key::new_client_key;
 use crate::legacy::Opening;
+use crate::port::Core;
+use crate::questions::Questions;
 
 /// What a legacy client and this side know of each other: an HTTP session, or a stdio connection
 /// after `initialize`.
-#[derive(Debug)]
 pub(crate) struct Session {
     client_key: u64,
     opening: Opening,
     log_level: Mutex<Option<LogLevel>>,
     /// Its running requests.
     pub(crate) in_flight: Arc<InFlight>,
+    /// What it has been asked.
+    pub(crate) questions: Arc<Questions>,
+    /// Tells the core that the session has ended: once nobody holds it any more, so that no call
+    /// of it can come after.
+    tell_core: Box<dyn Fn(SessionKey) + Send + Sync>,
 }
 
 impl Session {
-    /// A session of the client that sent `opening`.
-    pub(crate) fn new(opening: Opening, in_flight: Arc<InFlight>) -> Self {
-        Self { client_key: new_client_key(), opening, log_level: Mutex::default(), in_flight }
+    /// A session of the client that sent `opening`, which may be asked `max_questions` at once.
+    pub(crate) fn new<C: Core>(
+        opening: Opening,
+        in_flight: Arc<InFlight>,
+        max_questions: usize,
+        core: &Arc<C>,
+    ) -> Self {
+        let core = Arc::clone(core);
+        Self {
+            client_key: new_client_key(),
+            opening,
+            log_level: Mutex::default(),
+            in_flight,
+            questions: Arc::new(Questions::new(max_questions)),
+            tell_core: Box::new(move |session| core.end_session(session)),
+        }
     }
 
     /// The revision agreed on.
@@ -51,18 +71,37 @@ impl Session {
         *lock(&self.log_level) = Some(level);
     }
 
-    /// What the core learns of the client for one request. Requests of a server to the client are
-    /// not relayed, so the client's own capabilities are not passed on: a server must not ask for
-    /// what cannot reach the client.
+    /// What the client can do when a server asks it.
+    pub(crate) fn capabilities(&self) -> &Json {
+        &self.opening.capabilities
+    }
+
+    /// What the core learns of the client for one request.
     pub(crate) fn context(&self, wants_progress: bool) -> CallContext {
         CallContext {
             client_key: self.client_key,
-            session: Some(SessionKey(self.client_key)),
+            session: Some(self.key()),
             client_info: self.opening.client_info.clone(),
-            capabilities: Json::empty_object(),
+            capabilities: self.opening.capabilities.clone(),
             log_level: self.log_level(),
             wants_progress,
         }
+    }
+
+    fn key(&self) -> SessionKey {
+        SessionKey(self.client_key)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        (self.tell_core)(self.key());
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("client_key", &self.client_key).finish_non_exhaustive()
     }
 }
 
@@ -123,10 +162,11 @@ impl Sessions {
         let id = new_id()?;
         let usage = Arc::new(Mutex::new(Usage { running: 0, last: Instant::now() }));
         let mut table = lock(&self.table);
-        if table.len() >= self.limit {
-            make_room(&mut table, self.limit, self.idle)?;
-        }
+        let ended = if table.len() >= self.limit { make_room(&mut table, self.limit, self.idle)? } else { Vec::new() };
         table.insert(id.clone(), Entry { session: Arc::new(session), usage });
+        // Sessions end, and tell the core, when the table is free again; so everywhere here.
+        drop(table);
+        drop(ended);
         Ok(id)
     }
 
@@ -135,7 +175,9 @@ impl Sessions {
         let mut table = lock(&self.table);
         let entry = table.get(id)?;
         if entry.is_expired(self.idle) {
-            table.remove(id);
+            let ended = table.remove(id);
+            drop(table);
+            drop(ended);
             return None;
         }
         lock(&entry.usage).running += 1;
@@ -156,7 +198,16 @@ impl Sessions {
 
     /// Drops the sessions that have expired.
     pub(crate) fn sweep(&self) {
-        lock(&self.table).retain(|_, entry| !entry.is_expired(self.idle));
+        let ended: Vec<_> = lock(&self.table).extract_if(|_, entry| entry.is_expired(self.idle)).collect();
+        drop(ended);
+    }
+
+    /// Ends every session.
+    pub(crate) fn end_all(&self) {
+        let ended = std::mem::take(&mut *lock(&self.table));
+        for entry in ended.values() {
+            entry.session.in_flight.cancel_all();
+        }
     }
 }
 
@@ -168,20 +219,19 @@ impl std::fmt::Debug for Sessions {
 
 /// Drops expired sessions, else those idle longest: a few at once, so that a flood of new sessions
 /// does not search the whole table for each.
-fn make_room(table: &mut HashMap<Box<str>, Entry>, limit: usize, idle: Duration) -> Result<(), OpenError> {
-    table.retain(|_, entry| !entry.is_expired(idle));
+fn make_room(table: &mut HashMap<Box<str>, Entry>, limit: usize, idle: Duration) -> Result<Vec<Entry>, OpenError> {
+    let mut ended: Vec<_> = table.extract_if(|_, entry| entry.is_expired(idle)).map(|(_, entry)| entry).collect();
     if table.len() < limit {
-        return Ok(());
+        return Ok(ended);
     }
     let mut resting: Vec<_> = table.iter().filter_map(|(id, entry)| Some((entry.idle_since()?, id.clone()))).collect();
     if resting.is_empty() {
         return Err(OpenError::Full { limit });
     }
     resting.sort_unstable();
-    for (_, id) in resting.into_iter().take((limit / 64).max(1)) {
-        table.remove(&id);
-    }
-    Ok(())
+    let oldest = resting.into_iter().take((limit / 64).max(1));
+    ended.extend(oldest.filter_map(|(_, id)| table.remove(&id)));
+    Ok(ended)
 }
 
 /// 256 random bits as visible ASCII (2025-11-25 basic/transports, Session Management).
@@ -203,6 +253,13 @@ fn new_id() -> Result<Box<str>, OpenError> {
 pub(crate) struct InUse {
     session: Arc<Session>,
     usage: Arc<Mutex<Usage>>,
+}
+
+impl InUse {
+    /// The session itself, to be held on to without keeping it from expiring.
+    pub(crate) fn shared(&self) -> Arc<Session> {
+        Arc::clone(&self.session)
+    }
 }
 
 impl std::ops::Deref for InUse {
@@ -227,84 +284,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const IDLE: Duration = Duration::from_secs(60);
-
-    fn session() -> Session {
-        let opening = Opening {
-            revision: Revision::V2025_11_25,
-            client_info: Some(Json::literal(r#"{"name":"c"}"#)),
-            capabilities: Json::literal(r#"{"sampling":{}}"#),
-        };
-        Session::new(opening, Arc::default())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn ids_are_long_visible_and_all_different() {
-        let sessions = Sessions::new(100, IDLE);
-        let mut ids: Vec<_> = (0..100).map(|_| sessions.open(session()).unwrap()).collect();
-        assert!(ids.iter().all(|id| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_graphic())));
-        ids.sort();
-        ids.dedup();
-        assert_eq!(ids.len(), 100);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn idle_sessions_expire_and_used_ones_do_not() {
-        let sessions = Sessions::new(10, IDLE);
-        let (idle, used) = (sessions.open(session()).unwrap(), sessions.open(session()).unwrap());
-        let using = sessions.enter(&used).unwrap();
-        tokio::time::advance(IDLE).await;
-        assert!(sessions.enter(&idle).is_none());
-        assert!(!sessions.end(&idle));
-        sessions.sweep();
-        drop(using);
-        tokio::time::advance(IDLE / 2).await;
-        drop(sessions.enter(&used).unwrap());
-        tokio::time::advance(IDLE / 2).await;
-        assert!(sessions.enter(&used).is_some());
-        tokio::time::advance(IDLE).await;
-        sessions.sweep();
-        assert!(lock(&sessions.table).is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_longest_idle_gives_way_and_a_used_one_never() {
-        let sessions = Sessions::new(2, IDLE);
-        let first = sessions.open(session()).unwrap();
-        tokio::time::advance(Duration::from_secs(1)).await;
-        let second = sessions.open(session()).unwrap();
-        let using_first = sessions.enter(&first).unwrap();
-        let third = sessions.open(session()).unwrap();
-        assert!(sessions.enter(&second).is_none());
-        let using_third = sessions.enter(&third).unwrap();
-        assert_eq!(sessions.open(session()), Err(OpenError::Full { limit: 2 }));
-        drop((using_first, using_third));
-        assert!(sessions.open(session()).is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn ending_cancels_what_runs() {
-        let sessions = Sessions::new(2, IDLE);
-        let id = sessions.open(session()).unwrap();
-        let using = sessions.enter(&id).unwrap();
-        let stop = using.in_flight.begin(&Json::literal("1"));
-        assert!(sessions.end(&id));
-        stop.await;
-        assert!(!sessions.end(&id));
-        assert!(sessions.enter(&id).is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_core_learns_what_it_may() {
-        let (session, fresh) = (session(), session());
-        session.set_log_level(LogLevel::Error);
-        let context = session.context(true);
-        assert_eq!(context.log_level, Some(LogLevel::Error));
-        assert_eq!(context.capabilities.as_text(), "{}");
-        assert_eq!(context.client_info.as_ref().unwrap().as_text(), r#"{"name":"c"}"#);
-        assert_ne!(context.client_key, fresh.client_key);
-    }
-}
+mod tests;

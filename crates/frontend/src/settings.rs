@@ -25,8 +25,17 @@ pub struct FrontendSettings {
     pub max_sessions: usize,
     /// Requests running at once on a stdio connection.
     pub max_concurrent: usize,
-    /// ServerMessages buffered per request.
+    /// Messages of servers buffered per request.
     pub notification_buffer: usize,
+    /// Questions of servers that one legacy client, or one modern call, may have open at once.
+    pub max_questions: usize,
+    /// How often a modern server may ask for input in one call of a legacy client.
+    pub max_input_rounds: usize,
+    /// Calls of modern clients that are held until the client brings what a legacy server asked
+    /// for; per process on HTTP, and per connection on stdio.
+    pub max_parked: usize,
+    /// How long a client may take to bring what it was asked for.
+    pub input_timeout: Duration,
     /// The longest line on a stdio connection.
     pub max_line: usize,
     /// Time for the head of one HTTP request.
@@ -54,6 +63,10 @@ impl Default for FrontendSettings {
             max_sessions: 10_000,
             max_concurrent: 256,
             notification_buffer: 256,
+            max_questions: 64,
+            max_input_rounds: 8,
+            max_parked: 1000,
+            input_timeout: Duration::from_secs(10 * 60),
             max_line: 64 << 20,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),

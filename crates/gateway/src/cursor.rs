@@ -6,11 +6,12 @@
 //!
 //! Must not know: what is listed.
 
-use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fanlight_protocol::seal::{Seal, random_key};
 
-const VERSION: u8 = 1;
+pub use fanlight_protocol::seal::KeyError;
+
+/// Bound to every cursor, so that a change of their form makes old ones unknown.
+const PURPOSE: &[u8] = &[1];
 const LONGEST: usize = 256;
 
 /// A place in a merged list.
@@ -26,43 +27,21 @@ pub struct Position {
     pub offset: u32,
 }
 
-/// Seals and opens cursors with one key. AES-256-GCM-SIV, so that a repeated nonce would tell
-/// nothing but that two positions are equal.
-pub struct CursorSeal(RandomizedNonceKey);
-
-/// The key cannot be used or no random key can be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot make a cursor key")]
-pub struct KeyError;
-
-impl std::fmt::Debug for CursorSeal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CursorSeal")
-    }
-}
+/// Seals and opens cursors with one key.
+#[derive(Debug)]
+pub struct CursorSeal(Seal);
 
 impl CursorSeal {
     /// Seals with `key`, or with a random one.
     pub fn new(key: Option<[u8; 32]>) -> Result<Self, KeyError> {
-        let key = match key {
-            Some(key) => key,
-            None => {
-                let mut random = [0; 32];
-                aws_lc_rs::rand::fill(&mut random).map_err(|_| KeyError)?;
-                random
-            }
-        };
-        RandomizedNonceKey::new(&AES_256_GCM_SIV, &key).map(Self).map_err(|_| KeyError)
+        let key = key.map_or_else(random_key, Ok)?;
+        Seal::new(&key, PURPOSE).map(Self)
     }
 
     /// The cursor for `position`; `None` if the cipher fails, which it has no reason to.
     #[must_use]
     pub fn seal(&self, position: Position) -> Option<String> {
-        let mut sealed = position.to_bytes().to_vec();
-        let nonce = self.0.seal_in_place_append_tag(Aad::from([VERSION]), &mut sealed).ok()?;
-        let mut whole = nonce.as_ref().to_vec();
-        whole.append(&mut sealed);
-        Some(URL_SAFE_NO_PAD.encode(whole))
+        self.0.seal(&position.to_bytes())
     }
 
     /// The position that `cursor` stands for, if this key sealed it.
@@ -71,22 +50,7 @@ impl CursorSeal {
         if cursor.len() > LONGEST {
             return None;
         }
-        let mut whole = URL_SAFE_NO_PAD.decode(cursor).ok()?;
-        let mut sealed = whole.split_off_checked(NONCE_LEN)?;
-        let nonce = Nonce::try_assume_unique_for_key(&whole).ok()?;
-        let plain = self.0.open_in_place(nonce, Aad::from([VERSION]), &mut sealed).ok()?;
-        Position::from_bytes(plain)
-    }
-}
-
-/// `Vec::split_off` without its panic.
-trait SplitOffChecked: Sized {
-    fn split_off_checked(&mut self, at: usize) -> Option<Self>;
-}
-
-impl SplitOffChecked for Vec<u8> {
-    fn split_off_checked(&mut self, at: usize) -> Option<Self> {
-        (at <= self.len()).then(|| self.split_off(at))
+        Position::from_bytes(&self.0.open(cursor)?)
     }
 }
 

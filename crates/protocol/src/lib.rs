@@ -18,6 +18,7 @@ pub mod param_header;
 pub mod partial;
 pub mod result;
 pub mod revision;
+pub mod seal;
 pub mod sse;
 
 pub use error::{RpcError, code};

@@ -6,6 +6,7 @@ use fanlight_protocol::Message;
 use fanlight_protocol::param_header::annotations;
 
 use super::*;
+use crate::client::{ServerMessages, SessionKey};
 
 fn json(text: &str) -> Json {
     Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()
@@ -182,4 +183,25 @@ fn notifications_reach_who_asked_for_them() {
     assert!(concerns(&log, 7, &context(false, None)));
     assert!(concerns(&log, 7, &context(false, Some(LogLevel::Info))));
     assert!(!concerns(&log, 7, &context(false, Some(LogLevel::Notice))));
+}
+
+#[test]
+fn a_retry_of_a_call_that_is_gone_is_not_run_anew() {
+    let refused = |revision, method: &Method, params: &'static str, session: Option<u64>| {
+        let context = CallContext { session: session.map(SessionKey), ..(*CallContext::internal()).clone() };
+        let call = Call {
+            method: method.clone(),
+            params: Some(Json::literal(params)),
+            context: Arc::new(context),
+            messages: ServerMessages::nowhere(),
+        };
+        dialect(revision).lost_conversation(&call).and_then(|answer| answer.error_code())
+    };
+    let retry = r#"{"name":"t","requestState":"s"}"#;
+    let (legacy, modern) = (Revision::V2025_11_25, Revision::V2026_07_28);
+    assert_eq!(refused(legacy, &Method::CallTool, retry, None), Some(-32602));
+    assert_eq!(refused(modern, &Method::CallTool, retry, None), None);
+    assert_eq!(refused(legacy, &Method::CallTool, retry, Some(1)), None);
+    assert_eq!(refused(legacy, &Method::CallTool, r#"{"name":"t"}"#, None), None);
+    assert_eq!(refused(legacy, &Method::ListTools, retry, None), None);
 }

@@ -6,7 +6,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use fanlight_gateway::CallContext;
 use fanlight_protocol::{Era, Json, Message, Method, Notification, Request, Revision, RpcError, code, header, sse};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -18,12 +17,14 @@ use super::listener::Serve;
 use super::negotiate::{self, Accepts};
 use super::reply::{self, Refusal, ReplyBody};
 use super::{body, cors, headers};
-use crate::client_key::new_client_key;
-use crate::notify::Subscription;
+use crate::conversation::{Conversation, LegacyCall, ModernCall};
+use crate::error::FrontendError;
+use crate::event::Event;
 use crate::params::Params;
+use crate::park::Parking;
 use crate::port::Core;
 use crate::render::Rendering;
-use crate::running::{Ask, Detached, Event, Running};
+use crate::running::{self, Ask, Detached, Running};
 use crate::session::{InUse, Session, Sessions};
 use crate::settings::FrontendSettings;
 use crate::{era, fault, legacy, modern};
@@ -41,6 +42,7 @@ pub(crate) struct Endpoint<C> {
     guard: Guard,
     sessions: Sessions,
     detached: Arc<Detached>,
+    parking: Arc<Parking>,
 }
 
 impl<C: Core> Serve for Endpoint<C> {
@@ -66,20 +68,28 @@ impl<C: Core> Serve for Endpoint<C> {
     }
 
     async fn finished(&self) {
+        // Nobody can come back for what is parked.
+        self.parking.end().await;
         self.detached.finished().await;
+        self.sessions.end_all();
     }
 }
 
 impl<C: Core> Endpoint<C> {
     /// An endpoint before `core`. What outlives its connection ends when `cut` is cancelled.
-    pub(crate) fn new(core: Arc<C>, settings: &Arc<FrontendSettings>, cut: CancellationToken) -> Self {
-        Self {
+    pub(crate) fn new(
+        core: Arc<C>,
+        settings: &Arc<FrontendSettings>,
+        cut: CancellationToken,
+    ) -> Result<Self, FrontendError> {
+        Ok(Self {
             core,
+            parking: Parking::new(settings, &cut)?,
             guard: Guard::new(settings),
             sessions: Sessions::new(settings.max_sessions, settings.session_idle),
             detached: Detached::new(settings.max_connections, cut),
             settings: Arc::clone(settings),
-        }
+        })
     }
 
     async fn route(&self, head: &Parts, body: &mut Incoming) -> Reply {
@@ -104,7 +114,7 @@ impl<C: Core> Endpoint<C> {
                 self.request(headers, accepts, request).await.map_err(|refusal| refusal.of(&id))
             }
             Ok(Message::Notification(notification)) => self.notification(headers, &notification),
-            Ok(Message::Response(_)) => self.response(headers),
+            Ok(Message::Response(response)) => self.response(headers, response),
             Err(error) => {
                 let (error, id) = fault::of_message(error, self.settings.nesting);
                 let refusal = bad_request(error);
@@ -141,18 +151,12 @@ impl<C: Core> Endpoint<C> {
             let mirrored = self.core.param_headers(&name).await;
             headers::check_params(headers, &mirrored, params.arguments.as_ref()).map_err(bad_request)?;
         }
-        let logs = client.log_gate();
-        let subscription = Subscription { progress_token: params.meta.progress_token, logs };
-        let context = CallContext {
-            client_key: new_client_key(),
-            session: None,
-            client_info: client.info,
-            capabilities: client.capabilities,
-            log_level: client.log_level,
-            wants_progress: accepts.events && subscription.progress_token.is_some(),
-        };
-        let (running, rendering) = self.start(request, context, subscription, accepts, revision);
-        Ok(finish(running, rendering, accepts).await)
+        let rendering = rendering(request.id.clone(), request.method.clone(), revision);
+        let call = ModernCall { request, params, client, stream: accepts.events };
+        match Conversation::modern(&self.core, &self.parking, &self.settings, call, None).await {
+            Ok(conversation) => Ok(finish(conversation, rendering, accepts).await),
+            Err(error) => Ok(answer(&rendering, &fanlight_protocol::Response::from_error(&error), accepts)),
+        }
     }
 
     /// A request within a session. It goes on when its response stream closes.
@@ -170,23 +174,23 @@ impl<C: Core> Endpoint<C> {
             },
             _ => {}
         }
-        let logs = legacy::log_gate(session.log_level());
-        let subscription = Subscription { progress_token: params.meta.progress_token, logs };
-        let context = session.context(accepts.events && subscription.progress_token.is_some());
         let stop = session.in_flight.begin(&request.id);
-        let (running, rendering) = self.start(request, context, subscription, accepts, revision);
-        let running = running.stoppable(stop).within(session).outliving(&self.detached);
-        Ok(finish(running, rendering, accepts).await)
+        let rendering = rendering(request.id.clone(), request.method.clone(), revision);
+        let call = LegacyCall { request, params, session: session.shared(), stream: accepts.events };
+        let conversation = Conversation::legacy(&self.core, &self.settings, call, |running| {
+            running.stoppable(stop).within(session).outliving(&self.detached)
+        });
+        Ok(finish(conversation, rendering, accepts).await)
     }
 
     /// Opens a session, if the core can describe what it would be a session of.
     async fn initialize(&self, accepts: Accepts, request: Request, params: &Params) -> Reply {
         let opening = legacy::opening(params).map_err(|error| Refusal::new(StatusCode::OK, error))?;
-        let session = Session::new(opening, Arc::default());
+        let session = Session::new(opening, Arc::default(), self.settings.max_questions, &self.core);
         let rendering = rendering(request.id, request.method, session.revision());
         let context = session.context(false);
-        let ask = Ask { method: Method::Discover, params: None, context, notifications: None };
-        let Event::Response(described) = Running::start(&self.core, ask).next().await else {
+        let ask = Ask { method: Method::Discover, params: None, context, messages: None, unroll: None };
+        let running::Event::Response(described) = Running::start(&self.core, ask).next().await else {
             return Err(Refusal::new(StatusCode::OK, RpcError::new(code::INTERNAL, "the request was cancelled")));
         };
         let mut response = answer(&rendering, &described, accepts);
@@ -199,21 +203,6 @@ impl<C: Core> Endpoint<C> {
             response.headers_mut().insert(header::SESSION_ID, id);
         }
         Ok(response)
-    }
-
-    fn start(
-        &self,
-        request: Request,
-        context: CallContext,
-        subscription: Subscription,
-        accepts: Accepts,
-        revision: Revision,
-    ) -> (Running, Rendering) {
-        let rendering = rendering(request.id, request.method.clone(), revision);
-        // Without a stream there is no way to deliver notifications.
-        let notifications = accepts.events.then_some((subscription, self.settings.notification_buffer));
-        let ask = Ask { method: request.method, params: request.params, context, notifications };
-        (Running::start(&self.core, ask), rendering)
     }
 
     fn notification(&self, headers: &HeaderMap, notification: &Notification) -> Reply {
@@ -233,15 +222,15 @@ impl<C: Core> Endpoint<C> {
         Ok(reply::empty(StatusCode::ACCEPTED))
     }
 
-    /// A client's answer to a server's request. None is ever asked yet: the place of relayed
-    /// requests. Modern clients "MUST NOT send JSON-RPC responses".
-    fn response(&self, headers: &HeaderMap) -> Reply {
+    /// A client's answer to a question of a server, which is one of its own session's or none.
+    /// Modern clients "MUST NOT send JSON-RPC responses".
+    fn response(&self, headers: &HeaderMap, response: fanlight_protocol::Response) -> Reply {
         let version = headers::protocol_version(headers);
         if era::of_message(&crate::params::Meta::default(), version) == Era::Modern {
             let message = "responses are not sent to a server of this protocol version";
             return Err(Refusal::invalid(StatusCode::BAD_REQUEST, message));
         }
-        self.session(headers)?;
+        self.session(headers)?.questions.answer(response);
         Ok(reply::empty(StatusCode::ACCEPTED))
     }
 
@@ -262,10 +251,10 @@ fn rendering(id: Json, method: Method, revision: Revision) -> Rendering {
 
 /// Waits for what comes first and answers in the form that suits it: JSON unless something
 /// precedes the response.
-async fn finish(mut running: Running, rendering: Rendering, accepts: Accepts) -> Response<ReplyBody> {
-    match running.next().await {
-        Event::Notification(text) => {
-            reply::events([sse::encode_message(text.bytes())].into(), Some((running, rendering)))
+async fn finish(mut conversation: Conversation, rendering: Rendering, accepts: Accepts) -> Response<ReplyBody> {
+    match conversation.next().await {
+        Event::Message(text) => {
+            reply::events([sse::encode_message(text.bytes())].into(), Some((conversation, rendering)))
         }
         Event::Response(response) => answer(&rendering, &response, accepts),
         // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation), and what

@@ -26,7 +26,7 @@ use crate::settings::FrontendSettings;
 ///
 /// # Errors
 ///
-/// If the listening socket is unusable. What a client does never ends the listener.
+/// If the listening socket is unusable or the system has no random numbers. What a client does never ends the listener.
 pub async fn serve_http<C: Core>(
     listener: TcpListener,
     core: Arc<C>,
@@ -34,6 +34,6 @@ pub async fn serve_http<C: Core>(
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
     let cut = CancellationToken::new();
-    let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, cut.clone()));
+    let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, cut.clone())?);
     listener::serve(listener, endpoint, &settings, shutdown, cut).await
 }

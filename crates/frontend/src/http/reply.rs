@@ -14,9 +14,10 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
 use super::activity::Busy;
+use crate::conversation::Conversation;
+use crate::event::Event;
 use crate::fault;
 use crate::render::Rendering;
-use crate::running::{Event, Running};
 
 /// Bodies up to this size are sent in one piece: copying them costs less than the bookkeeping.
 const ONE_PIECE: usize = 8 << 10;
@@ -32,7 +33,7 @@ pub(crate) struct ReplyBody {
 
 #[derive(Debug)]
 struct Stream {
-    running: Running,
+    conversation: Conversation,
     rendering: Rendering,
 }
 
@@ -49,10 +50,10 @@ pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
     response
 }
 
-/// A response that is an event stream: first `events`, then what comes of `running`, the answer
-/// last. Without `running` it just ends.
-pub(crate) fn events(events: VecDeque<Bytes>, running: Option<(Running, Rendering)>) -> Response<ReplyBody> {
-    let stream = running.map(|(running, rendering)| Box::new(Stream { running, rendering }));
+/// A response that is an event stream: first `events`, then what comes of `conversation`, the
+/// answer last. Without one it just ends.
+pub(crate) fn events(events: VecDeque<Bytes>, conversation: Option<(Conversation, Rendering)>) -> Response<ReplyBody> {
+    let stream = conversation.map(|(conversation, rendering)| Box::new(Stream { conversation, rendering }));
     let mut response = with_status(StatusCode::OK, ReplyBody { ready: events, stream, busy: None });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
@@ -101,8 +102,8 @@ impl Body for ReplyBody {
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
-            match std::task::ready!(stream.running.poll_next(cx)) {
-                Event::Notification(text) => this.ready.push_back(sse::encode_message(text.bytes())),
+            match std::task::ready!(stream.conversation.poll_next(cx)) {
+                Event::Message(text) => this.ready.push_back(sse::encode_message(text.bytes())),
                 Event::Response(response) => {
                     this.ready.extend(event(stream.rendering.message(&response)));
                     this.stream = None;

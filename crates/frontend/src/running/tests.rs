@@ -1,13 +1,12 @@
 //! Order, cancellation and survival of running requests.
 
 use bytes::Bytes;
-use fanlight_protocol::Message;
 use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::{Message, Notification};
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
 use crate::cancel::InFlight;
-use crate::notify::LogGate;
 
 /// A core that notifies, waits to be released, and says when it is dropped and when it is done.
 struct Probe {
@@ -28,10 +27,10 @@ impl Core for Probe {
     async fn handle(&self, call: Call) -> Response {
         let mut outcome = Outcome(self.outcome.clone(), "dropped");
         for count in 0..self.notes {
-            call.messages.send(note(count)).await;
+            call.messages.send(ServerMessage::Notification(note(count))).await;
         }
         self.release.notified().await;
-        call.messages.send(note(99)).await;
+        call.messages.send(ServerMessage::Notification(note(99))).await;
         outcome.1 = "done";
         Response::from_result(&Json::empty_object())
     }
@@ -39,6 +38,8 @@ impl Core for Probe {
     async fn param_headers(&self, _: &str) -> Arc<[ParamHeader]> {
         Arc::new([])
     }
+
+    fn end_session(&self, _: fanlight_gateway::SessionKey) {}
 }
 
 fn note(count: usize) -> Notification {
@@ -56,11 +57,7 @@ fn probe(notes: usize) -> (Arc<Probe>, mpsc::UnboundedReceiver<&'static str>) {
 
 fn start(core: &Arc<Probe>) -> Running {
     let context = CallContext::internal().as_ref().clone();
-    let subscription = Subscription { progress_token: None, logs: LogGate::Open };
-    Running::start(
-        core,
-        Ask { method: Method::CallTool, params: None, context, notifications: Some((subscription, 2)) },
-    )
+    Running::start(core, Ask { method: Method::CallTool, params: None, context, messages: Some(2), unroll: None })
 }
 
 #[tokio::test]
@@ -71,7 +68,8 @@ async fn notifications_come_in_order_and_before_the_answer() {
     let mut seen = Vec::new();
     let response = loop {
         match running.next().await {
-            Event::Notification(text) => seen.push(text.as_text().to_owned()),
+            Event::Message(ServerMessage::Notification(note)) => seen.push(note.text.as_text().to_owned()),
+            Event::Message(other) => panic!("{other:?}"),
             Event::Response(response) => break response,
             Event::Cancelled => panic!("cancelled"),
         }
@@ -86,7 +84,7 @@ async fn notifications_come_in_order_and_before_the_answer() {
 async fn dropping_cancels() {
     let (core, mut outcomes) = probe(1);
     let mut running = start(&core);
-    assert!(matches!(running.next().await, Event::Notification(_)));
+    assert!(matches!(running.next().await, Event::Message(_)));
     drop(running);
     assert_eq!(outcomes.recv().await, Some("dropped"));
 }
@@ -97,7 +95,7 @@ async fn a_stop_cancels_without_an_answer() {
     let calls = Arc::new(InFlight::default());
     let id = Json::literal("1");
     let mut running = start(&core).stoppable(calls.begin(&id));
-    assert!(matches!(running.next().await, Event::Notification(_)));
+    assert!(matches!(running.next().await, Event::Message(_)));
     calls.cancel(&id);
     assert!(matches!(running.next().await, Event::Cancelled));
     assert_eq!(outcomes.recv().await, Some("dropped"));
@@ -113,21 +111,21 @@ async fn a_detached_request_goes_on_and_can_still_be_cancelled() {
     let begin = || start(&core).stoppable(calls.begin(&id)).outliving(&detached);
 
     let mut running = begin();
-    assert!(matches!(running.next().await, Event::Notification(_)));
+    assert!(matches!(running.next().await, Event::Message(_)));
     drop(running);
     core.release.notify_one();
     assert_eq!(outcomes.recv().await, Some("done"));
     detached.finished().await;
 
     let mut running = begin();
-    assert!(matches!(running.next().await, Event::Notification(_)));
+    assert!(matches!(running.next().await, Event::Message(_)));
     drop(running);
     calls.cancel(&id);
     assert_eq!(outcomes.recv().await, Some("dropped"));
     detached.finished().await;
 
     let mut running = begin();
-    assert!(matches!(running.next().await, Event::Notification(_)));
+    assert!(matches!(running.next().await, Event::Message(_)));
     drop(running);
     cut.cancel();
     assert_eq!(outcomes.recv().await, Some("dropped"));

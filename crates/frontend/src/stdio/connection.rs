@@ -6,7 +6,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use fanlight_gateway::CallContext;
 use fanlight_protocol::json::on_one_line;
 use fanlight_protocol::line::Line;
 use fanlight_protocol::{Era, Json, Message, Method, Notification, Request, Response, Revision, RpcError, code};
@@ -15,12 +14,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cancel::InFlight;
-use crate::client_key::new_client_key;
-use crate::notify::Subscription;
+use crate::conversation::{Conversation, LegacyCall, ModernCall};
+use crate::error::FrontendError;
+use crate::event::Event;
 use crate::params::{Meta, Params};
+use crate::park::Parking;
 use crate::port::Core;
 use crate::render::Rendering;
-use crate::running::{Ask, Event, Running};
+use crate::running::{self, Ask, Running};
 use crate::session::Session;
 use crate::settings::FrontendSettings;
 use crate::{era, fault, legacy, modern};
@@ -36,22 +37,29 @@ pub(super) struct Connection<C> {
     in_flight: Arc<InFlight>,
     slots: Arc<Semaphore>,
     tasks: TaskTracker,
+    parking: Arc<Parking>,
     cut: CancellationToken,
 }
 
 impl<C: Core> Connection<C> {
     /// A client whose messages go to `out`.
-    pub(super) fn new(core: Arc<C>, settings: Arc<FrontendSettings>, out: mpsc::Sender<Bytes>) -> Arc<Self> {
-        Arc::new(Self {
+    pub(super) fn new(
+        core: Arc<C>,
+        settings: Arc<FrontendSettings>,
+        out: mpsc::Sender<Bytes>,
+    ) -> Result<Arc<Self>, FrontendError> {
+        let cut = CancellationToken::new();
+        Ok(Arc::new(Self {
             core,
             slots: Arc::new(Semaphore::new(settings.max_concurrent.clamp(1, Semaphore::MAX_PERMITS))),
+            parking: Parking::new(&settings, &cut)?,
             settings,
             out,
             session: Mutex::default(),
             in_flight: Arc::default(),
             tasks: TaskTracker::new(),
-            cut: CancellationToken::new(),
-        })
+            cut,
+        }))
     }
 
     /// Takes one line. Returns once it is under way; waits only for room to answer a refusal.
@@ -73,8 +81,10 @@ impl<C: Core> Connection<C> {
                 }
             }
             Ok(Message::Notification(notification)) => self.notification(&notification),
-            // No client is ever asked anything yet: the place of relayed requests.
-            Ok(Message::Response(_)) => tracing::debug!("ignoring a response that answers no request"),
+            Ok(Message::Response(response)) => match self.current_session() {
+                Some(session) => session.questions.answer(response),
+                None => tracing::debug!("ignoring a response of a client that is never asked"),
+            },
             Err(error) => {
                 let (error, id) = fault::of_message(error, self.settings.nesting);
                 self.refuse(id.as_ref(), &error).await;
@@ -86,6 +96,8 @@ impl<C: Core> Connection<C> {
     pub(super) async fn finished(&self) {
         self.tasks.close();
         self.tasks.wait().await;
+        // Nobody comes back for what is parked.
+        self.parking.end().await;
     }
 
     /// Ends whatever is running, without answers.
@@ -105,7 +117,7 @@ impl<C: Core> Connection<C> {
                     self.answer(&rendering(&request, revision), &legacy::pong()).await;
                     Ok(())
                 }
-                (_, Some(session)) => self.legacy(request, params, &session),
+                (_, Some(session)) => self.legacy(request, params, session),
                 (_, None) => Err(not_opened(&params.meta)),
             },
             // "A request missing any required field is malformed" (2026-07-28 basic/index,
@@ -120,27 +132,33 @@ impl<C: Core> Connection<C> {
         if modern::is_removed(&request.method) {
             return Err(fault::method_not_found(request.method.as_str()));
         }
-        let logs = client.log_gate();
-        let subscription = Subscription { progress_token: params.meta.progress_token, logs };
-        let context = CallContext {
-            client_key: new_client_key(),
-            session: None,
-            client_info: client.info,
-            capabilities: client.capabilities,
-            log_level: client.log_level,
-            wants_progress: subscription.progress_token.is_some(),
-        };
-        self.begin(request, context, subscription, revision)
+        let slot = self.slot()?;
+        let rendering = rendering(&request, revision);
+        let stop = self.in_flight.begin(&request.id);
+        let call = ModernCall { request, params, client, stream: true };
+        let connection = Arc::clone(self);
+        self.spawn(slot, async move {
+            let Self { core, parking, settings, .. } = &*connection;
+            match Conversation::modern(core, parking, settings, call, Some(stop)).await {
+                Ok(conversation) => connection.run(conversation, &rendering).await,
+                Err(error) => connection.refuse(Some(&rendering.id), &error).await,
+            }
+        });
+        Ok(())
     }
 
-    fn legacy(self: &Arc<Self>, request: Request, params: Params, session: &Session) -> Result<(), RpcError> {
+    fn legacy(self: &Arc<Self>, request: Request, params: Params, session: Arc<Session>) -> Result<(), RpcError> {
         if request.method == Method::SetLogLevel {
             session.set_log_level(legacy::log_level(&params)?);
         }
-        let logs = legacy::log_gate(session.log_level());
-        let subscription = Subscription { progress_token: params.meta.progress_token, logs };
-        let context = session.context(subscription.progress_token.is_some());
-        self.begin(request, context, subscription, session.revision())
+        let slot = self.slot()?;
+        let rendering = rendering(&request, session.revision());
+        let stop = self.in_flight.begin(&request.id);
+        let call = LegacyCall { request, params, session, stream: true };
+        let conversation = Conversation::legacy(&self.core, &self.settings, call, |running| running.stoppable(stop));
+        let connection = Arc::clone(self);
+        self.spawn(slot, async move { connection.run(conversation, &rendering).await });
+        Ok(())
     }
 
     /// Opens the connection's legacy session at once, so that messages sent without waiting for
@@ -148,14 +166,16 @@ impl<C: Core> Connection<C> {
     fn initialize(self: &Arc<Self>, request: Request, params: &Params) -> Result<(), RpcError> {
         let opening = legacy::opening(params)?;
         let slot = self.slot()?;
-        let session = Arc::new(Session::new(opening, Arc::clone(&self.in_flight)));
+        let in_flight = Arc::clone(&self.in_flight);
+        let session = Arc::new(Session::new(opening, in_flight, self.settings.max_questions, &self.core));
         let before = self.replace_session(Some(Arc::clone(&session)));
         let rendering = rendering(&request, session.revision());
-        let ask = Ask { method: Method::Discover, params: None, context: session.context(false), notifications: None };
+        let context = session.context(false);
+        let ask = Ask { method: Method::Discover, params: None, context, messages: None, unroll: None };
         let mut running = Running::start(&self.core, ask);
         let connection = Arc::clone(self);
         self.spawn(slot, async move {
-            if let Event::Response(response) = running.next().await {
+            if let running::Event::Response(response) = running.next().await {
                 if response.is_error() {
                     connection.replace_session(before);
                 }
@@ -165,30 +185,12 @@ impl<C: Core> Connection<C> {
         Ok(())
     }
 
-    fn begin(
-        self: &Arc<Self>,
-        request: Request,
-        context: CallContext,
-        subscription: Subscription,
-        revision: Revision,
-    ) -> Result<(), RpcError> {
-        let slot = self.slot()?;
-        let rendering = rendering(&request, revision);
-        let stop = self.in_flight.begin(&request.id);
-        let notifications = Some((subscription, self.settings.notification_buffer));
-        let ask = Ask { method: request.method, params: request.params, context, notifications };
-        let running = Running::start(&self.core, ask).stoppable(stop);
-        let connection = Arc::clone(self);
-        self.spawn(slot, async move { connection.run(running, &rendering).await });
-        Ok(())
-    }
-
     /// Sends what comes of a request. A cancelled one gets no response (cancellation, Behavior
     /// Requirements, in both eras).
-    async fn run(&self, mut running: Running, rendering: &Rendering) {
+    async fn run(&self, mut conversation: Conversation, rendering: &Rendering) {
         loop {
-            match running.next().await {
-                Event::Notification(text) => self.send(text.into_bytes()).await,
+            match conversation.next().await {
+                Event::Message(text) => self.send(text.into_bytes()).await,
                 Event::Response(response) => return self.answer(rendering, &response).await,
                 Event::Cancelled => return,
             }

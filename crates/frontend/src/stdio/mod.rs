@@ -34,7 +34,7 @@ const READ: usize = 16 << 10;
 ///
 /// # Errors
 ///
-/// If a stream fails. A client that closes its end is no failure.
+/// If a stream fails or the system has no random numbers. A client that closes its end is no failure.
 pub async fn serve_stdio<C: Core>(
     input: impl AsyncRead + Send,
     output: impl AsyncWrite + Send,
@@ -45,7 +45,7 @@ pub async fn serve_stdio<C: Core>(
     let drain = settings.drain;
     let limit = settings.max_line;
     let (lines, queue) = mpsc::channel(QUEUE);
-    let connection = Connection::new(core, settings, lines);
+    let connection = Connection::new(core, settings, lines)?;
     let mut writer = pin!(write_lines(output, queue));
     let input = tokio::select! {
         input = read_lines(input, limit, &connection) => input,

@@ -44,8 +44,15 @@ impl Server {
 
     /// Opens a legacy session; returns its id.
     pub(crate) async fn session(&self, client: &mut Client) -> String {
-        let body = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}}"#;
-        let response = client.post(&[], body).await;
+        self.session_with(client, r#"{"roots":{}}"#).await
+    }
+
+    /// Opens a legacy session of a client with `capabilities`; returns its id.
+    pub(crate) async fn session_with(&self, client: &mut Client, capabilities: &str) -> String {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"2025-06-18","capabilities":{capabilities},"clientInfo":{{"name":"c","version":"1"}}}}}}"#
+        );
+        let response = client.post(&[], &body).await;
         assert_eq!(response.status, 200, "{}", response.body);
         response.header("mcp-session-id").unwrap().to_owned()
     }
@@ -154,6 +161,12 @@ impl Client {
             headers.push((name.to_ascii_lowercase(), value.to_owned()));
         }
         Response { status, headers, body: String::new() }
+    }
+
+    /// The data of the next event of a stream, which must come in a chunk of its own.
+    pub(crate) async fn event(&mut self) -> Option<String> {
+        let chunk = String::from_utf8(self.chunk().await?).unwrap();
+        Some(chunk.strip_prefix("event: message\ndata: ").unwrap().strip_suffix("\n\n").unwrap().to_owned())
     }
 
     /// The next chunk of a chunked body; `None` after the last.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_frontend::Core;
-use fanlight_gateway::{Call, CallContext, ServerMessage};
+use fanlight_gateway::{Call, CallContext, ServerMessage, ServerRequest, SessionKey};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// What happened in the core, in order.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(crate) enum Happened {
     Dropped,
     /// A call was answered.
     Answered,
+    /// The core was told that a session has ended.
+    SessionEnded(SessionKey),
 }
 
 pub(crate) struct TestCore {
@@ -44,8 +46,17 @@ impl Log {
     pub(crate) async fn ended(&mut self) -> Happened {
         loop {
             match self.next().await {
-                Happened::Began(_) => {}
+                Happened::Began(_) | Happened::SessionEnded(_) => {}
                 ended => return ended,
+            }
+        }
+    }
+
+    /// The next session that ends; calls that begin or end before it are passed over.
+    pub(crate) async fn session_ended(&mut self) -> SessionKey {
+        loop {
+            if let Happened::SessionEnded(session) = self.next().await {
+                return session;
             }
         }
     }
@@ -90,6 +101,28 @@ impl TestCore {
                         .await;
                 }
             }
+            "ask" => return self.ask(call, &arguments).await,
+            "ask-and-withdraw" => {
+                drop(ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await);
+                self.release.acquire().await.unwrap().forget();
+            }
+            "ask-then-wait" => {
+                drop(ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await.await);
+                call.messages.send(ServerMessage::Notification(progress(1))).await;
+                self.release.acquire().await.unwrap().forget();
+            }
+            "ask-and-wait" => {
+                let _asked = ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await;
+                self.release.acquire().await.unwrap().forget();
+            }
+            "need-input" => {
+                // What a modern server does: it wants input until it gets what it waits for.
+                let enough =
+                    arguments.get("until").map_or("inputResponses".into(), |text| text.as_str().unwrap().into_owned());
+                if params.get(&enough).is_none() {
+                    return answer(arguments.get("required").unwrap().as_text());
+                }
+            }
             "fail" => {
                 let code = arguments.get("code").and_then(|code| code.as_i64()).unwrap_or(-1);
                 return Response::from_error(&RpcError::new(code, "as asked"));
@@ -103,6 +136,32 @@ impl TestCore {
         }
         answer(&format!(r#"{{ "content":[],"structuredContent":{}, "n": 1.0 }}"#, arguments.as_text()))
     }
+
+    /// Asks each round of `arguments.ask` at once, reports progress, and answers with the answers.
+    async fn ask(&self, call: &Call, arguments: &Json) -> Response {
+        let mut bodies = Vec::new();
+        let rounds = arguments.get("ask").unwrap();
+        for (count, round) in rounds.elements().enumerate() {
+            let round = rounds.slice(round);
+            let mut asked = Vec::new();
+            for request in round.elements() {
+                asked.push(ask(call, &round.slice(request)).await);
+            }
+            for answered in asked {
+                bodies.push(answered.await.map_or("null".to_owned(), |answer| answer.body().as_text().to_owned()));
+            }
+            call.messages.send(ServerMessage::Notification(progress(count))).await;
+        }
+        answer(&format!(r#"{{"answers":[{}]}}"#, bodies.join(",")))
+    }
+}
+
+async fn ask(call: &Call, request: &Json) -> oneshot::Receiver<Response> {
+    let (answer, answered) = oneshot::channel();
+    let method = Method::from_name(&request.get("method").unwrap().as_str().unwrap());
+    let request = ServerRequest { method, params: request.get("params"), answer };
+    call.messages.send(ServerMessage::Request(request)).await;
+    answered
 }
 
 impl Core for TestCore {
@@ -112,6 +171,10 @@ impl Core for TestCore {
         let response = match &call.method {
             Method::Discover => Response::from_result(&self.description),
             Method::CallTool => self.tool(&call).await,
+            Method::Complete => {
+                let arguments = call.params.as_ref().and_then(|params| params.get("arguments")).unwrap();
+                self.ask(&call, &arguments).await
+            }
             Method::ListTools => Response::from_result(&Json::literal("{\n\"tools\":[]}")),
             Method::SetLogLevel => Response::from_result(&Json::empty_object()),
             other => Response::from_error(&RpcError::new(-32601, format!("no {other}"))),
@@ -125,6 +188,10 @@ impl Core for TestCore {
             "mirrored" => Arc::new([ParamHeader { name: "Region".into(), path: vec!["region".into()] }]),
             _ => Arc::new([]),
         }
+    }
+
+    fn end_session(&self, session: SessionKey) {
+        let _ = self.happened.send(Happened::SessionEnded(session));
     }
 }
 

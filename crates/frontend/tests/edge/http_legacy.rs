@@ -35,7 +35,7 @@ async fn a_session_from_beginning_to_end() {
         r#"{"jsonrpc":"2.0","id":10,"result":{ "content":[],"structuredContent":{"a":1.0}, "n": 1.0 }}"#
     );
     let second = server.log.began().await;
-    assert_eq!(told(&second.context), (Some(r#"{"name":"c","version":"1"}"#), "{}", None, false));
+    assert_eq!(told(&second.context), (Some(r#"{"name":"c","version":"1"}"#), r#"{"roots":{}}"#, None, false));
     assert_eq!(first.context.client_key, second.context.client_key);
     assert_eq!(client.post(&session, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).await.status, 202);
 

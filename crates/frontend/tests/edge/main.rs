@@ -9,4 +9,8 @@ mod http_legacy;
 mod http_limits;
 mod http_modern;
 mod http_streams;
+mod parked;
+mod relayed;
 mod stdio;
+mod streams;
+mod unrolled;

@@ -1,75 +1,14 @@
 //! One client on a pair of byte streams.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_frontend::{FrontendError, FrontendSettings, serve_stdio};
+use fanlight_frontend::FrontendSettings;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, duplex};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio::io::{AsyncWriteExt as _, BufReader, duplex};
 
 use crate::client::{legacy_call, modern_call, modern_request, soon};
-use crate::core::{Happened, Log, TestCore, told};
-
-struct Stdio {
-    input: Option<DuplexStream>,
-    output: BufReader<DuplexStream>,
-    core: Arc<TestCore>,
-    log: Log,
-    shutdown: CancellationToken,
-    served: JoinHandle<Result<(), FrontendError>>,
-}
-
-impl Stdio {
-    fn start() -> Self {
-        Self::with(FrontendSettings::default())
-    }
-
-    fn with(settings: FrontendSettings) -> Self {
-        let (core, log) = TestCore::new();
-        let (input, server_input) = duplex(1 << 16);
-        let (output, server_output) = duplex(1 << 12);
-        let shutdown = CancellationToken::new();
-        let serve = serve_stdio(server_input, server_output, Arc::clone(&core), Arc::new(settings), shutdown.clone());
-        let output = BufReader::new(output);
-        Self { input: Some(input), output, core, log, shutdown, served: tokio::spawn(serve) }
-    }
-
-    async fn send(&mut self, message: &str) {
-        soon(self.input.as_mut().unwrap().write_all(format!("{message}\n").as_bytes())).await.unwrap();
-    }
-
-    async fn line(&mut self) -> Option<String> {
-        let mut line = String::new();
-        let read = soon(self.output.read_line(&mut line)).await.unwrap();
-        (read > 0).then(|| line.trim_end().to_owned())
-    }
-
-    async fn message(&mut self) -> Value {
-        serde_json::from_str(&self.line().await.expect("the output has ended")).unwrap()
-    }
-
-    async fn ask(&mut self, message: &str) -> Value {
-        self.send(message).await;
-        self.message().await
-    }
-
-    async fn initialize(&mut self) -> Value {
-        self.ask(r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#).await
-    }
-
-    /// Ends the input; returns what is still written.
-    async fn end(mut self) -> Vec<String> {
-        drop(self.input.take());
-        let mut rest = Vec::new();
-        while let Some(line) = self.line().await {
-            rest.push(line);
-        }
-        soon(self.served).await.unwrap().unwrap();
-        rest
-    }
-}
+use crate::core::{Happened, told};
+use crate::streams::Stdio;
 
 #[tokio::test]
 async fn both_eras_side_by_side() {

@@ -1,0 +1,125 @@
+//! A client's call with everything said during it: what differs between the eras of clients, for
+//! every transport.
+//!
+//! Must not know: transports.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use fanlight_gateway::CallContext;
+use fanlight_protocol::{Request, RpcError};
+
+use crate::cancel::Stop;
+use crate::client_key::new_client_key;
+use crate::event::Event;
+use crate::notify::Subscription;
+use crate::params::Params;
+use crate::park::{Parkable, Parking, Retry};
+use crate::port::Core;
+use crate::relay::Relay;
+use crate::running::{Ask, Running};
+use crate::session::Session;
+use crate::settings::FrontendSettings;
+use crate::{input, legacy, modern, unroll};
+
+/// A call on its way to its answer. Whoever holds it drives it; dropping it gives up the call,
+/// unless it is a legacy one that has to go on.
+#[derive(Debug)]
+pub(crate) enum Conversation {
+    /// With a client that can be asked during a call.
+    Legacy(Box<Relay>),
+    /// With a client that is asked by the call's answer.
+    Modern(Parkable),
+}
+
+/// A request within a session.
+#[derive(Debug)]
+pub(crate) struct LegacyCall {
+    pub(crate) request: Request,
+    /// What has been read of its params.
+    pub(crate) params: Params,
+    pub(crate) session: Arc<Session>,
+    /// Whether anything can be sent to the client before the answer.
+    pub(crate) stream: bool,
+}
+
+/// A request that stands alone.
+#[derive(Debug)]
+pub(crate) struct ModernCall {
+    pub(crate) request: Request,
+    /// What has been read of its params.
+    pub(crate) params: Params,
+    pub(crate) client: modern::Client,
+    /// Whether anything can be sent to the client before the answer.
+    pub(crate) stream: bool,
+}
+
+impl Conversation {
+    /// Begins a call within a session; `rig` says what keeps it going and what ends it.
+    pub(crate) fn legacy<C: Core>(
+        core: &Arc<C>,
+        settings: &FrontendSettings,
+        call: LegacyCall,
+        rig: impl FnOnce(Running) -> Running,
+    ) -> Self {
+        let LegacyCall { request: Request { method, params, .. }, params: read, session, stream } = call;
+        let logs = legacy::log_gate(session.log_level());
+        let subscription = Subscription { progress_token: read.meta.progress_token, logs };
+        let context = session.context(stream && subscription.progress_token.is_some());
+        let limits = unroll::Limits { rounds: settings.max_input_rounds, timeout: settings.input_timeout };
+        let unroll = input::may_need_input(&method).then_some(limits);
+        let messages = stream.then_some(settings.notification_buffer);
+        let running = rig(Running::start(core, Ask { method, params, context, messages, unroll }));
+        Self::Legacy(Box::new(Relay::new(running, subscription, session)))
+    }
+
+    /// Begins a call that stands alone, or goes on with one that was parked if the request brings
+    /// what that one waits for. `stop` can cancel it.
+    pub(crate) async fn modern<C: Core>(
+        core: &Arc<C>,
+        parking: &Arc<Parking>,
+        settings: &FrontendSettings,
+        call: ModernCall,
+        stop: Option<Stop>,
+    ) -> Result<Self, RpcError> {
+        let ModernCall { request: Request { method, params, .. }, params: read, client, stream } = call;
+        let (state, responses) = (read.request_state.as_ref(), read.input_responses.as_ref());
+        let resumed = parking.resume(Retry { method: &method, params: params.as_ref(), state, responses }).await?;
+        let wants_progress = stream && read.meta.progress_token.is_some();
+        let logs = client.log_gate();
+        let subscription = stream.then_some(Subscription { progress_token: read.meta.progress_token, logs });
+        if let Some(held) = resumed {
+            let parking = Arc::clone(parking);
+            return Ok(Self::Modern(Parkable::resumed(held, client.capabilities, subscription, stop, parking)));
+        }
+        let context = CallContext {
+            client_key: new_client_key(),
+            session: None,
+            client_info: client.info,
+            capabilities: client.capabilities.clone(),
+            log_level: client.log_level,
+            wants_progress,
+        };
+        // What a server asks is told to the client by the answer, so that takes no stream.
+        let parking = input::may_need_input(&method).then(|| Arc::clone(parking));
+        let messages = (stream || parking.is_some()).then_some(settings.notification_buffer);
+        let ask = Ask { method: method.clone(), params: params.clone(), context, messages, unroll: None };
+        let mut running = Running::start(core, ask);
+        running.set_stop(stop);
+        Ok(Self::Modern(Parkable::new(running, method, params, client.capabilities, subscription, parking)))
+    }
+
+    /// What comes next.
+    pub(crate) async fn next(&mut self) -> Event {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// What comes next. After an answer or a cancellation, only [`Event::Cancelled`] does.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        match self {
+            Self::Legacy(relay) => relay.poll_next(cx),
+            Self::Modern(parkable) => parkable.poll_next(cx),
+        }
+    }
+}

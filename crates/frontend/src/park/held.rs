@@ -1,0 +1,132 @@
+//! What is held of a call that is or can be parked.
+//!
+//! Must not know: how it is found again.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+
+use fanlight_gateway::{ServerMessage, ServerRequest};
+use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
+
+use super::state::{self, Subject};
+use super::table::Ticket;
+use crate::capability;
+use crate::running::{Event, Running};
+
+/// A call on its way, and what the server asks.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(super) running: Running,
+    /// What the client can be asked, by its latest request.
+    pub(super) capabilities: Json,
+    /// Its place in the table, from the first time it is parked until it is dropped.
+    pub(super) ticket: Option<Ticket>,
+    method: Method,
+    params: Option<Json>,
+    subject: Option<Subject>,
+    questions: Vec<Question>,
+    asked: u64,
+    /// What came while it was parked.
+    kept: VecDeque<Notification>,
+    response: Option<Response>,
+}
+
+/// A question that is open.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) key: String,
+    pub(super) request: ServerRequest,
+}
+
+impl Held {
+    pub(super) fn new(running: Running, method: Method, params: Option<Json>, capabilities: Json) -> Self {
+        Self {
+            running,
+            capabilities,
+            ticket: None,
+            method,
+            params,
+            subject: None,
+            questions: Vec::new(),
+            asked: 0,
+            kept: VecDeque::new(),
+            response: None,
+        }
+    }
+
+    /// Takes a question in, unless the client cannot be asked it.
+    pub(super) fn ask(&mut self, question: ServerRequest, limit: usize) {
+        let refusal = if capability::is_input(&question.method) {
+            capability::refusal(&self.capabilities, &question.method, question.params.as_ref())
+        } else {
+            let message = format!("the client's protocol version has no way to be asked {}", question.method);
+            Some(RpcError::new(code::METHOD_NOT_FOUND, message))
+        };
+        if let Some(error) = refusal {
+            // An error means that nobody waits for it any more.
+            let _ = question.answer.send(Response::from_error(&error));
+        } else if self.questions.len() < limit {
+            self.asked += 1;
+            self.questions.push(Question { key: format!("input-{}", self.asked), request: question });
+        } else {
+            tracing::warn!(limit, "too many open questions in one call; one is refused");
+        }
+    }
+
+    /// Whether anything is asked that the server still wants to know.
+    pub(super) fn has_questions(&mut self) -> bool {
+        self.questions.retain(|question| !question.request.answer.is_closed());
+        !self.questions.is_empty()
+    }
+
+    pub(super) fn questions(&self) -> &[Question] {
+        &self.questions
+    }
+
+    /// Tells the server that the client cannot be asked.
+    pub(super) fn refuse_questions(&mut self) {
+        self.questions.clear();
+    }
+
+    /// Gives each answer to whoever asked. What answers nothing is ignored (mrtr, Error Handling).
+    pub(super) fn answer(&mut self, answers: &[(String, Json)]) {
+        for (key, result) in answers {
+            if let Some(place) = self.questions.iter().position(|question| question.key == *key) {
+                // An error means that the question has been withdrawn.
+                let _ = self.questions.swap_remove(place).request.answer.send(Response::from_result(result));
+            }
+        }
+        self.questions.sort_by(|a, b| (a.key.len(), &a.key).cmp(&(b.key.len(), &b.key)));
+    }
+
+    /// What came while the call was parked, in order.
+    pub(super) fn next_kept(&mut self) -> Option<Event> {
+        let notification = self.kept.pop_front().map(|kept| Event::Message(ServerMessage::Notification(kept)));
+        notification.or_else(|| self.response.take().map(Event::Response))
+    }
+
+    /// The digest of what the client asked for.
+    pub(super) fn subject(&mut self) -> Subject {
+        let (method, params) = (&self.method, self.params.as_ref());
+        *self.subject.get_or_insert_with(|| state::subject(method, params))
+    }
+
+    /// Reads what comes while the call is parked, keeping as many notifications as `limit`; ready
+    /// if the call is gone.
+    pub(super) fn poll_parked(&mut self, limit: usize, max_questions: usize, cx: &mut Context<'_>) -> Poll<()> {
+        while self.response.is_none() {
+            match std::task::ready!(self.running.poll_next(cx)) {
+                Event::Message(ServerMessage::Notification(notification)) if self.kept.len() < limit => {
+                    self.kept.push_back(notification);
+                }
+                Event::Message(ServerMessage::Notification(_)) => {
+                    tracing::debug!(limit, "too many notifications for a parked call; one is dropped");
+                }
+                Event::Message(ServerMessage::Request(question)) => self.ask(question, max_questions),
+                Event::Response(response) => self.response = Some(response),
+                Event::Cancelled => return Poll::Ready(()),
+            }
+        }
+        Poll::Pending
+    }
+}

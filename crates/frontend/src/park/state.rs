@@ -1,0 +1,188 @@
+//! `requestState`: what a client carries from the answer that asks for input to the request that
+//! brings it. Sealed, so that it can be neither read nor changed, and bound to its request.
+//!
+//! Source: 2026-07-28 basic/patterns/mrtr, Server Requirements 4 and 5. Must not know: what is
+//! parked. The principal belongs into the subject once there are principals.
+
+use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN, digest};
+use fanlight_protocol::json::Kind;
+use fanlight_protocol::seal::{KeyError, Seal, random_key};
+use fanlight_protocol::{Json, Method};
+
+use crate::input::{INPUT_RESPONSES, REQUEST_STATE};
+
+/// Longer texts are none of ours.
+const LONGEST: usize = 512;
+const PURPOSE: &[u8] = b"requestState 1";
+
+/// A digest of the request that a state belongs to.
+pub(super) type Subject = [u8; SHA256_OUTPUT_LEN];
+/// What tells parked calls apart, and cannot be guessed.
+pub(super) type ParkedId = [u8; 16];
+
+/// What a state says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) id: ParkedId,
+    /// How often the call had been parked when this was made.
+    pub(super) round: u32,
+    /// Until when it holds: milliseconds after the Unix epoch.
+    pub(super) expires: u64,
+    pub(super) subject: Subject,
+}
+
+/// What a text turns out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Opened {
+    /// No state of this process: perhaps one of a backend that speaks this revision itself.
+    Foreign,
+    /// It says that it is ours, and is not.
+    Forged,
+    /// One of ours.
+    State(State),
+}
+
+/// Seals and opens states with one key.
+#[derive(Debug)]
+pub(super) struct StateSeal {
+    seal: Seal,
+    /// Begins every state made with this key, and so tells a forged state from somebody else's:
+    /// another Fanlight may stand behind this one.
+    prefix: String,
+}
+
+impl StateSeal {
+    /// Seals with a random key.
+    pub(super) fn new() -> Result<Self, KeyError> {
+        let key = random_key()?;
+        let seal = Seal::new(&key, PURPOSE)?;
+        let name = digest(&SHA256, &[b"name of the key: ", &key[..]].concat());
+        let name: String = name.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { seal, prefix: format!("fanlight.{name}.") })
+    }
+
+    pub(super) fn seal(&self, state: &State) -> Option<String> {
+        let plain =
+            [&state.id[..], &state.round.to_be_bytes()[..], &state.expires.to_be_bytes()[..], &state.subject[..]]
+                .concat();
+        Some(format!("{}{}", self.prefix, self.seal.seal(&plain)?))
+    }
+
+    pub(super) fn open(&self, text: &str) -> Opened {
+        let Some(sealed) = text.strip_prefix(&self.prefix) else { return Opened::Foreign };
+        let plain = Some(sealed).filter(|sealed| sealed.len() <= LONGEST).and_then(|sealed| self.seal.open(sealed));
+        plain.as_deref().and_then(State::read).map_or(Opened::Forged, Opened::State)
+    }
+}
+
+impl State {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (id, rest) = bytes.split_first_chunk()?;
+        let (round, rest) = rest.split_first_chunk()?;
+        let (expires, rest) = rest.split_first_chunk()?;
+        let subject = rest.try_into().ok()?;
+        Some(Self { id: *id, round: u32::from_be_bytes(*round), expires: u64::from_be_bytes(*expires), subject })
+    }
+}
+
+/// The digest of a request: its method, and its params without what may differ from round to
+/// round. White space and the order of members make no difference, since a client may write its
+/// params anew for each round.
+pub(super) fn subject(method: &Method, params: Option<&Json>) -> Subject {
+    let mut digest = Context::new(&SHA256);
+    text(&mut digest, method.as_str());
+    if let Some(params) = params {
+        object(&mut digest, params, &["_meta", INPUT_RESPONSES, REQUEST_STATE]);
+    }
+    let mut subject = [0; SHA256_OUTPUT_LEN];
+    subject.iter_mut().zip(digest.finish().as_ref()).for_each(|(slot, byte)| *slot = *byte);
+    subject
+}
+
+fn value(digest: &mut Context, json: &Json) {
+    match json.kind() {
+        Kind::Object => object(digest, json, &[]),
+        Kind::Array => {
+            digest.update(b"[");
+            json.elements().for_each(|element| value(digest, &json.slice(element)));
+            digest.update(b"]");
+        }
+        Kind::String => {
+            digest.update(b"s");
+            match json.as_str() {
+                Some(decoded) => text(digest, &decoded),
+                None => text(digest, json.as_text()),
+            }
+        }
+        _ => {
+            digest.update(b"v");
+            text(digest, json.as_text());
+        }
+    }
+}
+
+fn object(digest: &mut Context, json: &Json, without: &[&str]) {
+    let mut members: Vec<(String, Json)> = json
+        .members()
+        .map(|member| {
+            let name = member.name(json).unwrap_or_else(|| json.slice(member.key.clone()).as_text().to_owned());
+            (name, json.slice(member.value))
+        })
+        .filter(|(name, _)| !without.contains(&name.as_str()))
+        .collect();
+    // Stable: members of one name keep their order.
+    members.sort_by(|(a, _), (b, _)| a.cmp(b));
+    digest.update(b"{");
+    for (name, member) in &members {
+        text(digest, name);
+        value(digest, member);
+    }
+    digest.update(b"}");
+}
+
+/// With its length before it, so that no two sequences of texts look the same.
+fn text(digest: &mut Context, text: &str) {
+    digest.update(&(text.len() as u64).to_be_bytes());
+    digest.update(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATE: State = State { id: [7; 16], round: 3, expires: u64::MAX - 1, subject: [9; 32] };
+
+    #[test]
+    fn tells_its_own_from_forged_and_foreign() {
+        let (ours, theirs) = (StateSeal::new().unwrap(), StateSeal::new().unwrap());
+        let text = ours.seal(&STATE).unwrap();
+        assert_eq!(ours.open(&text), Opened::State(STATE));
+        assert_eq!(theirs.open(&text), Opened::Foreign);
+        assert_eq!(ours.open("opaque"), Opened::Foreign);
+        assert_eq!(ours.open(&ours.prefix), Opened::Forged);
+        assert_eq!(ours.open(&format!("{text}{}", "A".repeat(LONGEST))), Opened::Forged);
+        for at in ours.prefix.len()..text.len() - 1 {
+            let mut forged = text.clone().into_bytes();
+            forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+            assert_eq!(ours.open(std::str::from_utf8(&forged).unwrap()), Opened::Forged, "{at}");
+        }
+    }
+
+    #[test]
+    fn the_subject_is_what_the_request_asks_for() {
+        let of = |method: Method, params: &'static str| subject(&method, Some(&Json::literal(params)));
+        let first = of(Method::CallTool, r#"{"name":"n","arguments":{"a":1.0,"b":[1,{"c":"d"}]},"_meta":{"x":1}}"#);
+        let again = r#"{ "requestState":"s", "arguments": {"b":[1, {"\u0063":"d"}],"a":1.0}, "inputResponses":{}, "name":"\u006e"}"#;
+        assert_eq!(first, of(Method::CallTool, again));
+        for (method, other) in [
+            (Method::GetPrompt, again),
+            (Method::CallTool, r#"{"name":"n","arguments":{"a":1,"b":[1,{"c":"d"}]}}"#),
+            (Method::CallTool, r#"{"name":"m","arguments":{"a":1.0,"b":[1,{"c":"d"}]}}"#),
+            (Method::CallTool, r#"{"name":"n","arguments":{"a":1.0,"b":[{"c":"d"},1]}}"#),
+            (Method::CallTool, r#"{"name":"n","arguments":{"a":1.0,"b":[1,{"c":"d"}],"_meta":{}}}"#),
+            (Method::CallTool, r#"{"name":"n","arguments":{"a":1.0,"b":[1,{"c":"d"}]},"x":null}"#),
+        ] {
+            assert_ne!(first, of(method, other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The calls that are parked, and how they are found again.
+//!
+//! A parked call has a task that reads what the server sends, so that the server's stream does not
+//! stall, and that ends it when its time is over. There are as many tasks as places in the table.
+//! A call keeps its place from the first time it is parked until it ends, so that a state that has
+//! been used is known as such.
+//!
+//! Must not know: transports.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fanlight_protocol::seal::KeyError;
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::held::Held;
+use super::state::{Opened, ParkedId, State, StateSeal, subject};
+use crate::input;
+use crate::settings::FrontendSettings;
+
+/// All parked calls.
+pub(crate) struct Parking {
+    seal: StateSeal,
+    settings: Arc<FrontendSettings>,
+    table: Mutex<HashMap<ParkedId, Place>>,
+    started: (Instant, Duration),
+    runtime: Handle,
+    tasks: TaskTracker,
+    cut: CancellationToken,
+}
+
+struct Place {
+    /// How often the call has been parked.
+    round: u32,
+    /// Asks the call's task to hand it over; `None` while it is not parked.
+    resume: Option<oneshot::Sender<oneshot::Sender<Box<Held>>>>,
+}
+
+/// A call's place in the table, which is free again when this is dropped.
+pub(super) struct Ticket {
+    parking: Arc<Parking>,
+    id: ParkedId,
+}
+
+/// A request that brings input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retry<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) params: Option<&'a Json>,
+    /// `requestState`
+    pub(crate) state: Option<&'a Json>,
+    /// `inputResponses`
+    pub(crate) responses: Option<&'a Json>,
+}
+
+impl Parking {
+    /// A table without calls. What is parked ends when `cut` is cancelled.
+    pub(crate) fn new(settings: &Arc<FrontendSettings>, cut: &CancellationToken) -> Result<Arc<Self>, KeyError> {
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Arc::new(Self {
+            seal: StateSeal::new()?,
+            settings: Arc::clone(settings),
+            table: Mutex::default(),
+            started: (Instant::now(), epoch),
+            runtime: Handle::current(),
+            tasks: TaskTracker::new(),
+            cut: cut.child_token(),
+        }))
+    }
+
+    /// How many questions one call may have open.
+    pub(super) fn max_questions(&self) -> usize {
+        self.settings.max_questions
+    }
+
+    /// Parks a call; returns the answer that asks for what it waits for. Gives the call back if
+    /// there is no place for it.
+    pub(super) fn park(self: &Arc<Self>, mut held: Box<Held>) -> Result<Response, Box<Held>> {
+        if self.cut.is_cancelled() {
+            return Err(held);
+        }
+        if held.ticket.is_none() {
+            held.ticket = self.place();
+        }
+        let subject = held.subject();
+        let Some(id) = held.ticket.as_ref().map(|ticket| ticket.id) else { return Err(held) };
+        let (resume, resumed) = oneshot::channel();
+        let round = match self.lock().get_mut(&id) {
+            Some(place) => {
+                place.round += 1;
+                place.resume = Some(resume);
+                place.round
+            }
+            None => return Err(held),
+        };
+        let deadline = Instant::now() + self.settings.input_timeout;
+        let Some(state) = self.seal.seal(&State { id, round, expires: self.millis(deadline), subject }) else {
+            return Err(held);
+        };
+        let questions = held.questions().iter();
+        let asked = questions.map(|one| (one.key.as_str(), &one.request.method, one.request.params.as_ref()));
+        let response = input::input_required(asked, &state);
+        // The request that it was is answered, and cannot be cancelled any more.
+        held.running.set_stop(None);
+        let (limit, max_questions) = (self.settings.notification_buffer, self.max_questions());
+        let hold = hold(held, resumed, deadline, self.cut.clone(), (limit, max_questions));
+        self.tasks.spawn_on(hold, &self.runtime);
+        Ok(response)
+    }
+
+    /// The parked call that `retry` goes on with, with its answers given. `None` if this is no
+    /// retry of a call that was parked here.
+    pub(crate) async fn resume(&self, retry: Retry<'_>) -> Result<Option<Box<Held>>, RpcError> {
+        if !input::may_need_input(retry.method) {
+            return Ok(None);
+        }
+        let Some(state) = retry.state.and_then(Json::as_str) else { return Ok(None) };
+        let state = match self.seal.open(&state) {
+            Opened::Foreign => return Ok(None),
+            Opened::Forged => return Err(refuse("is not what was given out here: it has been changed")),
+            Opened::State(state) => state,
+        };
+        if state.subject != subject(retry.method, retry.params) {
+            return Err(refuse("belongs to another request: repeat the method and params of the first one"));
+        }
+        if self.millis(Instant::now()) >= state.expires {
+            return Err(expired());
+        }
+        let answers = answers(retry.responses)?;
+        let (hand_over, handed_over) = oneshot::channel();
+        let resume = match self.lock().get_mut(&state.id) {
+            Some(place) if place.round == state.round => place.resume.take().ok_or_else(replayed)?,
+            Some(_) => return Err(replayed()),
+            None => return Err(expired()),
+        };
+        resume.send(hand_over).map_err(|_| expired())?;
+        let mut held = handed_over.await.map_err(|_| expired())?;
+        held.answer(&answers);
+        Ok(Some(held))
+    }
+
+    /// Ends what is parked, and waits until it is gone.
+    pub(crate) async fn end(&self) {
+        self.cut.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn place(self: &Arc<Self>) -> Option<Ticket> {
+        let mut id = ParkedId::default();
+        aws_lc_rs::rand::fill(&mut id).ok()?;
+        let mut table = self.lock();
+        if table.len() >= self.settings.max_parked {
+            tracing::warn!(limit = self.settings.max_parked, "too many parked calls; a server's question is refused");
+            return None;
+        }
+        table.insert(id, Place { round: 0, resume: None });
+        Some(Ticket { parking: Arc::clone(self), id })
+    }
+
+    /// Milliseconds after the Unix epoch, by the clock that timers go by.
+    fn millis(&self, at: Instant) -> u64 {
+        let (started, epoch) = self.started;
+        u64::try_from((epoch + at.saturating_duration_since(started)).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ParkedId, Place>> {
+        // Nothing that can panic runs under this lock.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a call until it is resumed, its time is over or everything ends.
+async fn hold(
+    mut held: Box<Held>,
+    resumed: oneshot::Receiver<oneshot::Sender<Box<Held>>>,
+    deadline: Instant,
+    cut: CancellationToken,
+    (limit, max_questions): (usize, usize),
+) {
+    tokio::select! {
+        biased;
+        hand_over = resumed => if let Ok(hand_over) = hand_over {
+            // An error means that the client has gone again, and the call goes with it.
+            let _ = hand_over.send(held);
+        },
+        () = cut.cancelled() => {}
+        () = sleep_until(deadline) => tracing::debug!("nobody came back for a parked call; it is cancelled"),
+        () = poll_fn(|cx| held.poll_parked(limit, max_questions, cx)) => {}
+    }
+}
+
+/// The members of `inputResponses`. They are results, which are objects.
+fn answers(responses: Option<&Json>) -> Result<Vec<(String, Json)>, RpcError> {
+    let Some(all) = responses else { return Ok(Vec::new()) };
+    let invalid = |message: &str| RpcError::new(code::INVALID_PARAMS, message.to_owned());
+    if !all.is_object() {
+        return Err(invalid("\"inputResponses\" must be an object"));
+    }
+    let read = |member: fanlight_protocol::json::Member| {
+        let (name, result) = (member.name(all), all.slice(member.value));
+        match (name, result.is_object()) {
+            (Some(name), true) => Ok((name, result)),
+            _ => Err(invalid("every member of \"inputResponses\" must be an object")),
+        }
+    };
+    all.members().map(read).collect()
+}
+
+fn refuse(reason: &str) -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, format!("\"requestState\" {reason}"))
+}
+
+fn expired() -> RpcError {
+    refuse("has expired: the call it belongs to is no longer held; make the call anew, without it")
+}
+
+fn replayed() -> RpcError {
+    refuse("has been used already: it is good for one request")
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let place = self.parking.lock().remove(&self.id);
+        drop(place);
+    }
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ticket")
+    }
+}
+
+impl std::fmt::Debug for Parking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parking").field("limit", &self.settings.max_parked).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,103 @@
+//! A legacy client's call: what a server sends meanwhile reaches the client on the call's own
+//! stream, questions included.
+//!
+//! The answers come in by other messages of the client, through its session. Questions end with
+//! their call, and with its stream: then the server is told that the client cannot be asked.
+//!
+//! Source: 2025-11-25 basic/transports, Sending Messages to the Server. Must not know: transports.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use fanlight_gateway::{ServerMessage, ServerRequest};
+use fanlight_protocol::{Json, Response};
+
+use crate::capability;
+use crate::event::Event;
+use crate::notify::Subscription;
+use crate::running::{self, Running};
+use crate::session::Session;
+
+/// A call on its way, and the questions asked during it.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    running: Running,
+    subscription: Subscription,
+    session: Arc<Session>,
+    /// The numbers of those that this call has open.
+    open: Vec<u64>,
+    /// What goes to the client before anything else of the call.
+    outbox: VecDeque<Json>,
+    end: Option<Event>,
+}
+
+impl Relay {
+    /// Relays what comes of `running` to the client of `session`.
+    pub(crate) fn new(running: Running, subscription: Subscription, session: Arc<Session>) -> Self {
+        Self { running, subscription, session, open: Vec::new(), outbox: VecDeque::new(), end: None }
+    }
+
+    /// What the client is sent next.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        loop {
+            if let Some(message) = self.outbox.pop_front() {
+                return Poll::Ready(Event::Message(message));
+            }
+            if let Some(end) = self.end.take() {
+                return Poll::Ready(end);
+            }
+            match self.running.poll_next(cx) {
+                Poll::Ready(running::Event::Message(ServerMessage::Notification(notification))) => {
+                    self.outbox.extend(self.subscription.translate(notification));
+                }
+                Poll::Ready(running::Event::Message(ServerMessage::Request(question))) => self.ask(question),
+                Poll::Ready(running::Event::Response(response)) => self.finish(Event::Response(response)),
+                Poll::Ready(running::Event::Cancelled) => self.finish(Event::Cancelled),
+                Poll::Pending => {
+                    self.notice_withdrawn(cx);
+                    if self.outbox.is_empty() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, question: ServerRequest) {
+        if let Some(error) =
+            capability::refusal(self.session.capabilities(), &question.method, question.params.as_ref())
+        {
+            // An error means that nobody waits for it any more.
+            let _ = question.answer.send(Response::from_error(&error));
+        } else if let Some((number, text)) = self.session.questions.ask(question) {
+            self.open.push(number);
+            self.outbox.push_back(text);
+        }
+    }
+
+    fn notice_withdrawn(&mut self, cx: &mut Context<'_>) {
+        let Self { session, open, outbox, .. } = self;
+        open.retain(|number| match session.questions.poll_open(*number, cx) {
+            Ok(is_open) => is_open,
+            Err(cancelled) => {
+                outbox.push_back(cancelled);
+                false
+            }
+        });
+    }
+
+    fn finish(&mut self, end: Event) {
+        let withdrawn = self.open.drain(..).filter_map(|number| self.session.questions.withdraw(number));
+        self.outbox.extend(withdrawn);
+        self.end = Some(end);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        for number in self.open.drain(..) {
+            drop(self.session.questions.withdraw(number));
+        }
+    }
+}
