@@ -123,28 +123,32 @@ async fn what_a_server_says_of_setting_the_level_passes_and_its_refusal_too() {
     assert_eq!(refused.member("error"), r#"{"code":-32601,"message":"no","data":1E2}"#);
 }
 
-/// One session must not hear what another asked for, though both share the server's one level.
+/// One session must not hear what another asked for, whether each has a session of its own at the server or both
+/// share its one level.
 #[tokio::test]
 async fn sessions_keep_their_own_levels() {
-    let only = talkative(Era::Legacy, Transport::Http).await;
-    let gateway = Gateway::start(&config(&[only.entry("only")])).await;
-    let quiet = crate::raw_client::LegacySession::open(gateway.mcp).await;
-    let curious = crate::raw_client::LegacySession::open(gateway.mcp).await;
-    for (session, level) in [(&quiet, "error"), (&curious, "debug"), (&quiet, "error")] {
-        let set = legacy_request("1", "logging/setLevel", &format!(r#""level":"{level}""#));
-        assert_eq!(session.post(&set).await.status, 200);
+    for shared in [false, true] {
+        let only = talkative(Era::Legacy, Transport::Http).await;
+        let option = if shared { r#"{"session":"shared","# } else { "{" };
+        let gateway = Gateway::start(&config(&[only.entry("only").replacen('{', option, 1)])).await;
+        let quiet = crate::raw_client::LegacySession::open(gateway.mcp).await;
+        let curious = crate::raw_client::LegacySession::open(gateway.mcp).await;
+        for (session, level) in [(&quiet, "error"), (&curious, "debug"), (&quiet, "error")] {
+            let set = legacy_request("1", "logging/setLevel", &format!(r#""level":"{level}""#));
+            assert_eq!(session.post(&set).await.status, 200);
+        }
+        let call = legacy_request("2", "tools/call", r#""name":"t""#);
+        let (for_curious, _) = curious.post(&call).await.messages().await;
+        assert_eq!(for_curious.len(), 4);
+        let (for_quiet, _) = quiet.post(&call).await.messages().await;
+        assert_eq!(for_quiet, [message("error")]);
+        let levels = only.received("logging/setLevel");
+        let levels: Vec<_> = levels.iter().map(|set| set.member("params.level").unwrap().trim_matches('"')).collect();
+        match shared {
+            true => assert_eq!(levels.last(), Some(&"debug"), "the level is raised again for a call"),
+            false => assert_eq!(levels, ["error", "debug", "error"], "each level goes to its own session and stays"),
+        }
     }
-    let call = legacy_request("2", "tools/call", r#""name":"t""#);
-    let (for_curious, _) = curious.post(&call).await.messages().await;
-    assert_eq!(for_curious.len(), 4);
-    let (for_quiet, _) = quiet.post(&call).await.messages().await;
-    assert_eq!(for_quiet, [message("error")]);
-    let levels = only.received("logging/setLevel");
-    assert_eq!(
-        levels.last().unwrap().member("params.level"),
-        Some(r#""debug""#),
-        "the level is raised again for a call"
-    );
 }
 
 #[tokio::test]
