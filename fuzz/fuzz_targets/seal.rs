@@ -1,0 +1,16 @@
+//! Sealed text (cursors, parked calls): what was not sealed does not open, and what was does.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use fanlight_protocol::seal::Seal;
+use libfuzzer_sys::fuzz_target;
+
+static SEAL: LazyLock<Seal> = LazyLock::new(|| Seal::new(&[9; 32], b"fuzz").expect("a key of the right length"));
+
+fuzz_target!(|input: (&str, &[u8])| {
+    let (text, plain) = input;
+    assert_eq!(SEAL.open(text), None);
+    let sealed = SEAL.seal(plain).expect("sealing has no reason to fail");
+    assert_eq!(SEAL.open(&sealed).as_deref(), Some(plain));
+});
