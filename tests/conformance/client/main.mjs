@@ -1,0 +1,89 @@
+#!/usr/bin/env node
+// The client that the suite's mock servers grade, on the TypeScript client SDK: lists everything, calls every tool, reads
+// every resource and gets every prompt, with arguments made up from the schemas.
+//
+//   main.mjs [--through] URL      with --through, by way of a Fanlight that has the URL as its only backend
+//
+// From the suite: MCP_CONFORMANCE_PROTOCOL_VERSION decides the era, MCP_CONFORMANCE_CONTEXT may say what to call.
+// From the runner: CONFORMANCE_WORK is where Fanlight's configuration and log go.
+import path from 'node:path';
+import { Client, ProtocolError, SdkHttpError, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { stopAll } from '../../interop/lib/processes.mjs';
+import { withFanlight } from '../lib/fanlight.mjs';
+
+const MODERN = '2026-07-28';
+const DEADLINE_MS = 12_000;
+const RICH_SCHEMA_TOOL = 'json_schema_2020_12_tool';
+const ECHO_TOOL = 'json_schema_echo';
+
+const revision = process.env.MCP_CONFORMANCE_PROTOCOL_VERSION ?? MODERN;
+const context = JSON.parse(process.env.MCP_CONFORMANCE_CONTEXT ?? '{}');
+const url = process.argv.at(-1);
+
+// The Fanlight that was started here must not outlive this process, however it ends.
+process.on('SIGTERM', () => abort('ended from outside'));
+setTimeout(() => abort(`not done within ${DEADLINE_MS} ms`), DEADLINE_MS).unref();
+
+if (process.argv[2] === '--through') {
+  const work = process.env.CONFORMANCE_WORK;
+  await withFanlight({ reference: { type: 'http', url } }, { name: path.basename(work), work }, exercise);
+} else {
+  await exercise(url);
+}
+
+async function exercise(target) {
+  const mode = revision === MODERN ? { pin: MODERN } : 'legacy';
+  const capabilities = { elicitation: { form: { applyDefaults: true } } };
+  const client = new Client({ name: 'reference-client', version: '1.0.0' }, { capabilities, versionNegotiation: { mode } });
+  client.setRequestHandler('elicitation/create', async ({ params }) => ({
+    action: 'accept',
+    // Defaults are the SDK's to fill in; the rest is made up.
+    content: revision === MODERN ? madeUp(params.requestedSchema) : {},
+  }));
+  await client.connect(new StreamableHTTPClientTransport(new URL(target)));
+  const has = client.getServerCapabilities() ?? {};
+
+  const { tools } = await client.listTools();
+  const calls = context.toolCalls ?? tools.map((tool) => ({ name: tool.name, arguments: argumentsFor(tool, tools) }));
+  for (const call of calls) await tolerant(() => client.callTool(call));
+  if (has.resources) {
+    const { resources } = await client.listResources();
+    for (const { uri } of resources) await tolerant(() => client.readResource({ uri }));
+  }
+  if (has.prompts) {
+    const { prompts } = await client.listPrompts();
+    for (const { name } of prompts) await tolerant(() => client.getPrompt({ name }));
+  }
+  await client.close();
+}
+
+/**
+ * A server may refuse what was made up, or answer what the SDK will not have; only a client that cannot go on has
+ * failed. A JSON-RPC error with an HTTP status other than 200 is an SdkHttpError.
+ */
+async function tolerant(request) {
+  try {
+    await request();
+  } catch (error) {
+    const isAnswer = error instanceof ProtocolError || error instanceof SdkHttpError || error.code === 'INVALID_RESULT';
+    if (!isAnswer) throw error;
+    console.error(`refused: ${error.code} ${error.message}`);
+  }
+}
+
+async function abort(message) {
+  console.error(message);
+  await stopAll();
+  process.exit(1);
+}
+
+function argumentsFor(tool, tools) {
+  if (tool.name === ECHO_TOOL) return { schema: tools.find(({ name }) => name === RICH_SCHEMA_TOOL)?.inputSchema };
+  return madeUp(tool.inputSchema);
+}
+
+function madeUp(schema) {
+  const value = { string: 'text', number: 5, integer: 5, boolean: true, array: [], object: {}, null: null };
+  const properties = Object.entries(schema?.properties ?? {});
+  return Object.fromEntries(properties.map(([name, { type, enum: values }]) => [name, values?.[0] ?? value[type] ?? 'text']));
+}

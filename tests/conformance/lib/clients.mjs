@@ -1,0 +1,45 @@
+// The suite's client scenarios: its mock servers grade the reference client, and the client with Fanlight between.
+import { mkdirSync } from 'node:fs';
+import path from 'node:path';
+import { NODE } from './paths.mjs';
+
+/** What a client without authorization can run. */
+const SCENARIOS = {
+  '2025-11-25': [
+    'initialize',
+    'tools_call',
+    'elicitation-sep1034-client-defaults',
+    'sse-retry',
+    'json-schema-2020-12-preservation',
+  ],
+  '2026-07-28': [
+    'tools_call',
+    'request-metadata',
+    'sep-2322-client-request-state',
+    'http-standard-headers',
+    'http-custom-headers',
+    'http-invalid-tool-headers',
+    'json-schema-ref-no-deref',
+    'json-schema-2020-12-preservation',
+  ],
+};
+
+export async function gradeClients(tally, suite, work) {
+  for (const [revision, scenarios] of Object.entries(SCENARIOS)) {
+    const label = (leg) => `client/${leg}/${revision}@${suite.version}`;
+    const direct = await grade(suite, `${NODE} client/main.mjs`, { revision, scenarios, work, leg: 'direct' });
+    tally.direct(label('direct'), direct);
+    const through = await grade(suite, `${NODE} client/main.mjs --through`, { revision, scenarios, work, leg: 'through' });
+    tally.through(label('through'), direct, through);
+  }
+}
+
+async function grade(suite, command, { revision, scenarios, work, leg }) {
+  const report = new Map();
+  for (const scenario of scenarios) {
+    const out = path.join(work, `client_${leg}_${revision}_${scenario}`);
+    mkdirSync(out);
+    report.set(scenario, await suite.gradeClient(command, { revision, scenario, out, env: { CONFORMANCE_WORK: out } }));
+  }
+  return report;
+}

@@ -1,0 +1,28 @@
+// Fanlight in front of backends, for as long as a run takes.
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { start, stop, waitUntilReady } from '../../interop/lib/processes.mjs';
+import { fanlightBinary } from './paths.mjs';
+
+const START_TIMEOUT_MS = 20_000;
+
+/** Runs `use(url)` with Fanlight in front of `backends` (the `mcpServers` of a configuration). */
+export async function withFanlight(backends, { name, work }, use) {
+  const config = path.join(work, `${name}.json`);
+  writeFileSync(config, JSON.stringify({ mcpServers: backends }, null, 2));
+  const logFile = path.join(work, `${name}.fanlight.log`);
+  const command = [fanlightBinary(), 'run', '--config', config, '--listen', '127.0.0.1:0', '--admin', 'off'];
+  const fanlight = await start([...command, '--log', 'info,fanlight_backend=debug'], { logFile });
+  try {
+    return await use(await listeningUrl(fanlight, 'fanlight', START_TIMEOUT_MS));
+  } finally {
+    await stop(fanlight);
+  }
+}
+
+/** Waits until a started program has printed `listening on URL`. */
+export async function listeningUrl(child, name, timeoutMs) {
+  const url = () => readFileSync(child.logFile, 'utf8').match(/^listening on (\S+)$/m)?.[1];
+  await waitUntilReady(child, name, () => url() !== undefined, timeoutMs);
+  return url();
+}
