@@ -60,8 +60,7 @@ impl Dialect {
     /// means has gone (Fanlight was restarted, or another replica holds it), and without it the
     /// server would run the request anew. Only clients without a session send such retries.
     pub(crate) fn lost_conversation(&self, call: &Call) -> Option<Response> {
-        let asks_input = matches!(call.method, Method::CallTool | Method::GetPrompt | Method::ReadResource);
-        if self.era() == Era::Modern || call.context.session.is_some() || !asks_input {
+        if self.era() == Era::Modern || call.context.session.is_some() || !call.method.may_need_input() {
             return None;
         }
         call.params.as_ref()?.get("requestState")?;
@@ -119,15 +118,7 @@ impl Dialect {
         if self.era() == Era::Legacy {
             return None;
         }
-        let name = match method {
-            Method::CallTool | Method::GetPrompt => params.and_then(|params| params.get("name")),
-            Method::ReadResource => params.and_then(|params| params.get("uri")),
-            // The tasks extension, Streamable HTTP: Routing Headers.
-            Method::Other(name) if matches!(&**name, "tasks/get" | "tasks/update" | "tasks/cancel") => {
-                params.and_then(|params| params.get("taskId"))
-            }
-            _ => None,
-        };
+        let name = header::name_member(method).and_then(|member| params?.get(member));
         let name = name.and_then(|name| Some(header::encode(&name.as_str()?).into_owned()));
         let arguments = if headers.is_empty() { None } else { params.and_then(|params| params.get("arguments")) };
         let params = arguments.map_or_else(Vec::new, |arguments| {
@@ -163,7 +154,7 @@ impl Dialect {
 pub(crate) fn concerns(notification: &Notification, id: i64, context: &CallContext) -> bool {
     match notification.method {
         Method::Progress => context.wants_progress && progress_token(notification) == Some(id),
-        Method::LogMessage => match (log_level(notification), context.log_level) {
+        Method::LogMessage => match (LogLevel::of(notification), context.log_level) {
             (Some(level), Some(least)) => level >= least,
             _ => true,
         },
@@ -174,11 +165,6 @@ pub(crate) fn concerns(notification: &Notification, id: i64, context: &CallConte
 /// The request that a progress notification belongs to.
 pub(crate) fn progress_token(notification: &Notification) -> Option<i64> {
     notification.params()?.get("progressToken")?.as_i64()
-}
-
-/// The severity of a log message.
-pub(crate) fn log_level(notification: &Notification) -> Option<LogLevel> {
-    LogLevel::from_name(&notification.params()?.get("level")?.as_str()?)
 }
 
 fn push_member(out: &mut Vec<u8>, key: &str, value: &[u8]) {

@@ -21,7 +21,7 @@ use crate::relay::Relay;
 use crate::running::{Ask, Running};
 use crate::session::Session;
 use crate::settings::FrontendSettings;
-use crate::{input, legacy, modern, unroll};
+use crate::{legacy, modern, unroll};
 
 /// A call on its way to its answer. Whoever holds it drives it; dropping it gives up the call,
 /// unless it is a legacy one that has to go on.
@@ -68,7 +68,7 @@ impl Conversation {
         let subscription = Subscription { progress_token: read.meta.progress_token, logs };
         let context = session.context(stream && subscription.progress_token.is_some());
         let limits = unroll::Limits { rounds: settings.max_input_rounds, timeout: settings.input_timeout };
-        let unroll = input::may_need_input(&method).then_some(limits);
+        let unroll = method.may_need_input().then_some(limits);
         let messages = stream.then_some(settings.notification_buffer);
         let running = rig(Running::start(core, Ask { method, params, context, messages, unroll }));
         Self::Legacy(Box::new(Relay::new(running, subscription, session)))
@@ -102,7 +102,7 @@ impl Conversation {
             wants_progress,
         };
         // What a server asks is told to the client by the answer, so that takes no stream.
-        let parking = input::may_need_input(&method).then(|| Arc::clone(parking));
+        let parking = method.may_need_input().then(|| Arc::clone(parking));
         let messages = (stream || parking.is_some()).then_some(settings.notification_buffer);
         let ask = Ask { method: method.clone(), params: params.clone(), context, messages, unroll: None };
         let mut running = Running::start(core, ask);

@@ -9,11 +9,6 @@ use fanlight_protocol::{Json, Method, Response};
 pub(crate) const INPUT_RESPONSES: &str = "inputResponses";
 pub(crate) const REQUEST_STATE: &str = "requestState";
 
-/// Whether a server may answer this request with a wish for input (mrtr, Supported Requests).
-pub(crate) fn may_need_input(method: &Method) -> bool {
-    matches!(method, Method::CallTool | Method::GetPrompt | Method::ReadResource)
-}
-
 /// A result that asks for input.
 #[derive(Debug)]
 pub(crate) struct InputRequired {

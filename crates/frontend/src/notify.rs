@@ -46,13 +46,9 @@ impl LogGate {
         match self {
             Self::Closed => false,
             Self::Open => true,
-            Self::AtLeast(least) => level_of(message).is_some_and(|level| level >= least),
+            Self::AtLeast(least) => LogLevel::of(message).is_some_and(|level| level >= least),
         }
     }
-}
-
-fn level_of(message: &Notification) -> Option<LogLevel> {
-    LogLevel::from_name(&message.params()?.get("level")?.as_str()?)
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::method::Method;
+
 /// The revision of a request.
 pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 /// The method of a request.
@@ -17,6 +19,18 @@ pub const NAME: &str = "mcp-name";
 pub const SESSION_ID: &str = "mcp-session-id";
 /// What precedes the name in the header of a mirrored tool parameter.
 pub const PARAM_PREFIX: &str = "mcp-param-";
+
+/// The member of `params` that `Mcp-Name` repeats, for the methods that have the header
+/// (2026-07-28 streamable-http, Standard Request Headers; the tasks extension, Routing Headers).
+#[must_use]
+pub fn name_member(method: &Method) -> Option<&'static str> {
+    match method {
+        Method::CallTool | Method::GetPrompt => Some("name"),
+        Method::ReadResource => Some("uri"),
+        Method::Other(name) if matches!(&**name, "tasks/get" | "tasks/update" | "tasks/cancel") => Some("taskId"),
+        _ => None,
+    }
+}
 
 const SENTINEL_START: &str = "=?base64?";
 const SENTINEL_END: &str = "?=";

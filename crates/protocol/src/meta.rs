@@ -2,6 +2,8 @@
 //!
 //! Must not know: how `_meta` objects of several backends are merged (the gateway's policy).
 
+use crate::message::Notification;
+
 /// The revision of a request (2026-07-28 basic, `_meta`).
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// Who sends a request.
@@ -56,6 +58,12 @@ impl LogLevel {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, level)| *level)
+    }
+
+    /// The level that a `notifications/message` states.
+    #[must_use]
+    pub fn of(message: &Notification) -> Option<Self> {
+        Self::from_name(&message.params()?.get("level")?.as_str()?)
     }
 
     /// The level's name on the wire.

@@ -55,6 +55,15 @@ methods! {
     Cancelled = "notifications/cancelled",
 }
 
+impl Method {
+    /// Whether a server may answer this request with a wish for input (2026-07-28
+    /// basic/patterns/mrtr, Supported Requests).
+    #[must_use]
+    pub fn may_need_input(&self) -> bool {
+        matches!(self, Self::CallTool | Self::GetPrompt | Self::ReadResource)
+    }
+}
+
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

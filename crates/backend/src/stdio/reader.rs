@@ -8,13 +8,14 @@
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::line::{Line, LineDecoder};
+use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Message, MessageError, Method, Notification, Request, partial};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::Shared;
 use super::pending::{AskTarget, Asked, LogTarget};
 use crate::client::{ServerMessage, ServerMessages};
-use crate::dialect::{log_level, progress_token};
+use crate::dialect::progress_token;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::exchange::messages;
@@ -125,7 +126,7 @@ impl Reader<'_> {
                 }
             }
             Method::LogMessage => {
-                match self.shared.pending.log_target(log_level(&notification), self.shared.is_modern()) {
+                match self.shared.pending.log_target(LogLevel::of(&notification), self.shared.is_modern()) {
                     LogTarget::Call(target) => self.pass_on(&target, notification),
                     LogTarget::Nobody => {}
                     LogTarget::Ambiguous => {

@@ -40,14 +40,11 @@ pub(crate) fn check_standard(headers: &HeaderMap, method: &Method, params: &Para
     if mirrored != method.as_str() {
         return Err(mismatch(name, &mirrored, method.as_str()));
     }
-    let (member, source) = match method {
-        Method::CallTool | Method::GetPrompt => ("name", &params.name),
-        Method::ReadResource => ("uri", &params.uri),
-        // The tasks extension, Streamable HTTP: Routing Headers.
-        Method::Other(name) if matches!(&**name, "tasks/get" | "tasks/update" | "tasks/cancel") => {
-            ("taskId", &params.task_id)
-        }
-        _ => return Ok(()),
+    let Some(member) = header::name_member(method) else { return Ok(()) };
+    let source = match member {
+        "name" => &params.name,
+        "uri" => &params.uri,
+        _ => &params.task_id,
     };
     let name = "Mcp-Name";
     let mirrored = decoded(headers, header::NAME, name)?.ok_or_else(|| missing(name))?;

@@ -118,7 +118,7 @@ impl Parking {
     /// The parked call that `retry` goes on with, with its answers given. `None` if this is no
     /// retry of a call that was parked here.
     pub(crate) async fn resume(&self, retry: Retry<'_>) -> Result<Option<Box<Held>>, RpcError> {
-        if !input::may_need_input(retry.method) {
+        if !retry.method.may_need_input() {
             return Ok(None);
         }
         let Some(state) = retry.state.and_then(Json::as_str) else { return Ok(None) };
