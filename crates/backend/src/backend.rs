@@ -23,6 +23,7 @@ use crate::declared::Declared;
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
 use crate::http::HttpEndpoint;
+use crate::listen::{Listen, Listening};
 use crate::pool::{Pool, PoolSettings};
 use crate::settings::{BackendSettings, Timeouts, TransportSettings};
 use crate::stdio::ProcessSettings;
@@ -171,6 +172,10 @@ impl BackendClient for Backend {
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
         Box::pin(self.answer(call))
+    }
+
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        Box::pin(self.pool.listen(listen))
     }
 
     fn end_session(&self, session: SessionKey) {

@@ -13,6 +13,7 @@ use fanlight_protocol::{Era, Json, Method, Notification, Response};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::BackendError;
+use crate::listen::{Listen, Listening};
 
 /// The future of a backend's answer. Dropping it cancels the request at the backend.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
@@ -32,6 +33,12 @@ pub trait BackendClient: Send + Sync + 'static {
     /// resolves. A call that may have run is
     /// never sent a second time.
     fn request(&self, call: Call) -> Pending<'_, Response>;
+
+    /// Begins to listen to what the server sends outside of calls. Resolves once it is known what of
+    /// the interest is honoured; messages may have arrived before. Listening survives the loss of a
+    /// connection: it is set up anew, and since something may have been missed meanwhile, list
+    /// changes and updates that it is interested in are announced then.
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening>;
 
     /// The client's session has ended: whatever the backend keeps for it can go.
     fn end_session(&self, session: SessionKey);
@@ -77,6 +84,17 @@ pub struct CallContext {
     pub log_level: Option<LogLevel>,
     /// Whether the client gave a progress token.
     pub wants_progress: bool,
+    /// How the client speaks of tasks; `None` if it does not.
+    pub tasks: Option<TaskDialect>,
+}
+
+/// The two ways of speaking of tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaskDialect {
+    /// The requestor asks for a task (2025-11-25 basic/utilities/tasks).
+    Requested,
+    /// The server decides (extension `io.modelcontextprotocol/tasks`).
+    Extension,
 }
 
 impl CallContext {
@@ -90,6 +108,7 @@ impl CallContext {
             capabilities: Json::empty_object(),
             log_level: None,
             wants_progress: false,
+            tasks: None,
         })
     }
 }
@@ -102,6 +121,13 @@ pub enum ServerMessage {
     Notification(Notification),
     /// A question to the client (elicitation, sampling, roots): a request of a legacy server.
     Request(ServerRequest),
+    /// The server has closed the stream of the call and will be asked for the rest of it after
+    /// `retry` (2025-11-25 basic/transports, Sending Messages to the Server). The backend's edge
+    /// does that; the client's edge may have its client do the same, or ignore this.
+    Pause {
+        /// The delay that the server asks for, if it does.
+        retry: Option<Duration>,
+    },
 }
 
 /// A question that a server asks the client of a call while the call runs.

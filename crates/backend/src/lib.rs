@@ -18,6 +18,7 @@ mod handshake;
 mod http;
 mod line;
 mod link;
+pub mod listen;
 mod pool;
 mod question;
 pub mod settings;
@@ -29,7 +30,8 @@ mod tool_headers;
 pub use backend::Backend;
 pub use client::{
     BackendClient, BackendState, BackendStatus, Call, CallContext, Pending, ServerMessage, ServerMessages,
-    ServerRequest, SessionKey,
+    ServerRequest, SessionKey, TaskDialect,
 };
 pub use error::{BackendError, Outcome};
+pub use listen::{Interest, Listen, Listening};
 pub use settings::{BackendSettings, EraChoice, Identity, Limits, Secret, SessionPolicy, Timeouts, TransportSettings};

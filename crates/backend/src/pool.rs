@@ -24,6 +24,7 @@ use crate::declared::Declared;
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
 use crate::line::{InUse, Line};
+use crate::listen::{Interest, Listen, Listening};
 use crate::settings::{EraChoice, SessionPolicy, Timeouts};
 use crate::supervisor::{ForClient, Phase, State, Supervisor, Target};
 
@@ -113,6 +114,13 @@ impl Pool {
             error => error,
         })?;
         Ok(Lease { connection, base: Some(Arc::clone(&self.base)), _line: line })
+    }
+
+    /// Begins to listen for a client.
+    pub(crate) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
+        self.base.ready(self.settings.timeouts.connect).await?;
+        drop(listen);
+        Ok(Listening::new(Interest::default(), ()))
     }
 
     /// Closes the line of a client session.

@@ -100,6 +100,7 @@ impl Conversation {
             capabilities: client.capabilities.clone(),
             log_level: client.log_level,
             wants_progress,
+            tasks: None,
         };
         // What a server asks is told to the client by the answer, so that takes no stream.
         let parking = method.may_need_input().then(|| Arc::clone(parking));

@@ -65,10 +65,7 @@ pub(crate) fn unsupported(requested: &str) -> RpcError {
 /// Whether earlier revisions have the method and 2026-07-28 removed it (changelog, Major changes 1
 /// to 5). Such a method is unknown, whatever a backend would make of it.
 pub(crate) fn is_removed(method: &Method) -> bool {
-    match method {
-        Method::Initialize | Method::Ping | Method::SetLogLevel => true,
-        other => matches!(other.as_str(), "resources/subscribe" | "resources/unsubscribe"),
-    }
+    matches!(method, Method::Initialize | Method::Ping | Method::SetLogLevel | Method::Subscribe | Method::Unsubscribe)
 }
 
 fn required(key: &str, kind: &str) -> RpcError {

@@ -3,9 +3,9 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use fanlight_gateway::{Call, Gateway, SessionKey};
-use fanlight_protocol::Response;
+use fanlight_gateway::{Call, Gateway, Listen, Listening, SessionKey};
 use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::{Response, RpcError};
 
 /// What stands behind the front end. [`Gateway`] does; tests put something simpler there.
 pub trait Core: Send + Sync + 'static {
@@ -14,6 +14,9 @@ pub trait Core: Send + Sync + 'static {
 
     /// The parameters of the tool called `name` that modern HTTP clients must mirror into headers.
     fn param_headers(&self, name: &str) -> impl Future<Output = Arc<[ParamHeader]>> + Send;
+
+    /// Begins to listen to what servers send outside of calls; names are those the client knows.
+    fn listen(&self, listen: Listen) -> impl Future<Output = Result<Listening, RpcError>> + Send;
 
     /// The session has ended, and no more calls of it come. Must not wait for anything.
     fn end_session(&self, session: SessionKey);
@@ -26,6 +29,10 @@ impl Core for Gateway {
 
     fn param_headers(&self, name: &str) -> impl Future<Output = Arc<[ParamHeader]>> + Send {
         Self::param_headers(self, name)
+    }
+
+    fn listen(&self, listen: Listen) -> impl Future<Output = Result<Listening, RpcError>> + Send {
+        Self::listen(self, listen)
     }
 
     fn end_session(&self, session: SessionKey) {

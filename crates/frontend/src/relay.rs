@@ -52,6 +52,7 @@ impl Relay {
                     self.outbox.extend(self.subscription.translate(notification));
                 }
                 Poll::Ready(running::Event::Message(ServerMessage::Request(question))) => self.ask(question),
+                Poll::Ready(running::Event::Message(ServerMessage::Pause { .. })) => {}
                 Poll::Ready(running::Event::Response(response)) => self.finish(Event::Response(response)),
                 Poll::Ready(running::Event::Cancelled) => self.finish(Event::Cancelled),
                 Poll::Pending => {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{BackendError, BackendStatus, Call, SessionKey};
+use fanlight_backend::{BackendError, BackendStatus, Call, Interest, Listen, Listening, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::result::ResultView as _;
@@ -85,6 +85,17 @@ impl Gateway {
             None => from_all.await,
         };
         found.unwrap_or_else(|| Arc::new([]))
+    }
+
+    /// Begins to listen to what servers send outside of calls, until the result is dropped.
+    pub async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {
+        match self.transparent() {
+            Some(only) => {
+                let answer = only.client.listen(listen).await;
+                answer.map_err(|error| fault::no_answer(only.client.name(), &error))
+            }
+            None => Ok(Listening::new(Interest::default(), ())),
+        }
     }
 
     /// The client's session has ended: backends let go of what they keep for it.

@@ -18,7 +18,8 @@ mod settings;
 mod uri_template;
 
 pub use fanlight_backend::{
-    BackendClient, BackendStatus, Call, CallContext, ServerMessage, ServerMessages, ServerRequest, SessionKey,
+    BackendClient, BackendStatus, Call, CallContext, Interest, Listen, Listening, ServerMessage, ServerMessages,
+    ServerRequest, SessionKey, TaskDialect,
 };
 pub use gateway::Gateway;
 pub use settings::{BackendEntry, GatewaySettings, ListLimits, ToolFilter};

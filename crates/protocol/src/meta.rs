@@ -14,6 +14,12 @@ pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilitie
 pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// Who answers a request.
 pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+/// Which `subscriptions/listen` request a notification answers: the request's id.
+pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+/// Which task a message belongs to.
+pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+/// The extension by which servers answer with tasks; a member of `extensions` in capabilities.
+pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// Asks for progress notifications, and names them.
 pub const PROGRESS_TOKEN: &str = "progressToken";
 

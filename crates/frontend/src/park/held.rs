@@ -123,6 +123,7 @@ impl Held {
                     tracing::debug!(limit, "too many notifications for a parked call; one is dropped");
                 }
                 Event::Message(ServerMessage::Request(question)) => self.ask(question, max_questions),
+                Event::Message(ServerMessage::Pause { .. }) => {}
                 Event::Response(response) => self.response = Some(response),
                 Event::Cancelled => return Poll::Ready(()),
             }

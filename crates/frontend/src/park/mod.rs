@@ -83,6 +83,7 @@ impl Parkable {
                         held.ask(question, parking.max_questions());
                     }
                 }
+                Poll::Ready(running::Event::Message(ServerMessage::Pause { .. })) => {}
                 Poll::Ready(running::Event::Response(response)) => {
                     self.held = None;
                     return Poll::Ready(Event::Response(response));

@@ -39,6 +39,13 @@ impl Core for Probe {
         Arc::new([])
     }
 
+    async fn listen(
+        &self,
+        listen: fanlight_gateway::Listen,
+    ) -> Result<fanlight_gateway::Listening, fanlight_protocol::RpcError> {
+        Ok(fanlight_gateway::Listening::new(listen.interest, ()))
+    }
+
     fn end_session(&self, _: fanlight_gateway::SessionKey) {}
 }
 

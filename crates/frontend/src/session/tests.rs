@@ -36,6 +36,13 @@ impl Core for Ended {
         Arc::new([])
     }
 
+    async fn listen(
+        &self,
+        listen: fanlight_gateway::Listen,
+    ) -> Result<fanlight_gateway::Listening, fanlight_protocol::RpcError> {
+        Ok(fanlight_gateway::Listening::new(listen.interest, ()))
+    }
+
     fn end_session(&self, _: SessionKey) {
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }

@@ -190,6 +190,10 @@ impl Core for TestCore {
         }
     }
 
+    async fn listen(&self, listen: fanlight_gateway::Listen) -> Result<fanlight_gateway::Listening, RpcError> {
+        Ok(fanlight_gateway::Listening::new(listen.interest, ()))
+    }
+
     fn end_session(&self, session: SessionKey) {
         let _ = self.happened.send(Happened::SessionEnded(session));
     }

@@ -66,6 +66,10 @@ impl BackendClient for Fake {
         })
     }
 
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        Box::pin(async move { Ok(Listening::new(listen.interest, ())) })
+    }
+
     fn end_session(&self, _: SessionKey) {}
 
     fn status(&self) -> BackendStatus {

@@ -61,7 +61,7 @@ impl Inbox {
     pub(crate) async fn recv(&mut self) -> Option<Notification> {
         match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no message")? {
             ServerMessage::Notification(notification) => Some(notification),
-            ServerMessage::Request(request) => panic!("not a notification: {request:?}"),
+            other => panic!("not a notification: {other:?}"),
         }
     }
 
