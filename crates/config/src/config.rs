@@ -22,8 +22,8 @@ pub struct Config {
     /// Values of `Host` that are answered, as `host` (any port) or `host:port` in lower case, or `*`.
     /// Empty means loopback names and the listen address.
     pub allowed_hosts: Vec<String>,
-    /// The key that seals cursors. Absent means a new one at each start.
-    pub cursor_key: Option<CursorKey>,
+    /// The keys that seal cursors and `requestState`: the first seals, all open. None means a new one at each start.
+    pub keys: Vec<SealKey>,
     /// Bounds on size and number.
     pub limits: Limits,
     /// Bounds on time.
@@ -42,7 +42,7 @@ impl Default for Config {
             admin: Admin { listen: Some(loopback(8081)) },
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
-            cursor_key: None,
+            keys: Vec::new(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             servers: Vec::new(),
@@ -206,11 +206,11 @@ impl fmt::Display for Secret {
     }
 }
 
-/// The 256-bit key that seals cursors; `Debug` prints `***`.
+/// A 256-bit key that seals what clients carry; `Debug` prints `***`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct CursorKey([u8; 32]);
+pub struct SealKey([u8; 32]);
 
-impl CursorKey {
+impl SealKey {
     /// A key of these bytes.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -222,7 +222,7 @@ impl CursorKey {
     }
 }
 
-impl fmt::Debug for CursorKey {
+impl fmt::Debug for SealKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
@@ -312,7 +312,7 @@ mod tests {
             url: "https://me:s3cret@host/s3cret?key=s3cret".to_owned(),
             headers: vec![("authorization".to_owned(), Secret::new("s3cret"))],
         };
-        let shown = format!("{stdio:?} {http:?} {} {:?}", Secret::new("s3cret"), CursorKey::new([7; 32]));
+        let shown = format!("{stdio:?} {http:?} {} {:?}", Secret::new("s3cret"), SealKey::new([7; 32]));
         assert!(!shown.contains("s3cret") && !shown.contains('7'), "{shown}");
         assert!(shown.contains("TOKEN") && shown.contains("https://host/***"), "{shown}");
     }

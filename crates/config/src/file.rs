@@ -8,10 +8,10 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use url::Url;
 
-use crate::config::{Config, CursorKey};
+use crate::config::{Config, SealKey};
 use crate::fields::Section;
 use crate::limits::{LIMITS, TIMEOUTS};
-use crate::problem::{Finding, quoted};
+use crate::problem::Finding;
 use crate::reader::{Fields, Reader, Text};
 use crate::server::{self, Context};
 use crate::source::Span;
@@ -38,9 +38,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path) -> Confi
     }
     config.allowed_origins = each(reader, fields.take("allowedOrigins"), origin);
     config.allowed_hosts = each(reader, fields.take("allowedHosts"), host);
-    if let Some(entry) = fields.take("cursorKey") {
-        config.cursor_key = cursor_key(reader, entry);
-    }
+    config.keys = each(reader, fields.take("keys"), key);
     if let Some(entry) = fields.take("limits") {
         read_limits(reader, &mut config, entry);
     }
@@ -169,11 +167,7 @@ fn endpoint_path(reader: &mut Reader<'_>, entry: &Entry) -> Option<String> {
 }
 
 /// Every entry of a list, checked and brought to one form.
-fn each(
-    reader: &mut Reader<'_>,
-    entry: Option<&Entry>,
-    check: fn(&mut Reader<'_>, &Text) -> Option<String>,
-) -> Vec<String> {
+fn each<T>(reader: &mut Reader<'_>, entry: Option<&Entry>, check: fn(&mut Reader<'_>, &Text) -> Option<T>) -> Vec<T> {
     let texts = entry.and_then(|entry| reader.strings(entry));
     texts.unwrap_or_default().iter().filter_map(|text| check(reader, text)).collect()
 }
@@ -220,17 +214,13 @@ fn host(reader: &mut Reader<'_>, text: &Text) -> Option<String> {
     None
 }
 
-fn cursor_key(reader: &mut Reader<'_>, entry: &Entry) -> Option<CursorKey> {
-    let text = reader.text(entry)?;
+fn key(reader: &mut Reader<'_>, text: &Text) -> Option<SealKey> {
     let key = decode_key(&text.value);
     if key.is_none() {
-        reader.error(
-            text.span,
-            format!("{} is not a key of 32 bytes", quoted(&entry.key)),
-            "write 32 bytes as base64 or as 64 hexadecimal digits; `openssl rand -base64 32` makes a key",
-        );
+        let help = "write 32 bytes as base64 or as 64 hexadecimal digits; `openssl rand -base64 32` makes a key";
+        reader.error(text.span, "this is not a key of 32 bytes".to_owned(), help);
     }
-    key.map(CursorKey::new)
+    key.map(SealKey::new)
 }
 
 fn decode_key(text: &str) -> Option<[u8; 32]> {

@@ -31,7 +31,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-pub use config::{Admin, Config, CursorKey, EraChoice, Secret, Server, SessionChoice, ToolFilter, Transport};
+pub use config::{Admin, Config, EraChoice, SealKey, Secret, Server, SessionChoice, ToolFilter, Transport};
 pub use limits::{Limits, Timeouts};
 pub use problem::{ConfigErrors, Problem, Severity};
 pub use schema::schema;

@@ -73,7 +73,7 @@ fn section(section: Section) -> Map<String, Value> {
 /// The schema of a field's value. Null stands for an absent field everywhere.
 fn shape(shape: Shape) -> Value {
     match shape {
-        Shape::Text | Shape::Address | Shape::Path | Shape::Key => {
+        Shape::Text | Shape::Address | Shape::Path => {
             json!({ "type": ["string", "null"] })
         }
         Shape::Flag => any_of(json!({ "type": "boolean" })),

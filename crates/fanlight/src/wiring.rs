@@ -12,6 +12,7 @@ use fanlight_config::{Config, Loaded};
 use fanlight_frontend::FrontendSettings;
 use fanlight_gateway::{BackendEntry, Gateway, GatewaySettings, ListLimits, ToolFilter};
 use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::seal::Keys;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -71,7 +72,7 @@ impl Assembly {
                 entries: config.limits.list_entries,
                 page_size: config.limits.page_size,
             },
-            cursor_key: config.cursor_key.as_ref().map(|key| *key.expose()),
+            keys: keys(config),
             identity: identity_json(),
         };
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
@@ -87,6 +88,10 @@ impl Assembly {
         }
         stopping.join_all().await;
     }
+}
+
+fn keys(config: &Config) -> Keys {
+    Keys::new(config.keys.iter().map(|key| *key.expose()))
 }
 
 fn identity() -> Identity {
@@ -164,6 +169,7 @@ pub(crate) fn frontend_settings(config: &Config) -> Arc<FrontendSettings> {
         path: config.path.clone(),
         allowed_origins: config.allowed_origins.clone(),
         allowed_hosts: config.allowed_hosts.clone(),
+        keys: keys(config),
         max_body: config.limits.request_body,
         max_header: config.limits.header,
         max_line: config.limits.request_body,

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use fanlight_protocol::seal::Keys;
+
 /// How clients are served. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct FrontendSettings {
@@ -13,6 +15,9 @@ pub struct FrontendSettings {
     pub allowed_origins: Vec<String>,
     /// Hosts that are answered beside loopback ones: `host` (any port), `host:port`, or `*`.
     pub allowed_hosts: Vec<String>,
+    /// The keys that seal `requestState`; made at random if there are none, so that states then end
+    /// with the process.
+    pub keys: Keys,
     /// The largest HTTP request body.
     pub max_body: usize,
     /// The largest HTTP request head; at least 8 KiB are always allowed.
@@ -56,6 +61,7 @@ impl Default for FrontendSettings {
             path: "/mcp".into(),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
+            keys: Keys::default(),
             max_body: 16 << 20,
             max_header: 64 << 10,
             nesting: 128,

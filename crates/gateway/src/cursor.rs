@@ -6,9 +6,9 @@
 //!
 //! Must not know: what is listed.
 
-use fanlight_protocol::seal::{Seal, random_key};
+use fanlight_protocol::seal::Seal;
 
-pub use fanlight_protocol::seal::KeyError;
+pub use fanlight_protocol::seal::{KeyError, Keys};
 
 /// Bound to every cursor, so that a change of their form makes old ones unknown.
 const PURPOSE: &[u8] = &[1];
@@ -27,15 +27,14 @@ pub struct Position {
     pub offset: u32,
 }
 
-/// Seals and opens cursors with one key.
+/// Seals and opens cursors.
 #[derive(Debug)]
 pub struct CursorSeal(Seal);
 
 impl CursorSeal {
-    /// Seals with `key`, or with a random one.
-    pub fn new(key: Option<[u8; 32]>) -> Result<Self, KeyError> {
-        let key = key.map_or_else(random_key, Ok)?;
-        Seal::new(&key, PURPOSE).map(Self)
+    /// Seals with `keys`.
+    pub fn new(keys: &Keys) -> Result<Self, KeyError> {
+        Seal::new(keys, PURPOSE).map(Self)
     }
 
     /// The cursor for `position`; `None` if the cipher fails, which it has no reason to.
@@ -44,7 +43,7 @@ impl CursorSeal {
         self.0.seal(&position.to_bytes())
     }
 
-    /// The position that `cursor` stands for, if this key sealed it.
+    /// The position that `cursor` stands for, if one of the keys sealed it.
     #[must_use]
     pub fn open(&self, cursor: &str) -> Option<Position> {
         if cursor.len() > LONGEST {
@@ -92,17 +91,21 @@ mod tests {
 
     #[test]
     fn opens_only_with_the_key_that_sealed() {
-        let (a, b) = (CursorSeal::new(None).unwrap(), CursorSeal::new(Some([7; 32])).unwrap());
+        let (a, b) = (CursorSeal::new(&Keys::default()).unwrap(), with(7));
         let cursor = a.seal(POSITION).unwrap();
         assert_eq!(a.open(&cursor), Some(POSITION));
         assert_eq!(b.open(&cursor), None);
-        assert_eq!(CursorSeal::new(Some([7; 32])).unwrap().open(&b.seal(POSITION).unwrap()), Some(POSITION));
+        assert_eq!(with(7).open(&b.seal(POSITION).unwrap()), Some(POSITION));
+    }
+
+    fn with(key: u8) -> CursorSeal {
+        CursorSeal::new(&Keys::new([[key; 32]])).unwrap()
     }
 
     proptest! {
         #[test]
         fn refuses_forgeries(at in any::<prop::sample::Index>(), replacement in "[A-Za-z0-9_-]") {
-            let seal = CursorSeal::new(Some([1; 32])).unwrap();
+            let seal = with(1);
             let cursor = seal.seal(POSITION).unwrap();
             let at = at.index(cursor.len());
             let mut forged = cursor.clone();
@@ -112,7 +115,7 @@ mod tests {
 
         #[test]
         fn never_panics(cursor in ".{0,300}") {
-            prop_assert_eq!(CursorSeal::new(Some([1; 32])).unwrap().open(&cursor), None);
+            prop_assert_eq!(with(1).open(&cursor), None);
         }
     }
 }

@@ -39,7 +39,7 @@ impl std::fmt::Debug for Gateway {
 impl Gateway {
     /// Puts `settings.backends` behind one face. Asks nothing of them yet.
     pub fn new(settings: GatewaySettings) -> Result<Self, KeyError> {
-        let seal = CursorSeal::new(settings.cursor_key)?;
+        let seal = CursorSeal::new(&settings.keys)?;
         let named: Vec<_> =
             settings.backends.iter().map(|backend| (backend.client.name(), backend.prefix.as_deref())).collect();
         let namings = namings(&named);

@@ -14,9 +14,9 @@ pub struct GatewaySettings {
     pub backends: Vec<BackendEntry>,
     /// Bounds for reading lists.
     pub lists: ListLimits,
-    /// The key that seals cursors; made at random if absent, so that cursors then end with the
-    /// process.
-    pub cursor_key: Option<[u8; 32]>,
+    /// The keys that seal cursors; made at random if there are none, so that cursors then end with
+    /// the process.
+    pub keys: fanlight_protocol::seal::Keys,
     /// `Implementation` object that describes Fanlight where several servers are one.
     pub identity: fanlight_protocol::Json,
 }

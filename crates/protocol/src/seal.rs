@@ -5,14 +5,43 @@
 //!
 //! Must not know: what is sealed, or who carries it.
 
+use std::fmt;
+use std::sync::Arc;
+
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// Seals and opens texts of one purpose with one key.
+/// Secret keys: the first seals, every one opens, so that a new key can be put first while what was
+/// sealed with the old one is still about. Without any, a random one is made for each [`Seal`].
+#[derive(Clone, Default)]
+pub struct Keys(Arc<[[u8; 32]]>);
+
+impl Keys {
+    /// These keys, in this order.
+    #[must_use]
+    pub fn new(keys: impl IntoIterator<Item = [u8; 32]>) -> Self {
+        Self(keys.into_iter().collect())
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Keys").field(&self.0.len()).finish()
+    }
+}
+
+/// Seals and opens texts of one purpose.
 pub struct Seal {
-    key: RandomizedNonceKey,
+    first: Key,
+    others: Vec<Key>,
     purpose: &'static [u8],
+}
+
+struct Key {
+    key: RandomizedNonceKey,
+    name: String,
 }
 
 /// The key cannot be used, or no random key can be made.
@@ -20,53 +49,72 @@ pub struct Seal {
 #[error("cannot make a key for sealing")]
 pub struct KeyError;
 
-impl std::fmt::Debug for Seal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seal")
     }
 }
 
 impl Seal {
-    /// Seals with `key`. What is sealed for one `purpose` does not open for another.
+    /// Seals with `keys`. What is sealed for one `purpose` does not open for another.
     ///
     /// # Errors
     ///
-    /// If the key cannot be used.
-    pub fn new(key: &[u8; 32], purpose: &'static [u8]) -> Result<Self, KeyError> {
-        let key = RandomizedNonceKey::new(&AES_256_GCM_SIV, key).map_err(|_| KeyError)?;
-        Ok(Self { key, purpose })
+    /// If a key cannot be used, or the system has no random numbers for one.
+    pub fn new(keys: &Keys, purpose: &'static [u8]) -> Result<Self, KeyError> {
+        let mut keys = keys.0.iter().map(Key::new);
+        let first = keys.next().unwrap_or_else(|| Key::new(&random_key()?))?;
+        Ok(Self { first, others: keys.collect::<Result<_, _>>()?, purpose })
     }
 
     /// `plain` as URL-safe text; `None` if the cipher fails, which it has no reason to.
     #[must_use]
     pub fn seal(&self, plain: &[u8]) -> Option<String> {
         let mut sealed = plain.to_vec();
-        let nonce = self.key.seal_in_place_append_tag(Aad::from(self.purpose), &mut sealed).ok()?;
+        let nonce = self.first.key.seal_in_place_append_tag(Aad::from(self.purpose), &mut sealed).ok()?;
         let mut whole = nonce.as_ref().to_vec();
         whole.append(&mut sealed);
         Some(URL_SAFE_NO_PAD.encode(whole))
     }
 
-    /// What `text` holds, if this key sealed it for this purpose. The caller bounds its length.
+    /// What `text` holds, if one of the keys sealed it for this purpose. The caller bounds its length.
     #[must_use]
     pub fn open(&self, text: &str) -> Option<Vec<u8>> {
-        let mut nonce = URL_SAFE_NO_PAD.decode(text).ok()?;
-        if nonce.len() < NONCE_LEN {
-            return None;
-        }
-        let mut sealed = nonce.split_off(NONCE_LEN);
-        let nonce = Nonce::try_assume_unique_for_key(&nonce).ok()?;
-        let plain = self.key.open_in_place(nonce, Aad::from(self.purpose), &mut sealed).ok()?;
-        Some(plain.to_vec())
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
+        self.keys().find_map(|key| {
+            let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+            let mut sealed = sealed.to_vec();
+            let plain = key.key.open_in_place(nonce, Aad::from(self.purpose), &mut sealed).ok()?;
+            Some(plain.to_vec())
+        })
+    }
+
+    /// The name of the key that seals, which tells nothing of it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.first.name
+    }
+
+    /// The names of all keys, that of the one that seals first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.keys().map(|key| key.name.as_str())
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &Key> {
+        std::iter::once(&self.first).chain(&self.others)
     }
 }
 
-/// A key that nobody can guess.
-///
-/// # Errors
-///
-/// If the system has no random numbers.
-pub fn random_key() -> Result<[u8; 32], KeyError> {
+impl Key {
+    fn new(bytes: &[u8; 32]) -> Result<Self, KeyError> {
+        let key = RandomizedNonceKey::new(&AES_256_GCM_SIV, bytes).map_err(|_| KeyError)?;
+        let name = digest(&SHA256, &[b"name of the key: ", &bytes[..]].concat());
+        Ok(Self { key, name: name.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect() })
+    }
+}
+
+fn random_key() -> Result<[u8; 32], KeyError> {
     let mut random = [0; 32];
     aws_lc_rs::rand::fill(&mut random).map_err(|_| KeyError)?;
     Ok(random)
@@ -80,24 +128,44 @@ mod tests {
 
     #[test]
     fn opens_only_with_the_key_and_for_the_purpose_it_was_sealed_with() {
-        let seal = Seal::new(&[1; 32], b"a").unwrap();
+        let seal = with(&[1], b"a");
         let text = seal.seal(b"secret").unwrap();
         assert_eq!(seal.open(&text).as_deref(), Some(&b"secret"[..]));
         assert_ne!(seal.seal(b"secret").unwrap(), text);
-        assert_eq!(Seal::new(&[2; 32], b"a").unwrap().open(&text), None);
-        assert_eq!(Seal::new(&[1; 32], b"b").unwrap().open(&text), None);
-        assert_ne!(random_key().unwrap(), random_key().unwrap());
+        assert_eq!(with(&[2], b"a").open(&text), None);
+        assert_eq!(with(&[1], b"b").open(&text), None);
+        assert_eq!(with(&[], b"a").open(&with(&[], b"a").seal(b"secret").unwrap()), None);
+    }
+
+    #[test]
+    fn the_first_key_seals_and_all_open() {
+        let (old, new, newest) = (with(&[1], b"a"), with(&[2, 1], b"a"), with(&[3, 2], b"a"));
+        let (by_old, by_new) = (old.seal(b"x").unwrap(), new.seal(b"x").unwrap());
+        assert_eq!(new.open(&by_old).as_deref(), Some(&b"x"[..]));
+        assert_eq!(newest.open(&by_new).as_deref(), Some(&b"x"[..]));
+        assert_eq!((old.open(&by_new), newest.open(&by_old)), (None, None));
+        assert_eq!(new.names().collect::<Vec<_>>(), [new.name(), old.name()]);
+        assert_ne!(new.name(), old.name());
+    }
+
+    #[test]
+    fn keys_are_not_shown() {
+        assert_eq!(format!("{:?}", Keys::new([[97; 32], [98; 32]])), "Keys(2)");
+    }
+
+    fn with(keys: &[u8], purpose: &'static [u8]) -> Seal {
+        Seal::new(&Keys::new(keys.iter().map(|key| [*key; 32])), purpose).unwrap()
     }
 
     proptest! {
         #[test]
         fn refuses_what_it_did_not_seal(text in ".{0,300}") {
-            prop_assert_eq!(Seal::new(&[1; 32], b"a").unwrap().open(&text), None);
+            prop_assert_eq!(with(&[1], b"a").open(&text), None);
         }
 
         #[test]
         fn every_byte_counts(at in any::<prop::sample::Index>(), bit in 0..8u8) {
-            let seal = Seal::new(&[1; 32], b"a").unwrap();
+            let seal = with(&[1], b"a");
             let mut bytes = URL_SAFE_NO_PAD.decode(seal.seal(b"secret").unwrap()).unwrap();
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;

@@ -147,7 +147,7 @@ fn addresses_origins_hosts_and_keys() {
         (with_server("allowedOrigins: ['https://e.com/x']"), "1:18 `https://e.com/x` is not an origin"),
         (with_server("allowedHosts: ['https://e.com']"), "1:16 `https://e.com` is not a host"),
         (with_server("allowedHosts: ['e.com:']"), "1:16 `e.com:` is not a host"),
-        (with_server("cursorKey: short"), "1:12 `cursorKey` is not a key of 32 bytes"),
+        (with_server("keys: [short]"), "1:8 this is not a key of 32 bytes"),
     ] {
         assert_eq!(errors(&text), [message], "{text}");
     }

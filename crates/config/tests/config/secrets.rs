@@ -28,8 +28,8 @@ fn substituted_values_are_never_shown() {
         assert!(shown.contains("${BAD}"), "{shown}");
         assert!(!shown.contains("s3cret"), "{shown}");
     }
-    for line in ["listen", "path", "cursorKey"] {
-        let shown = shown(&format!("{line}: '${{BAD}}'\nmcpServers: {{a: {{command: run}}}}"));
+    for line in ["listen: '${BAD}'", "path: '${BAD}'", "keys: ['${BAD}']"] {
+        let shown = shown(&format!("{line}\nmcpServers: {{a: {{command: run}}}}"));
         assert!(shown.contains("${BAD}") && !shown.contains("s3cret"), "{shown}");
     }
 }
@@ -53,7 +53,7 @@ fn literal_secrets_beside_a_problem_are_hidden() {
         assert!(!shown.contains("s3cret"), "{shown}");
     }
     let top =
-        shown("{\"cursorKey\": \"s3cret\", \"mcpServers\": {}, \"servres\": {\"a\": {\"env\": {\"K\": \"s3cret\"}}}}");
+        shown("{\"keys\": [\"s3cret\"], \"mcpServers\": {}, \"servres\": {\"a\": {\"env\": {\"K\": \"s3cret\"}}}}");
     assert!(!top.contains("s3cret"), "{top}");
 }
 
@@ -107,7 +107,7 @@ fn a_broken_file_shows_no_value() {
 #[test]
 fn the_debug_form_of_a_config_shows_no_secret() {
     let text = "
-cursorKey: '6161616161616161616161616161616161616161616161616161616161616161'
+keys: ['6161616161616161616161616161616161616161616161616161616161616161']
 mcpServers:
   a: {command: run, args: [s3cret], env: {K: s3cret}}
   b: {url: 'https://s3cret@e.com/s3cret', headers: {K: '${TOKEN}'}}

@@ -141,14 +141,15 @@ allowedHosts: [MCP.example.com, 'h:81', '[::1]:8080', '*']",
 }
 
 #[test]
-fn a_cursor_key_is_base64_or_hexadecimal() {
+fn keys_are_base64_or_hexadecimal() {
     let bytes: [u8; 32] = std::array::from_fn(|n| 0xe0 | u8::try_from(n).unwrap());
     let hex: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
     let standard = "4OHi4+Tl5ufo6err7O3u7/Dx8vP09fb3+Pn6+/z9/v8=";
     let url_safe = "4OHi4-Tl5ufo6err7O3u7_Dx8vP09fb3-Pn6-_z9_v8";
-    for key in [hex.as_str(), standard, url_safe] {
-        let config = good(&with_server(&format!("cursorKey: \"{key}\"")));
-        assert_eq!(config.cursor_key.unwrap().expose(), &bytes, "{key}");
+    let config = good(&with_server(&format!("keys: [\"{hex}\", \"{standard}\", \"{url_safe}\"]")));
+    assert_eq!(config.keys.len(), 3);
+    for key in config.keys {
+        assert_eq!(key.expose(), &bytes);
     }
 }
 

@@ -4,9 +4,9 @@
 //! Source: 2026-07-28 basic/patterns/mrtr, Server Requirements 4 and 5. Must not know: what is
 //! parked. The principal belongs into the subject once there are principals.
 
-use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN, digest};
+use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use fanlight_protocol::json::Kind;
-use fanlight_protocol::seal::{KeyError, Seal, random_key};
+use fanlight_protocol::seal::{KeyError, Keys, Seal};
 use fanlight_protocol::{Json, Method};
 
 use crate::input::{INPUT_RESPONSES, REQUEST_STATE};
@@ -34,7 +34,7 @@ pub(super) struct State {
 /// What a text turns out to be.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Opened {
-    /// No state of this process: perhaps one of a backend that speaks this revision itself.
+    /// No state of these keys: perhaps one of a backend that speaks this revision itself.
     Foreign,
     /// It says that it is ours, and is not.
     Forged,
@@ -42,35 +42,34 @@ pub(super) enum Opened {
     State(State),
 }
 
-/// Seals and opens states with one key.
+/// Begins every state, and is followed by the name of its key: so a forged state can be told from
+/// somebody else's. Another Fanlight may stand behind this one.
+const PREFIX: &str = "fanlight.";
+
+/// Seals and opens states.
 #[derive(Debug)]
-pub(super) struct StateSeal {
-    seal: Seal,
-    /// Begins every state made with this key, and so tells a forged state from somebody else's:
-    /// another Fanlight may stand behind this one.
-    prefix: String,
-}
+pub(super) struct StateSeal(Seal);
 
 impl StateSeal {
-    /// Seals with a random key.
-    pub(super) fn new() -> Result<Self, KeyError> {
-        let key = random_key()?;
-        let seal = Seal::new(&key, PURPOSE)?;
-        let name = digest(&SHA256, &[b"name of the key: ", &key[..]].concat());
-        let name: String = name.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { seal, prefix: format!("fanlight.{name}.") })
+    pub(super) fn new(keys: &Keys) -> Result<Self, KeyError> {
+        Seal::new(keys, PURPOSE).map(Self)
     }
 
     pub(super) fn seal(&self, state: &State) -> Option<String> {
         let plain =
             [&state.id[..], &state.round.to_be_bytes()[..], &state.expires.to_be_bytes()[..], &state.subject[..]]
                 .concat();
-        Some(format!("{}{}", self.prefix, self.seal.seal(&plain)?))
+        Some(format!("{PREFIX}{}.{}", self.0.name(), self.0.seal(&plain)?))
     }
 
     pub(super) fn open(&self, text: &str) -> Opened {
-        let Some(sealed) = text.strip_prefix(&self.prefix) else { return Opened::Foreign };
-        let plain = Some(sealed).filter(|sealed| sealed.len() <= LONGEST).and_then(|sealed| self.seal.open(sealed));
+        let Some((name, sealed)) = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.')) else {
+            return Opened::Foreign;
+        };
+        if !self.0.names().any(|known| known == name) {
+            return Opened::Foreign;
+        }
+        let plain = Some(sealed).filter(|sealed| sealed.len() <= LONGEST).and_then(|sealed| self.0.open(sealed));
         plain.as_deref().and_then(State::read).map_or(Opened::Forged, Opened::State)
     }
 }
@@ -154,14 +153,18 @@ mod tests {
 
     #[test]
     fn tells_its_own_from_forged_and_foreign() {
-        let (ours, theirs) = (StateSeal::new().unwrap(), StateSeal::new().unwrap());
+        let new = |keys: &[u8]| StateSeal::new(&Keys::new(keys.iter().map(|key| [*key; 32]))).unwrap();
+        let (ours, theirs) = (new(&[]), new(&[]));
         let text = ours.seal(&STATE).unwrap();
         assert_eq!(ours.open(&text), Opened::State(STATE));
         assert_eq!(theirs.open(&text), Opened::Foreign);
         assert_eq!(ours.open("opaque"), Opened::Foreign);
-        assert_eq!(ours.open(&ours.prefix), Opened::Forged);
+        assert_eq!(new(&[2, 1]).open(&new(&[1]).seal(&STATE).unwrap()), Opened::State(STATE));
+        assert_eq!(new(&[1]).open(&new(&[2, 1]).seal(&STATE).unwrap()), Opened::Foreign);
+        let prefix = text.rfind('.').unwrap() + 1;
+        assert_eq!(ours.open(&text[..prefix]), Opened::Forged);
         assert_eq!(ours.open(&format!("{text}{}", "A".repeat(LONGEST))), Opened::Forged);
-        for at in ours.prefix.len()..text.len() - 1 {
+        for at in prefix..text.len() - 1 {
             let mut forged = text.clone().into_bytes();
             forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
             assert_eq!(ours.open(std::str::from_utf8(&forged).unwrap()), Opened::Forged, "{at}");

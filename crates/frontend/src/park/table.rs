@@ -65,7 +65,7 @@ impl Parking {
     pub(crate) fn new(settings: &Arc<FrontendSettings>, cut: &CancellationToken) -> Result<Arc<Self>, KeyError> {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Arc::new(Self {
-            seal: StateSeal::new()?,
+            seal: StateSeal::new(&settings.keys)?,
             settings: Arc::clone(settings),
             table: Mutex::default(),
             started: (Instant::now(), epoch),

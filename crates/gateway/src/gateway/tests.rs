@@ -97,7 +97,7 @@ fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) -> Scene {
     let settings = GatewaySettings {
         backends: entries.collect(),
         lists: ListLimits { timeout: Duration::from_secs(1), pages: 5, entries: 100, page_size },
-        cursor_key: None,
+        keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };
     Scene { gateway: Gateway::new(settings).unwrap(), backends }
