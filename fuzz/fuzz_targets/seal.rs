@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use fanlight_protocol::seal::{Keys, Seal};
 use libfuzzer_sys::fuzz_target;
 
-static SEAL: LazyLock<Seal> = LazyLock::new(|| Seal::new(&Keys::new([[9; 32]]), b"fuzz").expect("a key of the right length"));
+static SEAL: LazyLock<Seal> =
+    LazyLock::new(|| Seal::new(&Keys::new([[9; 32]]), b"fuzz").expect("a key of the right length"));
 
 fuzz_target!(|input: (&str, &[u8])| {
     let (text, plain) = input;
