@@ -27,7 +27,7 @@ pub fn name_member(method: &Method) -> Option<&'static str> {
     match method {
         Method::CallTool | Method::GetPrompt => Some("name"),
         Method::ReadResource => Some("uri"),
-        Method::Other(name) if matches!(&**name, "tasks/get" | "tasks/update" | "tasks/cancel") => Some("taskId"),
+        Method::GetTask | Method::UpdateTask | Method::CancelTask => Some("taskId"),
         _ => None,
     }
 }
@@ -100,6 +100,22 @@ mod tests {
         ] {
             assert_eq!(encode(value), header);
             assert_eq!(decode(header.as_bytes()).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn the_methods_that_name_something() {
+        for (method, member) in [
+            ("tools/call", Some("name")),
+            ("prompts/get", Some("name")),
+            ("resources/read", Some("uri")),
+            ("tasks/get", Some("taskId")),
+            ("tasks/update", Some("taskId")),
+            ("tasks/cancel", Some("taskId")),
+            ("tasks/result", None),
+            ("tools/list", None),
+        ] {
+            assert_eq!(name_member(&Method::from_name(method)), member, "{method}");
         }
     }
 
