@@ -28,3 +28,4 @@ mod modern_requests;
 mod raw_client;
 mod rmcp_peers;
 mod scripted;
+mod tasks;

@@ -71,6 +71,7 @@ impl Assembly {
                 entries: config.limits.list_entries,
                 page_size: config.limits.page_size,
             },
+            max_tasks: config.limits.tasks,
             cursor_key: config.cursor_key.as_ref().map(|key| *key.expose()),
             identity: identity_json(),
         };

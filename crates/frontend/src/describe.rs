@@ -259,8 +259,8 @@ mod tests {
         const LEGACY: &str = r#""tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}"#;
         const MODERN: &str = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
         assert_eq!(initialize_newest(&format!("{{ {MODERN}}}")), format!("{{{LEGACY}, {MODERN}}}"));
-        let as_it_is = format!(r#"{{"tasks":{{"list":{{ }}}},"x":1.0}}"#);
-        assert_eq!(initialize_newest(&as_it_is), as_it_is);
+        let as_it_is = r#"{"tasks":{"list":{ }},"x":1.0}"#;
+        assert_eq!(initialize_newest(as_it_is), as_it_is);
         let both = format!(r#"{{"tasks":{{"list":{{ }}}},{MODERN}}}"#);
         let merged = r#""tasks":{"list":{ },"cancel":{},"requests":{"tools":{"call":{}}}}"#;
         assert_eq!(initialize_newest(&both), format!("{{{merged},{MODERN}}}"));

@@ -14,7 +14,9 @@ mod gateway;
 pub mod merge;
 pub mod naming;
 mod route;
+mod send;
 mod settings;
+mod tasks;
 mod uri_template;
 
 pub use fanlight_backend::{

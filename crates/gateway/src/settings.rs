@@ -14,6 +14,8 @@ pub struct GatewaySettings {
     pub backends: Vec<BackendEntry>,
     /// Bounds for reading lists.
     pub lists: ListLimits,
+    /// Tasks whose backend is remembered.
+    pub max_tasks: usize,
     /// The key that seals cursors; made at random if absent, so that cursors then end with the
     /// process.
     pub cursor_key: Option<[u8; 32]>,

@@ -140,7 +140,7 @@ impl Missing {
     }
 }
 
-/// Whether a client with these capabilities speaks of tasks by the extension.
+/// Whether these capabilities, a client's or a server's, have the extension for tasks.
 #[must_use]
 pub fn has_tasks_extension(capabilities: &Json) -> bool {
     Need::Tasks.is_met_by(capabilities)
