@@ -24,6 +24,7 @@ mod http_rules;
 mod layers;
 mod logging;
 mod matrix;
+mod missing_capability;
 mod modern_requests;
 mod raw_client;
 mod rmcp_peers;

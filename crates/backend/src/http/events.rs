@@ -84,6 +84,7 @@ impl HttpLink {
     async fn take_question(&self, asked: &Request, request: &Outgoing<'_>, questions: &mut OpenQuestions) {
         if let Some(AtOnce { text, missing }) = answer_at_once(asked, &self.context.declared) {
             if let Some(missing) = missing {
+                // A client that does not keep up goes without: it explains an answer, no more.
                 request.messages.try_send(ServerMessage::Refused(missing));
             }
             return self.reply_to_server(text).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fanlight_frontend::Core;
 use fanlight_gateway::{Call, CallContext, ServerMessage, ServerRequest, SessionKey};
-use fanlight_protocol::capability::Missing;
+use fanlight_protocol::capability::{Missing, Need};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
@@ -103,6 +103,14 @@ impl TestCore {
                 }
             }
             "ask" => return self.ask(call, &arguments).await,
+            "ask-and-be-refused" => {
+                let answered = ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await;
+                self.release.acquire().await.unwrap().forget();
+                let missing = Missing::of(&call.context.capabilities, Need::Sampling).unwrap();
+                call.messages.send(ServerMessage::Refused(missing)).await;
+                drop(answered);
+                return body(&arguments);
+            }
             "ask-and-withdraw" => {
                 drop(ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await);
                 self.release.acquire().await.unwrap().forget();

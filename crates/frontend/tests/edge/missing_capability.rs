@@ -5,6 +5,7 @@ use std::time::Duration;
 use fanlight_frontend::FrontendSettings;
 
 use crate::client::{Server, modern_headers};
+use crate::core::Happened;
 use crate::parked::{call, input, refusal, state};
 use crate::streams::Stdio;
 
@@ -83,6 +84,18 @@ async fn all_that_was_lacking_is_named_also_what_was_asked_before_the_call_was_p
     assert_eq!(answer["error"]["code"], -32021, "{answer}");
     let required = &answer["error"]["data"]["requiredCapabilities"];
     assert_eq!(*required, serde_json::json!({"sampling": {}, "roots": {}}));
+}
+
+#[tokio::test]
+async fn what_is_refused_while_a_call_is_parked_counts_too() {
+    let mut stdio = Stdio::start();
+    let (arguments, declared) = (format!(r#"{{"result":{FAILED}}}"#), r#"{"roots":{}}"#);
+    let given = state(&stdio.ask(&call(1, "ask-and-be-refused", &arguments, "", declared, "")).await);
+    stdio.core.release.add_permits(1);
+    assert!(matches!(stdio.log.ended().await, Happened::Answered));
+    let retry = call(2, "ask-and-be-refused", &arguments, &input(&given, r#"{"input-1":{}}"#), declared, "");
+    let answer = stdio.ask(&retry).await;
+    assert_eq!(answer["error"]["data"]["requiredCapabilities"], serde_json::json!({"sampling": {}}), "{answer}");
 }
 
 #[tokio::test]
