@@ -57,6 +57,7 @@ pub(crate) fn modern_headers(body: &str) -> Vec<(String, String)> {
     let text = |path: &[&str]| slicer::member_at(body, path).and_then(slicer::plain_string).map(str::to_owned);
     let version = text(&["params", "_meta", "io.modelcontextprotocol/protocolVersion"]);
     let name = text(&["params", "name"]).or_else(|| text(&["params", "uri"]));
+    let name = name.or_else(|| text(&["params", "taskId"]));
     [("MCP-Protocol-Version", version), ("Mcp-Method", text(&["method"])), ("Mcp-Name", name)]
         .into_iter()
         .filter_map(|(header, value)| Some((header.to_owned(), value?)))

@@ -93,7 +93,7 @@ impl Backend {
         self.add(Rule { method: method.to_owned(), target: None, once: true, reply });
     }
 
-    /// From now on, answers `method` for this tool or prompt name or this URI with `reply`.
+    /// From now on, answers `method` for this tool or prompt name, this URI or this task with `reply`.
     pub(crate) fn on_target(&self, method: &str, target: &str, reply: Reply) {
         self.add(Rule { method: method.to_owned(), target: Some(target.to_owned()), once: false, reply });
     }
@@ -182,7 +182,8 @@ impl Received {
     }
 
     fn target(&self) -> Option<&str> {
-        let name = self.member("params.name").or_else(|| self.member("params.uri"))?;
+        let name = self.member("params.name").or_else(|| self.member("params.uri"));
+        let name = name.or_else(|| self.member("params.taskId"))?;
         slicer::plain_string(name)
     }
 }

@@ -31,6 +31,8 @@ pub struct Limits {
     pub input_rounds: usize,
     /// Calls of modern clients that are held until the client brings what a legacy backend asked for. `parkedCalls`.
     pub parked_calls: usize,
+    /// Tasks whose backend is remembered. `tasks`.
+    pub tasks: usize,
     /// Pages read of one list of one backend. `listPages`.
     pub list_pages: usize,
     /// Entries read of one list of one backend. `listEntries`.
@@ -55,6 +57,7 @@ impl Default for Limits {
             questions: 64,
             input_rounds: 8,
             parked_calls: 1000,
+            tasks: 10_000,
             list_pages: 1000,
             list_entries: 100_000,
             page_size: 1000,
@@ -165,6 +168,12 @@ pub(crate) const LIMITS: &[LimitField] = &[
         "Calls of modern clients that are held until the client brings what a legacy backend asked for.",
         1_000_000,
         |limits| &mut limits.parked_calls,
+    ),
+    count(
+        "tasks",
+        "Tasks whose backend is remembered; where one is not, the backends are asked.",
+        10_000_000,
+        |limits| &mut limits.tasks,
     ),
     count("listPages", "Pages read of one list of one backend.", 1_000_000, |limits| &mut limits.list_pages),
     count("listEntries", "Entries read of one list of one backend.", 10_000_000, |limits| &mut limits.list_entries),

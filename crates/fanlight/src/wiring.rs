@@ -72,6 +72,7 @@ impl Assembly {
                 entries: config.limits.list_entries,
                 page_size: config.limits.page_size,
             },
+            max_tasks: config.limits.tasks,
             keys: keys(config),
             identity: identity_json(),
         };

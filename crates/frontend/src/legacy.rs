@@ -2,8 +2,9 @@
 //!
 //! Must not know: transports.
 
+use fanlight_gateway::TaskDialect;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Era, Json, Response, Revision, RpcError, code};
+use fanlight_protocol::{Era, Json, Method, Response, Revision, RpcError, code};
 
 use crate::notify::LogGate;
 use crate::params::Params;
@@ -20,6 +21,24 @@ pub(crate) struct Opening {
     pub(crate) client_info: Option<Json>,
     /// What the client can do when a server asks it.
     pub(crate) capabilities: Json,
+}
+
+impl Opening {
+    /// How the client speaks of tasks: 2025-11-25 is the first legacy revision to know them.
+    pub(crate) fn tasks(&self) -> Option<TaskDialect> {
+        tasks(self.revision)
+    }
+}
+
+/// How clients of a legacy revision speak of tasks; `None` if it does not know them.
+pub(crate) fn tasks(revision: Revision) -> Option<TaskDialect> {
+    (revision == Revision::V2025_11_25).then_some(TaskDialect::Requested)
+}
+
+/// Whether no legacy revision has the method, but a modern one does, or an extension of it: it is
+/// unknown, whatever a backend would make of it.
+pub(crate) fn is_unknown(method: &Method) -> bool {
+    matches!(method, Method::UpdateTask)
 }
 
 /// Reads the params of `initialize` and settles the revision: the client's if it is spoken here,

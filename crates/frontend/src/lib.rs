@@ -8,7 +8,6 @@
 
 mod admin;
 mod cancel;
-mod capability;
 mod client_key;
 mod conversation;
 mod describe;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_gateway::{ServerMessage, ServerRequest};
+use fanlight_protocol::capability::Missing;
 use fanlight_protocol::{Json, Response};
 
-use crate::capability;
 use crate::event::Event;
 use crate::notify::Subscription;
 use crate::running::{self, Running};
@@ -52,7 +52,7 @@ impl Relay {
                     self.outbox.extend(self.subscription.translate(notification));
                 }
                 Poll::Ready(running::Event::Message(ServerMessage::Request(question))) => self.ask(question),
-                Poll::Ready(running::Event::Message(ServerMessage::Pause { .. })) => {}
+                Poll::Ready(running::Event::Message(ServerMessage::Pause { .. } | ServerMessage::Refused(_))) => {}
                 Poll::Ready(running::Event::Response(response)) => self.finish(Event::Response(response)),
                 Poll::Ready(running::Event::Cancelled) => self.finish(Event::Cancelled),
                 Poll::Pending => {
@@ -66,11 +66,10 @@ impl Relay {
     }
 
     fn ask(&mut self, question: ServerRequest) {
-        if let Some(error) =
-            capability::refusal(self.session.capabilities(), &question.method, question.params.as_ref())
-        {
+        let (method, params) = (&question.method, question.params.as_ref());
+        if let Some(missing) = Missing::for_question(self.session.capabilities(), method, params) {
             // An error means that nobody waits for it any more.
-            let _ = question.answer.send(Response::from_error(&error));
+            let _ = question.answer.send(Response::from_error(&missing.refusal()));
         } else if let Some((number, text)) = self.session.questions.ask(question) {
             self.open.push(number);
             self.outbox.push_back(text);

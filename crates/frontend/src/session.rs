@@ -85,7 +85,7 @@ impl Session {
             capabilities: self.opening.capabilities.clone(),
             log_level: self.log_level(),
             wants_progress,
-            tasks: None,
+            tasks: self.opening.tasks(),
         }
     }
 

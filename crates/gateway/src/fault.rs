@@ -5,7 +5,7 @@
 //! Must not know: how a revision spells errors (the client's edge).
 
 use fanlight_backend::BackendError;
-use fanlight_protocol::json::{Json, ObjectBuilder};
+use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{RpcError, code};
 
 /// The error for a request that `backend` did not answer.
@@ -45,6 +45,25 @@ pub fn unknown_resource(uri: &str) -> RpcError {
     let mut data = ObjectBuilder::new();
     data.string("uri", uri);
     RpcError::new(code::RESOURCE_NOT_FOUND, "Resource not found").with_data(data.finish())
+}
+
+/// The error for a task that no backend knows; `not_asked` are those that could not say. The wording
+/// is the specification's example.
+#[must_use]
+pub fn unknown_task(not_asked: &[(&str, BackendError)]) -> RpcError {
+    const UNKNOWN: &str = "Failed to retrieve task: Task not found";
+    if not_asked.is_empty() {
+        return RpcError::new(code::INVALID_PARAMS, UNKNOWN);
+    }
+    let reasons: Vec<_> = not_asked.iter().map(|(backend, error)| format!("backend {backend:?} {error}")).collect();
+    let mut names = ArrayBuilder::default();
+    for (backend, _) in not_asked {
+        names.push(&Json::string(backend));
+    }
+    let mut data = ObjectBuilder::new();
+    data.member("notAsked", &names.finish());
+    let message = format!("{UNKNOWN} where it could be asked for, but {}; ask again later", reasons.join(", "));
+    RpcError::new(code::BACKEND_UNAVAILABLE, message).with_data(data.finish())
 }
 
 /// The error for parameters that routing cannot read.

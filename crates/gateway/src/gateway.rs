@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{BackendError, BackendStatus, Call, Interest, Listen, Listening, SessionKey};
+use fanlight_backend::{BackendStatus, Call, Interest, Listen, Listening, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::result::ResultView as _;
@@ -20,12 +20,14 @@ use crate::cursor::{CursorSeal, KeyError, Position};
 use crate::naming::namings;
 use crate::route::{self, Catalogues, Target};
 use crate::settings::{BackendEntry, GatewaySettings};
+use crate::tasks::Tasks;
 use crate::{describe, fault};
 
 /// Several backends behind one face.
 pub struct Gateway {
     sources: Arc<Sources>,
     catalogues: Catalogues,
+    tasks: Tasks,
     seal: CursorSeal,
     identity: Json,
 }
@@ -45,7 +47,8 @@ impl Gateway {
         let namings = namings(&named);
         let sources = Arc::new(Sources { backends: settings.backends, namings, limits: settings.lists });
         let catalogues = Catalogues::new(&sources);
-        Ok(Self { sources, catalogues, seal, identity: settings.identity })
+        let tasks = Tasks::new(&sources, settings.max_tasks);
+        Ok(Self { sources, catalogues, tasks, seal, identity: settings.identity })
     }
 
     /// Answers one request in canonical form. Never fails: what goes wrong is an error response.
@@ -131,7 +134,7 @@ impl Gateway {
             return self.describe_only(only).await;
         }
         let lists_tools = call.method == Method::ListTools;
-        let response = self.send(0, call).await?;
+        let response = self.sources.send(0, call).await?;
         if lists_tools {
             self.notice_annotations(&response);
         }
@@ -143,7 +146,12 @@ impl Gateway {
             return self.list(kind, call.params.as_ref()).await;
         }
         match route::target(&call.method, call.params.as_ref(), &self.sources, &self.catalogues).await {
-            Some(Ok(Target::One(backend, params))) => self.send(backend, Call { params: Some(params), ..call }).await,
+            Some(Ok(Target::One(backend, params))) => {
+                let context = Arc::clone(&call.context);
+                let response = self.sources.send(backend, Call { params: Some(params), ..call }).await?;
+                self.tasks.note(&context, backend, &response);
+                Ok(response)
+            }
             Some(Ok(Target::FirstThatHas(backends, params))) => {
                 self.first_that_has(&backends, Call { params: Some(params), ..call }).await
             }
@@ -157,28 +165,11 @@ impl Gateway {
         match (&call.method, self.sources.backends.as_slice()) {
             (Method::Discover, [only]) => self.describe_only(only).await,
             (Method::Discover, _) => Ok(Response::from_result(&describe::all(&self.sources, &self.identity).await)),
-            (_, [_]) => self.send(0, call).await,
+            (_, [_]) => self.sources.send(0, call).await,
+            (method, _) if Tasks::are_concerned(method) => self.tasks.handle(call, &self.seal).await,
             (Method::SetLogLevel, _) => self.send_to_all_with("logging", &call).await,
             (method, _) => Err(fault::unknown_method(method.as_str())),
         }
-    }
-
-    async fn send(&self, backend: usize, call: Call) -> Result<Response, RpcError> {
-        let Some(backend) = self.sources.backends.get(backend) else {
-            return Err(fault::unknown_method(call.method.as_str()));
-        };
-        let answer = backend.client.request(call).await;
-        answer.map_err(|error| fault::no_answer(backend.client.name(), &error))
-    }
-
-    /// Sends what goes to several, so that one which does not answer holds up nobody for longer
-    /// than in a list.
-    async fn send_briefly(&self, backend: usize, call: Call) -> Result<Response, RpcError> {
-        let limit = self.sources.limits.timeout;
-        timeout(limit, self.send(backend, call)).await.unwrap_or_else(|_| {
-            let name = self.sources.backends.get(backend).map_or("", |backend| backend.client.name());
-            Err(fault::no_answer(name, &BackendError::Timeout { after: limit, sent: true }))
-        })
     }
 
     async fn describe_only(&self, only: &BackendEntry) -> Result<Response, RpcError> {
@@ -246,7 +237,7 @@ impl Gateway {
     /// Sends a request to a backend that has resources at all.
     async fn read_if_capable(&self, backend: usize, call: Call) -> Option<Result<Response, RpcError>> {
         match self.has_capability(backend, "resources").await {
-            true => Some(self.send(backend, call).await),
+            true => Some(self.sources.send(backend, call).await),
             false => None,
         }
     }
@@ -255,7 +246,7 @@ impl Gateway {
     async fn send_to_all_with(&self, capability: &str, call: &Call) -> Result<Response, RpcError> {
         let answers = join_all((0..self.sources.backends.len()).map(|backend| async move {
             match self.has_capability(backend, capability).await {
-                true => Some(self.send_briefly(backend, call.clone()).await),
+                true => Some(self.sources.send_briefly(backend, call.clone()).await),
                 false => None,
             }
         }))
@@ -271,10 +262,8 @@ impl Gateway {
     }
 
     async fn has_capability(&self, backend: usize, capability: &str) -> bool {
-        let Some(backend) = self.sources.backends.get(backend) else { return false };
-        let described = timeout(self.sources.limits.timeout, backend.client.describe()).await;
-        let capabilities = described.ok().and_then(Result::ok).and_then(|description| description.capabilities());
-        capabilities.is_some_and(|all| all.get(capability).is_some())
+        let capabilities = self.sources.briefly(self.sources.capabilities(backend)).await;
+        capabilities.is_ok_and(|all| all.get(capability).is_some())
     }
 
     /// A list that passed by tells whether the catalogue's mirrored parameters are still right.

@@ -2,7 +2,7 @@
 //!
 //! A request comes in canonical form ([`Call`]) and leaves as a [`fanlight_protocol::Response`];
 //! [`Gateway::handle`] shows its whole way. Each policy has one module: [`naming`], [`merge`]
-//! (`_meta` and hints), [`cursor`], [`fault`] (errors).
+//! (`_meta` and hints), [`cursor`], [`fault`] (errors), `tasks` (whose each is).
 //!
 //! Must not know: HTTP, transports, eras, revisions, or who the client is.
 
@@ -14,7 +14,9 @@ mod gateway;
 pub mod merge;
 pub mod naming;
 mod route;
+mod send;
 mod settings;
+mod tasks;
 mod uri_template;
 
 pub use fanlight_backend::{

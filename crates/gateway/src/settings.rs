@@ -14,6 +14,8 @@ pub struct GatewaySettings {
     pub backends: Vec<BackendEntry>,
     /// Bounds for reading lists.
     pub lists: ListLimits,
+    /// Tasks whose backend is remembered.
+    pub max_tasks: usize,
     /// The keys that seal cursors; made at random if there are none, so that cursors then end with
     /// the process.
     pub keys: fanlight_protocol::seal::Keys,

@@ -13,7 +13,7 @@ use crate::dialect::concerns;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::exchange::{Outgoing, messages};
-use crate::question::{OpenQuestions, Question, answer_at_once, unasked_text, withdrawn};
+use crate::question::{AtOnce, OpenQuestions, Question, answer_at_once, unasked_text, withdrawn};
 
 impl HttpLink {
     pub(super) async fn read_events(
@@ -82,7 +82,11 @@ impl HttpLink {
     /// A request on the stream of a call is for the client of that call (2025-11-25
     /// basic/transports, Sending Messages to the Server).
     async fn take_question(&self, asked: &Request, request: &Outgoing<'_>, questions: &mut OpenQuestions) {
-        if let Some(text) = answer_at_once(asked, &self.context.declared) {
+        if let Some(AtOnce { text, missing }) = answer_at_once(asked, &self.context.declared) {
+            if let Some(missing) = missing {
+                // A client that does not keep up goes without: it explains an answer, no more.
+                request.messages.try_send(ServerMessage::Refused(missing));
+            }
             return self.reply_to_server(text).await;
         }
         match Question::new(asked, request.clock, self.context.question) {

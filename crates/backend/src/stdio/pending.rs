@@ -159,6 +159,16 @@ impl PendingCalls {
         AskTarget::Call { messages: oldest.messages.clone(), clock: Arc::clone(&oldest.clock), asks }
     }
 
+    /// The way to the client that alone can be meant by what the server asks; the oldest call's, if
+    /// the client has several.
+    pub(super) fn only_client(&self) -> Option<ServerMessages> {
+        let table = self.lock();
+        let mut candidates = table.calls.values().filter(|waiting| waiting.messages.reach_client());
+        let oldest = candidates.next()?;
+        let alone = candidates.all(|other| other.context.client_key == oldest.context.client_key);
+        alone.then(|| oldest.messages.clone())
+    }
+
     /// The server does not wait for the answer to a question any more; which call it belongs to,
     /// the callers know.
     pub(super) fn withdraw(&self, id: &Json) {
@@ -252,8 +262,10 @@ mod tests {
         assert!(matches!(pending.ask_target(), AskTarget::Call { .. }));
         let gone = call(&pending, 4, 2, None);
         assert!(matches!(pending.ask_target(), AskTarget::Ambiguous));
+        assert!(pending.only_client().is_none());
         drop(gone);
         assert!(matches!(pending.ask_target(), AskTarget::Call { .. }));
+        assert!(pending.only_client().is_some());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! Must not know: processes.
 
 use bytes::Bytes;
+use fanlight_protocol::capability::Missing;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::line::{Line, LineDecoder};
 use fanlight_protocol::meta::LogLevel;
@@ -19,7 +20,7 @@ use crate::dialect::progress_token;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::exchange::messages;
-use crate::question::{Question, answer_at_once, unasked_text, withdrawn};
+use crate::question::{AtOnce, Question, answer_at_once, unasked_text, withdrawn};
 
 /// Room made for one read.
 const READ: usize = 16 << 10;
@@ -87,8 +88,14 @@ impl Reader<'_> {
                 tracing::debug!(backend, method, "a modern server must not send requests");
             }
             Message::Request(request) => {
-                let answer = answer_at_once(&request, &self.shared.context.declared);
-                if let Some(text) = answer.or_else(|| self.ask(&request).err()) {
+                let text = match answer_at_once(&request, &self.shared.context.declared) {
+                    Some(AtOnce { text, missing }) => {
+                        self.tell_refused(missing);
+                        Some(text)
+                    }
+                    None => self.ask(&request).err(),
+                };
+                if let Some(text) = text {
                     self.shared.write_aside(text);
                 }
             }
@@ -111,6 +118,13 @@ impl Reader<'_> {
         }
         place.send(Asked::Question(question));
         Ok(())
+    }
+
+    /// Tells the client that a question must have been for why it was not asked.
+    fn tell_refused(&self, missing: Option<Missing>) {
+        if let Some((missing, messages)) = missing.zip(self.shared.pending.only_client()) {
+            messages.try_send(ServerMessage::Refused(missing));
+        }
     }
 
     fn take_notification(&self, notification: Notification) {

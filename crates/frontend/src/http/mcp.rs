@@ -144,9 +144,8 @@ impl<C: Core> Endpoint<C> {
         let revision = modern::revision(&params.meta).map_err(bad_request)?;
         let client = modern::client(&params.meta).map_err(bad_request)?;
         headers::check_standard(headers, &request.method, &params).map_err(bad_request)?;
-        if modern::is_removed(&request.method) {
-            return Err(Refusal::new(StatusCode::NOT_FOUND, fault::method_not_found(request.method.as_str())));
-        }
+        modern::admit(&request.method, &client)
+            .map_err(|error| Refusal::new(modern_status(Some(error.code)), error))?;
         if let (Method::CallTool, Some(name)) = (&request.method, params.name.as_ref().and_then(Json::as_str)) {
             let mirrored = self.core.param_headers(&name).await;
             headers::check_params(headers, &mirrored, params.arguments.as_ref()).map_err(bad_request)?;
@@ -172,6 +171,9 @@ impl<C: Core> Endpoint<C> {
                 Ok(level) => session.set_log_level(level),
                 Err(error) => return Err(Refusal::new(StatusCode::OK, error)),
             },
+            ref method if legacy::is_unknown(method) => {
+                return Err(Refusal::new(StatusCode::OK, fault::method_not_found(method.as_str())));
+            }
             _ => {}
         }
         let stop = session.in_flight.begin(&request.id);

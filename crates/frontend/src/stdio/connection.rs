@@ -129,9 +129,7 @@ impl<C: Core> Connection<C> {
     fn modern(self: &Arc<Self>, request: Request, params: Params) -> Result<(), RpcError> {
         let revision = modern::revision(&params.meta)?;
         let client = modern::client(&params.meta)?;
-        if modern::is_removed(&request.method) {
-            return Err(fault::method_not_found(request.method.as_str()));
-        }
+        modern::admit(&request.method, &client)?;
         let slot = self.slot()?;
         let rendering = rendering(&request, revision);
         let stop = self.in_flight.begin(&request.id);
@@ -148,6 +146,9 @@ impl<C: Core> Connection<C> {
     }
 
     fn legacy(self: &Arc<Self>, request: Request, params: Params, session: Arc<Session>) -> Result<(), RpcError> {
+        if legacy::is_unknown(&request.method) {
+            return Err(fault::method_not_found(request.method.as_str()));
+        }
         if request.method == Method::SetLogLevel {
             session.set_log_level(legacy::log_level(&params)?);
         }

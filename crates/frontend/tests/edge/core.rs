@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fanlight_frontend::Core;
 use fanlight_gateway::{Call, CallContext, ServerMessage, ServerRequest, SessionKey};
+use fanlight_protocol::capability::{Missing, Need};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
@@ -102,6 +103,14 @@ impl TestCore {
                 }
             }
             "ask" => return self.ask(call, &arguments).await,
+            "ask-and-be-refused" => {
+                let answered = ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await;
+                self.release.acquire().await.unwrap().forget();
+                let missing = Missing::of(&call.context.capabilities, Need::Sampling).unwrap();
+                call.messages.send(ServerMessage::Refused(missing)).await;
+                drop(answered);
+                return body(&arguments);
+            }
             "ask-and-withdraw" => {
                 drop(ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await);
                 self.release.acquire().await.unwrap().forget();
@@ -126,6 +135,19 @@ impl TestCore {
             "fail" => {
                 let code = arguments.get("code").and_then(|code| code.as_i64()).unwrap_or(-1);
                 return Response::from_error(&RpcError::new(code, "as asked"));
+            }
+            "refuse" => {
+                // What the backend edge does with a question that the client has not declared.
+                let question = arguments.get("question").unwrap();
+                let method = Method::from_name(&question.get("method").unwrap().as_str().unwrap());
+                let capabilities = arguments.get("declared").unwrap_or_else(|| call.context.capabilities.clone());
+                let missing = Missing::for_question(&capabilities, &method, question.get("params").as_ref());
+                call.messages.send(ServerMessage::Refused(missing.unwrap())).await;
+                return body(&arguments);
+            }
+            // As asked, until the test lets it succeed.
+            "answer" if self.release.try_acquire().map(tokio::sync::SemaphorePermit::forget).is_err() => {
+                return body(&arguments);
             }
             "large" => {
                 let mut result = ObjectBuilder::new();
@@ -152,7 +174,8 @@ impl TestCore {
             }
             call.messages.send(ServerMessage::Notification(progress(count))).await;
         }
-        answer(&format!(r#"{{"answers":[{}]}}"#, bodies.join(",")))
+        let failed = if arguments.get("isError").is_some() { r#""isError":true,"# } else { "" };
+        answer(&format!(r#"{{{failed}"answers":[{}]}}"#, bodies.join(",")))
     }
 }
 
@@ -174,6 +197,12 @@ impl Core for TestCore {
             Method::Complete => {
                 let arguments = call.params.as_ref().and_then(|params| params.get("arguments")).unwrap();
                 self.ask(&call, &arguments).await
+            }
+            Method::GetTask | Method::CancelTask | Method::UpdateTask => answer(r#"{"status":"input_required"}"#),
+            Method::TaskResult => {
+                // A legacy server may ask something on the stream of this.
+                let answered = ask(&call, &Json::literal(r#"{"method":"roots/list","params":{"x":1.0}}"#)).await.await;
+                answer(answered.unwrap().body().as_text())
             }
             Method::ListTools => Response::from_result(&Json::literal("{\n\"tools\":[]}")),
             Method::SetLogLevel => Response::from_result(&Json::empty_object()),
@@ -207,8 +236,21 @@ impl Drop for Ending<'_> {
     }
 }
 
+/// The `result` or `error` in the arguments.
+fn body(arguments: &Json) -> Response {
+    let (kind, body) = match arguments.get("result") {
+        Some(result) => ("result", result),
+        None => ("error", arguments.get("error").unwrap()),
+    };
+    response(kind, body.as_text())
+}
+
 fn answer(result: &str) -> Response {
-    let text = format!(r#"{{"jsonrpc":"2.0","id":77,"result":{result}}}"#);
+    response("result", result)
+}
+
+fn response(kind: &str, body: &str) -> Response {
+    let text = format!(r#"{{"jsonrpc":"2.0","id":77,"{kind}":{body}}}"#);
     match Message::parse(Bytes::from(text), 64) {
         Ok(Message::Response(response)) => response,
         other => panic!("{other:?}"),

@@ -71,14 +71,14 @@ impl Walk<'_> {
             self.results.push(result);
             let Some(next) = next else { return Ok(()) };
             if self.entries >= self.limits.entries {
-                return Err(cut_off(&format!("more than {} entries", self.limits.entries)));
+                return Err(left_off(&format!("more than {} entries", self.limits.entries)));
             }
             if !seen.insert(next.clone().into_bytes()) {
-                return Err(cut_off("it repeated a cursor"));
+                return Err(left_off("it repeated a cursor"));
             }
             cursor = Some(next);
         }
-        Err(cut_off(&format!("more than {} pages", self.limits.pages)))
+        Err(left_off(&format!("more than {} pages", self.limits.pages)))
     }
 
     async fn page(&self, cursor: Option<&Json>) -> Result<Json, Failure> {
@@ -101,7 +101,8 @@ impl Walk<'_> {
     }
 }
 
-fn answered(error: &Json) -> String {
+/// What is said of a backend that answered with an error.
+pub(crate) fn answered(error: &Json) -> String {
     const LONGEST: usize = 200;
     let message = error.get("message").and_then(|message| message.as_str().map(|text| text.into_owned()));
     let message: String = message.unwrap_or_default().chars().take(LONGEST).collect();
@@ -117,6 +118,11 @@ fn timed_out(after: Duration) -> Failure {
     failed(BackendError::Timeout { after, sent: true })
 }
 
-fn cut_off(why: &str) -> Failure {
-    Failure { outcome: Outcome::Error, reason: format!("the list was cut off: {why}") }
+/// What is said of a backend whose list is not read to its end.
+pub(crate) fn cut_off(why: &str) -> String {
+    format!("the list was cut off: {why}")
+}
+
+fn left_off(why: &str) -> Failure {
+    Failure { outcome: Outcome::Error, reason: cut_off(why) }
 }

@@ -18,6 +18,7 @@ use fanlight_protocol::param_header::ParamHeader;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 
+pub(crate) use load::{answered, cut_off};
 pub use snapshot::{Collision, Entry, Snapshot};
 
 use crate::naming::Naming;

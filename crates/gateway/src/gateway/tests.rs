@@ -12,6 +12,8 @@ use fanlight_protocol::result::ServerDescription;
 use super::*;
 use crate::settings::ListLimits;
 
+mod tasks;
+
 /// Answers each `method` or `method params` from a script; records what it was sent.
 struct Fake {
     name: &'static str,
@@ -23,6 +25,8 @@ struct Fake {
 #[derive(Clone)]
 enum Scripted {
     Body(&'static str),
+    /// After half the time that a list may take.
+    Late(&'static str),
     Fails(BackendError),
     Hangs,
 }
@@ -56,6 +60,10 @@ impl BackendClient for Fake {
         Box::pin(async move {
             let body = match scripted {
                 Some(Scripted::Body(body)) => body,
+                Some(Scripted::Late(body)) => {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    body
+                }
                 Some(Scripted::Fails(error)) => return Err(error),
                 Some(Scripted::Hangs) => std::future::pending().await,
                 None => r#""error":{"code":-32601,"message":"no"}"#,
@@ -97,6 +105,7 @@ fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) -> Scene {
     let settings = GatewaySettings {
         backends: entries.collect(),
         lists: ListLimits { timeout: Duration::from_secs(1), pages: 5, entries: 100, page_size },
+        max_tasks: 100,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };

@@ -11,6 +11,7 @@ use fanlight_backend::{
     Backend, BackendClient, BackendError, BackendSettings, BackendState, Call, CallContext, EraChoice, Identity,
     Limits, ServerMessage, ServerMessages, ServerRequest, SessionKey, SessionPolicy, Timeouts, TransportSettings,
 };
+use fanlight_protocol::capability::Need;
 use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -69,6 +70,14 @@ impl Inbox {
         match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no question") {
             Some(ServerMessage::Request(request)) => request,
             other => panic!("not a question: {other:?}"),
+        }
+    }
+
+    /// What the client was found to lack for a question that was refused for its sake.
+    pub(crate) async fn refused(&mut self) -> Need {
+        match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no refusal") {
+            Some(ServerMessage::Refused(missing)) => missing.need,
+            other => panic!("not a refusal: {other:?}"),
         }
     }
 }
