@@ -65,11 +65,20 @@ impl Declared {
                 None => Some(not_declared("sampling")),
             },
             "roots/list" => self.declared("roots").is_none().then(|| not_declared("roots")),
+            // Tasks that the client runs for the server (2025-11-25 basic/utilities/tasks).
+            "tasks/get" | "tasks/result" => self.declared("tasks").is_none().then(|| not_declared("tasks")),
+            "tasks/list" => self.refused_task_method("list"),
+            "tasks/cancel" => self.refused_task_method("cancel"),
             other => {
                 let message = format!("Fanlight does not take the request {other:?}");
                 Some(RpcError::new(code::METHOD_NOT_FOUND, message))
             }
         }
+    }
+
+    fn refused_task_method(&self, member: &str) -> Option<RpcError> {
+        let declared = self.declared("tasks").and_then(|tasks| tasks.get(member));
+        declared.is_none_or(|declared| !declared.is_object()).then(|| not_declared(&format!("tasks.{member}")))
     }
 
     fn declared(&self, capability: &str) -> Option<Json> {
@@ -127,9 +136,16 @@ mod tests {
             ("elicitation/create", r#"{"elicitation":{}}"#),
             ("sampling/createMessage", r#"{"sampling":{}}"#),
             ("roots/list", r#"{"roots":{"listChanged":true}}"#),
+            ("tasks/get", r#"{"tasks":{}}"#),
+            ("tasks/result", r#"{"tasks":{}}"#),
+            ("tasks/list", r#"{"tasks":{"list":{}}}"#),
+            ("tasks/cancel", r#"{"tasks":{"cancel":{}}}"#),
         ] {
             assert_eq!(code_for(capability, method, "{}"), None, "{method}");
             assert_eq!(code_for("{}", method, "{}"), Some(code::METHOD_NOT_FOUND), "{method}");
+        }
+        for method in ["tasks/list", "tasks/cancel"] {
+            assert_eq!(code_for(r#"{"tasks":{}}"#, method, "{}"), Some(code::METHOD_NOT_FOUND), "{method}");
         }
         assert_eq!(code_for(r#"{"x":{}}"#, "x/y", "{}"), Some(code::METHOD_NOT_FOUND));
         assert_eq!(code_for(r#"{"roots":null}"#, "roots/list", "{}"), Some(code::METHOD_NOT_FOUND));
