@@ -42,6 +42,11 @@ impl LinkContext {
 /// One request on its way out.
 pub(crate) struct Outgoing<'a> {
     pub(crate) id: i64,
+    /// The progress token by which its client is told of progress: its id, or that of an earlier
+    /// request that it carries on.
+    pub(crate) token: i64,
+    /// The task whose result it waits for.
+    pub(crate) task: Option<String>,
     /// The whole message.
     pub(crate) text: Bytes,
     pub(crate) method: &'a Method,

@@ -6,6 +6,7 @@
 //! Must not know: other backends, client-visible names, who the client is.
 
 mod backend;
+mod caller;
 pub mod client;
 mod clock;
 mod connection;
@@ -24,8 +25,9 @@ mod question;
 pub mod settings;
 mod stdio;
 mod supervisor;
+mod tasks;
 mod throttle;
-mod tool_headers;
+mod tool_table;
 
 pub use backend::Backend;
 pub use client::{

@@ -116,6 +116,12 @@ impl Pool {
         Ok(Lease { connection, base: Some(Arc::clone(&self.base)), _line: line })
     }
 
+    /// A connection to the server that is there at the moment: the client's own or the base one.
+    pub(crate) fn current(&self, client: &CallContext) -> Option<Arc<Connection>> {
+        let ready = |line: &Line| line.state.borrow().verdict()?.ok();
+        ready(&self.base).or_else(|| self.existing(client).and_then(|line| ready(&line)))
+    }
+
     /// Begins to listen for a client.
     pub(crate) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
         self.base.ready(self.settings.timeouts.connect).await?;

@@ -31,8 +31,10 @@ pub struct Limits {
     pub input_rounds: usize,
     /// Calls of modern clients that are held until the client brings what a legacy backend asked for. `parkedCalls`.
     pub parked_calls: usize,
-    /// Tasks whose backend is remembered. `tasks`.
+    /// Tasks that are remembered: whose each is, and by each backend how it is translated. `tasks`.
     pub tasks: usize,
+    /// Bytes of results of one backend that are kept as tasks. `taskResults`.
+    pub task_results: usize,
     /// Pages read of one list of one backend. `listPages`.
     pub list_pages: usize,
     /// Entries read of one list of one backend. `listEntries`.
@@ -58,6 +60,7 @@ impl Default for Limits {
             input_rounds: 8,
             parked_calls: 1000,
             tasks: 10_000,
+            task_results: 64 << 20,
             list_pages: 1000,
             list_entries: 100_000,
             page_size: 1000,
@@ -78,6 +81,8 @@ pub struct Timeouts {
     pub call: Duration,
     /// A client's answer to a question that a backend asks during a call; meanwhile `call` does not run. `question`.
     pub question: Duration,
+    /// Waiting for the end of a task, and remembering one that nobody asks for. `task`.
+    pub task: Duration,
     /// A client's own session with a backend, or its own process, without a call. `backendSessionIdle`.
     pub backend_session_idle: Duration,
     /// Receiving one request body. `body`.
@@ -100,6 +105,7 @@ impl Default for Timeouts {
             list: Duration::from_secs(10),
             call: Duration::from_secs(300),
             question: Duration::from_secs(600),
+            task: Duration::from_secs(3600),
             backend_session_idle: Duration::from_secs(30 * 60),
             body: Duration::from_secs(30),
             header: Duration::from_secs(10),
@@ -171,10 +177,13 @@ pub(crate) const LIMITS: &[LimitField] = &[
     ),
     count(
         "tasks",
-        "Tasks whose backend is remembered; where one is not, the backends are asked.",
-        10_000_000,
+        "Tasks that are remembered: whose each is, and by each backend how it is translated, and as many waits for one.",
+        1_000_000,
         |limits| &mut limits.tasks,
     ),
+    bytes("taskResults", "Bytes of results of one backend that are kept as tasks.", 16 << 30, |limits| {
+        &mut limits.task_results
+    }),
     count("listPages", "Pages read of one list of one backend.", 1_000_000, |limits| &mut limits.list_pages),
     count("listEntries", "Entries read of one list of one backend.", 10_000_000, |limits| &mut limits.list_entries),
     count("pageSize", "Entries on one page of a merged list.", 1_000_000, |limits| &mut limits.page_size),
@@ -200,6 +209,12 @@ pub(crate) const TIMEOUTS: &[TimeoutField] = &[
         "A client's answer to a question that a backend asks during a call; meanwhile `call` does not run.",
         |timeouts| &mut timeouts.question,
     ),
+    TimeoutField {
+        max: Duration::from_secs(30 * 86_400),
+        ..timeout("task", "Waiting for the end of a task, and remembering one that nobody asks for.", |timeouts| {
+            &mut timeouts.task
+        })
+    },
     TimeoutField {
         max: Duration::from_secs(30 * 86_400),
         ..timeout(

@@ -133,6 +133,7 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server) -> Backen
             call: server.timeout,
             question: config.timeouts.question,
             session_idle: config.timeouts.backend_session_idle,
+            task: config.timeouts.task,
         },
         limits: fanlight_backend::Limits {
             concurrency: server.concurrency,
@@ -142,6 +143,8 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server) -> Backen
             },
             message_bytes: config.limits.message,
             nesting: config.limits.nesting,
+            tasks: config.limits.tasks,
+            task_bytes: config.limits.task_results,
         },
         identity: identity(),
     }

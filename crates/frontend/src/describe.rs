@@ -22,8 +22,9 @@ const CAPABILITIES: &str = "capabilities";
 const SERVER_INFO: &str = "serverInfo";
 const TASKS: &str = "tasks";
 
-/// What a server with the tasks extension can do in the words of 2025-11-25. It cannot list.
-const REQUESTED_TASKS: &str = r#"{"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+/// What a server with the tasks extension can do in the words of 2025-11-25. It cannot list, but the
+/// edge towards it remembers the tasks of each client.
+const REQUESTED_TASKS: &str = r#"{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
 const TASKS_EXTENSION_DECLARED: &str = r#"{"io.modelcontextprotocol/tasks":{}}"#;
 
 /// The result of `initialize` for a client that agreed on `revision`.
@@ -256,13 +257,13 @@ mod tests {
 
     #[test]
     fn tasks_are_told_of_in_the_words_of_the_client() {
-        const LEGACY: &str = r#""tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+        const LEGACY: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
         const MODERN: &str = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
         assert_eq!(initialize_newest(&format!("{{ {MODERN}}}")), format!("{{{LEGACY}, {MODERN}}}"));
         let as_it_is = r#"{"tasks":{"list":{ }},"x":1.0}"#;
         assert_eq!(initialize_newest(as_it_is), as_it_is);
         let both = format!(r#"{{"tasks":{{"list":{{ }}}},{MODERN}}}"#);
-        let merged = r#""tasks":{"list":{ },"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+        let merged = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
         assert_eq!(initialize_newest(&both), format!("{{{merged},{MODERN}}}"));
         // An earlier revision has no tasks to tell of.
         let earlier = |capabilities: &str| {

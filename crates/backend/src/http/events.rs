@@ -103,7 +103,7 @@ impl HttpLink {
 
     /// Waiting for a slow client holds up this one stream only.
     async fn pass_on(notification: Notification, request: &Outgoing<'_>) {
-        if concerns(&notification, request.id, request.context) {
+        if concerns(&notification, request.token, request.context) {
             request.messages.send(ServerMessage::Notification(notification)).await;
         }
     }

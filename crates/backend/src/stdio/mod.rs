@@ -113,6 +113,8 @@ impl StdioLink {
         };
         let waiting = Waiting {
             answer,
+            token: request.token,
+            task: request.task.clone(),
             messages: request.messages.clone(),
             context: Arc::clone(request.context),
             clock: Arc::clone(request.clock),

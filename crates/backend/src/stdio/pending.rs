@@ -19,6 +19,10 @@ use crate::question::Question;
 /// One unanswered request.
 pub(super) struct Waiting {
     pub(super) answer: oneshot::Sender<Result<Response, BackendError>>,
+    /// The progress token that its client is told of progress by.
+    pub(super) token: i64,
+    /// The task whose result it waits for.
+    pub(super) task: Option<String>,
     pub(super) messages: ServerMessages,
     pub(super) context: Arc<CallContext>,
     pub(super) clock: Arc<Clock>,
@@ -116,11 +120,13 @@ impl PendingCalls {
         only.filter(|_| ids.next().is_none())
     }
 
-    /// Whom the progress of a request is for, if its client asked for it.
-    pub(super) fn progress_target(&self, id: i64) -> Option<ServerMessages> {
+    /// Whom progress is for, if its client asked for it.
+    pub(super) fn progress_target(&self, token: i64) -> Option<ServerMessages> {
         let table = self.lock();
-        let waiting = table.calls.get(&id).filter(|waiting| waiting.context.wants_progress)?;
-        Some(waiting.messages.clone())
+        // Almost always a request's token is its id.
+        let same_id = table.calls.get(&token).filter(|waiting| waiting.token == token);
+        let waiting = same_id.or_else(|| table.calls.values().find(|waiting| waiting.token == token))?;
+        waiting.context.wants_progress.then(|| waiting.messages.clone())
     }
 
     /// Whom a log message is for. On stdio it names no request, so it is delivered only where one
@@ -145,11 +151,18 @@ impl PendingCalls {
         }
     }
 
-    /// Whom a question is for. On stdio it names no request either: the same certainty is needed as
-    /// for log messages.
-    pub(super) fn ask_target(&self) -> AskTarget {
+    /// Whom a question is for. One that belongs to a task is for the client that waits for the
+    /// task's result. Others name no request on stdio: the same certainty is needed as for log
+    /// messages.
+    pub(super) fn ask_target(&self, task: Option<&str>) -> AskTarget {
         let table = self.lock();
         let can_be_asked = |waiting: &&Waiting| waiting.asks.is_some() && waiting.messages.reach_client();
+        let waits = |waiting: &&Waiting| task.is_some() && waiting.task.as_deref() == task;
+        if let Some(Waiting { messages, clock, asks: Some(asks), .. }) =
+            table.calls.values().filter(can_be_asked).find(waits)
+        {
+            return AskTarget::Call { messages: messages.clone(), clock: Arc::clone(clock), asks: asks.clone() };
+        }
         let mut candidates = table.calls.values().filter(can_be_asked);
         let Some(oldest) = candidates.next() else { return AskTarget::Nobody };
         let Some(asks) = oldest.asks.clone() else { return AskTarget::Nobody };
@@ -203,9 +216,29 @@ mod tests {
         context.client_key = client_key;
         context.log_level = log_level;
         context.wants_progress = id % 2 == 1;
-        let waiting = Waiting { answer, messages, context: Arc::new(context), clock: Arc::default(), asks: Some(asks) };
+        let waiting = Waiting {
+            answer,
+            token: id,
+            task: (id == 9).then(|| "t".to_owned()),
+            messages,
+            context: Arc::new(context),
+            clock: Arc::default(),
+            asks: Some(asks),
+        };
         pending.insert(id, waiting).unwrap();
         Caller { answered, _inbox: inbox }
+    }
+
+    fn internal(answer: oneshot::Sender<Result<Response, BackendError>>) -> Waiting {
+        Waiting {
+            answer,
+            token: 1,
+            task: None,
+            messages: ServerMessages::nowhere(),
+            context: CallContext::internal(),
+            clock: Arc::default(),
+            asks: None,
+        }
     }
 
     fn target(pending: &PendingCalls, level: LogLevel, modern: bool) -> &'static str {
@@ -249,22 +282,26 @@ mod tests {
     #[test]
     fn questions_go_to_the_one_client_that_can_be_meant() {
         let pending = PendingCalls::default();
-        assert!(matches!(pending.ask_target(), AskTarget::Nobody));
+        assert!(matches!(pending.ask_target(None), AskTarget::Nobody));
         let (answer, _answered) = oneshot::channel();
         let messages = ServerMessages::nowhere();
         let (asks, _) = mpsc::channel(1);
-        let own =
-            Waiting { answer, messages, context: CallContext::internal(), clock: Arc::default(), asks: Some(asks) };
+        let own = Waiting { messages, asks: Some(asks), ..internal(answer) };
         pending.insert(1, own).unwrap();
-        assert!(matches!(pending.ask_target(), AskTarget::Nobody));
+        assert!(matches!(pending.ask_target(None), AskTarget::Nobody));
         let _a = call(&pending, 2, 1, None);
         let _b = call(&pending, 3, 1, None);
-        assert!(matches!(pending.ask_target(), AskTarget::Call { .. }));
+        assert!(matches!(pending.ask_target(None), AskTarget::Call { .. }));
         let gone = call(&pending, 4, 2, None);
-        assert!(matches!(pending.ask_target(), AskTarget::Ambiguous));
+        assert!(matches!(pending.ask_target(None), AskTarget::Ambiguous));
         assert!(pending.only_client().is_none());
+        // What belongs to a task is for whoever waits for the task.
+        let _waits = call(&pending, 9, 3, None);
+        assert!(matches!(pending.ask_target(Some("t")), AskTarget::Call { .. }));
+        assert!(matches!(pending.ask_target(Some("u")), AskTarget::Ambiguous));
+        pending.remove(9);
         drop(gone);
-        assert!(matches!(pending.ask_target(), AskTarget::Call { .. }));
+        assert!(matches!(pending.ask_target(None), AskTarget::Call { .. }));
         assert!(pending.only_client().is_some());
     }
 
@@ -288,9 +325,7 @@ mod tests {
             assert_eq!(caller.answered.try_recv().unwrap().unwrap_err(), error);
         }
         let (answer, _answered) = oneshot::channel();
-        let messages = ServerMessages::nowhere();
-        let waiting = Waiting { answer, messages, context: CallContext::internal(), clock: Arc::default(), asks: None };
-        assert!(pending.insert(3, waiting).is_err());
+        assert!(pending.insert(3, internal(answer)).is_err());
     }
 
     #[test]

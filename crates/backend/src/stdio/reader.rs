@@ -9,7 +9,7 @@ use bytes::Bytes;
 use fanlight_protocol::capability::Missing;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::line::{Line, LineDecoder};
-use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::meta::{self, LogLevel};
 use fanlight_protocol::{Message, MessageError, Method, Notification, Request, partial};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
@@ -106,7 +106,7 @@ impl Reader<'_> {
     /// cannot be done.
     fn ask(&self, request: &Request) -> Result<(), Bytes> {
         let unasked = |why: &str| unasked_text(&request.id, why);
-        let (messages, clock, asks) = match self.shared.pending.ask_target() {
+        let (messages, clock, asks) = match self.shared.pending.ask_target(related_task(request).as_deref()) {
             AskTarget::Call { messages, clock, asks } => (messages, clock, asks),
             AskTarget::Nobody => return Err(unasked("no call is running that the question could belong to")),
             AskTarget::Ambiguous => return Err(unasked("several clients could be meant")),
@@ -199,6 +199,13 @@ impl Reader<'_> {
             tracing::warn!(backend, len, limit, suppressed, "a line over the limit belongs to no known request");
         }
     }
+}
+
+/// The task that a question belongs to (2025-11-25 basic/utilities/tasks, Associating Task-Related
+/// Messages).
+fn related_task(request: &Request) -> Option<String> {
+    let related = request.params.as_ref()?.get("_meta")?.get(meta::RELATED_TASK)?;
+    Some(related.get("taskId")?.as_str()?.into_owned())
 }
 
 fn claims_to_be_message(text: &[u8]) -> bool {

@@ -11,4 +11,5 @@ mod stdio_calls;
 mod stdio_failures;
 mod stdio_questions;
 mod support;
+mod tasks;
 mod tool_headers;

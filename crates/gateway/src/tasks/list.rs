@@ -7,6 +7,7 @@
 //! Must not know: what a task is for.
 
 use fanlight_backend::{BackendError, Call, Outcome};
+use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::{ArrayBuilder, Json, Kind, ObjectBuilder, rewrite_object};
 use fanlight_protocol::{Response, RpcError};
 use futures_util::future::join_all;
@@ -68,7 +69,8 @@ impl Tasks {
         let asked = async {
             let capabilities = self.sources.capabilities(backend).await?;
             let lists = capabilities.get("tasks").and_then(|tasks| tasks.get("list"));
-            if !lists.is_some_and(|list| list.is_object()) {
+            // A server with the extension has no list of its own, but its edge keeps one.
+            if !lists.is_some_and(|list| list.is_object()) && !has_tasks_extension(&capabilities) {
                 return Ok(None);
             }
             let call = Call { params: Some(params), ..call.clone() };

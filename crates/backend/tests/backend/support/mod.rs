@@ -31,8 +31,16 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             call: PATIENCE,
             question: PATIENCE,
             session_idle: PATIENCE,
+            task: PATIENCE,
         },
-        limits: Limits { concurrency: 8, sessions: 8, message_bytes: 1 << 20, nesting: 64 },
+        limits: Limits {
+            concurrency: 8,
+            sessions: 8,
+            message_bytes: 1 << 20,
+            nesting: 64,
+            tasks: 8,
+            task_bytes: 1 << 20,
+        },
         identity: Identity { name: "fanlight".into(), version: "0.0.1".into() },
     }
 }
