@@ -27,7 +27,7 @@ pub fn name_member(method: &Method) -> Option<&'static str> {
     match method {
         Method::CallTool | Method::GetPrompt => Some("name"),
         Method::ReadResource => Some("uri"),
-        Method::Other(name) if matches!(&**name, "tasks/get" | "tasks/update" | "tasks/cancel") => Some("taskId"),
+        Method::GetTask | Method::UpdateTask | Method::CancelTask => Some("taskId"),
         _ => None,
     }
 }
