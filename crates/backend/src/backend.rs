@@ -23,11 +23,12 @@ use crate::declared::Declared;
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
 use crate::http::HttpEndpoint;
+use crate::hub::{Hub, Origin, Outlet};
 use crate::listen::{Listen, Listening};
-use crate::pool::{Pool, PoolSettings};
-use crate::settings::{BackendSettings, Timeouts, TransportSettings};
+use crate::pool::{Lease, Pool};
+use crate::settings::{BackendSettings, SessionPolicy, Timeouts, TransportSettings};
 use crate::stdio::ProcessSettings;
-use crate::supervisor::{Phase, Target};
+use crate::supervisor::{ConnectSettings, Phase, Target};
 
 /// Longest wait for everything to end: a process has two seconds each to end by itself, after
 /// SIGTERM and after SIGKILL, and what it left behind as long again.
@@ -58,11 +59,13 @@ impl Backend {
         let name: Arc<str> = name.into();
         let tasks = TaskTracker::new();
         let shutdown = shutdown.child_token();
+        let hub = Hub::new(Arc::clone(&name), limits.subscriptions, sessions == SessionPolicy::Shared);
         let context = LinkContext {
             name: Arc::clone(&name),
             limits,
             question: timeouts.question,
             declared: Arc::new(Declared::nothing()),
+            outlet: Outlet::new(Arc::clone(&hub), Origin::Base).0,
             ids: Arc::new(AtomicI64::new(1)),
             tasks: tasks.clone(),
         };
@@ -75,15 +78,15 @@ impl Backend {
                 ("http", endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint))))
             }
         };
-        let pool = Pool::start(PoolSettings {
+        let connect = ConnectSettings {
             context,
             target,
             choice: era,
-            policy: sessions,
             timeouts,
             own_info: identity.to_json(),
             shutdown: shutdown.clone(),
-        });
+        };
+        let pool = Pool::start(connect, sessions, hub);
         let concurrency = limits.concurrency.clamp(1, Semaphore::MAX_PERMITS / 2);
         Arc::new(Self {
             name,
@@ -131,6 +134,16 @@ impl Backend {
         }
         let _place = self.place().await?;
         let lease = self.pool.lease(&call.context).await?;
+        if let Some(answer) = self.pool.local_answer(call, &lease).await {
+            return Ok(answer);
+        }
+        let answer = self.send(call, course, lease).await?;
+        self.pool.remember(call, &answer);
+        Ok(answer)
+    }
+
+    /// Sends a request, and once more if it certainly did not run.
+    async fn send(&self, call: &Call, course: &Course, lease: Lease) -> Result<Response, BackendError> {
         match lease.connection.request(call, course).await {
             Err(Failure::NotRun { loss, instead }) => {
                 course.sent.store(false, Ordering::Relaxed);

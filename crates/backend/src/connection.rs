@@ -2,6 +2,8 @@
 //!
 //! Must not know: how the connection was made, or what replaces it when it is lost.
 
+mod outside;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -201,7 +203,7 @@ impl Connection {
     }
 
     /// A request that Fanlight makes for its own purposes.
-    async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
+    pub(crate) async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
         let (context, messages, clock) = (CallContext::internal(), ServerMessages::nowhere(), Arc::default());
         let id = self.context.next_id();
         let request = Outgoing {

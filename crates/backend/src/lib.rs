@@ -6,6 +6,7 @@
 //! Must not know: other backends, client-visible names, who the client is.
 
 mod backend;
+mod backoff;
 pub mod client;
 mod clock;
 mod connection;
@@ -16,9 +17,11 @@ mod excerpt;
 mod exchange;
 mod handshake;
 mod http;
+mod hub;
 mod line;
 mod link;
 pub mod listen;
+mod listening;
 mod pool;
 mod question;
 pub mod settings;

@@ -31,6 +31,8 @@ pub struct Limits {
     pub input_rounds: usize,
     /// Calls of modern clients that are held until the client brings what a legacy backend asked for. `parkedCalls`.
     pub parked_calls: usize,
+    /// Resources and tasks of one backend that clients have subscribed to. `subscriptions`.
+    pub subscriptions: usize,
     /// Pages read of one list of one backend. `listPages`.
     pub list_pages: usize,
     /// Entries read of one list of one backend. `listEntries`.
@@ -55,6 +57,7 @@ impl Default for Limits {
             questions: 64,
             input_rounds: 8,
             parked_calls: 1000,
+            subscriptions: 10_000,
             list_pages: 1000,
             list_entries: 100_000,
             page_size: 1000,
@@ -165,6 +168,12 @@ pub(crate) const LIMITS: &[LimitField] = &[
         "Calls of modern clients that are held until the client brings what a legacy backend asked for.",
         1_000_000,
         |limits| &mut limits.parked_calls,
+    ),
+    count(
+        "subscriptions",
+        "Resources and tasks of one backend that clients have subscribed to at the same time.",
+        1_000_000,
+        |limits| &mut limits.subscriptions,
     ),
     count("listPages", "Pages read of one list of one backend.", 1_000_000, |limits| &mut limits.list_pages),
     count("listEntries", "Entries read of one list of one backend.", 10_000_000, |limits| &mut limits.list_entries),

@@ -22,6 +22,8 @@ pub(super) struct Waiting {
     pub(super) messages: ServerMessages,
     pub(super) context: Arc<CallContext>,
     pub(super) clock: Arc<Clock>,
+    /// It is a subscription, not a call.
+    pub(super) subscription: bool,
     /// Tells the caller of the server's questions; absent where none can be asked.
     pub(super) asks: Option<mpsc::Sender<Asked>>,
 }
@@ -108,11 +110,17 @@ impl PendingCalls {
         }
     }
 
-    /// The only pending request, if there is exactly one.
+    /// Where the messages of a subscription go.
+    pub(super) fn subscription(&self, id: i64) -> Option<ServerMessages> {
+        let table = self.lock();
+        table.calls.get(&id).filter(|waiting| waiting.subscription).map(|waiting| waiting.messages.clone())
+    }
+
+    /// The only pending call, if there is exactly one.
     pub(super) fn only(&self) -> Option<i64> {
         let table = self.lock();
-        let mut ids = table.calls.keys();
-        let only = ids.next().copied();
+        let mut ids = table.calls.iter().filter(|(_, waiting)| !waiting.subscription).map(|(id, _)| *id);
+        let only = ids.next();
         only.filter(|_| ids.next().is_none())
     }
 
@@ -193,7 +201,14 @@ mod tests {
         context.client_key = client_key;
         context.log_level = log_level;
         context.wants_progress = id % 2 == 1;
-        let waiting = Waiting { answer, messages, context: Arc::new(context), clock: Arc::default(), asks: Some(asks) };
+        let waiting = Waiting {
+            answer,
+            messages,
+            context: Arc::new(context),
+            clock: Arc::default(),
+            subscription: false,
+            asks: Some(asks),
+        };
         pending.insert(id, waiting).unwrap();
         Caller { answered, _inbox: inbox }
     }
@@ -243,8 +258,14 @@ mod tests {
         let (answer, _answered) = oneshot::channel();
         let messages = ServerMessages::nowhere();
         let (asks, _) = mpsc::channel(1);
-        let own =
-            Waiting { answer, messages, context: CallContext::internal(), clock: Arc::default(), asks: Some(asks) };
+        let own = Waiting {
+            answer,
+            messages,
+            context: CallContext::internal(),
+            clock: Arc::default(),
+            subscription: false,
+            asks: Some(asks),
+        };
         pending.insert(1, own).unwrap();
         assert!(matches!(pending.ask_target(), AskTarget::Nobody));
         let _a = call(&pending, 2, 1, None);
@@ -277,7 +298,14 @@ mod tests {
         }
         let (answer, _answered) = oneshot::channel();
         let messages = ServerMessages::nowhere();
-        let waiting = Waiting { answer, messages, context: CallContext::internal(), clock: Arc::default(), asks: None };
+        let waiting = Waiting {
+            answer,
+            messages,
+            context: CallContext::internal(),
+            clock: Arc::default(),
+            subscription: false,
+            asks: None,
+        };
         assert!(pending.insert(3, waiting).is_err());
     }
 
