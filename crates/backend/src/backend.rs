@@ -21,11 +21,12 @@ use crate::declared::Declared;
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
 use crate::http::HttpEndpoint;
+use crate::hub::{Hub, Origin, Outlet};
 use crate::listen::{Listen, Listening};
-use crate::pool::{Pool, PoolSettings};
-use crate::settings::{BackendSettings, Timeouts, TransportSettings};
+use crate::pool::Pool;
+use crate::settings::{BackendSettings, SessionPolicy, Timeouts, TransportSettings};
 use crate::stdio::ProcessSettings;
-use crate::supervisor::{Phase, Target};
+use crate::supervisor::{ConnectSettings, Phase, Target};
 use crate::tasks::TaskBridge;
 
 /// Longest wait for everything to end: a process has two seconds each to end by itself, after
@@ -55,11 +56,13 @@ impl Backend {
         let name: Arc<str> = name.into();
         let tasks = TaskTracker::new();
         let shutdown = shutdown.child_token();
+        let hub = Hub::new(Arc::clone(&name), limits.subscriptions, sessions == SessionPolicy::Shared);
         let context = LinkContext {
             name: Arc::clone(&name),
             limits,
             question: timeouts.question,
             declared: Arc::new(Declared::nothing()),
+            outlet: Outlet::new(Arc::clone(&hub), Origin::Base).0,
             ids: Arc::new(AtomicI64::new(1)),
             tasks: tasks.clone(),
         };
@@ -72,15 +75,15 @@ impl Backend {
                 ("http", endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint))))
             }
         };
-        let pool = Pool::start(PoolSettings {
+        let connect = ConnectSettings {
             context,
             target,
             choice: era,
-            policy: sessions,
             timeouts,
             own_info: identity.to_json(),
             shutdown: shutdown.clone(),
-        });
+        };
+        let pool = Pool::start(connect, sessions, hub);
         let caller = Arc::new(Caller::new(Arc::clone(&pool), timeouts, limits.concurrency));
         let bridge = TaskBridge::new(caller, &limits, tasks.clone(), shutdown.clone());
         Arc::new(Self { name, transport, timeouts, pool, bridge, shutdown, tasks })
@@ -186,7 +189,15 @@ mod tests {
                 session_idle: LONG,
                 task: LONG,
             },
-            limits: Limits { concurrency: 1, sessions: 1, message_bytes: 1024, nesting: 8, tasks: 1, task_bytes: 1024 },
+            limits: Limits {
+                concurrency: 1,
+                sessions: 1,
+                subscriptions: 1,
+                message_bytes: 1024,
+                nesting: 8,
+                tasks: 1,
+                task_bytes: 1024,
+            },
             identity: Identity { name: "fanlight".into(), version: "0".into() },
         };
         Backend::start(settings, CancellationToken::new())

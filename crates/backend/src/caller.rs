@@ -51,6 +51,16 @@ impl Caller {
     /// caller bounds how many there are.
     pub(crate) async fn exchange_unplaced(&self, call: &Call, course: &Course) -> Result<Response, BackendError> {
         let lease = self.pool.lease(&call.context).await?;
+        if let Some(answer) = self.pool.local_answer(call, &lease).await {
+            return Ok(answer);
+        }
+        let answer = self.send(call, course, lease).await?;
+        self.pool.remember(call, &answer);
+        Ok(answer)
+    }
+
+    /// Sends a request, and once more if it certainly did not run.
+    async fn send(&self, call: &Call, course: &Course, lease: Lease) -> Result<Response, BackendError> {
         match lease.connection.request(call, course).await {
             Err(Failure::NotRun { loss, instead }) => {
                 course.sent.store(false, Ordering::Relaxed);

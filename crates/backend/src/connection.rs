@@ -2,6 +2,7 @@
 //!
 //! Must not know: how the connection was made, or what replaces it when it is lost.
 
+mod outside;
 mod tools;
 
 use std::borrow::Cow;
@@ -213,7 +214,7 @@ impl Connection {
     }
 
     /// A request that Fanlight makes for its own purposes.
-    async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
+    pub(crate) async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
         let (context, messages, clock) = (CallContext::internal(), ServerMessages::nowhere(), Arc::default());
         let id = self.context.next_id();
         let request = Outgoing {

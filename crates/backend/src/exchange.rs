@@ -16,9 +16,10 @@ use crate::client::{CallContext, ServerMessages};
 use crate::clock::Clock;
 use crate::declared::Declared;
 use crate::dialect::Mirror;
+use crate::hub::Outlet;
 use crate::settings::Limits;
 
-/// What all links of one backend share, but for what they declare.
+/// What all links of one backend share, but for what they declare and where what is heard goes.
 #[derive(Clone)]
 pub(crate) struct LinkContext {
     pub(crate) name: Arc<str>,
@@ -27,6 +28,8 @@ pub(crate) struct LinkContext {
     pub(crate) question: Duration,
     /// What is declared to a legacy server on behalf of the link's clients.
     pub(crate) declared: Arc<Declared>,
+    /// Where what the server sends outside of calls goes.
+    pub(crate) outlet: Outlet,
     /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
     pub(crate) ids: Arc<AtomicI64>,
     /// Every task of the backend, so that stopping can wait for all of them.

@@ -6,6 +6,7 @@
 //! Must not know: other backends, client-visible names, who the client is.
 
 mod backend;
+mod backoff;
 mod caller;
 pub mod client;
 mod clock;
@@ -17,9 +18,11 @@ mod excerpt;
 mod exchange;
 mod handshake;
 mod http;
+mod hub;
 mod line;
 mod link;
 pub mod listen;
+mod listening;
 mod pool;
 mod question;
 pub mod settings;

@@ -102,6 +102,8 @@ pub struct Limits {
     pub concurrency: usize,
     /// Sessions of clients, besides the one that Fanlight itself uses.
     pub sessions: usize,
+    /// Resources whose updates clients have subscribed to at the same time, and as many tasks.
+    pub subscriptions: usize,
     /// Bytes of one message: a line, an event or a body.
     pub message_bytes: usize,
     /// Levels of arrays and objects in one message.

@@ -35,6 +35,8 @@ pub struct Limits {
     pub tasks: usize,
     /// Bytes of results of one backend that are kept as tasks. `taskResults`.
     pub task_results: usize,
+    /// Resources and tasks of one backend that clients have subscribed to. `subscriptions`.
+    pub subscriptions: usize,
     /// Pages read of one list of one backend. `listPages`.
     pub list_pages: usize,
     /// Entries read of one list of one backend. `listEntries`.
@@ -61,6 +63,7 @@ impl Default for Limits {
             parked_calls: 1000,
             tasks: 10_000,
             task_results: 64 << 20,
+            subscriptions: 10_000,
             list_pages: 1000,
             list_entries: 100_000,
             page_size: 1000,
@@ -184,6 +187,12 @@ pub(crate) const LIMITS: &[LimitField] = &[
     bytes("taskResults", "Bytes of results of one backend that are kept as tasks.", 16 << 30, |limits| {
         &mut limits.task_results
     }),
+    count(
+        "subscriptions",
+        "Resources and tasks of one backend that clients have subscribed to at the same time.",
+        1_000_000,
+        |limits| &mut limits.subscriptions,
+    ),
     count("listPages", "Pages read of one list of one backend.", 1_000_000, |limits| &mut limits.list_pages),
     count("listEntries", "Entries read of one list of one backend.", 10_000_000, |limits| &mut limits.list_entries),
     count("pageSize", "Entries on one page of a merged list.", 1_000_000, |limits| &mut limits.page_size),

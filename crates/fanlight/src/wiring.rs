@@ -141,6 +141,7 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server) -> Backen
                 fanlight_config::Transport::Stdio { .. } => config.limits.processes,
                 fanlight_config::Transport::Http { .. } => config.limits.backend_sessions,
             },
+            subscriptions: config.limits.subscriptions,
             message_bytes: config.limits.message,
             nesting: config.limits.nesting,
             tasks: config.limits.tasks,

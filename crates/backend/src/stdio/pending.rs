@@ -26,6 +26,8 @@ pub(super) struct Waiting {
     pub(super) messages: ServerMessages,
     pub(super) context: Arc<CallContext>,
     pub(super) clock: Arc<Clock>,
+    /// It is a subscription, not a call.
+    pub(super) subscription: bool,
     /// Tells the caller of the server's questions; absent where none can be asked.
     pub(super) asks: Option<mpsc::Sender<Asked>>,
 }
@@ -112,11 +114,17 @@ impl PendingCalls {
         }
     }
 
-    /// The only pending request, if there is exactly one.
+    /// Where the messages of a subscription go.
+    pub(super) fn subscription(&self, id: i64) -> Option<ServerMessages> {
+        let table = self.lock();
+        table.calls.get(&id).filter(|waiting| waiting.subscription).map(|waiting| waiting.messages.clone())
+    }
+
+    /// The only pending call, if there is exactly one.
     pub(super) fn only(&self) -> Option<i64> {
         let table = self.lock();
-        let mut ids = table.calls.keys();
-        let only = ids.next().copied();
+        let mut ids = table.calls.iter().filter(|(_, waiting)| !waiting.subscription).map(|(id, _)| *id);
+        let only = ids.next();
         only.filter(|_| ids.next().is_none())
     }
 
@@ -223,6 +231,7 @@ mod tests {
             messages,
             context: Arc::new(context),
             clock: Arc::default(),
+            subscription: false,
             asks: Some(asks),
         };
         pending.insert(id, waiting).unwrap();
@@ -237,6 +246,7 @@ mod tests {
             messages: ServerMessages::nowhere(),
             context: CallContext::internal(),
             clock: Arc::default(),
+            subscription: false,
             asks: None,
         }
     }
