@@ -10,7 +10,7 @@ use fanlight_backend::{
 };
 use fanlight_config::{Config, Loaded};
 use fanlight_frontend::FrontendSettings;
-use fanlight_gateway::{BackendEntry, Gateway, GatewaySettings, ListLimits, ToolFilter};
+use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter};
 use fanlight_protocol::json::ObjectBuilder;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -71,6 +71,7 @@ impl Assembly {
                 entries: config.limits.list_entries,
                 page_size: config.limits.page_size,
             },
+            cache: CacheLimits { entries: config.limits.cache_entries, bytes: config.limits.cache_bytes },
             cursor_key: config.cursor_key.as_ref().map(|key| *key.expose()),
             identity: identity_json(),
         };
@@ -78,8 +79,9 @@ impl Assembly {
         Ok(Self { gateway: Arc::new(gateway), backends })
     }
 
-    /// Ends every backend, all at the same time.
+    /// Ends what the core does by itself, then every backend, all at the same time.
     pub(crate) async fn stop(&self) {
+        self.gateway.stop().await;
         let mut stopping = tokio::task::JoinSet::new();
         for backend in &self.backends {
             let backend = Arc::clone(backend);
