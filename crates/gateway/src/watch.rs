@@ -145,7 +145,7 @@ impl Watch {
                 Ok(Ok(listening)) => {
                     let honoured: Vec<_> =
                         Change::ALL.into_iter().filter(|change| change.is_in(&listening.honoured)).collect();
-                    self.now_listening(backend, &honoured);
+                    self.now_listening(backend, &honoured, pause > least);
                     if honoured.is_empty() {
                         return;
                     }
@@ -160,13 +160,14 @@ impl Watch {
         }
     }
 
-    /// What was read before may have changed before anyone listened. What could not be read before
-    /// probably can be now.
-    fn now_listening(&self, backend: usize, honoured: &[Change]) {
+    /// What was read before may have changed before anyone listened. What could not be read while
+    /// nobody could listen either (`is_late`) probably can be now.
+    fn now_listening(&self, backend: usize, honoured: &[Change], is_late: bool) {
         for change in honoured {
             self.catalogues.changed_by(*change).for_each(|catalogue| catalogue.announces(backend));
         }
-        Change::ALL.into_iter().for_each(|change| self.read_anew(change, backend));
+        let anew = Change::ALL.into_iter().filter(|change| is_late || honoured.contains(change));
+        anew.for_each(|change| self.read_anew(change, backend));
     }
 
     fn take_pending(&self, busy: &HashSet<Part>) -> Vec<Part> {
