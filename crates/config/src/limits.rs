@@ -43,6 +43,10 @@ pub struct Limits {
     pub list_entries: usize,
     /// Entries on one page of a merged list. `pageSize`.
     pub page_size: usize,
+    /// Results of `resources/read` kept to be served again; 0 for none. `cacheEntries`.
+    pub cache_entries: usize,
+    /// Bytes of all kept results together; 0 for none. `cacheBytes`.
+    pub cache_bytes: usize,
 }
 
 impl Default for Limits {
@@ -67,6 +71,8 @@ impl Default for Limits {
             list_pages: 1000,
             list_entries: 100_000,
             page_size: 1000,
+            cache_entries: 1000,
+            cache_bytes: 16 << 20,
         }
     }
 }
@@ -196,6 +202,18 @@ pub(crate) const LIMITS: &[LimitField] = &[
     count("listPages", "Pages read of one list of one backend.", 1_000_000, |limits| &mut limits.list_pages),
     count("listEntries", "Entries read of one list of one backend.", 10_000_000, |limits| &mut limits.list_entries),
     count("pageSize", "Entries on one page of a merged list.", 1_000_000, |limits| &mut limits.page_size),
+    LimitField {
+        min: 0,
+        ..count("cacheEntries", "Results of resources/read kept to be served again; 0 for none.", 1_000_000, |limits| {
+            &mut limits.cache_entries
+        })
+    },
+    LimitField {
+        min: 0,
+        ..bytes("cacheBytes", "Bytes of all kept results together; 0 for none.", 1 << 30, |limits| {
+            &mut limits.cache_bytes
+        })
+    },
 ];
 
 /// Also the range of a server's own `concurrency`.

@@ -10,7 +10,7 @@ use fanlight_backend::{
 };
 use fanlight_config::{Config, Loaded};
 use fanlight_frontend::FrontendSettings;
-use fanlight_gateway::{BackendEntry, Gateway, GatewaySettings, ListLimits, ToolFilter};
+use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use tokio_util::sync::CancellationToken;
@@ -72,6 +72,7 @@ impl Assembly {
                 entries: config.limits.list_entries,
                 page_size: config.limits.page_size,
             },
+            cache: CacheLimits { entries: config.limits.cache_entries, bytes: config.limits.cache_bytes },
             max_tasks: config.limits.tasks,
             keys: keys(config),
             identity: identity_json(),
@@ -80,8 +81,9 @@ impl Assembly {
         Ok(Self { gateway: Arc::new(gateway), backends })
     }
 
-    /// Ends every backend, all at the same time.
+    /// Ends what the core does by itself, then every backend, all at the same time.
     pub(crate) async fn stop(&self) {
+        self.gateway.stop().await;
         let mut stopping = tokio::task::JoinSet::new();
         for backend in &self.backends {
             let backend = Arc::clone(backend);

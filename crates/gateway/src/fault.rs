@@ -4,7 +4,7 @@
 //!
 //! Must not know: how a revision spells errors (the client's edge).
 
-use fanlight_backend::BackendError;
+use fanlight_backend::{BackendError, Outcome};
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{RpcError, code};
 
@@ -33,10 +33,23 @@ pub fn unknown_method(method: &str) -> RpcError {
     RpcError::new(code::METHOD_NOT_FOUND, format!("Method not found: {method}"))
 }
 
-/// The error for a name in no backend's list. The wording is the specification's example.
+/// The error for a name in no backend's list. The wording is the specification's example; it also
+/// names the backends that could not be listed, since the name may be one of theirs.
 #[must_use]
-pub fn unknown_name(what: &str, name: &str) -> RpcError {
-    RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}"))
+pub fn unknown_name(what: &str, name: &str, unlisted: &[(String, Outcome)]) -> RpcError {
+    if unlisted.is_empty() {
+        return RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}"));
+    }
+    let reasons: Vec<_> =
+        unlisted.iter().map(|(backend, outcome)| format!("{backend:?} ({})", outcome.as_str())).collect();
+    let reason = format!("it may belong to a backend that could not be listed: {}", reasons.join(", "));
+    let mut backends = ObjectBuilder::new();
+    for (backend, outcome) in unlisted {
+        backends.string(backend, outcome.as_str());
+    }
+    let mut data = ObjectBuilder::new();
+    data.member("unlisted", &backends.finish());
+    RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}; {reason}")).with_data(data.finish())
 }
 
 /// The error for a URI that no backend has; the client's edge gives it the code of its revision.

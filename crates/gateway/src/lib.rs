@@ -6,11 +6,15 @@
 //!
 //! Must not know: HTTP, transports, eras, revisions, or who the client is.
 
+mod announce;
+mod background;
+mod cache;
 pub mod catalogue;
 pub mod cursor;
 mod describe;
 pub mod fault;
 mod gateway;
+mod listen;
 pub mod merge;
 pub mod naming;
 mod route;
@@ -18,10 +22,11 @@ mod send;
 mod settings;
 mod tasks;
 mod uri_template;
+mod watch;
 
 pub use fanlight_backend::{
     BackendClient, BackendStatus, Call, CallContext, Interest, Listen, Listening, ServerMessage, ServerMessages,
     ServerRequest, SessionKey, TaskDialect,
 };
 pub use gateway::Gateway;
-pub use settings::{BackendEntry, GatewaySettings, ListLimits, ToolFilter};
+pub use settings::{BackendEntry, CacheLimits, GatewaySettings, ListLimits, ToolFilter};

@@ -44,6 +44,12 @@ impl Sources {
         Ok(backend.client.describe().await?.capabilities().unwrap_or_else(Json::empty_object))
     }
 
+    /// Whether a backend says within the time for a list that it has `capability`.
+    pub(crate) async fn have_capability(&self, backend: usize, capability: &str) -> bool {
+        let capabilities = self.briefly(self.capabilities(backend)).await;
+        capabilities.is_ok_and(|all| all.get(capability).is_some())
+    }
+
     /// Waits for no longer than one backend may take for a list.
     pub(crate) async fn briefly<T>(
         &self,

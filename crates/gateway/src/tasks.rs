@@ -10,6 +10,7 @@
 mod list;
 mod owners;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use fanlight_backend::{BackendError, Call, CallContext, ServerMessages};
@@ -23,6 +24,9 @@ use self::owners::{How, Owners};
 use crate::catalogue::Sources;
 use crate::cursor::CursorSeal;
 use crate::fault;
+
+/// Tasks of one request whose owners are asked for at the same time.
+const ASKED_AT_ONCE: usize = 16;
 
 /// The tasks of all backends.
 pub(crate) struct Tasks {
@@ -80,6 +84,15 @@ impl Tasks {
             Some(backend) => Ok(backend),
             None => self.find(context, task).await,
         }
+    }
+
+    /// The backends that have these tasks; nothing of those that nobody has.
+    pub(crate) async fn owners_of(&self, context: &Arc<CallContext>, tasks: &[Arc<str>]) -> HashMap<Arc<str>, usize> {
+        let asked = tasks.iter().cloned().map(|task| async move {
+            let owner = self.owner_of(context, &task).await.ok()?;
+            Some((task, owner))
+        });
+        futures_util::stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).filter_map(std::future::ready).collect().await
     }
 
     /// Asks every backend at once. Should several know the task, it is that of the first in

@@ -166,6 +166,26 @@ impl Notification {
     }
 }
 
+impl Notification {
+    /// A notification that Fanlight sends.
+    #[must_use]
+    pub fn new(method: Method, params: Option<&Json>) -> Self {
+        let text = notification_text(method.as_str(), params);
+        let end = text.bytes().len() - 1;
+        let params = params.map(|params| end - params.bytes().len()..end);
+        Self { text, method, params }
+    }
+
+    /// The same notification with the value of the member `key` of `params` replaced, if there is
+    /// one.
+    #[must_use]
+    pub fn with_param(&self, key: &str, value: &Json) -> Self {
+        let (Some(range), Some(params)) = (self.param_range(key), self.params.clone()) else { return self.clone() };
+        let end = params.end - range.len() + value.bytes().len();
+        Self { text: self.with_value(range, value), method: self.method.clone(), params: Some(params.start..end) }
+    }
+}
+
 impl Response {
     /// A response with `result`, to be given an id when it is sent.
     #[must_use]
@@ -256,6 +276,18 @@ impl Response {
         }
     }
 
+    /// The length in bytes of the whole message.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.text.bytes().len()
+    }
+
+    /// The same response in memory of its own ([`Json::detached`]).
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self { text: self.text.detached(), ..self.clone() }
+    }
+
     /// The message to send: as received, but with `id` in place of the id it came with, and
     /// `added` (raw member text without outer commas) put at the front of the body.
     #[must_use]
@@ -343,6 +375,22 @@ mod tests {
         let other = response.with_body(&Json::literal("{\"bb\":22}"));
         assert_eq!(other.id().as_text(), "7");
         assert_eq!(other.body().as_text(), "{\"bb\":22}");
+    }
+
+    #[test]
+    fn a_notification_keeps_everything_but_a_replaced_parameter() {
+        let text = r#"{ "params":{"uri" : "a","x":1.0},"method":"notifications/resources/updated","jsonrpc":"2.0" }"#;
+        let Ok(Message::Notification(notification)) = parse(text) else { panic!("not a notification") };
+        let other = notification.with_param("uri", &Json::string("longer"));
+        assert_eq!(other.text.as_text(), text.replace("\"a\"", "\"longer\""));
+        assert_eq!(other.params().unwrap().as_text(), r#"{"uri" : "longer","x":1.0}"#);
+        assert_eq!(notification.with_param("none", &Json::null()).text, notification.text);
+        let own = Notification::new(Method::ResourceUpdated, Some(&Json::literal(r#"{"uri":"b"}"#)));
+        assert_eq!(own.params().unwrap().as_text(), r#"{"uri":"b"}"#);
+        assert_eq!(
+            own.text.as_text(),
+            Notification::new(Method::ResourceUpdated, own.params().as_ref()).text.as_text()
+        );
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Tasks of several backends: whose each is, who is asked if that is not known, and the merged list.
 
-use super::*;
+use bytes::Bytes;
+use fanlight_backend::{CallContext, ServerMessages};
+
+use super::super::*;
+use super::fake::*;
 
 const LEGACY: &str =
     r#"{"capabilities":{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}}"#;
@@ -8,7 +12,9 @@ const MODERN: &str = r#"{"capabilities":{"tools":{},"extensions":{"io.modelconte
 const NOT_FOUND: &str = r#""error":{"code":-32602,"message":"not here"}"#;
 
 fn tasked(name: &'static str, description: &'static str, script: &[(&str, &'static str)]) -> Fake {
-    Fake { description: Ok(description), ..fake(name, script) }
+    let fake = fake(name, script);
+    fake.describe_as(Ok(description));
+    fake
 }
 
 impl Scene {
@@ -87,8 +93,8 @@ async fn the_backends_that_have_tasks_are_asked_for_an_unknown_one_and_once() {
 #[tokio::test(start_paused = true)]
 async fn of_two_that_know_an_unknown_task_the_first_in_order_has_it() {
     let state = |at: &str| -> &'static str { format!(r#""result":{{"taskId":"t","at":{at}}}"#).leak() };
-    let mut a = tasked("a", MODERN, &[]);
-    a.script.insert("tasks/get".into(), Scripted::Late(state("1")));
+    let a = tasked("a", MODERN, &[]);
+    a.set("tasks/get", Scripted::Late(state("1")));
     let b = tasked("b", LEGACY, &[("tasks/get", state("2")), ("tasks/list", r#""result":{"tasks":[{"taskId":"t"}]}"#)]);
     let scene = scene(vec![a, b]);
     assert_eq!(scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await, r#"{"taskId":"t","at":1}"#);
@@ -100,13 +106,13 @@ async fn of_two_that_know_an_unknown_task_the_first_in_order_has_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_could_not_be_asked_for_everywhere_may_still_be_found() {
-    let mut hanging = tasked("hanging", MODERN, &[]);
-    hanging.script.insert("tasks/get".into(), Scripted::Hangs);
-    let mut gone = tasked("gone", LEGACY, &[]);
-    gone.description = Err(unreachable());
+    let hanging = tasked("hanging", MODERN, &[]);
+    hanging.set("tasks/get", Scripted::Hangs);
+    let gone = tasked("gone", LEGACY, &[]);
+    gone.describe_as(Err(unreachable()));
     let good = tasked("good", LEGACY, &[(r#"tasks/get {"taskId":"t"}"#, r#""result":{"taskId":"t"}"#)]);
     let scene = scene(vec![hanging, gone, good]);
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     assert_eq!(scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await, r#"{"taskId":"t"}"#);
     assert_eq!(began.elapsed(), Duration::from_secs(1));
     let error = scene.ask_as(None, "tasks/get", r#"{"taskId":"u"}"#).await;
@@ -179,8 +185,8 @@ async fn tasks_are_listed_page_by_page_over_all_who_list_them() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_says_whose_tasks_it_lacks() {
-    let mut slow = tasked("slow", LEGACY, &[]);
-    slow.script.insert("tasks/list".into(), Scripted::Hangs);
+    let slow = tasked("slow", LEGACY, &[]);
+    slow.set("tasks/list", Scripted::Hangs);
     let refusing = tasked("refusing", LEGACY, &[("tasks/list", r#""error":{"code":-5,"message":"no"}"#)]);
     let long = format!(r#""result":{{"tasks":[{{"taskId":"l"}}],"nextCursor":"{}"}}"#, "x".repeat(5000));
     let long = tasked("long", LEGACY, &[("tasks/list", long.leak())]);
