@@ -31,6 +31,16 @@ pub struct Limits {
     pub input_rounds: usize,
     /// Calls of modern clients that are held until the client brings what a legacy backend asked for. `parkedCalls`.
     pub parked_calls: usize,
+    /// Subscriptions of modern clients, per listener. `subscriptions`.
+    pub subscriptions: usize,
+    /// Messages in one batch (2025-03-26). `batch`.
+    pub batch: usize,
+    /// Events kept per legacy session, so that a broken stream can be resumed. `replayEvents`.
+    pub replay_events: usize,
+    /// Bytes of those events per legacy session. `replayBytes`.
+    pub replay_bytes: usize,
+    /// Bytes of those events of all legacy sessions together. `replayTotalBytes`.
+    pub replay_total_bytes: usize,
     /// Pages read of one list of one backend. `listPages`.
     pub list_pages: usize,
     /// Entries read of one list of one backend. `listEntries`.
@@ -55,6 +65,11 @@ impl Default for Limits {
             questions: 64,
             input_rounds: 8,
             parked_calls: 1000,
+            subscriptions: 10_000,
+            batch: 100,
+            replay_events: 1000,
+            replay_bytes: 1 << 20,
+            replay_total_bytes: 256 << 20,
             list_pages: 1000,
             list_entries: 100_000,
             page_size: 1000,
@@ -87,6 +102,12 @@ pub struct Timeouts {
     pub drain: Duration,
     /// A client connection without a request. `idleConnection`.
     pub idle_connection: Duration,
+    /// A call without an answer, before its event stream begins. `stream`.
+    pub stream: Duration,
+    /// An event stream without an event, before a comment keeps it alive. `keepAlive`.
+    pub keep_alive: Duration,
+    /// A broken event stream of a legacy session that nobody resumes. `resume`.
+    pub resume: Duration,
 }
 
 impl Default for Timeouts {
@@ -103,6 +124,9 @@ impl Default for Timeouts {
             session_idle: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(10),
             idle_connection: Duration::from_secs(75),
+            stream: Duration::from_secs(5),
+            keep_alive: Duration::from_secs(25),
+            resume: Duration::from_secs(300),
         }
     }
 }
@@ -166,6 +190,20 @@ pub(crate) const LIMITS: &[LimitField] = &[
         1_000_000,
         |limits| &mut limits.parked_calls,
     ),
+    count("subscriptions", "Subscriptions of modern clients, per listener.", 1_000_000, |limits| {
+        &mut limits.subscriptions
+    }),
+    count("batch", "Messages in one batch (2025-03-26).", 100_000, |limits| &mut limits.batch),
+    count(
+        "replayEvents",
+        "Events kept per legacy session, so that a broken stream can be resumed.",
+        1_000_000,
+        |limits| &mut limits.replay_events,
+    ),
+    bytes("replayBytes", "Bytes of those events per legacy session.", 1 << 30, |limits| &mut limits.replay_bytes),
+    bytes("replayTotalBytes", "Bytes of those events of all legacy sessions together.", 1 << 40, |limits| {
+        &mut limits.replay_total_bytes
+    }),
     count("listPages", "Pages read of one list of one backend.", 1_000_000, |limits| &mut limits.list_pages),
     count("listEntries", "Entries read of one list of one backend.", 10_000_000, |limits| &mut limits.list_entries),
     count("pageSize", "Entries on one page of a merged list.", 1_000_000, |limits| &mut limits.page_size),
@@ -210,6 +248,13 @@ pub(crate) const TIMEOUTS: &[TimeoutField] = &[
         ..timeout("drain", "Finishing what is in flight on shutdown.", |timeouts| &mut timeouts.drain)
     },
     timeout("idleConnection", "A client connection without a request.", |timeouts| &mut timeouts.idle_connection),
+    timeout("stream", "A call without an answer, before its event stream begins.", |timeouts| &mut timeouts.stream),
+    timeout("keepAlive", "An event stream without an event, before a comment keeps it alive.", |timeouts| {
+        &mut timeouts.keep_alive
+    }),
+    timeout("resume", "A broken event stream of a legacy session that nobody resumes.", |timeouts| {
+        &mut timeouts.resume
+    }),
 ];
 
 /// Also the range of a server's own `timeout`.

@@ -3,8 +3,9 @@
 //! Must not know: transports.
 
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Era, Json, Response, Revision, RpcError, code};
+use fanlight_protocol::{Era, Json, Method, Response, Revision, RpcError, code};
 
+use crate::fault;
 use crate::notify::LogGate;
 use crate::params::Params;
 
@@ -50,6 +51,17 @@ pub(crate) fn opening(params: &Params) -> Result<Opening, RpcError> {
 pub(crate) fn log_level(params: &Params) -> Result<LogLevel, RpcError> {
     let named = params.level.as_ref().and_then(|level| LogLevel::from_name(&level.as_str()?));
     named.ok_or_else(|| RpcError::new(code::INVALID_PARAMS, "\"level\" is missing from the params, or no log level"))
+}
+
+/// What this side answers by itself, without the core: what concerns this hop only, what is wrong
+/// with a request, and methods of later revisions.
+pub(crate) fn own_answer(method: &Method, params: &Params) -> Option<Result<Response, RpcError>> {
+    match method {
+        Method::Ping => Some(Ok(pong())),
+        Method::SetLogLevel => log_level(params).err().map(Err),
+        Method::Listen => Some(Err(fault::method_not_found(method.as_str()))),
+        _ => None,
+    }
 }
 
 /// Which log messages a session gets.
