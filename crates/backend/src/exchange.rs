@@ -86,9 +86,8 @@ pub(crate) fn messages(text: Bytes, nesting: usize, revision: Option<Revision>) 
     match Message::parse(text.clone(), nesting) {
         Ok(message) => Ok(Messages::One(Some(message))),
         Err(MessageError::Batch) if revision == Some(Revision::V2025_03_26) => {
-            let batch = Json::parse(text, nesting)?;
-            let parse = |range| Message::parse(batch.slice(range).into_bytes(), nesting);
-            Ok(Messages::Several(batch.elements().map(parse).collect::<Result<Vec<_>, _>>()?.into_iter()))
+            let batch = Message::parse_batch(text, nesting)?.unwrap_or_default();
+            Ok(Messages::Several(batch.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter()))
         }
         Err(error) => Err(error),
     }

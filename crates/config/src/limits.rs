@@ -35,8 +35,17 @@ pub struct Limits {
     pub tasks: usize,
     /// Bytes of results of one backend that are kept as tasks. `taskResults`.
     pub task_results: usize,
-    /// Resources and tasks of one backend that clients have subscribed to. `subscriptions`.
+    /// Subscriptions of modern clients per listener, and resources and tasks of one backend that are listened to.
+    /// `subscriptions`.
     pub subscriptions: usize,
+    /// Messages in one batch (2025-03-26). `batch`.
+    pub batch: usize,
+    /// Events kept per legacy session, so that a broken stream can be resumed. `replayEvents`.
+    pub replay_events: usize,
+    /// Bytes of those events per legacy session. `replayBytes`.
+    pub replay_bytes: usize,
+    /// Bytes of those events of all legacy sessions together. `replayTotalBytes`.
+    pub replay_total_bytes: usize,
     /// Pages read of one list of one backend. `listPages`.
     pub list_pages: usize,
     /// Entries read of one list of one backend. `listEntries`.
@@ -68,6 +77,10 @@ impl Default for Limits {
             tasks: 10_000,
             task_results: 64 << 20,
             subscriptions: 10_000,
+            batch: 100,
+            replay_events: 1000,
+            replay_bytes: 1 << 20,
+            replay_total_bytes: 256 << 20,
             list_pages: 1000,
             list_entries: 100_000,
             page_size: 1000,
@@ -104,6 +117,12 @@ pub struct Timeouts {
     pub drain: Duration,
     /// A client connection without a request. `idleConnection`.
     pub idle_connection: Duration,
+    /// A call without an answer, before its event stream begins. `stream`.
+    pub stream: Duration,
+    /// An event stream without an event, before a comment keeps it alive. `keepAlive`.
+    pub keep_alive: Duration,
+    /// A broken event stream of a legacy session that nobody resumes. `resume`.
+    pub resume: Duration,
 }
 
 impl Default for Timeouts {
@@ -121,6 +140,9 @@ impl Default for Timeouts {
             session_idle: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(10),
             idle_connection: Duration::from_secs(75),
+            stream: Duration::from_secs(5),
+            keep_alive: Duration::from_secs(25),
+            resume: Duration::from_secs(300),
         }
     }
 }
@@ -195,10 +217,21 @@ pub(crate) const LIMITS: &[LimitField] = &[
     }),
     count(
         "subscriptions",
-        "Resources and tasks of one backend that clients have subscribed to at the same time.",
+        "Subscriptions of modern clients per listener, and resources and tasks of one backend that are listened to.",
         1_000_000,
         |limits| &mut limits.subscriptions,
     ),
+    count("batch", "Messages in one batch (2025-03-26).", 100_000, |limits| &mut limits.batch),
+    count(
+        "replayEvents",
+        "Events kept per legacy session, so that a broken stream can be resumed.",
+        1_000_000,
+        |limits| &mut limits.replay_events,
+    ),
+    bytes("replayBytes", "Bytes of those events per legacy session.", 1 << 30, |limits| &mut limits.replay_bytes),
+    bytes("replayTotalBytes", "Bytes of those events of all legacy sessions together.", 1 << 40, |limits| {
+        &mut limits.replay_total_bytes
+    }),
     count("listPages", "Pages read of one list of one backend.", 1_000_000, |limits| &mut limits.list_pages),
     count("listEntries", "Entries read of one list of one backend.", 10_000_000, |limits| &mut limits.list_entries),
     count("pageSize", "Entries on one page of a merged list.", 1_000_000, |limits| &mut limits.page_size),
@@ -261,6 +294,13 @@ pub(crate) const TIMEOUTS: &[TimeoutField] = &[
         ..timeout("drain", "Finishing what is in flight on shutdown.", |timeouts| &mut timeouts.drain)
     },
     timeout("idleConnection", "A client connection without a request.", |timeouts| &mut timeouts.idle_connection),
+    timeout("stream", "A call without an answer, before its event stream begins.", |timeouts| &mut timeouts.stream),
+    timeout("keepAlive", "An event stream without an event, before a comment keeps it alive.", |timeouts| {
+        &mut timeouts.keep_alive
+    }),
+    timeout("resume", "A broken event stream of a legacy session that nobody resumes.", |timeouts| {
+        &mut timeouts.resume
+    }),
 ];
 
 /// Also the range of a server's own `timeout`.

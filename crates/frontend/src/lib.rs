@@ -15,6 +15,7 @@ mod era;
 mod error;
 mod event;
 mod fault;
+mod hearing;
 mod http;
 mod input;
 mod legacy;
@@ -29,7 +30,10 @@ mod render;
 mod running;
 mod session;
 mod settings;
+mod source;
 mod stdio;
+mod streams;
+mod subscription;
 mod unroll;
 
 pub use admin::{Health, serve_admin};

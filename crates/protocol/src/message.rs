@@ -84,6 +84,14 @@ impl Message {
         }
     }
 
+    /// Reads each message of an array, which 2025-03-26 alone has; `None` if `text` is no array. The
+    /// fault of one does not concern the others.
+    pub fn parse_batch(text: Bytes, nesting: usize) -> Result<Option<Vec<Result<Self, MessageError>>>, SyntaxError> {
+        let batch = Json::parse(text, nesting)?;
+        let parse = |range| Self::parse(batch.slice(range).into_bytes(), nesting);
+        Ok((batch.kind() == Kind::Array).then(|| batch.elements().map(parse).collect()))
+    }
+
     fn from_object(text: Json) -> Result<Self, MessageError> {
         let [version, id, method, params, result, error] =
             text.find(["jsonrpc", "id", "method", "params", "result", "error"]).map_err(|duplicate| {
@@ -364,6 +372,19 @@ mod tests {
         assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1}"#).as_deref(), Some("1"));
         assert!(matches!(parse("[]"), Err(MessageError::Batch)));
         assert!(matches!(parse("{"), Err(MessageError::Syntax(_))));
+    }
+
+    #[test]
+    fn the_messages_of_a_batch_stand_alone() {
+        let batch = |text: &'static str| Message::parse_batch(Bytes::from_static(text.as_bytes()), 8);
+        let messages = batch(r#"[ {"jsonrpc":"2.0","method":"n"}, 7, [] ]"#).unwrap().unwrap();
+        assert!(matches!(
+            messages.as_slice(),
+            [Ok(Message::Notification(_)), Err(MessageError::Invalid { .. }), Err(MessageError::Batch)]
+        ));
+        assert!(batch("[]").unwrap().unwrap().is_empty());
+        assert!(batch("{}").unwrap().is_none());
+        assert!(batch("[").is_err());
     }
 
     #[test]
