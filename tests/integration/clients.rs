@@ -4,6 +4,7 @@ use fanlight_tests::slicer;
 
 use crate::harness::{Gateway, Log, StdioGateway};
 use crate::raw_client::{LegacySession, NEWEST_LEGACY, StdioClient, legacy_request, modern_request, post_modern};
+use crate::schema::Checks;
 use crate::scripted::{Era, Transport};
 
 /// A raw client of a gateway that was started for it.
@@ -53,8 +54,7 @@ impl Client {
             }
             (Transport::Stdio, era) => {
                 let mut gateway = Gateway::stdio(config_text);
-                let pipes = (gateway.stdin.take().unwrap(), gateway.stdout.take().unwrap());
-                let mut client = StdioClient::new(pipes.0, pipes.1);
+                let mut client = StdioClient::of(&mut gateway);
                 if era == Era::Legacy {
                     client.initialize(NEWEST_LEGACY).await;
                 }
@@ -103,6 +103,14 @@ impl Client {
         let tools = slicer::elements(exchange.member("result.tools")).unwrap();
         let name = |tool: &&str| slicer::member(tool, "name").unwrap().trim_matches('"').to_owned();
         tools.iter().map(name).collect()
+    }
+
+    /// What is checked of everything the gateway says to it.
+    pub(crate) fn checks(&self) -> &Checks {
+        match &self.front {
+            Front::ModernHttp(gateway) | Front::LegacyHttp(gateway, _) => gateway.checks(),
+            Front::Stdio(gateway, _) => &gateway.checks,
+        }
     }
 
     /// What the gateway logged.

@@ -322,6 +322,6 @@ async fn both_eras_share_the_endpoint() {
     for required in ["resultType", "supportedVersions", "capabilities", "ttlMs", "cacheScope"] {
         assert!(member(&discovered, &format!("result.{required}")).is_some(), "{required} in {discovered}");
     }
-    let again = post(gateway.mcp, &[], &initialize("2025-11-25")).await;
+    let again = post(gateway.mcp, &[], &initialize("2025-11-25", "{}")).await;
     assert_eq!(again.status, 200);
 }

@@ -27,4 +27,5 @@ mod matrix;
 mod modern_requests;
 mod raw_client;
 mod rmcp_peers;
+mod schema;
 mod scripted;

@@ -1,5 +1,6 @@
 //! Clients at byte level: what they send is given as raw text, what they get is bytes. They decode no JSON.
 
+mod event;
 mod http;
 mod stdio;
 
@@ -70,10 +71,18 @@ pub(crate) async fn post_modern(address: SocketAddr, body: &str) -> Response {
     post(address, &headers, body).await
 }
 
-/// The `initialize` request of a legacy client.
-pub(crate) fn initialize(revision: &str) -> String {
-    let params =
-        format!(r#""protocolVersion":"{revision}","capabilities":{{}},"clientInfo":{{"name":"raw","version":"1"}}"#);
+/// Opens a `subscriptions/listen` stream of a modern client: `notifications` is the raw filter object.
+pub(crate) async fn listen(address: SocketAddr, id: &str, notifications: &str) -> Response {
+    post_modern(address, &modern_request(id, LISTEN, &format!(r#""notifications":{notifications}"#), "")).await
+}
+
+pub(crate) const LISTEN: &str = "subscriptions/listen";
+
+/// The `initialize` request of a legacy client with these raw capabilities.
+pub(crate) fn initialize(revision: &str, capabilities: &str) -> String {
+    let params = format!(
+        r#""protocolVersion":"{revision}","capabilities":{capabilities},"clientInfo":{{"name":"raw","version":"1"}}"#
+    );
     legacy_request("0", "initialize", &params)
 }
 
@@ -95,7 +104,12 @@ impl LegacySession {
     }
 
     pub(crate) async fn open_as(address: SocketAddr, revision: &str) -> Self {
-        let mut response = post(address, &[], &initialize(revision)).await;
+        Self::open_with(address, revision, "{}").await
+    }
+
+    /// Initializes with these raw capabilities.
+    pub(crate) async fn open_with(address: SocketAddr, revision: &str, capabilities: &str) -> Self {
+        let mut response = post(address, &[], &initialize(revision, capabilities)).await;
         let session = response.header("mcp-session-id").map(str::to_owned);
         assert_eq!(response.status, 200, "initialize");
         let (_, answer) = response.messages().await;
@@ -109,14 +123,34 @@ impl LegacySession {
 
     /// POSTs a raw message within the session.
     pub(crate) async fn post(&self, body: &str) -> Response {
+        post(self.address, &self.headers(), body).await
+    }
+
+    /// Opens the session's stream, or resumes one after this event. Dropping the response cuts it.
+    pub(crate) async fn stream(&self, last_event_id: Option<&str>) -> Response {
+        let mut headers = self.headers();
+        headers.push(("Accept", "text/event-stream"));
+        headers.extend(last_event_id.map(|id| ("Last-Event-ID", id)));
+        let mut connection = Connection::open(self.address).await;
+        connection.request("GET", "/mcp", &headers, b"").await;
+        connection.response().await
+    }
+
+    /// Ends the session.
+    pub(crate) async fn delete(&self) -> Response {
+        let mut connection = Connection::open(self.address).await;
+        connection.request("DELETE", "/mcp", &self.headers(), b"").await;
+        connection.response().await
+    }
+
+    /// The headers that every message of the session has.
+    fn headers(&self) -> Vec<(&str, &str)> {
         let mut headers = vec![];
         if self.revision.as_str() >= "2025-06-18" {
             headers.push(("MCP-Protocol-Version", self.revision.as_str()));
         }
-        if let Some(session) = &self.session {
-            headers.push(("Mcp-Session-Id", session));
-        }
-        post(self.address, &headers, body).await
+        headers.extend(self.session.as_deref().map(|session| ("Mcp-Session-Id", session)));
+        headers
     }
 }
 
