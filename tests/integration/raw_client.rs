@@ -30,19 +30,24 @@ pub(crate) async fn post(address: SocketAddr, headers: &[(&str, &str)], body: &s
 }
 
 /// The `_meta` members that every modern request must have, as raw text without braces.
-pub(crate) fn modern_meta() -> String {
+pub(crate) fn modern_meta(capabilities: &str) -> String {
     format!(
-        r#""io.modelcontextprotocol/protocolVersion":"{MODERN}","io.modelcontextprotocol/clientInfo":{{"name":"raw","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{{}}"#
+        r#""io.modelcontextprotocol/protocolVersion":"{MODERN}","io.modelcontextprotocol/clientInfo":{{"name":"raw","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{capabilities}"#
     )
 }
 
 /// A modern request from raw parts. `params` are members without braces, `meta` likewise; both may be empty.
 pub(crate) fn modern_request(id: &str, method: &str, params: &str, meta: &str) -> String {
+    modern_request_with("{}", id, method, params, meta)
+}
+
+/// The same from a client with these raw capabilities.
+pub(crate) fn modern_request_with(capabilities: &str, id: &str, method: &str, params: &str, meta: &str) -> String {
     let comma = |text: &str| if text.is_empty() { "" } else { "," };
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}{}"_meta":{{{}{}{meta}}}}}}}"#,
         comma(params),
-        modern_meta(),
+        modern_meta(capabilities),
         comma(meta),
     )
 }
