@@ -31,12 +31,15 @@ pub(super) enum Step {
     Answered,
 }
 
+/// A raw result from a request and the client's answers to what was asked during it.
+type Conclude = dyn Fn(&Received, &[Arc<Received>]) -> String + Send + Sync;
+
 #[derive(Clone)]
 pub(super) enum End {
     Result(String),
     Error(String),
     Compute(Arc<dyn Fn(&Received) -> String + Send + Sync>),
-    Conclude(Arc<dyn Fn(&Received, &[Arc<Received>]) -> String + Send + Sync>),
+    Conclude(Arc<Conclude>),
     Driven,
     Fault(Fault),
 }
