@@ -68,7 +68,7 @@ async fn a_call_goes_on_while_its_backend_forgets_the_session() {
 /// The time without a request begins when the last one is over.
 #[tokio::test]
 async fn a_session_with_a_running_call_is_not_idle() {
-    const IDLE: Duration = Duration::from_millis(400);
+    const IDLE: Duration = Duration::from_secs(1);
     let backend = backend(Era::Legacy, Transport::Http).await;
     let gate = Gate::new();
     backend.on_target("tools/call", "slow", Reply::result(r#"{"content":[]}"#).gated(&gate));
@@ -82,13 +82,13 @@ async fn a_session_with_a_running_call_is_not_idle() {
     };
     gate.reached(1).await;
     // Time itself is what is tested: long enough that an idle session is over, which the last lines show.
-    tokio::time::sleep(3 * IDLE).await;
+    tokio::time::sleep(2 * IDLE).await;
     gate.open();
     let answer = within("the slow call", running).await.unwrap();
     assert!(answer.contains(r#""content":[]"#), "{answer}");
     let list = legacy_request("2", "tools/list", "");
     assert_eq!(session.post(&list).await.status, 200, "it is a session still");
-    tokio::time::sleep(3 * IDLE).await;
+    tokio::time::sleep(2 * IDLE).await;
     assert_eq!(session.post(&list).await.status, 404);
     let again = LegacySession::open(gateway.mcp).await;
     assert_eq!(again.post(&list).await.status, 200);

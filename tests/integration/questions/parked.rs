@@ -48,7 +48,7 @@ async fn a_call_that_nobody_comes_back_for_is_cancelled_and_frees_its_place() {
         for back in BACKS {
             let backend = backend(Era::Legacy, back).await;
             backend.once("tools/call", asks_for_roots());
-            let limits = r#","limits":{"parkedCalls":1},"timeouts":{"question":"500ms"}"#;
+            let limits = r#","limits":{"parkedCalls":1},"timeouts":{"question":"2s"}"#;
             let mut client = client_of(&backend, front, limits).await;
             let left = client.request("1", "tools/call", CALL, "").await;
             assert_parked(&left);
