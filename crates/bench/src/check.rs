@@ -61,7 +61,7 @@ const SETUPS: [Setup; 3] = [
             Work { name: "call, 10 KiB, modern", kind: Kind::Call(Tool::Text(10 << 10)), always: 20, more: 200 },
             Work { name: "call, 1 MiB, modern", kind: Kind::Call(Tool::Text(1 << 20)), always: 2, more: 10 },
             Work { name: "call, 1 MiB structured, modern", kind: Kind::Call(Tool::Rows(1 << 20)), always: 2, more: 6 },
-            Work { name: "progress event, modern", kind: Kind::Events, always: 50, more: 500 },
+            Work { name: "progress event, modern", kind: Kind::Events, always: 10, more: 200 },
         ],
     },
     Setup {
@@ -148,9 +148,10 @@ impl Work {
         let message = match self.kind {
             Kind::Call(tool) => Message::call(setup.era, &format!("{prefix}{}", tool.name()), tool),
             Kind::List => Message::list(setup.era, None, TOOLS * setup.backends),
+            // Not as fast as they go: how many arrive together would be chance.
             Kind::Events => {
                 let tool = format!("{prefix}{}", Tool::Progress.name());
-                let progress = Progress { address, era: setup.era, tool, streams: 1, events: times, every_ms: 0 };
+                let progress = Progress { address, era: setup.era, tool, streams: 1, events: times, every_ms: 5 };
                 return progress.run().await.map(drop);
             }
         };

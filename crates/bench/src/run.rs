@@ -18,17 +18,20 @@ use crate::scenario::{Group, Plan, Run};
 use crate::system::process::{pin, processors, raise_file_limit};
 use crate::system::{Bench, Cores, Kind, this_program};
 
-/// Files that a system may need for each idle stream: one to the client, and one to each of ten servers.
-const FILES_PER_STREAM: u64 = 12;
+/// Files that a system may need for each idle stream, one to the client and one to a server, and for everything else.
+const FILES_PER_STREAM: u64 = 2;
+const OTHER_FILES: u64 = 1000;
 
 pub(crate) async fn run(args: &RunArgs) -> Result<()> {
     let mut plan = plan(args);
     let mut results = Results::default();
-    let wanted = u64::try_from(plan.streams).unwrap_or(u64::MAX).saturating_mul(FILES_PER_STREAM).max(4096);
+    let wanted =
+        u64::try_from(plan.streams).unwrap_or(u64::from(u32::MAX)).saturating_mul(FILES_PER_STREAM) + OTHER_FILES;
     let files = raise_file_limit(wanted);
     if files < wanted {
-        plan.streams = usize::try_from(files / FILES_PER_STREAM).unwrap_or(0);
-        results.skipped.push(format!("{} idle streams: only {files} files may be open here", plan.streams));
+        plan.streams = usize::try_from(files.saturating_sub(OTHER_FILES) / FILES_PER_STREAM).unwrap_or(0);
+        let why = format!("more than {} idle streams: only {files} files may be open here", plan.streams);
+        results.skipped.push(why);
     }
     let needs_fanlight = plan.systems.iter().any(|kind| matches!(kind, Kind::Fanlight | Kind::Fanlight10));
     let fanlight = match &args.fanlight {

@@ -28,7 +28,7 @@ impl FanlightConfig {
         let mut text = String::new();
         let mut limits = String::new();
         if let Some(clients) = self.clients {
-            for key in ["connections", "sessions", "backendSessions"] {
+            for key in ["connections", "sessions", "backendSessions", "concurrency"] {
                 let _ = writeln!(limits, "  {key}: {clients}");
             }
         }
@@ -87,6 +87,8 @@ mod tests {
         let plain = FanlightConfig::default().text(&[server]);
         assert_eq!(plain, "mcpServers:\n  s0: { type: http, url: \"http://127.0.0.1:7/mcp\" }\n");
         let more = FanlightConfig { clients: Some(9), page_size: Some(5) }.text(&[server]);
-        assert!(more.starts_with("limits:\n  connections: 9\n  sessions: 9\n  backendSessions: 9\n  pageSize: 5\nmcp"));
+        assert!(more.starts_with(
+            "limits:\n  connections: 9\n  sessions: 9\n  backendSessions: 9\n  concurrency: 9\n  pageSize: 5\nmcp"
+        ));
     }
 }

@@ -15,12 +15,12 @@ pub(super) async fn start(bench: &Bench, server: SocketAddr) -> Result<System> {
     let address = reserved.local_addr().doing("finding a free port")?;
     drop(reserved);
     let config = TempFile::new("nginx.conf", &config(address, server))?;
-    let folder = std::env::temp_dir();
-    let args = ["-p".into(), folder.into_os_string(), "-c".into(), config.path().into()];
+    let folder = TempFile::folder("nginx")?;
+    let args = ["-p".into(), folder.path().into(), "-c".into(), config.path().into()];
     let process = Process::start("nginx", &program, &args, bench.gateway)?;
     within("nginx to listen", 10, listening(address)).await?;
     let prefixes = vec![String::new()];
-    Ok(System { kind: Kind::Nginx, address, prefixes, process: Some(process), _files: vec![config] })
+    Ok(System { kind: Kind::Nginx, address, prefixes, process: Some(process), _files: vec![config, folder] })
 }
 
 fn program() -> Result<PathBuf> {
@@ -38,26 +38,25 @@ async fn listening(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// One process that is master and worker in one. Its temporary files go to folders that need no rights.
+/// One process that is master and worker in one. Its temporary files go to the folder it is started with.
 fn config(address: SocketAddr, server: SocketAddr) -> String {
-    let pid = std::process::id();
     format!(
         r"daemon off;
 master_process off;
 worker_processes 1;
 worker_rlimit_nofile 65536;
 error_log stderr crit;
-pid fanlight-bench-{pid}-nginx.pid;
+pid nginx.pid;
 events {{ worker_connections 65536; }}
 http {{
   access_log off;
   keepalive_requests 1000000000;
   client_max_body_size 16m;
-  client_body_temp_path fanlight-bench-nginx-body;
-  proxy_temp_path fanlight-bench-nginx-proxy;
-  fastcgi_temp_path fanlight-bench-nginx-fastcgi;
-  uwsgi_temp_path fanlight-bench-nginx-uwsgi;
-  scgi_temp_path fanlight-bench-nginx-scgi;
+  client_body_temp_path body;
+  proxy_temp_path proxy;
+  fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi;
+  scgi_temp_path scgi;
   upstream server {{ server {server}; keepalive 256; keepalive_requests 1000000000; }}
   server {{
     listen {address} backlog=4096;
