@@ -197,6 +197,7 @@ mod tests {
                 nesting: 8,
                 tasks: 1,
                 task_bytes: 1024,
+                client_description: 1024,
             },
             identity: Identity { name: "fanlight".into(), version: "0".into() },
         };

@@ -123,11 +123,11 @@ impl Pool {
         self.listeners.add(listen, connection.era()).await
     }
 
-    /// The answer to a call that the clients on a shared line have in common, if it is one.
+    /// The answer to a call about what is listened to that the server is not asked for, if it is one.
     pub(crate) async fn local_answer(&self, call: &Call, lease: &Lease) -> Option<Response> {
         self.hub.note_level(&call.context);
         if lease.base.is_some() {
-            return None;
+            return listening::refusal(&self.hub, call);
         }
         listening::local_answer(&self.hub, call, lease.connection.era()).await
     }
@@ -166,7 +166,7 @@ impl Pool {
         if let Some(session) = client.session {
             return Some(Owner::Session(session));
         }
-        Declared::key(client).map(Owner::Capabilities)
+        Declared::key(client, self.largest_description()).map(Owner::Capabilities)
     }
 
     fn open_for(&self, owner: Owner, client: &CallContext, base: &Connection) -> Result<InUse, BackendError> {
@@ -190,10 +190,21 @@ impl Pool {
             Owner::Session(session) => Origin::Session(session),
             Owner::Capabilities(_) => Origin::Pooled,
         };
-        let line = open(&self.settings, &self.hub, origin, Declared::by(client, named), Some(for_client));
+        let line = open(
+            &self.settings,
+            &self.hub,
+            origin,
+            Declared::by(client, named, self.largest_description()),
+            Some(for_client),
+        );
         let taken = line.take();
         lines.insert(owner, line);
         Ok(taken)
+    }
+
+    /// Bytes of what is kept of a client's capabilities, and of its information.
+    fn largest_description(&self) -> usize {
+        self.settings.context.limits.client_description
     }
 
     async fn sweep(&self) {

@@ -113,6 +113,9 @@ pub struct Limits {
     pub tasks: usize,
     /// Bytes of results that are kept as tasks.
     pub task_bytes: usize,
+    /// Bytes of a client's capabilities, and of its information. A client with more declares none
+    /// to legacy servers.
+    pub client_description: usize,
 }
 
 /// Who Fanlight says it is, as `clientInfo` and in `User-Agent`.

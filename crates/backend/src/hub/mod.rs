@@ -153,6 +153,13 @@ impl Hub {
         }
     }
 
+    /// Whether a session may subscribe to one more resource on its own line.
+    pub(crate) fn has_room(&self, session: SessionKey, uri: &Arc<str>) -> bool {
+        let registry = self.registry();
+        let own = registry.sessions.get(&session).map(|session| &session.own_uris);
+        own.is_none_or(|own| own.len() < self.limit || own.contains(uri))
+    }
+
     /// What a session has subscribed to on its own line.
     pub(crate) fn remembered(&self, session: SessionKey) -> Vec<Arc<str>> {
         let registry = self.registry();

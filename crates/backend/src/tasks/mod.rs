@@ -27,6 +27,7 @@ mod requested;
 mod table;
 pub(crate) mod translate;
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -60,6 +61,8 @@ pub(crate) struct TaskBridge {
     /// One permit for each wait for a task.
     waits: Arc<Semaphore>,
     most_waits: usize,
+    /// Bytes of what is kept of a client's capabilities.
+    largest_description: usize,
     /// Which client of 2025-11-25 has which of a modern server's tasks: that dialect has no list.
     owned: Table<Owned>,
     /// Results that a modern server gave at once although a client of 2025-11-25 wanted a task.
@@ -68,6 +71,8 @@ pub(crate) struct TaskBridge {
     origins: Table<Arc<CallContext>>,
     /// Legacy tasks whose questions are collected.
     held: Table<Arc<Held>>,
+    /// Modern servers' tasks of which somebody asks a client what they want to know.
+    asked: Arc<Mutex<HashSet<String>>>,
     /// Locked while it is decided whether a task is held already.
     holding: Mutex<()>,
     tasks: TaskTracker,
@@ -88,10 +93,12 @@ impl TaskBridge {
             caller,
             waits: Arc::new(Semaphore::new(most)),
             most_waits: most,
+            largest_description: limits.client_description,
             owned: Table::new(most, bytes),
             kept: Table::new(most, limits.task_bytes),
             origins: Table::new(most, bytes),
             held: Table::new(most, bytes),
+            asked: Arc::default(),
             holding: Mutex::default(),
             tasks,
             shutdown,
