@@ -9,9 +9,17 @@ use fanlight_protocol::{Json, Method};
 
 use crate::client::CallContext;
 
+/// What some client may be able to do, for Fanlight's own line, on which lists are read for all of
+/// them. Clients' calls do not run there, and what a server asks there all the same is refused.
+const ALL_LEGACY: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"tasks":{"list":{},"cancel":{},"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}}}"#;
+/// The same as modern requests declare it.
+pub(crate) const ALL_MODERN: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+
 /// What `initialize` says of the client.
 #[derive(Debug)]
 pub(crate) struct Declared {
+    /// Said instead of the capabilities that questions are judged by.
+    said: Option<Json>,
     capabilities: Json,
     client_info: Option<Json>,
 }
@@ -19,7 +27,12 @@ pub(crate) struct Declared {
 impl Declared {
     /// Nothing can be asked, and nobody is named.
     pub(crate) fn nothing() -> Self {
-        Self { capabilities: Json::empty_object(), client_info: None }
+        Self { said: None, capabilities: Json::empty_object(), client_info: None }
+    }
+
+    /// The same, though the server is told that everything can be asked, so that it hides nothing.
+    pub(crate) fn for_lists() -> Self {
+        Self { said: Some(Json::literal(ALL_LEGACY)), ..Self::nothing() }
     }
 
     /// The very bytes of a client's capabilities and, if it is `named`, of its information. They
@@ -27,7 +40,8 @@ impl Declared {
     pub(crate) fn by(context: &CallContext, named: bool, largest: usize) -> Self {
         let kept = |value: &Json| fits(value, largest).then(|| value.detached());
         let client_info = context.client_info.as_ref().filter(|_| named).and_then(kept);
-        Self { capabilities: kept(&context.capabilities).unwrap_or_else(Json::empty_object), client_info }
+        let capabilities = kept(&context.capabilities).unwrap_or_else(Json::empty_object);
+        Self { said: None, capabilities, client_info }
     }
 
     /// What tells clients without a session apart: the text of their capabilities, if they have any.
@@ -37,8 +51,9 @@ impl Declared {
         any.then(|| Bytes::copy_from_slice(capabilities.bytes()))
     }
 
+    /// What the server is told.
     pub(crate) fn capabilities(&self) -> &Json {
-        &self.capabilities
+        self.said.as_ref().unwrap_or(&self.capabilities)
     }
 
     /// The client's `Implementation` object; Fanlight's own is to be used if absent.
@@ -46,7 +61,7 @@ impl Declared {
         self.client_info.as_ref()
     }
 
-    /// Whether no capability is declared.
+    /// Whether nothing can be asked.
     pub(crate) fn is_empty(&self) -> bool {
         self.capabilities.members().next().is_none()
     }

@@ -129,6 +129,8 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server) -> Backen
             fanlight_config::SessionChoice::PerClient => SessionPolicy::PerClient,
             fanlight_config::SessionChoice::Shared => SessionPolicy::Shared,
         },
+        // With one backend each client reads its lists itself.
+        catalogue: config.servers.iter().filter(|server| server.enabled).count() > 1,
         timeouts: fanlight_backend::Timeouts {
             connect: config.timeouts.connect,
             probe: config.timeouts.probe,

@@ -200,12 +200,16 @@ impl HttpLink {
         }
     }
 
-    /// Waiting for a slow client holds up this one stream only. That a list has changed concerns
-    /// everybody, on whichever stream a legacy server says so.
+    /// Waiting for a slow client holds up this one stream only. That a list or a task has
+    /// changed concerns others too, on whichever stream a legacy server says so.
     async fn pass_on(&self, notification: Notification, request: &Outgoing<'_>) {
         let changed = matches!(
             notification.method,
-            Method::ToolsChanged | Method::PromptsChanged | Method::ResourcesChanged | Method::ResourceUpdated
+            Method::ToolsChanged
+                | Method::PromptsChanged
+                | Method::ResourcesChanged
+                | Method::ResourceUpdated
+                | Method::TaskStatus
         );
         if changed && !self.is_modern() {
             self.context.outlet.deliver_beside(notification.clone(), request.context.session);

@@ -24,6 +24,7 @@ mod kept;
 mod pace;
 mod plain;
 mod requested;
+mod status;
 mod table;
 pub(crate) mod translate;
 
@@ -43,6 +44,7 @@ use crate::caller::Caller;
 use crate::client::{Call, CallContext, ServerMessages, TaskDialect};
 use crate::clock::Course;
 use crate::error::BackendError;
+use crate::hub::Hub;
 use crate::settings::{Limits, Timeouts};
 use held::Held;
 use kept::Kept;
@@ -57,6 +59,8 @@ const REMEMBERED: usize = 32 << 10;
 /// Stands between the core and one backend.
 pub(crate) struct TaskBridge {
     caller: Arc<Caller>,
+    /// Told whose a task is, so that its client hears of it.
+    hub: Arc<Hub>,
     timeouts: Timeouts,
     /// One permit for each wait for a task.
     waits: Arc<Semaphore>,
@@ -82,6 +86,7 @@ pub(crate) struct TaskBridge {
 impl TaskBridge {
     pub(crate) fn new(
         caller: Arc<Caller>,
+        hub: Arc<Hub>,
         limits: &Limits,
         tasks: TaskTracker,
         shutdown: CancellationToken,
@@ -91,6 +96,7 @@ impl TaskBridge {
         Arc::new(Self {
             timeouts: caller.timeouts,
             caller,
+            hub,
             waits: Arc::new(Semaphore::new(most)),
             most_waits: most,
             largest_description: limits.client_description,
@@ -133,7 +139,11 @@ impl TaskBridge {
             (Method::CallTool, None | Some(Requested), _) if !asks_for_task => {
                 self.call_plainly(server, call, course).await
             }
-            (Method::CallTool, ..) => self.caller.exchange(call, course).await,
+            (Method::CallTool, ..) => {
+                let response = self.caller.exchange(call, course).await?;
+                self.note_on_shared_line(call, &response);
+                Ok(response)
+            }
             (method, Some(Requested), Extension) if *method != Method::UpdateTask => {
                 self.serve_requested(call, course).await
             }
@@ -141,6 +151,17 @@ impl TaskBridge {
             // Clients without a session share one at the server: they must not see each other's tasks.
             (Method::ListTasks, None, Requested) if call.context.session.is_none() => Ok(no_such_method(&call.method)),
             _ => self.caller.exchange(call, course).await,
+        }
+    }
+
+    /// On a line that clients share, the server does not tell apart whose a task is.
+    fn note_on_shared_line(&self, call: &Call, response: &Response) {
+        if !self.hub.is_shared() {
+            return;
+        }
+        let id = response.result().and_then(|result| result.get("task")?.get("taskId"));
+        if let Some(id) = id.as_ref().and_then(Json::as_str) {
+            self.hub.own_task(call.context.session, &id);
         }
     }
 

@@ -26,6 +26,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         transport,
         era: EraChoice::Auto,
         sessions: SessionPolicy::PerClient,
+        catalogue: false,
         timeouts: Timeouts {
             connect: PATIENCE,
             probe: PATIENCE,
