@@ -16,8 +16,10 @@ use crate::client::SessionKey;
 pub(crate) struct Shares {
     /// Requests of one session that may run; as many may wait besides.
     most: usize,
-    sessions: Arc<Mutex<HashMap<SessionKey, Share>>>,
+    sessions: Arc<Sessions>,
 }
+
+type Sessions = Mutex<HashMap<SessionKey, Share>>;
 
 struct Share {
     /// Requests that run or wait.
@@ -27,7 +29,7 @@ struct Share {
 
 /// A request's place among those of its session, given up by dropping it.
 pub(crate) struct Within {
-    of: Option<(Arc<Mutex<HashMap<SessionKey, Share>>>, SessionKey)>,
+    of: Option<(Arc<Sessions>, SessionKey)>,
     _running: Option<OwnedSemaphorePermit>,
 }
 
