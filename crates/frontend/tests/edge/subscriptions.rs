@@ -106,7 +106,7 @@ async fn what_is_wrong_is_said() {
         (&["t".into()][..], Some(TaskDialect::Extension))
     );
     let mut other = server.connect().await;
-    let refused = other.post(&headers, &subscribe("1", FILTER)).await;
+    let refused = other.post(&headers, &subscribe("1", r#""notifications":{"toolsListChanged":true}"#)).await;
     assert!(refused.code() == -32603 && refused.body.contains("1 subscriptions are open"), "{}", refused.body);
     drop(client);
     server.log.listens_no_more().await;
