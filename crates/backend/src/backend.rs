@@ -52,11 +52,11 @@ impl Backend {
     /// Needs a tokio runtime around it.
     #[must_use]
     pub fn start(settings: BackendSettings, shutdown: CancellationToken) -> Arc<Self> {
-        let BackendSettings { name, transport, era, sessions, timeouts, limits, identity } = settings;
+        let BackendSettings { name, transport, era, sessions, catalogue, timeouts, limits, identity } = settings;
         let name: Arc<str> = name.into();
         let tasks = TaskTracker::new();
         let shutdown = shutdown.child_token();
-        let hub = Hub::new(Arc::clone(&name), limits.subscriptions, sessions == SessionPolicy::Shared);
+        let (hub, statuses) = Hub::new(Arc::clone(&name), limits.subscriptions, sessions == SessionPolicy::Shared);
         let context = LinkContext {
             name: Arc::clone(&name),
             limits,
@@ -83,9 +83,11 @@ impl Backend {
             own_info: identity.to_json(),
             shutdown: shutdown.clone(),
         };
-        let pool = Pool::start(connect, sessions, hub);
+        let pool = Pool::start(connect, sessions, catalogue, Arc::clone(&hub));
         let caller = Arc::new(Caller::new(Arc::clone(&pool), timeouts, limits.concurrency));
-        let bridge = TaskBridge::new(caller, &limits, tasks.clone(), shutdown.clone());
+        let bridge = TaskBridge::new(caller, Arc::clone(&hub), &limits, tasks.clone(), shutdown.clone());
+        let (end, telling) = (shutdown.clone(), Arc::clone(&bridge).tell(hub, statuses));
+        tasks.spawn(async move { end.run_until_cancelled(telling).await });
         Arc::new(Self { name, transport, timeouts, pool, bridge, shutdown, tasks })
     }
 
@@ -181,6 +183,7 @@ mod tests {
             transport: TransportSettings::Http { url: url.into(), headers: Vec::new() },
             era: EraChoice::Auto,
             sessions: SessionPolicy::PerClient,
+            catalogue: false,
             timeouts: Timeouts {
                 connect: LONG,
                 probe: LONG,
@@ -197,6 +200,7 @@ mod tests {
                 nesting: 8,
                 tasks: 1,
                 task_bytes: 1024,
+                client_description: 1024,
             },
             identity: Identity { name: "fanlight".into(), version: "0".into() },
         };

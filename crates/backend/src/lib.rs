@@ -26,6 +26,7 @@ mod listening;
 mod pool;
 mod question;
 pub mod settings;
+mod shares;
 mod stdio;
 mod supervisor;
 mod tasks;

@@ -23,6 +23,10 @@ pub struct BackendSettings {
     pub era: EraChoice,
     /// Whether clients share a session with it.
     pub sessions: SessionPolicy,
+    /// Whether its lists are read by Fanlight itself, for clients of all kinds. A legacy server is
+    /// told then that Fanlight has the capabilities that some client may have, and clients that have
+    /// none, and no session, share a session of their own.
+    pub catalogue: bool,
     /// Bounds on time.
     pub timeouts: Timeouts,
     /// Bounds on size and number.
@@ -113,6 +117,9 @@ pub struct Limits {
     pub tasks: usize,
     /// Bytes of results that are kept as tasks.
     pub task_bytes: usize,
+    /// Bytes of a client's capabilities, and of its information. A client with more declares none
+    /// to legacy servers.
+    pub client_description: usize,
 }
 
 /// Who Fanlight says it is, as `clientInfo` and in `User-Agent`.

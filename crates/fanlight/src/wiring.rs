@@ -129,6 +129,8 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server) -> Backen
             fanlight_config::SessionChoice::PerClient => SessionPolicy::PerClient,
             fanlight_config::SessionChoice::Shared => SessionPolicy::Shared,
         },
+        // With one backend each client reads its lists itself.
+        catalogue: config.servers.iter().filter(|server| server.enabled).count() > 1,
         timeouts: fanlight_backend::Timeouts {
             connect: config.timeouts.connect,
             probe: config.timeouts.probe,
@@ -148,6 +150,7 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server) -> Backen
             nesting: config.limits.nesting,
             tasks: config.limits.tasks,
             task_bytes: config.limits.task_results,
+            client_description: config.limits.client_description,
         },
         identity: identity(),
     }
@@ -189,6 +192,7 @@ pub(crate) fn frontend_settings(config: &Config) -> Arc<FrontendSettings> {
         max_input_rounds: config.limits.input_rounds,
         max_parked: config.limits.parked_calls,
         max_subscriptions: config.limits.subscriptions,
+        max_description: config.limits.client_description,
         max_batch: config.limits.batch,
         replay_events: config.limits.replay_events,
         replay_bytes: config.limits.replay_bytes,

@@ -41,6 +41,8 @@ pub struct FrontendSettings {
     pub max_parked: usize,
     /// Subscriptions of modern clients; per process on HTTP, and per connection on stdio.
     pub max_subscriptions: usize,
+    /// The capabilities of a legacy client, and its `clientInfo`.
+    pub max_description: usize,
     /// Messages in one batch.
     pub max_batch: usize,
     /// Events kept per legacy HTTP session, so that a broken stream can be resumed.
@@ -89,6 +91,7 @@ impl Default for FrontendSettings {
             max_input_rounds: 8,
             max_parked: 1000,
             max_subscriptions: 10_000,
+            max_description: 128 << 10,
             max_batch: 100,
             replay_events: 1000,
             replay_bytes: 1 << 20,

@@ -161,7 +161,8 @@ impl PendingCalls {
 
     /// Whom a question is for. One that belongs to a task is for the client that waits for the
     /// task's result. Others name no request on stdio: the same certainty is needed as for log
-    /// messages.
+    /// messages. A progress token in a question is no sign: the server makes it up for progress on
+    /// the question (2025-11-25 basic/utilities/progress), and small numbers are often both.
     pub(super) fn ask_target(&self, task: Option<&str>) -> AskTarget {
         let table = self.lock();
         let can_be_asked = |waiting: &&Waiting| waiting.asks.is_some() && waiting.messages.reach_client();

@@ -7,7 +7,6 @@
 
 use bytes::Bytes;
 use fanlight_protocol::capability::Missing;
-use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::line::{Line, LineDecoder};
 use fanlight_protocol::meta::{self, LogLevel};
 use fanlight_protocol::{Json, Message, MessageError, Method, Notification, Request, partial};
@@ -19,7 +18,7 @@ use crate::client::{ServerMessage, ServerMessages};
 use crate::dialect::progress_token;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
-use crate::exchange::messages;
+use crate::exchange::{meant_for, messages, request_number};
 use crate::hub::subscription_id;
 use crate::question::{AtOnce, Question, answer_at_once, unasked_text, withdrawn};
 
@@ -76,7 +75,7 @@ impl Reader<'_> {
     fn take_message(&self, message: Message) {
         match message {
             Message::Response(response) => {
-                let id = response.id().as_i64();
+                let id = request_number(&response.id());
                 // An answer to nobody is late: its request was cancelled.
                 if !id.is_some_and(|id| self.shared.pending.resolve(id, Ok(response))) {
                     tracing::debug!(backend = &*self.shared.context.name, ?id, "answer to no pending request");
@@ -166,7 +165,7 @@ impl Reader<'_> {
     /// What belongs to a subscription (2026-07-28 basic/patterns/subscriptions, Receiving
     /// Notifications).
     fn take_subscribed(&self, id: &Json, notification: Notification) {
-        match id.as_i64().and_then(|id| self.shared.pending.subscription(id)) {
+        match request_number(id).and_then(|id| self.shared.pending.subscription(id)) {
             Some(target) => self.pass_on(&target, notification),
             None => {
                 let backend = &*self.shared.context.name;
@@ -186,14 +185,7 @@ impl Reader<'_> {
 
     fn take_garbage(&mut self, text: &Bytes, error: &MessageError) {
         // What was to be an answer ends the wait for it.
-        let meant = match error {
-            MessageError::Invalid { id, .. } => id.as_ref().and_then(Json::as_i64),
-            MessageError::Syntax(syntax) if syntax.kind == SyntaxErrorKind::Depth || claims_to_be_message(text) => {
-                partial::id_in_head(text).and_then(|id| id.as_i64())
-            }
-            _ => None,
-        };
-        if let Some(id) = meant
+        if let Some(id) = meant_for(text, error)
             && self.shared.pending.resolve(id, Err(BackendError::Malformed { reason: error.to_string() }))
         {
             return;
@@ -208,7 +200,7 @@ impl Reader<'_> {
     fn take_too_long(&self, head: &[u8], tail: &[u8], len: usize) {
         let limit = self.shared.context.limits.message_bytes;
         let pending = &self.shared.pending;
-        let found = partial::id(head, tail).and_then(|id| id.as_i64()).or_else(|| pending.only());
+        let found = partial::id(head, tail).as_ref().and_then(request_number).or_else(|| pending.only());
         let resolved = found.is_some_and(|id| pending.resolve(id, Err(BackendError::ResponseTooLarge { limit })));
         if !resolved && let Some(suppressed) = self.shared.warnings.oversize.admit() {
             let backend = &*self.shared.context.name;
@@ -222,9 +214,4 @@ impl Reader<'_> {
 fn related_task(request: &Request) -> Option<String> {
     let related = request.params.as_ref()?.get("_meta")?.get(meta::RELATED_TASK)?;
     Some(related.get("taskId")?.as_str()?.into_owned())
-}
-
-fn claims_to_be_message(text: &[u8]) -> bool {
-    let head = text.get(..text.len().min(4096)).unwrap_or_default();
-    head.first() == Some(&b'{') && head.windows(9).any(|window| window == b"\"jsonrpc\"")
 }

@@ -152,6 +152,22 @@ async fn its_subscriptions_pass_as_they_are_and_outlive_the_session_at_the_serve
 }
 
 #[tokio::test]
+async fn a_session_cannot_subscribe_without_end() {
+    let (mut server, _feeds) = streaming(|_| None).await;
+    let mut settings = settings(server.transport());
+    settings.limits.subscriptions = 1;
+    let backend = start(settings);
+    let uri = |uri: &str| format!(r#"{{"uri":"{uri}"}}"#);
+    assert_eq!(ask(&backend, "resources/subscribe", &uri("a:1")).await, "{}");
+    assert_eq!(ask(&backend, "resources/subscribe", &uri("a:1")).await, "{}");
+    let refused = ask(&backend, "resources/subscribe", &uri("a:2")).await;
+    assert!(refused.contains("-32602") && refused.contains("limits.subscriptions"), "{refused}");
+    assert_eq!(ask(&backend, "resources/unsubscribe", &uri("a:1")).await, "{}");
+    assert_eq!(ask(&backend, "resources/subscribe", &uri("a:2")).await, "{}");
+    assert_eq!(server.count("resources/subscribe"), 3);
+}
+
+#[tokio::test]
 async fn a_session_that_listens_is_not_idle() {
     let (mut server, mut feeds) = streaming(|_| None).await;
     let mut settings = settings(server.transport());

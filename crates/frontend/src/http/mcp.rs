@@ -228,7 +228,8 @@ impl<C: Core> Endpoint<C> {
 
     /// Opens a session, if the core can describe what it would be a session of.
     async fn initialize(&self, accepts: Accepts, request: Request, params: &Params) -> Reply {
-        let opening = legacy::opening(params).map_err(|error| Refusal::new(StatusCode::OK, error))?;
+        let opening = legacy::opening(params, self.settings.max_description)
+            .map_err(|error| Refusal::new(StatusCode::OK, error))?;
         let session = Session::new(opening, Arc::default(), self.settings.max_questions, &self.core);
         let rendering = rendering(request.id, request.method, session.revision());
         let context = session.context(false);

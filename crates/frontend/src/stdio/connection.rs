@@ -215,7 +215,7 @@ impl<C: Core> Connection<C> {
     /// Opens the connection's legacy session at once, so that messages sent without waiting for
     /// the answer find it, and closes it again should the core have no answer.
     fn initialize(self: &Arc<Self>, request: Request, params: &Params) -> Result<(), RpcError> {
-        let opening = legacy::opening(params)?;
+        let opening = legacy::opening(params, self.settings.max_description)?;
         let slot = self.slot()?;
         let in_flight = Arc::clone(&self.in_flight);
         let session = Arc::new(Session::new(opening, in_flight, self.settings.max_questions, &self.core));
