@@ -107,7 +107,11 @@ const SERVER: &[Field] = &[
     field("serverUrl", "The same as `url`.", Shape::Text),
     field("httpUrl", "The same as `url`.", Shape::Text),
     field("headers", "Headers sent to the server.", Shape::Pairs),
-    field("type", "The transport; found from `command` or `url` when absent. `sse` is the deprecated HTTP+SSE transport, which is found without it too.", Shape::Choice(TYPES)),
+    field(
+        "type",
+        "The transport; found from `command` or `url` when absent. `sse` is the deprecated HTTP+SSE transport, which is found without it too.",
+        Shape::Choice(TYPES),
+    ),
     Field { default: Some(|_| json!(true)), ..field("enabled", "Whether the server takes part.", Shape::Flag) },
     field("disabled", "The opposite of `enabled`.", Shape::Flag),
     field(

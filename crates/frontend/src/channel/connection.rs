@@ -193,11 +193,11 @@ impl<C: Core> Connection<C> {
                     Ok(())
                 }
                 (_, Some(session)) => self.legacy(request, params, session),
-                (_, None) => Err(not_opened(&params.meta)),
+                (_, None) => Err(self.not_opened(&params.meta)),
             },
             // "A request missing any required field is malformed" (2026-07-28 basic/index,
             // Per-request protocol fields), and nothing has selected legacy semantics.
-            None => Err(not_opened(&params.meta)),
+            None => Err(self.not_opened(&params.meta)),
         }
     }
 
@@ -339,6 +339,13 @@ impl<C: Core> Connection<C> {
         }
     }
 
+    fn not_opened(&self, meta: &Meta) -> RpcError {
+        match modern::revision(meta) {
+            Err(error) if !self.legacy_only => error,
+            _ => RpcError::new(code::INVALID_REQUEST, "open a session with \"initialize\" first"),
+        }
+    }
+
     fn speaks_batches(&self) -> bool {
         self.current_session().is_some_and(|session| session.revision() == Revision::V2025_03_26)
     }
@@ -354,11 +361,4 @@ impl<C: Core> Connection<C> {
 
 fn rendering(request: &Request, revision: Revision) -> Rendering {
     Rendering { id: request.id.clone(), method: request.method.clone(), revision, mirrors_params: false }
-}
-
-fn not_opened(meta: &Meta) -> RpcError {
-    match modern::revision(meta) {
-        Err(error) => error,
-        Ok(_) => RpcError::new(code::INVALID_REQUEST, "open a session with \"initialize\" first"),
-    }
 }

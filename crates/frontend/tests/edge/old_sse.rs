@@ -77,7 +77,10 @@ async fn a_client_of_the_first_revision_is_served_byte_by_byte() {
     old.tell(&legacy_call("2", "notify", "\"p\"")).await;
     for count in 1..=50 {
         let progress = old.message().await;
-        assert_eq!((&progress["params"]["progress"], &progress["params"]["progressToken"]), (&count.into(), &"p".into()));
+        assert_eq!(
+            (&progress["params"]["progress"], &progress["params"]["progressToken"]),
+            (&count.into(), &"p".into())
+        );
     }
     while old.message().await["id"] != 2 {}
 }
@@ -89,13 +92,12 @@ async fn questions_and_what_is_said_outside_of_calls_come_on_the_stream() {
     let listen = server.log.listens().await;
     listen.messages.send(ServerMessage::Notification(notification("notifications/tools/list_changed", "{}"))).await;
     assert_eq!(old.message().await["method"], "notifications/tools/list_changed");
-    old.tell(&legacy_call("1", "ask", "").replace(r#"{"a":1.0}"#, r#"{"method":"roots/list"}"#)).await;
+    old.tell(&legacy_call("1", "ask", "").replace(r#"{"a":1.0}"#, r#"{"ask":[[{"method":"roots/list"}]]}"#)).await;
     let question = old.message().await;
     assert_eq!(question["method"], "roots/list", "{question}");
     let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"roots":[]}}}}"#, question["id"]);
     let answered = old.ask(&answer).await;
-    assert_eq!(answered["id"], 1, "{answered}");
-    assert!(answered.to_string().contains("roots"), "{answered}");
+    assert_eq!((&answered["id"], &answered["result"]["answers"][0]["roots"]), (&1.into(), &serde_json::json!([])));
 }
 
 #[tokio::test]
@@ -203,6 +205,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
     let ended = async {
         // Far more than sockets and queues hold, none of which is read.
         for _ in 0..64 {
+            old.posts = server.connect().await;
             if old.post(&call).await.status == 404 {
                 break;
             }
