@@ -78,7 +78,8 @@ fn asks_in_its_era(backend: &Backend, era: Era) {
         }
         Era::Modern => {
             backend.on("tools/call", Reply::result(RESULT));
-            let wish = r#"{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}},"requestState":"s"}"#;
+            let wish =
+                r#"{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}},"requestState":"s"}"#;
             backend.once("tools/call", Reply::result(wish));
         }
     }

@@ -18,7 +18,7 @@ pub(crate) enum Writer {
     /// A queue that the writer of a process empties.
     Queue(mpsc::Sender<Bytes>),
     /// A server of the HTTP+SSE transport.
-    Posts(Posts),
+    Posts(Box<Posts>),
 }
 
 /// A message on its way, of which it is not known yet whether the server takes it.

@@ -41,7 +41,7 @@ impl HttpLink {
         };
         let url = message_url(&self.endpoint.url, &first.data)?;
         let posts = Posts { endpoint: Arc::clone(&self.endpoint), url, context: self.context.clone() };
-        let channel = Channel::new(Writer::Posts(posts), self.context.clone());
+        let channel = Channel::new(Writer::Posts(Box::new(posts)), self.context.clone());
         let shared = Arc::clone(channel.shared());
         self.context.tasks.spawn(async move {
             let ended = shared.end.run_until_cancelled(read(*stream, &shared)).await;
