@@ -26,6 +26,7 @@ mod logging;
 mod matrix;
 mod missing_capability;
 mod modern_requests;
+mod old_sse;
 mod paging;
 mod questions;
 mod raw_client;

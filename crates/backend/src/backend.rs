@@ -24,7 +24,7 @@ use crate::http::HttpEndpoint;
 use crate::hub::{Hub, Origin, Outlet};
 use crate::listen::{Listen, Listening};
 use crate::pool::Pool;
-use crate::settings::{BackendSettings, SessionPolicy, Timeouts, TransportSettings};
+use crate::settings::{BackendSettings, Secret, SessionPolicy, Timeouts, TransportSettings};
 use crate::stdio::ProcessSettings;
 use crate::supervisor::{ConnectSettings, Phase, Target};
 use crate::tasks::TaskBridge;
@@ -66,20 +66,24 @@ impl Backend {
             ids: Arc::new(AtomicI64::new(1)),
             tasks: tasks.clone(),
         };
+        let http = |url: &str, headers: &[(String, Secret)]| {
+            let endpoint = HttpEndpoint::new(url, headers, &identity, timeouts.connect, limits.concurrency);
+            endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint)))
+        };
+        let sse_first = matches!(transport, TransportSettings::Sse { .. });
         let (transport, target) = match transport {
             TransportSettings::Stdio { command, args, env, cwd } => {
                 ("stdio", Target::Stdio(ProcessSettings { command, args, env, cwd }))
             }
-            TransportSettings::Http { url, headers } => {
-                let endpoint = HttpEndpoint::new(&url, &headers, &identity, timeouts.connect, limits.concurrency);
-                ("http", endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint))))
-            }
+            TransportSettings::Http { url, headers } => ("http", http(&url, &headers)),
+            TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),
         };
         let connect = ConnectSettings {
             context,
             target,
             choice: era,
             timeouts,
+            sse_first,
             own_info: identity.to_json(),
             shutdown: shutdown.clone(),
         };
@@ -151,7 +155,10 @@ impl BackendClient for Backend {
         BackendStatus {
             era: state.revision.map(Revision::era),
             revision: state.revision.map(Revision::as_str),
-            transport: self.transport,
+            transport: match &state.phase {
+                Phase::Ready(connection) => connection.transport(),
+                _ => self.transport,
+            },
             attempted: state.attempted,
             state: match &state.phase {
                 Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,

@@ -245,7 +245,7 @@ pub struct BackendStatus {
     pub era: Option<Era>,
     /// The revision in use, once it is known.
     pub revision: Option<&'static str>,
-    /// `stdio` or `http`.
+    /// `stdio`, `http`, or `sse` for the deprecated HTTP+SSE transport.
     pub transport: &'static str,
 }
 

@@ -25,7 +25,7 @@ use crate::clock::Course;
 use crate::dialect::Dialect;
 use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply};
-use crate::handshake::Agreed;
+use crate::handshake::{Agreed, Known};
 use crate::link::Link;
 use crate::tool_table::ToolTable;
 
@@ -328,7 +328,18 @@ impl Connection {
         self.since.elapsed()
     }
 
-    pub(crate) fn is_process(&self) -> bool {
+    /// What a later connection to the server can go by.
+    pub(crate) fn known(&self) -> Known {
+        Known { era: self.era(), sse: self.link.is_sse() }
+    }
+
+    /// The name of its transport.
+    pub(crate) fn transport(&self) -> &'static str {
+        self.link.transport()
+    }
+
+    /// Whether it is a connection in the sense of something that breaks.
+    pub(crate) fn is_channel(&self) -> bool {
         !self.link.is_http()
     }
 }

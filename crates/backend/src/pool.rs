@@ -192,7 +192,7 @@ impl Pool {
             }
         }
         let named = matches!(owner, Owner::Session(_));
-        let for_client = ForClient { era: base.era(), reprobed: base.is_reprobed() };
+        let for_client = ForClient { known: base.known(), reprobed: base.is_reprobed() };
         let origin = match owner {
             Owner::Session(session) => Origin::Session(session),
             Owner::Capabilities(_) => Origin::Pooled,

@@ -49,9 +49,17 @@ pub enum TransportSettings {
         /// Its working directory; Fanlight's own if absent.
         cwd: Option<PathBuf>,
     },
-    /// A Streamable HTTP server.
+    /// A Streamable HTTP server. One of the deprecated HTTP+SSE transport is recognised.
     Http {
         /// Its endpoint, `http` or `https`.
+        url: String,
+        /// Headers sent with each request. Those that the protocol itself defines are ignored.
+        headers: Vec<(String, Secret)>,
+    },
+    /// A server that is said to be of the deprecated HTTP+SSE transport of 2024-11-05. Should it be
+    /// none, it is reached as [`TransportSettings::Http`] is.
+    Sse {
+        /// Where its event stream is, `http` or `https`.
         url: String,
         /// Headers sent with each request. Those that the protocol itself defines are ignored.
         headers: Vec<(String, Secret)>,
@@ -181,6 +189,9 @@ impl fmt::Debug for TransportSettings {
                 .finish(),
             Self::Http { url, headers } => {
                 f.debug_struct("Http").field("url", &origin_of(url)).field("headers", headers).finish()
+            }
+            Self::Sse { url, headers } => {
+                f.debug_struct("Sse").field("url", &origin_of(url)).field("headers", headers).finish()
             }
         }
     }

@@ -143,7 +143,9 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server) -> Backen
             concurrency: server.concurrency,
             sessions: match server.transport {
                 fanlight_config::Transport::Stdio { .. } => config.limits.processes,
-                fanlight_config::Transport::Http { .. } => config.limits.backend_sessions,
+                fanlight_config::Transport::Http { .. } | fanlight_config::Transport::Sse { .. } => {
+                    config.limits.backend_sessions
+                }
             },
             subscriptions: config.limits.subscriptions,
             message_bytes: config.limits.message,
@@ -170,6 +172,9 @@ fn transport(transport: &fanlight_config::Transport) -> TransportSettings {
         fanlight_config::Transport::Http { url, headers } => {
             TransportSettings::Http { url: url.clone(), headers: secrets(headers) }
         }
+        fanlight_config::Transport::Sse { url, headers } => {
+            TransportSettings::Sse { url: url.clone(), headers: secrets(headers) }
+        }
     }
 }
 
@@ -177,6 +182,7 @@ fn transport(transport: &fanlight_config::Transport) -> TransportSettings {
 pub(crate) fn frontend_settings(config: &Config) -> Arc<FrontendSettings> {
     Arc::new(FrontendSettings {
         path: config.path.clone(),
+        sse_path: config.sse_path.clone(),
         allowed_origins: config.allowed_origins.clone(),
         allowed_hosts: config.allowed_hosts.clone(),
         keys: keys(config),

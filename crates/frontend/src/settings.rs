@@ -11,6 +11,9 @@ use fanlight_protocol::seal::Keys;
 pub struct FrontendSettings {
     /// The path of the MCP endpoint, such as `/mcp`. A trailing slash makes no difference.
     pub path: String,
+    /// Where the deprecated HTTP+SSE transport of 2024-11-05 is served, such as `/sse`; clients POST
+    /// to `message` below it. Not served if absent.
+    pub sse_path: Option<String>,
     /// Values of `Origin` that are answered beside loopback ones: `scheme://host[:port]`, or `*`.
     pub allowed_origins: Vec<String>,
     /// Hosts that are answered beside loopback ones: `host` (any port), `host:port`, or `*`.
@@ -77,6 +80,7 @@ impl Default for FrontendSettings {
     fn default() -> Self {
         Self {
             path: "/mcp".into(),
+            sse_path: Some("/sse".into()),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             keys: Keys::default(),

@@ -9,8 +9,8 @@ use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Era, Message, Method, Notification, Request, Response};
 use tokio::time::{Instant, timeout_at};
 
-use super::HttpLink;
 use super::stream::{EventStream, Opened, Position};
+use super::{HttpLink, let_end};
 use crate::client::ServerMessage;
 use crate::dialect::concerns;
 use crate::error::BackendError;
@@ -52,7 +52,7 @@ impl HttpLink {
         loop {
             let read = self.read_stream(&mut stream, request, &mut reading).await?;
             if let Some(answer) = read {
-                self.let_end(stream.into_response());
+                let_end(&self.endpoint, &self.context.tasks, stream.into_response());
                 return Ok(answer);
             }
             stream.advance(&mut position);

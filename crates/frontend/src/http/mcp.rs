@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::guard::Guard;
 use super::listener::Serve;
 use super::negotiate::{self, Accepts};
+use super::old::OldSessions;
 use super::reply::{self, Refusal, ReplyBody};
 use super::{answer, body, cors, headers};
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
@@ -48,6 +49,7 @@ pub(crate) struct Endpoint<C> {
     parking: Arc<Parking>,
     pub(super) keeping: Arc<Keeping>,
     subscriptions: Subscriptions,
+    pub(super) old: OldSessions<C>,
     pub(super) shutdown: CancellationToken,
 }
 
@@ -81,6 +83,7 @@ impl<C: Core> Serve for Endpoint<C> {
         // Nobody can come back for what is parked.
         self.parking.end().await;
         self.detached.finished().await;
+        self.old.finished().await;
         self.sessions.end_all();
     }
 }
@@ -104,13 +107,18 @@ impl<C: Core> Endpoint<C> {
             keeping: Keeping::new(settings, Arc::clone(&detached)),
             detached,
             subscriptions: Subscriptions::new(most, buffer, shutdown.clone()),
+            old: OldSessions::new(settings.max_sessions, cut),
             shutdown,
             settings: Arc::clone(settings),
         })
     }
 
     async fn route(&self, head: &Parts, body: &mut Incoming) -> Reply {
-        if head.uri.path().trim_end_matches('/') != self.settings.path.trim_end_matches('/') {
+        let path = head.uri.path().trim_end_matches('/');
+        if path != self.settings.path.trim_end_matches('/') {
+            if let Some(reply) = self.route_old(path, head, body).await {
+                return reply;
+            }
             let message = format!("nothing is served here; the MCP endpoint is {}", self.settings.path);
             return Err(Refusal::invalid(StatusCode::NOT_FOUND, message));
         }

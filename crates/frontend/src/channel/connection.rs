@@ -1,9 +1,10 @@
-//! The straight line of one line of input: read, decide the era, check by its rules, hand to the
-//! core, answer.
+//! The straight line of one message: read, decide the era, check by its rules, hand to the core,
+//! answer.
 //!
-//! Must not know: the streams.
+//! Must not know: what carries the messages.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::json::on_one_line;
@@ -12,9 +13,11 @@ use fanlight_protocol::{
     Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision, RpcError, code,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::Terms;
 use crate::cancel::InFlight;
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
 use crate::error::FrontendError;
@@ -30,9 +33,9 @@ use crate::subscription::Subscriptions;
 use crate::{era, fault, legacy, modern};
 
 /// One client.
-pub(super) struct Connection<C> {
-    pub(super) core: Arc<C>,
-    pub(super) settings: Arc<FrontendSettings>,
+pub(crate) struct Connection<C> {
+    pub(crate) core: Arc<C>,
+    pub(crate) settings: Arc<FrontendSettings>,
     out: mpsc::Sender<Bytes>,
     /// What `initialize` settled, for requests without modern metadata.
     session: Mutex<Option<Arc<Session>>>,
@@ -43,18 +46,26 @@ pub(super) struct Connection<C> {
     parking: Arc<Parking>,
     subscriptions: Subscriptions,
     /// No more is read: what only listens is to end.
-    pub(super) closing: CancellationToken,
+    pub(crate) closing: CancellationToken,
     cut: CancellationToken,
+    legacy_only: bool,
+    patience: Option<Duration>,
 }
+
+/// A text that is no message, or not one that can be taken: what is wrong with it, and the id to
+/// answer under, if it could be read.
+pub(crate) type Refused = (RpcError, Option<Json>);
 
 impl<C: Core> Connection<C> {
     /// A client whose messages go to `out`.
-    pub(super) fn new(
+    pub(crate) fn new(
         core: Arc<C>,
         settings: Arc<FrontendSettings>,
         out: mpsc::Sender<Bytes>,
+        terms: Terms,
     ) -> Result<Arc<Self>, FrontendError> {
-        let (closing, cut) = (CancellationToken::new(), CancellationToken::new());
+        let Terms { legacy_only, patience, cut } = terms;
+        let closing = CancellationToken::new();
         let (most, buffer) = (settings.max_subscriptions, settings.notification_buffer);
         Ok(Arc::new(Self {
             core,
@@ -68,11 +79,13 @@ impl<C: Core> Connection<C> {
             subscriptions: Subscriptions::new(most, buffer, closing.clone()),
             closing,
             cut,
+            legacy_only,
+            patience,
         }))
     }
 
     /// Takes one line. Returns once it is under way; waits only for room to answer a refusal.
-    pub(super) async fn line(self: &Arc<Self>, line: Line) {
+    pub(crate) async fn line(self: &Arc<Self>, line: Line) {
         let text = match line {
             Line::Whole(text) => text,
             Line::TooLong { head, tail, len } => {
@@ -82,47 +95,57 @@ impl<C: Core> Connection<C> {
                 return self.refuse(id.as_ref(), &RpcError::new(code::INVALID_REQUEST, message)).await;
             }
         };
-        match Message::parse(text.clone(), self.settings.nesting) {
-            Err(MessageError::Batch) if self.speaks_batches() => self.batch(text).await,
-            message => self.message(message, false).await,
+        if let Err((error, id)) = self.take(text).await {
+            self.refuse(id.as_ref(), &error).await;
         }
+    }
+
+    /// Takes one text: a message, or a batch where the session's revision has them. Returns once it
+    /// is under way; waits only for room to answer a refusal. What is no message at all is left to
+    /// the caller to refuse.
+    pub(crate) async fn take(self: &Arc<Self>, text: Bytes) -> Result<(), Refused> {
+        match Message::parse(text.clone(), self.settings.nesting) {
+            Ok(message) => self.message(message, false).await,
+            Err(MessageError::Batch) if self.speaks_batches() => return self.batch(text).await,
+            Err(error) => return Err(fault::of_message(error, self.settings.nesting)),
+        }
+        Ok(())
     }
 
     /// Takes the messages of a batch, each as if it were alone (2025-03-26 basic/index, Batching).
-    async fn batch(self: &Arc<Self>, text: Bytes) {
+    async fn batch(self: &Arc<Self>, text: Bytes) -> Result<(), Refused> {
         let messages = Message::parse_batch(text, self.settings.nesting).ok().flatten().unwrap_or_default();
-        match fault::check_batch(messages.len(), self.settings.max_batch) {
-            Err(error) => self.refuse(None, &error).await,
-            Ok(()) => {
-                for message in messages {
-                    self.message(message, true).await;
+        fault::check_batch(messages.len(), self.settings.max_batch).map_err(|error| (error, None))?;
+        for message in messages {
+            match message {
+                Ok(message) => self.message(message, true).await,
+                Err(error) => {
+                    let (error, id) = fault::of_message(error, self.settings.nesting);
+                    self.refuse(id.as_ref(), &error).await;
                 }
             }
         }
+        Ok(())
     }
 
-    async fn message(self: &Arc<Self>, message: Result<Message, MessageError>, in_batch: bool) {
+    async fn message(self: &Arc<Self>, message: Message, in_batch: bool) {
         match message {
-            Ok(Message::Request(request)) => {
+            Message::Request(request) => {
                 let id = request.id.clone();
                 if let Err(error) = self.request(request, in_batch).await {
                     self.refuse(Some(&id), &error).await;
                 }
             }
-            Ok(Message::Notification(notification)) => self.notification(&notification),
-            Ok(Message::Response(response)) => match self.current_session() {
+            Message::Notification(notification) => self.notification(&notification),
+            Message::Response(response) => match self.current_session() {
                 Some(session) => session.questions.answer(response),
                 None => tracing::debug!("ignoring a response of a client that is never asked"),
             },
-            Err(error) => {
-                let (error, id) = fault::of_message(error, self.settings.nesting);
-                self.refuse(id.as_ref(), &error).await;
-            }
         }
     }
 
     /// Waits until no request is running. New ones may still come.
-    pub(super) async fn finished(&self) {
+    pub(crate) async fn finished(&self) {
         self.tasks.close();
         self.tasks.wait().await;
         // Nobody comes back for what is parked.
@@ -130,13 +153,27 @@ impl<C: Core> Connection<C> {
     }
 
     /// Ends what only listens.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.closing.cancel();
     }
 
     /// Ends whatever is running, without answers.
-    pub(super) fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.cut.cancel();
+    }
+
+    /// Waits until it is cut off.
+    pub(crate) async fn is_cut(&self) {
+        self.cut.cancelled().await;
+    }
+
+    /// Ends the session, if there is one, and whatever is running.
+    pub(crate) fn end(&self) {
+        self.close();
+        self.cut();
+        if let Some(session) = self.replace_session(None) {
+            session.end();
+        }
     }
 
     async fn request(self: &Arc<Self>, request: Request, in_batch: bool) -> Result<(), RpcError> {
@@ -146,6 +183,7 @@ impl<C: Core> Connection<C> {
         }
         let session = self.current_session();
         match era::of_line(&request.method, &params.meta, session.is_some()) {
+            Some(Era::Modern) if self.legacy_only => Err(modern::not_served(&request.method, &params.meta)),
             Some(Era::Modern) => self.modern(request, params),
             Some(Era::Legacy) => match (&request.method, session) {
                 (Method::Initialize, _) => self.initialize(request, &params),
@@ -155,11 +193,11 @@ impl<C: Core> Connection<C> {
                     Ok(())
                 }
                 (_, Some(session)) => self.legacy(request, params, session),
-                (_, None) => Err(not_opened(&params.meta)),
+                (_, None) => Err(self.not_opened(&params.meta)),
             },
             // "A request missing any required field is malformed" (2026-07-28 basic/index,
             // Per-request protocol fields), and nothing has selected legacy semantics.
-            None => Err(not_opened(&params.meta)),
+            None => Err(self.not_opened(&params.meta)),
         }
     }
 
@@ -251,7 +289,7 @@ impl<C: Core> Connection<C> {
         }
     }
 
-    pub(super) fn spawn(&self, slot: Option<OwnedSemaphorePermit>, work: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, slot: Option<OwnedSemaphorePermit>, work: impl Future<Output = ()> + Send + 'static) {
         let cut = self.cut.clone();
         self.tasks.spawn(async move {
             tokio::select! { () = work => {} () = cut.cancelled() => {} }
@@ -288,16 +326,31 @@ impl<C: Core> Connection<C> {
         self.send(fault::message(id, error).into_bytes()).await;
     }
 
-    pub(super) async fn send(&self, message: Bytes) {
+    pub(crate) async fn send(&self, message: Bytes) {
+        let sent = self.out.send(on_one_line(&message));
         // An error means that the client is gone, and with it whoever would want to know.
-        let _ = self.out.send(on_one_line(&message)).await;
+        match self.patience {
+            None => drop(sent.await),
+            Some(patience) if timeout(patience, sent).await.is_err() => {
+                tracing::debug!("a client that does not read what it is sent is cut off");
+                self.cut();
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn not_opened(&self, meta: &Meta) -> RpcError {
+        match modern::revision(meta) {
+            Err(error) if !self.legacy_only => error,
+            _ => RpcError::new(code::INVALID_REQUEST, "open a session with \"initialize\" first"),
+        }
     }
 
     fn speaks_batches(&self) -> bool {
         self.current_session().is_some_and(|session| session.revision() == Revision::V2025_03_26)
     }
 
-    pub(super) fn current_session(&self) -> Option<Arc<Session>> {
+    pub(crate) fn current_session(&self) -> Option<Arc<Session>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -308,11 +361,4 @@ impl<C: Core> Connection<C> {
 
 fn rendering(request: &Request, revision: Revision) -> Rendering {
     Rendering { id: request.id.clone(), method: request.method.clone(), revision, mirrors_params: false }
-}
-
-fn not_opened(meta: &Meta) -> RpcError {
-    match modern::revision(meta) {
-        Err(error) => error,
-        Ok(_) => RpcError::new(code::INVALID_REQUEST, "open a session with \"initialize\" first"),
-    }
 }
