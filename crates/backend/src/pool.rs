@@ -125,7 +125,11 @@ impl Pool {
 
     /// Begins to listen for a client.
     pub(crate) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
-        let connection = self.base.ready(self.settings.timeouts.connect).await?;
+        let ready = self.base.ready(self.settings.timeouts.connect);
+        if listen.interest.session && listen.interest.unknown.is_none() {
+            return self.listeners.add_of_session(listen, ready).await;
+        }
+        let connection = ready.await?;
         self.listeners.add(listen, connection.era()).await
     }
 

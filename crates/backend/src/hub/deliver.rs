@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::uri::with_parents;
 use fanlight_protocol::{Json, Method, Notification};
 use tokio::sync::mpsc;
 
@@ -222,28 +223,5 @@ impl Registry {
 
     fn of(&self, session: &Session) -> impl Iterator<Item = &Listener> {
         session.listeners.iter().filter_map(|id| self.listeners.get(id))
-    }
-}
-
-/// A URI, and every part of it from the front that can name something that it is part of.
-fn with_parents(uri: &str) -> impl Iterator<Item = &str> {
-    let ends = uri.char_indices().filter(|(_, character)| matches!(character, '/' | '?' | '#'));
-    let parents = ends.flat_map(|(at, _)| [at, at + 1]).filter(|end| *end < uri.len() && *end > 0);
-    let mut last = 0;
-    let mut parents: Vec<_> = parents.filter(|end| std::mem::replace(&mut last, *end) != *end).collect();
-    parents.push(uri.len());
-    parents.into_iter().filter_map(|end| uri.get(..end))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_belong_to_what_holds_them() {
-        let parents: Vec<_> = with_parents("a://b/c?d").collect();
-        assert_eq!(parents, ["a:", "a:/", "a://", "a://b", "a://b/", "a://b/c", "a://b/c?", "a://b/c?d"]);
-        assert_eq!(with_parents("a/").collect::<Vec<_>>(), ["a", "a/"]);
-        assert_eq!(with_parents("x").collect::<Vec<_>>(), ["x"]);
     }
 }

@@ -153,7 +153,9 @@ impl<S: Serve> Connection<S> {
         let activity = Activity::new(self.settings.header_timeout, self.settings.idle_connection);
         let service = service_fn(|request: Request<Incoming>| {
             let busy = activity.begin(request.version() == Version::HTTP_2);
-            let answer = Arc::clone(&self.endpoint).answer(request, local);
+            // Boxed, since the connection keeps the place of this future for as long as it lasts: that
+            // of a stream would else hold all that its request once needed.
+            let answer = Box::pin(Arc::clone(&self.endpoint).answer(request, local));
             async move {
                 let mut response = answer.await;
                 response.body_mut().hold(busy);

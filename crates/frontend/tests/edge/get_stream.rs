@@ -128,6 +128,23 @@ async fn what_comes_while_nobody_listens_waits() {
 }
 
 #[tokio::test]
+async fn what_is_no_longer_asked_takes_no_room_while_nobody_listens() {
+    let settings = FrontendSettings { max_questions: 1, ..FrontendSettings::default() };
+    let mut server = Server::with(settings).await;
+    let mut client = server.connect().await;
+    let id = client.open("2025-11-25").await;
+    assert_eq!(client.post(&[("Mcp-Session-Id", id.as_str())], SUBSCRIBE).await.status, 200);
+    let listen = server.log.listens().await;
+    drop(ask(&listen, "roots/list").await);
+    let second = ask(&listen, "roots/list").await;
+    client.listen(&id, None).await;
+    let asked = client.event().await.unwrap();
+    assert!(asked.contains("fanlight-2"), "{asked}");
+    drop(second);
+    assert!(client.event().await.unwrap().contains("notifications/cancelled"));
+}
+
+#[tokio::test]
 async fn of_several_streams_the_newest_gets_what_is_new() {
     let mut server = Server::start().await;
     let (id, mut first, listen) = listening(&mut server, "2025-06-18").await;
