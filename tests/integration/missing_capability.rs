@@ -8,7 +8,6 @@ use crate::harness::Gateway;
 use crate::raw_client::{LegacySession, legacy_request, modern_request, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
-const CONTENT: &str = r#"{"content":[{"type":"text","text":"x","y":1.0}]}"#;
 const TRANSPORTS: [Transport; 2] = [Transport::Http, Transport::Stdio];
 const FAILED: &str = r#"{ "content":[],"isError" : true,"x":1E400}"#;
 const ROOTS: &str = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
@@ -36,8 +35,8 @@ async fn a_call_that_fails_for_want_of_a_capability_says_which() {
             assert_eq!(again.status, 400);
         }
         // A call that can do without it succeeds.
-        only.on("tools/call", Reply::result(CONTENT).after(&[ROOTS]));
-        assert_eq!(client.call("t").await.member("result.content"), r#"[{"type":"text","text":"x","y":1.0}]"#);
+        only.on("tools/call", Reply::result(r#"{"content":[],"n":1.0}"#).after(&[ROOTS]));
+        assert_eq!(client.call("t").await.member("result.n"), "1.0");
     }
 }
 
@@ -61,7 +60,7 @@ async fn a_server_that_sends_the_user_to_a_url_first_is_called_again() {
     for far in TRANSPORTS {
         let only = server(far).await;
         only.once("tools/call", Reply::error(URL));
-        only.on("tools/call", Reply::result(CONTENT));
+        only.on("tools/call", Reply::result(r#"{"content":[],"n":1.0}"#));
         let gateway = Gateway::start(&config(&[only.entry("only")])).await;
         let call = |params: &str| {
             let request = modern_request("1", "tools/call", params, "");
@@ -76,7 +75,7 @@ async fn a_server_that_sends_the_user_to_a_url_first_is_called_again() {
         let accepted = r#"{"input-1":{"action":"accept"}}"#;
         let retry = call(&format!(r#""name":"t","inputResponses":{accepted},"requestState":{state}"#));
         let (_, answer) = post_modern(gateway.mcp, &retry).await.messages().await;
-        assert_eq!(member(&answer, "result.content"), Some(r#"[{"type":"text","text":"x","y":1.0}]"#));
+        assert_eq!(member(&answer, "result.n"), Some("1.0"));
         let calls = only.received("tools/call");
         assert_eq!(calls.len(), 2);
         assert_eq!((calls[1].member("params.inputResponses"), calls[1].member("params.requestState")), (None, None));

@@ -1,6 +1,8 @@
 //! Tasks of several servers that speak of tasks as the client does: whose each is, also after the gateway was restarted,
 //! and the merged list.
 
+mod dialects;
+
 use fanlight_tests::slicer::{elements, member, plain_string};
 
 use crate::harness::Gateway;

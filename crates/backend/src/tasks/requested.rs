@@ -104,7 +104,11 @@ impl TaskBridge {
                 let context = Arc::new(quietly(&declaring(&call.context)));
                 let (messages, id) = (&call.messages, &id);
                 let wait = ExtensionWait { bridge: self, context: &context, messages, id, names_task: true };
-                self.wait(course, wait.run(None)).await
+                let outcome = self.wait(course, wait.run(None)).await?;
+                if outcome.error_code() != Some(code::INVALID_PARAMS) {
+                    self.own(&call.context, id, None);
+                }
+                Ok(outcome)
             }
             Method::CancelTask => self.cancel_requested(call, &id).await,
             _ => Ok(no_such_method(&call.method)),
