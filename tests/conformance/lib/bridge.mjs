@@ -164,11 +164,14 @@ async function post(request, response, session) {
   response.writeHead(202).end();
 }
 
-/** A stdio server may take its era from the first message: so it is asked what it is, as modern clients do. */
+/**
+ * A stdio server may take its era from what comes first, and nothing after `server/discover` alone, which may be a
+ * probe: so the first request is one that only a modern client makes so, and not the suite's, which may be malformed.
+ */
 function openModern() {
   const server = new Server({ renames: true });
   const _meta = { [PROTOCOL_VERSION]: MODERN, [CAPABILITIES]: {} };
-  server.send({ jsonrpc: '2.0', id: 'bridge', method: 'server/discover', params: { _meta } });
+  server.send({ jsonrpc: '2.0', id: 'bridge', method: 'tools/list', params: { _meta } });
   return server;
 }
 
