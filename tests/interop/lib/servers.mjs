@@ -37,7 +37,7 @@ const unknownTool = call('no-such-tool', {}, 'refusal');
 /**
  * Every server: {name, modern, merged, config, steps}. `modern` servers speak both eras, the others only the legacy
  * one. `merged` ones stand together behind one Fanlight; the second transport of a server is tested alone, since the
- * same resources would be claimed twice.
+ * same resources would be claimed twice. `conditionalTools` are listed only for clients that can be asked something.
  */
 export function servers(root, fixture, ports) {
   const bin = (name) => path.join(root, 'node_modules', '.bin', name);
@@ -45,7 +45,9 @@ export function servers(root, fixture, ports) {
   const http = (port) => ({ type: 'http', url: `http://127.0.0.1:${port}/mcp` });
   const kubernetesArgs = ['--kubeconfig', fixture.kubeconfig];
   return [
-    { name: 'everything', merged: true, config: http(ports.everything), steps: everythingSteps() },
+    { name: 'everything', merged: true, config: http(ports.everything), steps: everythingSteps(),
+      conditionalTools: ['trigger-elicitation-request', 'trigger-sampling-request', 'trigger-url-elicitation',
+        'get-roots-list'] },
     { name: 'everything-stdio', config: { command: bin('mcp-server-everything'), args: ['stdio'] },
       steps: everythingSteps() },
     { name: 'filesystem', merged: true, config: { command: bin('mcp-server-filesystem'), args: [fixture.files] },
