@@ -12,6 +12,7 @@ use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
@@ -159,6 +160,8 @@ pub struct ServerRequest {
     /// without one, the server is told that the client cannot be asked. Closed once the server
     /// does not wait for it any more.
     pub answer: oneshot::Sender<Response>,
+    /// When whoever asks gives up: an answer after this is for nobody.
+    pub deadline: Instant,
 }
 
 /// The bounded way from a backend to the client of one call, or to one listener, in order.

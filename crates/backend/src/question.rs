@@ -75,8 +75,10 @@ impl Question {
         let too_many = || unasked_text(&request.id, &format!("{OPEN} questions of this call are open already"));
         let stopped = clock.stop(OPEN).ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
-        let question = Self { id: request.id.clone(), answer, limit, deadline: Instant::now() + limit, stopped };
-        Ok((question, ServerRequest { method: request.method.clone(), params: request.params.clone(), answer: sender }))
+        let deadline = Instant::now() + limit;
+        let question = Self { id: request.id.clone(), answer, limit, deadline, stopped };
+        let (method, params) = (request.method.clone(), request.params.clone());
+        Ok((question, ServerRequest { method, params, answer: sender, deadline }))
     }
 
     /// When the client has to have answered.

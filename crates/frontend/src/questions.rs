@@ -100,16 +100,19 @@ fn cancelled(number: u64) -> Json {
 #[cfg(test)]
 mod tests {
     use std::task::Waker;
+    use std::time::Duration;
 
     use bytes::Bytes;
     use fanlight_protocol::{Message, Method};
+    use tokio::time::Instant;
 
     use super::*;
 
     fn question() -> (ServerRequest, oneshot::Receiver<Response>) {
         let (answer, answered) = oneshot::channel();
         let params = Some(Json::literal(r#"{ "x":1.0}"#));
-        (ServerRequest { method: Method::from_name("elicitation/create"), params, answer }, answered)
+        let deadline = Instant::now() + Duration::from_secs(600);
+        (ServerRequest { method: Method::from_name("elicitation/create"), params, answer, deadline }, answered)
     }
 
     fn answer(text: &'static str) -> Response {

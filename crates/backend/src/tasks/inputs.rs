@@ -15,7 +15,7 @@ use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::translate::with_related_task;
 use crate::client::{CallContext, ServerMessage, ServerMessages, ServerRequest};
@@ -113,7 +113,8 @@ impl<'a> Inputs<'a> {
             None => params,
         };
         let (answer, receiver) = oneshot::channel();
-        let sent = self.messages.send(ServerMessage::Request(ServerRequest { method, params, answer }));
+        let deadline = Instant::now() + self.limit;
+        let sent = self.messages.send(ServerMessage::Request(ServerRequest { method, params, answer, deadline }));
         timeout(self.limit, sent).await.map_err(|_| "the client does not keep up")?;
         Ok(receiver)
     }

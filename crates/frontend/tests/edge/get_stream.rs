@@ -6,6 +6,7 @@ use fanlight_frontend::FrontendSettings;
 use fanlight_gateway::{Listen, ServerMessage, ServerRequest};
 use fanlight_protocol::{Json, Method, Response};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::client::{Client, Server, soon};
 use crate::core::notification;
@@ -21,8 +22,8 @@ async fn say(listen: &Listen, method: &str, params: &str) {
 
 async fn ask(listen: &Listen, method: &str) -> oneshot::Receiver<Response> {
     let (answer, answered) = oneshot::channel();
-    let request =
-        ServerRequest { method: Method::from_name(method), params: Some(Json::literal(r#"{ "x":1.0}"#)), answer };
+    let (method, params) = (Method::from_name(method), Some(Json::literal(r#"{ "x":1.0}"#)));
+    let request = ServerRequest { method, params, answer, deadline: Instant::now() + Duration::from_secs(600) };
     listen.messages.send(ServerMessage::Request(request)).await;
     answered
 }

@@ -165,7 +165,8 @@ impl Fake {
 
 fn question() -> ServerMessage {
     let (answer, _) = tokio::sync::oneshot::channel();
-    ServerMessage::Request(fanlight_backend::ServerRequest { method: Method::Elicit, params: None, answer })
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(600);
+    ServerMessage::Request(fanlight_backend::ServerRequest { method: Method::Elicit, params: None, answer, deadline })
 }
 
 impl BackendClient for Fake {
