@@ -26,7 +26,7 @@ use crate::event::Event;
 use crate::notify::Subscription;
 use crate::running::{self, Running};
 
-/// How long it is waited for more questions after one: a server that asks for several things at once
+/// How long it is waited for another question after each: a server that asks for several things at once
 /// sends them one after the other.
 const MORE: Duration = Duration::from_millis(20);
 
@@ -91,6 +91,7 @@ impl Parkable {
                     // Without a place to park, dropping it tells the server that nobody can be asked.
                     if let Some(parking) = &self.parking {
                         held.ask(question, parking.max_questions());
+                        self.more = None;
                     }
                 }
                 Poll::Ready(running::Event::Message(ServerMessage::Refused(missing))) => held.note_missing(missing),
