@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::schema::{Checks, Direction, Listening};
 
 /// The longest any test waits for one thing; far above what a loaded machine needs, so running into it is a failure.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Lines of log kept for failure messages.
 const LOG_LINES: usize = 400;
