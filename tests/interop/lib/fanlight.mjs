@@ -10,21 +10,32 @@ import { mergedGroups } from './servers.mjs';
 const READY_TIMEOUT_MS = 30_000;
 
 export async function checkThroughFanlight(checks, { servers, clients }, direct, { binary, work }) {
-  const expected = withTasksAwaited(direct);
-  for (const group of groupsOf(servers, work)) {
-    const check = (door, target) => {
-      const able = clients.filter(({ era }) => door.name !== 'sse' || era === 'legacy');
-      return group.check(checks, door.title, group, able, expected, target);
-    };
-    await throughHttp(checks, group, { binary, work }, async (address) => {
-      for (const door of HTTP_DOORS.filter(({ name }) => group.doors.includes(name))) {
-        await check(door, door.target(address));
-      }
-    });
-    if (group.doors.includes('stdio')) {
-      const args = ['stdio', '--config', group.config];
-      await check({ title: 'stdio' }, { command: binary, args, env: baseEnvironment() });
+  const context = { checks, clients, binary, work, expected: withTasksAwaited(direct) };
+  const groups = groupsOf(servers, work);
+  // Each peer has a process of its own: what is checked of one disturbs no other.
+  const peers = new Set(servers.map(({ peer }) => peer));
+  await Promise.all([...peers].map((peer) => inTurn(context, groups.alone.filter(({ members }) => members[0].peer === peer))));
+  await inTurn(context, groups.merged);
+}
+
+async function inTurn(context, groups) {
+  for (const group of groups) await checkGroup(context, group);
+}
+
+async function checkGroup({ checks, clients, binary, work, expected }, group) {
+  const check = (door, target) => {
+    const legacyOnly = door.name === 'sse' || group.members.some(({ legacyClientsOnly }) => legacyClientsOnly);
+    const able = clients.filter(({ era }) => !legacyOnly || era === 'legacy');
+    return group.check(checks, door.title, group, able, expected, target);
+  };
+  await throughHttp(checks, group, { binary, work }, async (address) => {
+    for (const door of HTTP_DOORS.filter(({ name }) => group.doors.includes(name))) {
+      await check(door, door.target(address));
     }
+  });
+  if (group.doors.includes('stdio')) {
+    const args = ['stdio', '--config', group.config];
+    await check({ title: 'stdio' }, { command: binary, args, env: baseEnvironment() });
   }
 }
 
@@ -33,14 +44,14 @@ const HTTP_DOORS = [
   { name: 'sse', title: 'sse  ', target: (address) => ({ sse: `http://${address}/sse` }) },
 ];
 
-/** Every server alone, then those that stand together. */
+/** Every server alone, and those that stand together. */
 function groupsOf(servers, work) {
   const group = (names, members, more) => ({ names, members, config: writeConfig(work, names, members), ...more });
   const alone = servers.map((server) =>
     group(server.name, [server], { check: checkAlone, doors: server.doors ?? ['http', 'stdio'] }));
   const merged = mergedGroups(servers).map(({ name, doors, members }) =>
     group(name, members, { check: checkMerged, doors }));
-  return [...alone, ...merged];
+  return { alone, merged };
 }
 
 /** With one backend nothing is renamed: the whole report must be equal. */

@@ -78,7 +78,7 @@ async function startHttpServers(fixture, ports) {
 async function checkDirect(checks, { servers, clients }) {
   const reports = new Map();
   const key = (server, client) => `${server.name}  ${client.sdk} ${eraFaceToFace(server, client)}`;
-  const pairs = servers.flatMap((server) => askersOf(server, clients).map((client) => ({ server, client })));
+  const pairs = inTurns(servers.flatMap((server) => askersOf(server, clients).map((client) => ({ server, client }))));
   const distinct = pairs.filter(({ server, client }) =>
     eraFaceToFace(server, client) === client.era || !clients.some(isLegacyTwinOf(client)));
   await checks.each(
@@ -97,6 +97,17 @@ async function checkDirect(checks, { servers, clients }) {
     if (!report) throw new Error('there is no direct report to compare with');
     return report;
   };
+}
+
+/** In an order in which clients of the same peer, which wait for each other, are not next to each other. */
+function inTurns(pairs) {
+  const turns = new Map();
+  const turnOf = ({ server: { peer } }) => {
+    const turn = turns.get(peer) ?? 0;
+    turns.set(peer, turn + 1);
+    return peer ? turn : -1;
+  };
+  return pairs.map((pair) => ({ pair, turn: turnOf(pair) })).sort((a, b) => a.turn - b.turn).map(({ pair }) => pair);
 }
 
 /** Clients without tasks are compared with the one that has them. */

@@ -24,7 +24,10 @@ export function peerServers(root, ports) {
   const url = (peer, where = '/mcp') => `http://127.0.0.1:${ports[peer]}${where}`;
   const server = (peer, more) => ({ peer, uriPrefix: `note://${peer}/`, steps: peerSteps(peer), ...more });
   const sse = (peer) => ({ sse: url(peer, '/sse') });
-  const python = path.join(root, '.venv', 'bin', 'python');
+  const pythonOnStdio = {
+    command: path.join(root, '.venv', 'bin', 'python'),
+    args: [path.join(root, 'peers', 'python.py'), '--stdio', '--name', 'python'],
+  };
   return [
     server('typescript-v1', { name: 'typescript-v1', merged: 'peers', doors: ['http', 'sse'],
       config: { type: 'http', url: url('typescript-v1') } }),
@@ -38,20 +41,36 @@ export function peerServers(root, ports) {
     // Found by the fallback of the specification: nothing says that it speaks 2024-11-05 only.
     server('python', { name: 'python-sse', doors: ['http', 'sse'], direct: sse('python'),
       config: { url: url('python', '/sse') } }),
-    server('python', { name: 'python-stdio-legacy', doors: ['http'], steps: peerSteps('python'),
-      config: { command: python, args: [path.join(root, 'peers', 'python.py'), '--stdio', '--name', 'python'], era: 'legacy' } }),
+    // Modern clients have no session: here one process serves their calls and another what they listen to, and each
+    // announces only its own updates.
+    server('python', { name: 'python-stdio-legacy', doors: ['http'], legacyClientsOnly: true,
+      config: { ...pythonOnStdio, era: 'legacy' } }),
+    // One process for all clients, which it cannot ask.
+    server('python', { name: 'python-stdio-shared', doors: ['http'], steps: newsSteps('python'),
+      config: { ...pythonOnStdio, era: 'legacy', session: 'shared' } }),
   ];
 }
 
+const step = (id, method, params, expect, more) => ({ id, method, params, expect, ...more });
+
+/** Everything a peer can do. */
 function peerSteps(peer) {
-  const uri = (entry) => `note://${peer}/${entry}`;
-  const step = (id, method, params, expect, more) => ({ id, method, params, expect, ...more });
-  const hear = (id, name, args) => step(id, 'hear', { name, arguments: args, count: 1 }, 'heard');
-  const toggle = (id, kind) => hear(id, 'toggle', { kind });
-  const list = (id, kind) => step(id, 'list', { kind }, 'result');
   const ask = (name) => step(name, 'tools/call', { name, arguments: {} }, 'askedTwice');
   const ponder = (name, expect = 'task') => step(name, 'task', { name, arguments: { topic: 'tea' } }, expect,
     { volatile: [TASK_ID, TIME] });
+  return [
+    ...newsSteps(peer),
+    ask('ask-both'), ask('ask-twice'),
+    ...(peer === 'typescript-v1' ? [ponder('ponder'), ponder('ponder-in-vain'), ponder('ponder-and-ask', 'askingTask')] : []),
+  ];
+}
+
+/** What is said outside of calls. */
+function newsSteps(peer) {
+  const uri = (entry) => `note://${peer}/${entry}`;
+  const hear = (id, name, args) => step(id, 'hear', { name, arguments: args, count: 1 }, 'heard');
+  const toggle = (id, kind) => hear(id, 'toggle', { kind });
+  const list = (id, kind) => step(id, 'list', { kind }, 'result');
   return [
     step('watch', 'watch', { uris: [uri(1), uri(2)], lists: ['tools', 'prompts', 'resources'] }, 'result'),
     hear('touch', 'touch', { uris: [uri(1)] }),
@@ -64,8 +83,6 @@ function peerSteps(peer) {
     step('watch-less', 'watch', { uris: [uri(2)], lists: [] }, 'result'),
     hear('touch-less', 'touch', { uris: [uri(1), uri(2)] }),
     step('unwatch-less', 'unwatch', {}, 'result'),
-    ask('ask-both'), ask('ask-twice'),
-    ...(peer === 'typescript-v1' ? [ponder('ponder'), ponder('ponder-in-vain'), ponder('ponder-and-ask', 'askingTask')] : []),
   ];
 }
 
