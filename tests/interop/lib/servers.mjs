@@ -49,7 +49,7 @@ export function servers(root, fixture, ports) {
   return [
     { name: 'everything', merged: 'together', config: http(ports.everything), steps: everythingSteps(),
       conditionalTools: ['trigger-elicitation-request', 'trigger-sampling-request', 'trigger-url-elicitation',
-        'get-roots-list'] },
+        'get-roots-list', 'trigger-elicitation-request-async', 'trigger-sampling-request-async'] },
     { name: 'everything-stdio', config: { command: bin('mcp-server-everything'), args: ['stdio'] },
       steps: everythingSteps() },
     { name: 'filesystem', merged: 'together', config: { command: bin('mcp-server-filesystem'), args: [fixture.files] },
