@@ -1,9 +1,10 @@
 // Runs one plan with one SDK client and prints the report as JSON. Shared by the two TypeScript drivers,
 // which only differ in how they connect and in the shape of their errors.
 //
-// stdin:  {target: {url} | {command, args, env, cwd}, era: "legacy" | "modern", steps: [{id, method, params}]}
+// stdin:  {target: {url} | {sse} | {command, args, env, cwd}, era: "legacy" | "modern", steps: [{id, method, params}]}
 // stdout: {server, lists, steps}, with every result as the SDK hands it out.
 import { text } from 'node:stream/consumers';
+import { heardSince, unwatch, watch } from './news.mjs';
 
 const REQUEST_TIMEOUT_MS = 20_000;
 
@@ -30,7 +31,10 @@ export const answering = (method) => (request) => {
   return ANSWERS[method];
 };
 
-/** @param sdk {connect(target, era): Promise<Client>, callTool(client, params, options), wireError(error)} */
+/**
+ * @param sdk {connect(target, era): Promise<Client>, callTool(client, params, options), wireError(error),
+ *             runTask?(client, params, options, seen)}
+ */
 export async function runDriver(sdk) {
   try {
     const report = await runPlan(sdk, JSON.parse(await text(process.stdin)));
@@ -86,6 +90,7 @@ async function allPages(member, list) {
 
 async function runStep(sdk, client, { method, params }) {
   const progress = [];
+  const task = {};
   asked.length = 0;
   const restore = tapProgress(client.transport, (update) => progress.push(update));
   const requestOptions = { ...options(), onprogress: () => {} }; // makes the SDK send a progress token
@@ -94,15 +99,36 @@ async function runStep(sdk, client, { method, params }) {
     'resources/read': () => client.readResource(params, options()),
     'prompts/get': () => client.getPrompt(params, options()),
     'completion/complete': () => client.complete(params, options()),
+    watch: () => watch(client, params, options()),
+    unwatch: () => unwatch(client, options()),
+    hear: () => sdk.callTool(client, { name: params.name, arguments: params.arguments }, requestOptions),
+    list: () => namesListed(client, params.kind),
+    // An SDK without tasks calls the tool like any other.
+    task: () => (sdk.runTask ? sdk.runTask(client, params, requestOptions, task) : sdk.callTool(client, params, requestOptions)),
   }[method];
   try {
-    return { result: await send(), progress, asked: [...asked] };
+    const outcome = { result: await send(), progress, asked: inAnyOrder(asked) };
+    if (method === 'hear') outcome.heard = await heardSince(params.count);
+    if (sdk.runTask && method === 'task') outcome.task = task;
+    return outcome;
   } catch (error) {
     const wireError = sdk.wireError(error);
     return wireError ? { error: wireError, progress } : { clientFailure: `${error.name}: ${error.message}` };
   } finally {
     restore();
   }
+}
+
+/** What identifies the entries of a list: names, or URIs. */
+async function namesListed(client, kind) {
+  const list = { tools: 'listTools', prompts: 'listPrompts', resources: 'listResources' }[kind];
+  const { items } = await allPages(kind, (page) => client[list](page, options()));
+  return { kind, names: items.map(({ uri, name }) => uri ?? name) };
+}
+
+/** Questions that are open at the same time may come in any order. */
+function inAnyOrder(questions) {
+  return questions.toSorted((one, other) => (JSON.stringify(one) < JSON.stringify(other) ? -1 : 1));
 }
 
 /**

@@ -2,10 +2,12 @@
 
 import json
 import sys
+from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.sse import sse_client
 from mcp.types import (
     CreateMessageResult,
     ElicitResult,
@@ -17,9 +19,38 @@ from mcp.types import (
 
 MODERN_REVISION = "2026-07-28"
 REQUEST_TIMEOUT_S = 20.0
+NEWS_TIMEOUT_S = 10.0
+SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 
 # What the client was asked during the running step.
 asked: list[dict[str, Any]] = []
+
+
+class News:
+    """What the server has said outside of calls and no step has told yet, and what is watched."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+        self.came = anyio.Event()
+        self.uris: list[str] = []
+        self.subscription = AsyncExitStack()
+        self.subscription_id: str | int | None = None
+
+    def note(self, method: str, params: dict[str, Any]) -> None:
+        self.heard.append({"method": method, "params": params})
+        self.came.set()
+        self.came = anyio.Event()
+
+    async def until(self, count: int) -> list[dict[str, Any]]:
+        """Everything since the last time, once so many have come. Those of one call may come in any order."""
+        with anyio.move_on_after(NEWS_TIMEOUT_S):
+            while len(self.heard) < count:
+                await self.came.wait()
+        told, self.heard = self.heard, []
+        return sorted(told, key=json.dumps)
+
+
+news = News()
 
 
 async def main() -> None:
@@ -31,8 +62,9 @@ async def main() -> None:
         read_timeout_seconds=REQUEST_TIMEOUT_S,
         elicitation_callback=answer_elicitation,
         sampling_callback=answer_sampling,
+        message_handler=note_message,
     )
-    async with client:
+    async with client, news.subscription:
         if job["era"] == "modern" and client.protocol_version != MODERN_REVISION:
             raise RuntimeError(f"asked for {MODERN_REVISION}, the server speaks {client.protocol_version}")
         report = {"server": describe_server(client), "lists": await read_lists(client), "steps": {}}
@@ -59,8 +91,54 @@ def note_question(method: str, params: Any) -> None:
     asked.append({"method": method, "params": shown})
 
 
-def target_of(target: dict[str, Any]) -> StdioServerParameters | str:
+def target_of(target: dict[str, Any]) -> Any:
+    if "sse" in target:
+        return sse_client(target["sse"])
     return target["url"] if "url" in target else StdioServerParameters(**target)
+
+
+async def note_message(message: Any) -> None:
+    method = getattr(message, "method", "")
+    if method == "notifications/resources/updated" or method.endswith("/list_changed"):
+        params = plain(message.params) or {}
+        meta = params.pop("_meta", {})
+        if meta.get(SUBSCRIPTION_ID) == news.subscription_id:
+            meta.pop(SUBSCRIPTION_ID, None)
+        news.note(method, {**params, "_meta": meta} if meta else params)
+
+
+async def watch(client: Client, uris: list[str], lists: list[str]) -> dict[str, Any]:
+    """Says what the server honours."""
+    news.uris = uris
+    if client.protocol_version != MODERN_REVISION:
+        for uri in uris:
+            await client.subscribe_resource(uri)
+        capabilities = plain(client.server_capabilities)
+        return {"uris": uris, "lists": [kind for kind in lists if capabilities[kind].get("listChanged")]}
+    wanted = {f"{kind}_list_changed": True for kind in lists}
+    subscription = await news.subscription.enter_async_context(client.listen(**wanted, resource_subscriptions=uris))
+    news.subscription_id = subscription.subscription_id
+    honored = plain(subscription.honored)
+    return {
+        "uris": honored.get("resourceSubscriptions", []),
+        "lists": [kind for kind in lists if honored.get(f"{kind}ListChanged")],
+    }
+
+
+async def unwatch(client: Client) -> dict[str, Any]:
+    if client.protocol_version == MODERN_REVISION:
+        await news.subscription.aclose()
+    else:
+        for uri in news.uris:
+            await client.unsubscribe_resource(uri)
+    return {}
+
+
+async def names_listed(client: Client, kind: str) -> dict[str, Any]:
+    """What identifies the entries of a list: names, or URIs."""
+    list_page = {"tools": client.list_tools, "prompts": client.list_prompts, "resources": client.list_resources}[kind]
+    items = (await all_pages(kind, list_page))["items"]
+    return {"kind": kind, "names": [item.get("uri", item["name"]) for item in items]}
 
 
 def describe_server(client: Client) -> dict[str, Any]:
@@ -103,7 +181,12 @@ async def run_step(client: Client, step: dict[str, Any]) -> dict[str, Any]:
     progress: list[dict[str, Any]] = []
     asked.clear()
     try:
-        return {"result": plain(await send(client, step, progress)), "progress": progress, "asked": list(asked)}
+        result = await send(client, step, progress)
+        # Questions that are open at the same time may come in any order.
+        outcome = {"result": plain(result), "progress": progress, "asked": sorted(asked, key=json.dumps)}
+        if step["method"] == "hear":
+            outcome["heard"] = await news.until(step["params"]["count"])
+        return outcome
     except MCPError as error:
         return {"error": plain(error.error), "progress": progress}
     except Exception as error:  # the report says it, and the comparison fails on it
@@ -117,7 +200,7 @@ async def send(client: Client, step: dict[str, Any], progress: list[dict[str, An
 
     params = step["params"]
     match step["method"]:
-        case "tools/call":
+        case "tools/call" | "hear" | "task":
             return await client.call_tool(params["name"], params.get("arguments"), progress_callback=on_progress)
         case "resources/read":
             return await client.read_resource(params["uri"])
@@ -127,13 +210,21 @@ async def send(client: Client, step: dict[str, Any], progress: list[dict[str, An
             reference = PromptReference if params["ref"]["type"] == "ref/prompt" else ResourceTemplateReference
             context = params.get("context", {}).get("arguments")
             return await client.complete(reference(**params["ref"]), params["argument"], context_arguments=context)
+        case "watch":
+            return await watch(client, params["uris"], params["lists"])
+        case "unwatch":
+            return await unwatch(client)
+        case "list":
+            return await names_listed(client, params["kind"])
         case method:
             raise ValueError(f"no such method in a plan: {method}")
 
 
 def plain(model: Any) -> Any:
     """JSON as it was on the wire: aliases, and only members that were set."""
-    return None if model is None else model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if model is None or isinstance(model, dict):
+        return model
+    return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def first_cause(error: BaseException) -> BaseException:

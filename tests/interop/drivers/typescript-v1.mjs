@@ -1,8 +1,10 @@
 // Driver for @modelcontextprotocol/sdk (v1): the legacy era only. See plan.mjs for its input and output.
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { CreateMessageRequestSchema, ElicitRequestSchema, McpError } from '@modelcontextprotocol/sdk/types.js';
+import { CallToolResultSchema, CreateMessageRequestSchema, ElicitRequestSchema, McpError } from '@modelcontextprotocol/sdk/types.js';
+import { noteNews } from './news.mjs';
 import { answering, CAPABILITIES, CLIENT_INFO, runDriver } from './plan.mjs';
 
 await runDriver({
@@ -11,18 +13,43 @@ await runDriver({
     const client = new Client(CLIENT_INFO, { capabilities: CAPABILITIES });
     client.setRequestHandler(ElicitRequestSchema, answering('elicitation/create'));
     client.setRequestHandler(CreateMessageRequestSchema, answering('sampling/createMessage'));
-    await client.connect(
-      target.url ? new StreamableHTTPClientTransport(new URL(target.url)) : new StdioClientTransport(target),
-    );
+    client.fallbackNotificationHandler = noteNews;
+    await client.connect(transportTo(target));
     return client;
   },
 
   callTool: (client, params, options) => client.callTool(params, undefined, options),
 
-  wireError(error) {
-    if (!(error instanceof McpError)) return undefined;
-    // The SDK puts this before the message that was on the wire.
-    const message = error.message.replace(`MCP error ${error.code}: `, '');
-    return { code: error.code, message, data: error.data };
+  /** Runs the tool as a task; `seen` is what the task was at first and in the end, and what else is known of it. */
+  async runTask(client, params, options, seen) {
+    const { tasks } = client.experimental;
+    let taskId;
+    let outcome;
+    for await (const message of tasks.callToolStream(params, CallToolResultSchema, { ...options, task: {} })) {
+      if (message.type === 'taskCreated') ({ taskId, ...seen.began } = message.task);
+      else outcome = message;
+    }
+    ({ taskId, ...seen.ended } = await tasks.getTask(taskId, options));
+    seen.isListed = (await tasks.listTasks(undefined, options)).tasks.some((task) => task.taskId === taskId);
+    seen.cancelled = await tasks.cancelTask(taskId, options).catch(wireError);
+    // Of a task that failed the SDK tells only that; its result may say more.
+    if (outcome.type === 'error') seen.error = wireError(outcome.error);
+    const result = outcome.result ?? (await tasks.getTaskResult(taskId, CallToolResultSchema, options));
+    seen.isRelated = result._meta?.['io.modelcontextprotocol/related-task']?.taskId === taskId;
+    return result;
   },
+
+  wireError,
 });
+
+function wireError(error) {
+  if (!(error instanceof McpError)) return undefined;
+  // The SDK puts this before the message that was on the wire.
+  const message = error.message.replace(`MCP error ${error.code}: `, '');
+  return { code: error.code, message, data: error.data };
+}
+
+function transportTo(target) {
+  if (target.sse) return new SSEClientTransport(new URL(target.sse));
+  return target.url ? new StreamableHTTPClientTransport(new URL(target.url)) : new StdioClientTransport(target);
+}

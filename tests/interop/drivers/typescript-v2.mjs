@@ -1,6 +1,7 @@
 // Driver for @modelcontextprotocol/client (v2): both eras. See plan.mjs for its input and output.
-import { Client, ProtocolError, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { Client, ProtocolError, SSEClientTransport, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
+import { noteNews } from './news.mjs';
 import { answering, CAPABILITIES, CLIENT_INFO, runDriver } from './plan.mjs';
 
 const MODERN_REVISION = '2026-07-28';
@@ -12,9 +13,8 @@ await runDriver({
     for (const method of ['elicitation/create', 'sampling/createMessage']) {
       client.setRequestHandler(method, answering(method));
     }
-    await client.connect(
-      target.url ? new StreamableHTTPClientTransport(new URL(target.url)) : new StdioClientTransport(target),
-    );
+    client.fallbackNotificationHandler = noteNews;
+    await client.connect(transportTo(target));
     return client;
   },
 
@@ -25,3 +25,8 @@ await runDriver({
     return { code: error.code, message: error.message, data: error.data };
   },
 });
+
+function transportTo(target) {
+  if (target.sse) return new SSEClientTransport(new URL(target.sse));
+  return target.url ? new StreamableHTTPClientTransport(new URL(target.url)) : new StdioClientTransport(target);
+}

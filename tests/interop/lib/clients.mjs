@@ -12,7 +12,7 @@ const typescriptV2 = { sdk: 'typescript-v2', command: [process.execPath, driver(
 const python = { sdk: 'python', command: [path.join(ROOT, '.venv', 'bin', 'python'), driver('python.py')] };
 
 export const CLIENTS = [
-  { ...typescriptV1, era: 'legacy' },
+  { ...typescriptV1, era: 'legacy', tasks: true },
   { ...typescriptV2, era: 'legacy' },
   // Its modern schema has no `execution` in tools, so it drops the member it received.
   { ...typescriptV2, era: 'modern', unreadOfTools: ['execution'] },
@@ -25,7 +25,10 @@ export const eraFaceToFace = (server, client) => (server.modern ? client.era : '
 
 export const isLegacyTwinOf = (client) => (other) => other.sdk === client.sdk && other.era === 'legacy';
 
-/** The report of `client` on `target`: {url} or {command, args, env}. */
+/** The client whose SDK has tasks (those of 2025-11-25): what it is told of one is what the others wait for. */
+export const clientWithTasks = CLIENTS.find((client) => client.tasks);
+
+/** The report of `client` on `target`: {url}, {sse} (a URL) or {command, args, env}. */
 export async function ask(target, client, steps) {
   const plan = steps.map(({ id, method, params }) => ({ id, method, params }));
   const stdin = JSON.stringify({ target, era: client.era, steps: plan });
@@ -33,8 +36,20 @@ export async function ask(target, client, steps) {
 }
 
 /** The report of `client` on `server`, with nothing between them. */
-export function askDirectly({ config: { url, command, args, env }, steps }, client) {
-  return ask(url ? { url } : { command, args, env: { ...baseEnvironment(), ...env } }, client, steps);
+export function askDirectly(server, client) {
+  const { url, command, args, env } = server.config;
+  const target = url ? { url } : { command, args, env: { ...baseEnvironment(), ...env } };
+  return exclusively(server, () => ask(server.direct ?? target, client, server.steps));
+}
+
+const busy = new Map();
+
+/** Runs `work` when no other client uses the server's peer, since all its clients hear what one of them changes. */
+export async function exclusively({ peer }, work) {
+  if (!peer) return work();
+  const done = (busy.get(peer) ?? Promise.resolve()).then(work);
+  busy.set(peer, done.catch(() => {}));
+  return done;
 }
 
 /** What a desktop client gives the servers it starts. */

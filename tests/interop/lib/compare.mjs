@@ -9,7 +9,8 @@
 //    server are Fanlight's own; the merged list of tools is the same for every client, so the tools that a server
 //    lists only for clients with certain capabilities (`conditionalTools`) are not compared there. They are called.
 // 3. What the client's SDK does not hand out (`unreadOfTools`), though it received it.
-// 4. Volatile output: a step names the patterns (the time of day, …) that are blanked in both reports.
+// 4. Tools that can only be called as tasks, and clients without tasks: see awaited.mjs.
+// 5. Volatile output: a step names the patterns (the time of day, …) that are blanked in both reports.
 
 const RESOURCE_NOT_FOUND = -32002;
 const INVALID_PARAMS = -32602;
@@ -55,7 +56,7 @@ export function compareSingle(server, direct, through, { crossEra, clientEra }) 
 export function compareMergedSteps(server, direct, through, { crossEra, clientEra }) {
   const differences = [];
   for (const step of server.steps) {
-    const outcome = through.steps[mergedStepId(server, step)];
+    const outcome = ownEntries(server, step, through.steps[mergedStepId(server, step)]);
     if (step.unclaimed) {
       compareRefusal(step, outcome, clientEra, differences);
     } else {
@@ -63,6 +64,17 @@ export function compareMergedSteps(server, direct, through, { crossEra, clientEr
     }
   }
   return differences;
+}
+
+/** Of the names or URIs in a merged list those of one server, the names as the server itself has them. */
+function ownEntries(server, step, outcome) {
+  if (step.method !== 'list' || !outcome?.result) return outcome;
+  const prefix = mergedName(server, '');
+  const { kind, names } = outcome.result;
+  const own = kind === 'resources'
+    ? names.filter((uri) => uri.startsWith(server.uriPrefix))
+    : names.filter((name) => name.startsWith(prefix)).map((name) => name.slice(prefix.length));
+  return { ...outcome, result: { kind, names: own } };
 }
 
 /** The merged lists: each server's items in its own order, servers in the order of the config. */

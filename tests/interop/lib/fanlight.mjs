@@ -1,26 +1,57 @@
 // The checks proper: each server alone behind Fanlight, then all together, through both of its front doors.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { ask, baseEnvironment } from './clients.mjs';
+import { withTasksAwaited } from './awaited.mjs';
+import { ask, baseEnvironment, exclusively } from './clients.mjs';
 import { asReadBy, compareMergedLists, compareMergedSteps, compareSingle, mergedName, mergedStepId } from './compare.mjs';
 import { answersOk, freePort, lastLines, start, stop, waitUntilReady } from './processes.mjs';
+import { mergedGroups } from './servers.mjs';
 
 const READY_TIMEOUT_MS = 30_000;
 
 export async function checkThroughFanlight(checks, { servers, clients }, direct, { binary, work }) {
-  const together = servers.filter((server) => server.merged);
-  const backends = (names, members) => ({ names, members, config: writeConfig(work, names, members) });
-  const alone = servers.map((server) => backends(server.name, [server]));
-  const merged = together.length > 1 ? [backends('together', together)] : [];
+  const context = { checks, clients, binary, work, expected: withTasksAwaited(direct) };
+  const groups = groupsOf(servers, work);
+  // Each peer has a process of its own: what is checked of one disturbs no other.
+  const peers = new Set(servers.map(({ peer }) => peer));
+  await Promise.all([...peers].map((peer) => inTurn(context, groups.alone.filter(({ members }) => members[0].peer === peer))));
+  await inTurn(context, groups.merged);
+}
 
-  for (const group of [...alone, ...merged]) {
-    const check = group === merged[0] ? checkMerged : checkAlone;
-    await throughHttp(checks, group, { binary, work }, (target) =>
-      check(checks, 'http ', group, clients, direct, target));
-    await check(checks, 'stdio', group, clients, direct, {
-      command: binary, args: ['stdio', '--config', group.config], env: baseEnvironment(),
-    });
+async function inTurn(context, groups) {
+  for (const group of groups) await checkGroup(context, group);
+}
+
+async function checkGroup({ checks, clients, binary, work, expected }, group) {
+  const check = (door, target) => {
+    const legacyOnly = door.name === 'sse' || group.members.some(({ legacyClientsOnly }) => legacyClientsOnly);
+    const able = clients.filter(({ era }) => !legacyOnly || era === 'legacy');
+    return group.check(checks, door.title, group, able, expected, target);
+  };
+  await throughHttp(checks, group, { binary, work }, async (address) => {
+    for (const door of HTTP_DOORS.filter(({ name }) => group.doors.includes(name))) {
+      await check(door, door.target(address));
+    }
+  });
+  if (group.doors.includes('stdio')) {
+    const args = ['stdio', '--config', group.config];
+    await check({ title: 'stdio' }, { command: binary, args, env: baseEnvironment() });
   }
+}
+
+const HTTP_DOORS = [
+  { name: 'http', title: 'http ', target: (address) => ({ url: `http://${address}/mcp` }) },
+  { name: 'sse', title: 'sse  ', target: (address) => ({ sse: `http://${address}/sse` }) },
+];
+
+/** Every server alone, and those that stand together. */
+function groupsOf(servers, work) {
+  const group = (names, members, more) => ({ names, members, config: writeConfig(work, names, members), ...more });
+  const alone = servers.map((server) =>
+    group(server.name, [server], { check: checkAlone, doors: server.doors ?? ['http', 'stdio'] }));
+  const merged = mergedGroups(servers).map(({ name, doors, members }) =>
+    group(name, members, { check: checkMerged, doors }));
+  return { alone, merged };
 }
 
 /** With one backend nothing is renamed: the whole report must be equal. */
@@ -29,7 +60,7 @@ async function checkAlone(checks, door, { members: [server] }, clients, direct, 
     clients,
     (client) => `${door} alone   ${server.name}  ${client.sdk} ${client.era}`,
     async (client) => {
-      const through = await ask(target, client, server.steps);
+      const through = await exclusively(server, () => ask(target, client, server.steps));
       return compareSingle(server, asReadBy(client, direct(server, client)), through, eras(server, client));
     },
   );
@@ -55,12 +86,14 @@ const eras = (server, client) => ({
   crossEra: client.era !== (server.modern ? 'modern' : 'legacy'),
 });
 
+const NAMING_METHODS = ['tools/call', 'prompts/get', 'hear', 'task'];
+
 /** A step under the names the merged endpoint gives it. */
 function mergedStep(server, step) {
   const { method, params } = step;
   const id = mergedStepId(server, step);
   const rename = (named) => ({ ...named, name: mergedName(server, named.name) });
-  if (method === 'tools/call' || method === 'prompts/get') return { id, method, params: rename(params) };
+  if (NAMING_METHODS.includes(method)) return { id, method, params: rename(params) };
   if (params.ref?.type === 'ref/prompt') return { id, method, params: { ...params, ref: rename(params.ref) } };
   return { id, method, params };
 }
@@ -75,7 +108,7 @@ async function throughHttp(checks, { names, config }, { binary, work }, check) {
     ready = true;
     return [];
   });
-  if (ready) await check({ url: `http://${listen}/mcp` });
+  if (ready) await check(listen);
   await checks.one(`http  stop    ${names}`, async () => {
     const status = await stop(fanlight);
     const log = lastLines(readFileSync(fanlight.logFile, 'utf8'));

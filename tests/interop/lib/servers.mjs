@@ -6,6 +6,7 @@
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { PEER_EXPECTATIONS, peerCommands, peerServers } from './peers.mjs';
 
 const ISO_TIME = /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)/g;
 const CLOCK_TIME = /\d{1,2}:\d\d:\d\d(\s[AP]M)?/g;
@@ -24,6 +25,7 @@ export const EXPECTATIONS = {
   asked: (outcome) => succeeds(outcome) && outcome.asked.length === 1,
   isError: ({ result }) => result?.isError === true,
   refusal: ({ result, error }) => result?.isError === true || Number.isInteger(error?.code),
+  ...PEER_EXPECTATIONS,
 };
 
 const step = (method) => (id, params, expect = 'result', more = {}) => ({ id, method, params, expect, ...more });
@@ -36,8 +38,8 @@ const unknownTool = call('no-such-tool', {}, 'refusal');
 
 /**
  * Every server: {name, modern, merged, config, steps}. `modern` servers speak both eras, the others only the legacy
- * one. `merged` ones stand together behind one Fanlight; the second transport of a server is tested alone, since the
- * same resources would be claimed twice. `conditionalTools` are listed only for clients that can be asked something.
+ * one. Those with the same `merged` stand together behind one Fanlight; the second transport of a server is tested
+ * alone, since the same resources would be claimed twice. Clients of the same `peer` take turns. `conditionalTools` are listed only for clients that can be asked something.
  */
 export function servers(root, fixture, ports) {
   const bin = (name) => path.join(root, 'node_modules', '.bin', name);
@@ -45,24 +47,38 @@ export function servers(root, fixture, ports) {
   const http = (port) => ({ type: 'http', url: `http://127.0.0.1:${port}/mcp` });
   const kubernetesArgs = ['--kubeconfig', fixture.kubeconfig];
   return [
-    { name: 'everything', merged: true, config: http(ports.everything), steps: everythingSteps(),
-      conditionalTools: ['trigger-elicitation-request', 'trigger-elicitation-request-async',
-        'trigger-sampling-request', 'trigger-sampling-request-async', 'trigger-url-elicitation', 'get-roots-list'] },
+    { name: 'everything', merged: 'together', config: http(ports.everything), steps: everythingSteps(),
+      conditionalTools: ['trigger-elicitation-request', 'trigger-sampling-request', 'trigger-url-elicitation',
+        'get-roots-list', 'trigger-elicitation-request-async', 'trigger-sampling-request-async'] },
     { name: 'everything-stdio', config: { command: bin('mcp-server-everything'), args: ['stdio'] },
       steps: everythingSteps() },
-    { name: 'filesystem', merged: true, config: { command: bin('mcp-server-filesystem'), args: [fixture.files] },
+    { name: 'filesystem', merged: 'together', config: { command: bin('mcp-server-filesystem'), args: [fixture.files] },
       steps: filesystemSteps(fixture.files) },
-    { name: 'memory', merged: true, steps: memorySteps(),
+    { name: 'memory', merged: 'together', steps: memorySteps(),
       config: { command: bin('mcp-server-memory'), args: [], env: { MEMORY_FILE_PATH: fixture.memory } } },
-    { name: 'kubernetes', merged: true, modern: true, config: http(ports.kubernetes), steps: kubernetesSteps() },
+    { name: 'kubernetes', merged: 'together', modern: true, config: http(ports.kubernetes), steps: kubernetesSteps() },
     { name: 'kubernetes-stdio', modern: true, steps: kubernetesSteps(),
       config: { command: bin('kubernetes-mcp-server'), args: kubernetesArgs } },
-    { name: 'time', merged: true, modern: true, steps: timeSteps(),
+    { name: 'time', merged: 'together', modern: true, steps: timeSteps(),
       config: { command: pythonBin('mcp-server-time'), args: ['--local-timezone', 'UTC'] } },
-    { name: 'git', merged: true, modern: true, steps: gitSteps(fixture.repository),
+    { name: 'git', merged: 'together', modern: true, steps: gitSteps(fixture.repository),
       config: { command: pythonBin('mcp-server-git'), args: ['--repository', fixture.repository] } },
+    ...peerServers(root, ports),
   ];
 }
+
+/** What stands together behind one Fanlight, and by which of its doors clients come. */
+export function mergedGroups(servers) {
+  const groups = [
+    { name: 'together', doors: ['http', 'stdio'] },
+    { name: 'peers', doors: ['http', 'stdio', 'sse'] },
+  ];
+  return groups
+    .map((group) => ({ ...group, members: servers.filter(({ merged }) => merged === group.name) }))
+    .filter(({ members }) => members.length > 1);
+}
+
+export const HTTP_SERVERS = ['everything', 'kubernetes', 'typescript-v1', 'typescript-v2', 'python'];
 
 /** The commands of the servers that are reached over HTTP, one process each for the whole run. */
 export function httpServerCommands(root, fixture, ports) {
@@ -78,6 +94,7 @@ export function httpServerCommands(root, fixture, ports) {
       command: [bin('kubernetes-mcp-server'), '--kubeconfig', fixture.kubeconfig, '--stateless',
         '--bind-address', '127.0.0.1', '--port', String(ports.kubernetes)],
     },
+    ...peerCommands(root, ports),
   };
 }
 

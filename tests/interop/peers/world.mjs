@@ -1,0 +1,86 @@
+// What the two TypeScript peers have in common: entries that come and go, and the sessions that are told of it.
+import { EventEmitter, once } from 'node:events';
+
+const LISTENING_TIMEOUT_MS = 10_000;
+
+export const FORM = { type: 'object', properties: { name: { type: 'string', title: 'Näme' } }, required: ['name'] };
+export const POEM = {
+  messages: [{ role: 'user', content: { type: 'text', text: 'a poem, s’il vous plaît' } }],
+  maxTokens: 9,
+};
+export const text = (value) => ({ content: [{ type: 'text', text: value }] });
+
+export class World {
+  extra = new Set();
+  #sessions = new Set();
+  #streams = 0;
+  #began = new EventEmitter();
+
+  constructor(name) {
+    this.name = name;
+  }
+
+  uri(entry) {
+    return `note://${this.name}/${entry}`;
+  }
+
+  /** Registers what every server of this world offers; the SDKs agree on these methods. */
+  registerEntries(server) {
+    for (const entry of ['1', '2', '3']) this.#registerNote(server, entry);
+    this.#registerHint(server, 'hint');
+  }
+
+  /** Registers an entry that comes and goes; `remove()` of what it returns takes it out again. */
+  registerExtra(server, kind) {
+    if (kind === 'tools') return server.registerTool('extra', { description: 'Comes and goes' }, async () => text('extra'));
+    return kind === 'prompts' ? this.#registerHint(server, 'extra') : this.#registerNote(server, 'extra');
+  }
+
+  #registerNote(server, entry) {
+    const uri = this.uri(entry);
+    return server.registerResource(`${this.name}-${entry}`, uri, {}, async () => ({ contents: [{ uri, text: entry }] }));
+  }
+
+  #registerHint(server, name) {
+    const messages = [{ role: 'user', content: { type: 'text', text: name } }];
+    return server.registerPrompt(name, { description: 'A hint' }, async () => ({ messages }));
+  }
+
+  /** A session of the legacy era: it is told what changes until `close` is called. */
+  openSession(server) {
+    const session = { server, subscribed: new Set(), extra: new Map(), close: () => this.#sessions.delete(session) };
+    for (const kind of this.extra) session.extra.set(kind, this.registerExtra(server, kind));
+    this.#sessions.add(session);
+    return session;
+  }
+
+  async updated(uri) {
+    const method = 'notifications/resources/updated';
+    const concerned = [...this.#sessions].filter(({ subscribed }) => subscribed.has(uri));
+    await Promise.allSettled(concerned.map(({ server }) => server.server.notification({ method, params: { uri } })));
+  }
+
+  /** The SDK announces the change of a connected server by itself. */
+  toggle(kind) {
+    const adds = !this.extra.delete(kind);
+    if (adds) this.extra.add(kind);
+    for (const { server, extra } of this.#sessions) {
+      if (adds) extra.set(kind, this.registerExtra(server, kind));
+      else {
+        extra.get(kind).remove();
+        extra.delete(kind);
+      }
+    }
+  }
+
+  /** Counts the open GET streams of sessions: until there is one, nobody hears what is announced. */
+  countStream(response) {
+    this.#streams += 1;
+    this.#began.emit('stream');
+    response.once('close', () => (this.#streams -= 1));
+  }
+
+  async untilHeard() {
+    while (this.#streams === 0) await once(this.#began, 'stream', { signal: AbortSignal.timeout(LISTENING_TIMEOUT_MS) });
+  }
+}
