@@ -122,6 +122,14 @@ async fn what_the_server_asks_one_client_is_not_shared() {
     assert_eq!(scene.reads(), 2);
     assert!(inbox.try_recv().is_ok() && other.try_recv().is_ok());
 
+    // Nor is it kept, whatever the server calls it.
+    scene.gate(PUBLIC).add_permits(9);
+    for context in [anyone(), CallContext { session: Some(SessionKey(1)), ..anyone() }] {
+        let (messages, _inbox) = ServerMessages::channel(4);
+        scene.gateway.handle(Call { messages, ..by(context) }).await;
+        assert_eq!(scene.reads(), 1);
+    }
+
     let needs = reader(r#""result":{"resultType":"input_required","requestState":"s"}"#);
     tokio::join!(needs.read(), needs.read());
     assert_eq!(needs.reads(), 2);
