@@ -80,14 +80,14 @@ impl Watch {
 
     /// A backend has announced something. Called for each who listens, acts on it once.
     pub(crate) fn heard(&self, backend: usize, notification: &Notification) {
-        let (change, updated) = (Change::of(&notification.method), updated_uri(notification));
-        if (change.is_none() && updated.is_none()) || !self.is_new(backend, &notification.text) {
+        let change = Change::of(&notification.method);
+        let is_of_this = change.is_some() || notification.method == Method::ResourceUpdated;
+        if !is_of_this || !self.is_new(backend, &notification.text) {
             return;
         }
         if let Some(change) = change {
             self.list_changed(change, backend);
-        }
-        if let Some(uri) = updated {
+        } else if let Some(uri) = updated_uri(notification) {
             self.reads.changed(backend, &uri);
         }
     }

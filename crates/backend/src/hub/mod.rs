@@ -323,7 +323,11 @@ impl Hub {
     }
 
     /// The same, but not to a session that has it already.
-    pub(crate) fn deliver_beside(&self, origin: Origin, notification: Notification, except: Option<SessionKey>) {
+    pub(crate) fn deliver_beside(&self, origin: Origin, mut notification: Notification, except: Option<SessionKey>) {
+        if deliver::is_announcement(&notification.method) {
+            // It may be held on to, by many, and is not to keep what was read along with it.
+            notification.text = notification.text.detached();
+        }
         let dropped = deliver::deliver((&self.registry(), &self.statuses), origin, self.shared, &notification, except);
         self.warn_of_slow(dropped);
         let is_status = matches!(notification.method, Method::TaskStatus | Method::TaskChanged);
