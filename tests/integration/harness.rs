@@ -56,6 +56,16 @@ impl Gateway {
         Self::running(command, config).await
     }
 
+    /// The same where a process may have `soft` files open, and raise that to `hard`.
+    pub(crate) async fn start_with_files(config_text: &str, soft: u32, hard: u32) -> Self {
+        let config = TempFile::new("yaml", config_text);
+        let mut command = Command::new("sh");
+        let limited = format!("ulimit -Sn {soft}; ulimit -Hn {hard} 2>/dev/null; exec \"$0\" \"$@\"");
+        command.kill_on_drop(true).args(["-c", &limited]).arg(BINARY.as_path());
+        command.args(["run", "--config"]).arg(config.path());
+        Self::running(command, config).await
+    }
+
     /// Starts it without subcommand and configuration, in an empty folder: the embedded demo.
     pub(crate) async fn demo() -> Self {
         let folder = TempFile::folder();
@@ -102,6 +112,14 @@ impl Gateway {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    /// How many files it may have open, and how far it may raise that.
+    pub(crate) fn max_files(&self) -> (u64, u64) {
+        let limits = fs::read_to_string(format!("/proc/{}/limits", self.child.id().unwrap())).unwrap();
+        let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+        let mut files = files.split_whitespace().map_while(|number| number.parse().ok());
+        (files.next().unwrap(), files.next().unwrap())
     }
 
     /// Asks it twice to stop, as somebody does who has no time, and waits until it has.

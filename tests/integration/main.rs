@@ -25,6 +25,7 @@ mod http_rules;
 mod layers;
 mod listening;
 mod logging;
+mod many_clients;
 mod matrix;
 mod missing_capability;
 mod modern_requests;

@@ -15,6 +15,8 @@ pub struct Limits {
     pub nesting: usize,
     /// Open client connections. `connections`.
     pub connections: usize,
+    /// Event streams on which HTTP clients only listen, at most three quarters of `connections`. `streams`.
+    pub streams: usize,
     /// Sessions of legacy clients. `sessions`.
     pub sessions: usize,
     /// Running calls per backend, where the server does not set its own. `concurrency`.
@@ -67,7 +69,8 @@ impl Default for Limits {
             message: 64 << 20,
             header: 64 << 10,
             nesting: 128,
-            connections: 1024,
+            connections: 16_384,
+            streams: 12_288,
             sessions: 10_000,
             concurrency: 256,
             backend_sessions: 1000,
@@ -187,6 +190,12 @@ pub(crate) const LIMITS: &[LimitField] = &[
         ..count("nesting", "Levels of nesting in one JSON message.", 1024, |limits| &mut limits.nesting)
     },
     count("connections", "Open client connections.", 1_000_000, |limits| &mut limits.connections),
+    count(
+        "streams",
+        "Event streams on which HTTP clients only listen; never more than three quarters of `connections`, the rest of which is for requests.",
+        1_000_000,
+        |limits| &mut limits.streams,
+    ),
     count("sessions", "Sessions of legacy clients.", 10_000_000, |limits| &mut limits.sessions),
     CONCURRENCY,
     count("backendSessions", "Sessions that clients have of their own with one HTTP backend.", 1_000_000, |limits| {

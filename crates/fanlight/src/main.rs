@@ -4,6 +4,7 @@
 mod cli;
 mod demo;
 mod failure;
+mod files;
 mod inspect;
 mod log;
 mod out;

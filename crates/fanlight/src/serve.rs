@@ -17,8 +17,8 @@ use tracing::{info, warn};
 
 use crate::cli::{Admin, RunArgs};
 use crate::failure::Failure;
-use crate::welcome;
 use crate::wiring::{Assembly, frontend_settings};
+use crate::{files, welcome};
 
 /// Serves over HTTP until a signal comes.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs) -> Result<(), Failure> {
@@ -31,6 +31,7 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
     if let Some(listen) = args.listen {
         loaded.config.listen = listen;
     }
+    files::fit(&mut loaded.config.limits, files::raise());
     let listener = bind(loaded.config.listen, "--listen").await?;
     let admin = bind_admin(&mut loaded.config, args.admin).await?;
     let address = local_address(&listener)?;
@@ -69,6 +70,7 @@ pub(crate) async fn stdio(loaded: Loaded) -> Result<(), Failure> {
 }
 
 async fn stdio_until(loaded: Loaded, shutdown: CancellationToken) -> Result<(), Failure> {
+    files::raise();
     let backends_end = CancellationToken::new();
     let assembly = Assembly::start(&loaded.config, &backends_end)?;
     let settings = frontend_settings(&loaded.config);

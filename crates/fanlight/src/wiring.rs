@@ -192,6 +192,7 @@ pub(crate) fn frontend_settings(config: &Config) -> Arc<FrontendSettings> {
         max_concurrent: config.limits.concurrency,
         nesting: config.limits.nesting,
         max_connections: config.limits.connections,
+        max_streams: config.limits.streams,
         max_sessions: config.limits.sessions,
         notification_buffer: config.limits.notifications,
         max_questions: config.limits.questions,

@@ -19,6 +19,9 @@ use crate::http::listener::{Serve, serve};
 use crate::http::reply::{Refusal, ReplyBody, json};
 use crate::settings::FrontendSettings;
 
+/// Connections of those who look after this process at most; clients have theirs elsewhere.
+const CONNECTIONS: usize = 64;
+
 /// How the gateway is doing. Asked for each request, so it must not wait for anything.
 pub trait Health: Send + Sync + 'static {
     /// Whether requests can be served.
@@ -40,6 +43,8 @@ pub async fn serve_admin(
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
+    let max_connections = settings.max_connections.min(CONNECTIONS);
+    let settings = Arc::new(FrontendSettings { max_connections, ..(*settings).clone() });
     let endpoint = Arc::new(Admin { health, guard: Guard::new(&settings) });
     serve(listener, endpoint, &settings, shutdown, CancellationToken::new()).await
 }

@@ -53,40 +53,27 @@ impl Params {
                 REQUEST_STATE,
                 INPUT_RESPONSES,
                 "_meta",
+                // Read elsewhere, but no member may be there twice.
                 "cursor",
                 "ref",
             ])
             .map_err(|duplicate| refuse(&duplicate, "params"))?;
-        let [
-            name,
-            uri,
-            task_id,
-            arguments,
-            level,
-            request_id,
-            protocol_version,
-            capabilities,
-            client_info,
-            request_state,
-            input_responses,
-            meta,
-            _,
-            _,
-        ] = found.map(|range| range.map(|range| params.slice(range)));
-        let meta = meta.as_ref().map_or_else(|| Ok(Meta::default()), Meta::read)?;
+        let mut found = found.into_iter().map(|range| range.map(|range| params.slice(range)));
+        // The fields are filled in the order of the names.
+        let mut next = || found.next().flatten();
         Ok(Self {
-            name,
-            uri,
-            task_id,
-            arguments,
-            level,
-            request_id,
-            protocol_version,
-            capabilities,
-            client_info,
-            request_state,
-            input_responses,
-            meta,
+            name: next(),
+            uri: next(),
+            task_id: next(),
+            arguments: next(),
+            level: next(),
+            request_id: next(),
+            protocol_version: next(),
+            capabilities: next(),
+            client_info: next(),
+            request_state: next(),
+            input_responses: next(),
+            meta: next().as_ref().map_or_else(|| Ok(Meta::default()), Meta::read)?,
         })
     }
 }
@@ -128,6 +115,36 @@ mod tests {
         assert!(Params::read(Some(&odd)).unwrap().meta.progress_token.is_none());
         let no_object = Json::literal(r#"{"_meta":null}"#);
         assert!(Params::read(Some(&no_object)).unwrap().meta.protocol_version.is_none());
+    }
+
+    #[test]
+    fn each_member_is_read_as_itself() {
+        let names = [
+            ("name", "taskId"),
+            ("uri", "level"),
+            ("arguments", "requestId"),
+            ("protocolVersion", "capabilities"),
+            ("clientInfo", "requestState"),
+            ("inputResponses", "cursor"),
+        ];
+        let members = names.iter().flat_map(|(a, b)| [a, b]).map(|name| format!(r#""{name}":"{name}""#));
+        let text = format!("{{{}}}", members.collect::<Vec<_>>().join(","));
+        let read = Params::read(Some(&Json::parse(text.into(), 8).unwrap())).unwrap();
+        for (value, name) in [
+            (read.name, "name"),
+            (read.uri, "uri"),
+            (read.task_id, "taskId"),
+            (read.arguments, "arguments"),
+            (read.level, "level"),
+            (read.request_id, "requestId"),
+            (read.protocol_version, "protocolVersion"),
+            (read.capabilities, "capabilities"),
+            (read.client_info, "clientInfo"),
+            (read.request_state, "requestState"),
+            (read.input_responses, "inputResponses"),
+        ] {
+            assert_eq!(value.unwrap().as_str().unwrap(), name);
+        }
     }
 
     #[test]

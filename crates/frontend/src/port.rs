@@ -1,5 +1,8 @@
 //! What this side asks of the core, and tells it.
 
+#[cfg(test)]
+pub(crate) mod fake;
+
 use std::future::Future;
 use std::sync::Arc;
 

@@ -29,6 +29,9 @@ pub struct FrontendSettings {
     pub nesting: usize,
     /// HTTP connections open at once; further ones wait in the listener's backlog.
     pub max_connections: usize,
+    /// Event streams open at once on which HTTP clients only listen; further ones are refused. Never
+    /// more than three quarters of [`Self::max_connections`], whatever this says.
+    pub max_streams: usize,
     /// Sessions of legacy HTTP clients.
     pub max_sessions: usize,
     /// Requests running at once on a stdio connection.
@@ -87,7 +90,8 @@ impl Default for FrontendSettings {
             max_body: 16 << 20,
             max_header: 64 << 10,
             nesting: 128,
-            max_connections: 1024,
+            max_connections: 16_384,
+            max_streams: 12_288,
             max_sessions: 10_000,
             max_concurrent: 256,
             notification_buffer: 256,

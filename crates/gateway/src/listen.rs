@@ -7,11 +7,10 @@
 //! Must not know: how a client hears it, or how a backend is listened to.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use fanlight_backend::{Interest, Listen, Listening, ServerMessage, ServerMessages};
 use fanlight_protocol::json::Json;
-use fanlight_protocol::{Method, Notification};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -21,7 +20,16 @@ use tracing::debug;
 use crate::catalogue::Change;
 use crate::merge;
 use crate::route::{self, Place};
-use crate::watch::Watch;
+use crate::watch::{Watch, updated_uri};
+
+/// Somebody who wants to listen, until `deadline`.
+struct Wish<'a> {
+    watch: &'a Arc<Watch>,
+    listen: &'a Listen,
+    /// The backends that have the tasks in the interest, where that is known.
+    owners: &'a HashMap<Arc<str>, usize>,
+    deadline: Instant,
+}
 
 /// What one backend is to be listened to for.
 #[derive(Default)]
@@ -40,8 +48,8 @@ pub(crate) async fn to_all(watch: &Arc<Watch>, listen: Listen, owners: &HashMap<
     for change in Change::ALL.into_iter().filter(|change| change.is_in(&listen.interest)) {
         watch.catalogues.changed_by(change).for_each(|catalogue| catalogue.begin());
     }
-    let (lists, (mut honoured, mut guards)) =
-        tokio::join!(lists(watch, &listen.interest, deadline), others(watch, &listen, owners, deadline));
+    let wish = Wish { watch, listen: &listen, owners, deadline };
+    let (lists, (mut honoured, mut guards)) = tokio::join!(wish.lists(), wish.others());
     Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut honoured));
     registered.narrow(&honoured);
     guards.shrink_to_fit();
@@ -54,127 +62,115 @@ pub(crate) async fn to_all(watch: &Arc<Watch>, listen: Listen, owners: &HashMap<
 pub(crate) fn evicting(listen: Listen, watch: &Arc<Watch>) -> Listen {
     let watch = Arc::downgrade(watch);
     let messages = listen.messages.mapped(move |message| {
-        if let ServerMessage::Notification(notification) = &message {
-            let change = watch.upgrade().filter(|_| Change::of(&notification.method) == Some(Change::Resources));
-            change.iter().for_each(|watch| watch.reads.all_changed(0));
-            evict(&watch, 0, notification);
+        if let (ServerMessage::Notification(notification), Some(watch)) = (&message, watch.upgrade()) {
+            watch.heard(0, notification);
         }
         Some(message)
     });
     Listen { messages, ..listen }
 }
 
-/// Which changes of lists are honoured: those of lists that any backend has, since merged lists
-/// are compared whatever their servers announce.
-async fn lists(watch: &Watch, interest: &Interest, deadline: Instant) -> Interest {
-    let wanted = Change::ALL.into_iter().filter(|change| change.is_in(interest));
-    let found = join_all(wanted.map(|change| async move {
-        let backends = 0..watch.sources.backends.len();
-        let asked = backends.map(|backend| watch.sources.have_capability(backend, change.capability()));
-        let any = asked.collect::<FuturesUnordered<_>>().any(|has| async move { has });
-        timeout_at(deadline, any).await.is_ok_and(|any| any).then_some(change)
-    }))
-    .await;
-    let mut honoured = Interest::default();
-    found.into_iter().flatten().for_each(|change| change.set(&mut honoured));
-    honoured
-}
+impl Wish<'_> {
+    /// Which changes of lists are honoured: those of lists that any backend has, since merged lists
+    /// are compared whatever their servers announce.
+    async fn lists(&self) -> Interest {
+        let sources = &self.watch.sources;
+        let wanted = Change::ALL.into_iter().filter(|change| change.is_in(&self.listen.interest));
+        let found = join_all(wanted.map(|change| async move {
+            let backends = 0..sources.backends.len();
+            let asked = backends.map(|backend| sources.have_capability(backend, change.capability()));
+            let any = asked.collect::<FuturesUnordered<_>>().any(|has| async move { has });
+            timeout_at(self.deadline, any).await.is_ok_and(|any| any).then_some(change)
+        }))
+        .await;
+        let mut honoured = Interest::default();
+        found.into_iter().flatten().for_each(|change| change.set(&mut honoured));
+        honoured
+    }
 
-/// Listens for everything that is not about lists.
-async fn others(
-    watch: &Arc<Watch>,
-    listen: &Listen,
-    owners: &HashMap<Arc<str>, usize>,
-    deadline: Instant,
-) -> (Interest, Vec<Listening>) {
-    let shares = shares(watch, &listen.interest, owners, deadline).await;
-    let asked = (0..).zip(shares).flat_map(|(backend, shares)| {
-        shares.into_iter().map(move |share| listen_to(watch, listen, backend, share, deadline))
-    });
-    let mut honoured = Interest::default();
-    let (mut names, mut tasks, mut listenings) = (HashSet::new(), HashSet::new(), Vec::new());
-    for (share, listening) in join_all(asked).await.into_iter().flatten() {
-        let Interest { uris, tasks: owned, session, unknown, .. } = &listening.honoured;
-        names.extend(uris.iter().filter_map(|uri| share.names.get(uri)).cloned());
-        tasks.extend(owned.iter().cloned());
-        honoured.session |= *session;
-        honoured.unknown = match (honoured.unknown.take(), unknown) {
-            (Some(all), Some(one)) => Some(merge::union(&all, one)),
-            (all, one) => all.or_else(|| one.clone()),
-        };
-        if !listening.honoured.is_empty() {
-            listenings.push(listening);
-        }
-    }
-    let ordered = |wanted: &[Arc<str>], some: &HashSet<Arc<str>>| -> Vec<_> {
-        wanted.iter().filter(|name| some.contains(*name)).cloned().collect()
-    };
-    honoured.uris = ordered(&listen.interest.uris, &names);
-    honoured.tasks = ordered(&listen.interest.tasks, &tasks);
-    (honoured, listenings)
-}
-
-async fn listen_to(
-    watch: &Arc<Watch>,
-    listen: &Listen,
-    backend: usize,
-    share: Share,
-    deadline: Instant,
-) -> Option<(Share, Listening)> {
-    let entry = watch.sources.backends.get(backend)?;
-    let messages = match share.interest.session || !share.names.is_empty() {
-        true => renaming(watch, backend, &share, &listen.messages),
-        false => listen.messages.clone(),
-    };
-    let context = Arc::clone(&listen.context);
-    let asked = entry.client.listen(Listen { interest: share.interest.clone(), context, messages });
-    match timeout_at(deadline, asked).await {
-        Ok(Ok(listening)) => return Some((share, listening)),
-        Ok(Err(error)) => debug!(backend = entry.client.name(), %error, "a client cannot listen to this backend"),
-        Err(_) => debug!(backend = entry.client.name(), "this backend did not answer a client that listens"),
-    }
-    None
-}
-
-/// What each backend is to be listened to for. Several shares for one backend only if a client
-/// has several names for one resource.
-async fn shares(
-    watch: &Arc<Watch>,
-    interest: &Interest,
-    owners: &HashMap<Arc<str>, usize>,
-    deadline: Instant,
-) -> Vec<Vec<Share>> {
-    let mut all: Vec<Vec<Share>> = Vec::new();
-    for backend in 0..watch.sources.backends.len() {
-        let tasks = interest.tasks.iter().filter(|id| owners.get(*id) == Some(&backend)).cloned().collect();
-        // What a server announces to the client's session alone says something of the merged list too.
-        let (session, unknown) = (interest.session, interest.unknown.clone());
-        let lists = Interest { tools: session, prompts: session, resources: session, ..Interest::default() };
-        let general = Interest { tasks, session, unknown, ..lists };
-        let shares =
-            if general.is_empty() { Vec::new() } else { vec![Share { interest: general, names: HashMap::new() }] };
-        all.push(shares);
-    }
-    if interest.uris.is_empty() {
-        return all;
-    }
-    let readers = join_all((0..all.len()).map(|backend| watch.sources.have_capability(backend, "resources")));
-    let places = join_all(interest.uris.iter().map(|uri| route::locate(uri, watch)));
-    // Lists that take long leave half of the time for the listening itself.
-    let patience = deadline.saturating_duration_since(Instant::now()) / 2;
-    let (readers, places) = tokio::join!(timeout(patience, readers), timeout(patience, places));
-    let is_reader = |backend: usize| readers.as_ref().map_or(true, |all| all.get(backend) == Some(&true));
-    for (index, uri) in interest.uris.iter().enumerate() {
-        let place = places.as_ref().ok().and_then(|places| places.get(index));
-        for (backend, shares) in all.iter_mut().enumerate() {
-            match place {
-                Some(Place::At(at, original)) if *at == backend => add(shares, original.as_str().into(), uri),
-                Some(Place::Unlisted) | None if is_reader(backend) => add(shares, Arc::clone(uri), uri),
-                _ => {}
+    /// Listens for everything that is not about lists.
+    async fn others(&self) -> (Interest, Vec<Listening>) {
+        let shares = self.shares().await;
+        let asked = (0..)
+            .zip(shares)
+            .flat_map(|(backend, shares)| shares.into_iter().map(move |share| self.listen_to(backend, share)));
+        let mut honoured = Interest::default();
+        let (mut names, mut tasks, mut listenings) = (HashSet::new(), HashSet::new(), Vec::new());
+        for (share, listening) in join_all(asked).await.into_iter().flatten() {
+            let Interest { uris, tasks: owned, session, unknown, .. } = &listening.honoured;
+            names.extend(uris.iter().filter_map(|uri| share.names.get(uri)).cloned());
+            tasks.extend(owned.iter().cloned());
+            honoured.session |= *session;
+            honoured.unknown = match (honoured.unknown.take(), unknown) {
+                (Some(all), Some(one)) => Some(merge::union(&all, one)),
+                (all, one) => all.or_else(|| one.clone()),
+            };
+            if !listening.honoured.is_empty() {
+                listenings.push(listening);
             }
         }
+        let ordered = |wanted: &[Arc<str>], some: &HashSet<Arc<str>>| -> Vec<_> {
+            wanted.iter().filter(|name| some.contains(*name)).cloned().collect()
+        };
+        honoured.uris = ordered(&self.listen.interest.uris, &names);
+        honoured.tasks = ordered(&self.listen.interest.tasks, &tasks);
+        (honoured, listenings)
     }
-    all
+
+    async fn listen_to(&self, backend: usize, share: Share) -> Option<(Share, Listening)> {
+        let entry = self.watch.sources.backends.get(backend)?;
+        // What tells of tasks alone has nothing in it to be kept back or renamed.
+        let interest = share.interest.clone();
+        let messages = match interest.session || interest.unknown.is_some() || !share.names.is_empty() {
+            true => renaming(self.watch, backend, &share, &self.listen.messages),
+            false => self.listen.messages.clone(),
+        };
+        let context = Arc::clone(&self.listen.context);
+        let asked = entry.client.listen(Listen { interest, context, messages });
+        match timeout_at(self.deadline, asked).await {
+            Ok(Ok(listening)) => return Some((share, listening)),
+            Ok(Err(error)) => debug!(backend = entry.client.name(), %error, "a client cannot listen to this backend"),
+            Err(_) => debug!(backend = entry.client.name(), "this backend did not answer a client that listens"),
+        }
+        None
+    }
+
+    /// What each backend is to be listened to for. Several shares for one backend only if a client
+    /// has several names for one resource.
+    async fn shares(&self) -> Vec<Vec<Share>> {
+        let Self { watch, owners, deadline, listen: Listen { interest, .. } } = self;
+        let mut all: Vec<Vec<Share>> = Vec::new();
+        for backend in 0..watch.sources.backends.len() {
+            let tasks = interest.tasks.iter().filter(|id| owners.get(*id) == Some(&backend)).cloned().collect();
+            // What a server announces to the client's session alone says something of the merged list too.
+            let (session, unknown) = (interest.session, interest.unknown.clone());
+            let lists = Interest { tools: session, prompts: session, resources: session, ..Interest::default() };
+            let general = Interest { tasks, session, unknown, ..lists };
+            let shares =
+                if general.is_empty() { Vec::new() } else { vec![Share { interest: general, names: HashMap::new() }] };
+            all.push(shares);
+        }
+        if interest.uris.is_empty() {
+            return all;
+        }
+        let readers = join_all((0..all.len()).map(|backend| watch.sources.have_capability(backend, "resources")));
+        let places = join_all(interest.uris.iter().map(|uri| route::locate(uri, watch)));
+        // Lists that take long leave half of the time for the listening itself.
+        let patience = deadline.saturating_duration_since(Instant::now()) / 2;
+        let (readers, places) = tokio::join!(timeout(patience, readers), timeout(patience, places));
+        let is_reader = |backend: usize| readers.as_ref().map_or(true, |all| all.get(backend) == Some(&true));
+        for (index, uri) in interest.uris.iter().enumerate() {
+            let place = places.as_ref().ok().and_then(|places| places.get(index));
+            for (backend, shares) in all.iter_mut().enumerate() {
+                match place {
+                    Some(Place::At(at, original)) if *at == backend => add(shares, original.as_str().into(), uri),
+                    Some(Place::Unlisted) | None if is_reader(backend) => add(shares, Arc::clone(uri), uri),
+                    _ => {}
+                }
+            }
+        }
+        all
+    }
 }
 
 fn add(shares: &mut Vec<Share>, original: Arc<str>, name: &Arc<str>) {
@@ -194,12 +190,12 @@ fn renaming(watch: &Arc<Watch>, backend: usize, share: &Share, messages: &Server
     let (watch, hears_all) = (Arc::downgrade(watch), share.interest.session);
     messages.mapped(move |message| {
         let ServerMessage::Notification(notification) = message else { return Some(message) };
+        watch.upgrade().iter().for_each(|watch| watch.heard(backend, &notification));
         // The gateway announces changes of lists itself.
-        if let Some(change) = Change::of(&notification.method) {
-            watch.upgrade().iter().for_each(|watch| watch.heard(change, backend));
+        if Change::of(&notification.method).is_some() {
             return None;
         }
-        let Some(uri) = evict(&watch, backend, &notification) else {
+        let Some(uri) = updated_uri(&notification) else {
             return Some(ServerMessage::Notification(notification));
         };
         let listed = || {
@@ -219,17 +215,4 @@ fn renaming(watch: &Arc<Watch>, backend: usize, share: &Share, messages: &Server
             None => notification,
         }))
     })
-}
-
-/// Lets go of what is kept of a resource that has changed; its URI if that is what `notification`
-/// says.
-fn evict(watch: &Weak<Watch>, backend: usize, notification: &Notification) -> Option<String> {
-    if notification.method != Method::ResourceUpdated {
-        return None;
-    }
-    let uri = notification.params()?.get("uri")?.as_str()?.into_owned();
-    if let Some(watch) = watch.upgrade() {
-        watch.reads.changed(backend, &uri);
-    }
-    Some(uri)
 }

@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use fanlight_backend::{CallContext, Interest, Listen, ServerMessage, ServerMessages};
+use fanlight_protocol::json::Json;
+use fanlight_protocol::{Method, Notification};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -36,6 +38,8 @@ pub(crate) struct Watch {
     pub(crate) reads: Arc<Reads>,
     pub(crate) background: Background,
     pending: Mutex<HashSet<Part>>,
+    /// What each backend announced last.
+    latest: Vec<Mutex<Option<Json>>>,
     woken: Notify,
     begun: AtomicBool,
 }
@@ -47,7 +51,9 @@ impl Watch {
     pub(crate) fn new(sources: Arc<Sources>, reads: Arc<Reads>) -> Arc<Self> {
         let (announcer, background) = (Arc::<Announcer>::default(), Background::default());
         let catalogues = Arc::new(Catalogues::new(&sources, &announcer, &background));
+        let latest = sources.backends.iter().map(|_| Mutex::default()).collect();
         Arc::new(Self {
+            latest,
             sources,
             catalogues,
             announcer,
@@ -72,8 +78,35 @@ impl Watch {
         self.catalogues.of(kind).known().await
     }
 
-    /// A backend has announced a change of its lists.
-    pub(crate) fn heard(&self, change: Change, backend: usize) {
+    /// A backend has announced something. Called for each who listens, acts on it once.
+    pub(crate) fn heard(&self, backend: usize, notification: &Notification) {
+        let change = Change::of(&notification.method);
+        let is_of_this = change.is_some() || notification.method == Method::ResourceUpdated;
+        if !is_of_this || !self.is_new(backend, &notification.text) {
+            return;
+        }
+        if let Some(change) = change {
+            self.list_changed(change, backend);
+        } else if let Some(uri) = updated_uri(notification) {
+            self.reads.changed(backend, &uri);
+        }
+    }
+
+    /// Whether this is not the message that was heard last: to everybody who listens goes the very
+    /// same text, one after the other.
+    fn is_new(&self, backend: usize, text: &Json) -> bool {
+        let Some(latest) = self.latest.get(backend) else { return false };
+        let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = |text: &Json| text.bytes().as_ptr_range();
+        // What is held on to cannot make room for another text at the same place.
+        let is_new = latest.as_ref().is_none_or(|latest| place(latest) != place(text));
+        if is_new {
+            *latest = Some(text.clone());
+        }
+        is_new
+    }
+
+    fn list_changed(&self, change: Change, backend: usize) {
         for catalogue in self.catalogues.changed_by(change) {
             catalogue.announced(backend);
         }
@@ -188,11 +221,16 @@ impl Watch {
 fn noting(watch: Weak<Watch>, backend: usize) -> impl Fn(ServerMessage) -> Option<ServerMessage> {
     move |message| {
         if let ServerMessage::Notification(notification) = message
-            && let Some(change) = Change::of(&notification.method)
             && let Some(watch) = watch.upgrade()
         {
-            watch.heard(change, backend);
+            watch.heard(backend, &notification);
         }
         None
     }
+}
+
+/// The URI in an announcement that a resource has changed.
+pub(crate) fn updated_uri(notification: &Notification) -> Option<String> {
+    let is_update = notification.method == Method::ResourceUpdated;
+    Some(notification.params().filter(|_| is_update)?.get("uri")?.as_str()?.into_owned())
 }

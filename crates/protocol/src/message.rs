@@ -172,9 +172,7 @@ impl Notification {
         edits.replace(range, value.bytes().clone());
         edits.finish_json()
     }
-}
 
-impl Notification {
     /// A notification that Fanlight sends.
     #[must_use]
     pub fn new(method: Method, params: Option<&Json>) -> Self {
@@ -336,91 +334,4 @@ pub fn notification_text(method: &str, params: Option<&Json>) -> Json {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Message, MessageError> {
-        Message::parse(Bytes::copy_from_slice(text.as_bytes()), 64)
-    }
-
-    #[test]
-    fn tells_the_kinds_apart() {
-        let Ok(Message::Request(request)) =
-            parse(r#"{"jsonrpc":"2.0","id":"a\u0041","method":"tools/call","params":{}}"#)
-        else {
-            panic!("not a request");
-        };
-        assert_eq!((request.id.as_text(), &request.method), (r#""a\u0041""#, &Method::CallTool));
-        assert!(
-            matches!(parse(r#"{"jsonrpc":"2.0","method":"x/y"}"#), Ok(Message::Notification(n)) if n.method.as_str() == "x/y")
-        );
-        assert!(matches!(parse(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), Ok(Message::Response(r)) if !r.is_error()));
-    }
-
-    #[test]
-    fn refuses_with_the_id_where_it_can_be_read() {
-        let id_of = |text: &str| match parse(text) {
-            Err(MessageError::Invalid { id, .. }) => id.map(|id| id.as_text().to_owned()),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(id_of(r#"{"id":7,"method":"ping"}"#).as_deref(), Some("7"));
-        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":7,"method":"a","method":"b"}"#).as_deref(), Some("7"));
-        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":7,"id":8,"method":"b"}"#), None);
-        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#), None);
-        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#), None);
-        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}"#).as_deref(), Some("1"));
-        assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1}"#).as_deref(), Some("1"));
-        assert!(matches!(parse("[]"), Err(MessageError::Batch)));
-        assert!(matches!(parse("{"), Err(MessageError::Syntax(_))));
-    }
-
-    #[test]
-    fn the_messages_of_a_batch_stand_alone() {
-        let batch = |text: &'static str| Message::parse_batch(Bytes::from_static(text.as_bytes()), 8);
-        let messages = batch(r#"[ {"jsonrpc":"2.0","method":"n"}, 7, [] ]"#).unwrap().unwrap();
-        assert!(matches!(
-            messages.as_slice(),
-            [Ok(Message::Notification(_)), Err(MessageError::Invalid { .. }), Err(MessageError::Batch)]
-        ));
-        assert!(batch("[]").unwrap().unwrap().is_empty());
-        assert!(batch("{}").unwrap().is_none());
-        assert!(batch("[").is_err());
-    }
-
-    #[test]
-    fn a_response_keeps_everything_but_its_id() {
-        let text = r#"{ "result" : {"a":1.0} , "x":[ ], "id":7,"jsonrpc":"2.0"}"#;
-        let Ok(Message::Response(response)) = parse(text) else { panic!("not a response") };
-        let sent = response.to_message(&Json::string("q"), b"\"resultType\":\"complete\"").into_bytes();
-        assert_eq!(sent, r#"{ "result" : {"resultType":"complete","a":1.0} , "x":[ ], "id":"q","jsonrpc":"2.0"}"#);
-        let other = response.with_body(&Json::literal("{\"bb\":22}"));
-        assert_eq!(other.id().as_text(), "7");
-        assert_eq!(other.body().as_text(), "{\"bb\":22}");
-    }
-
-    #[test]
-    fn a_notification_keeps_everything_but_a_replaced_parameter() {
-        let text = r#"{ "params":{"uri" : "a","x":1.0},"method":"notifications/resources/updated","jsonrpc":"2.0" }"#;
-        let Ok(Message::Notification(notification)) = parse(text) else { panic!("not a notification") };
-        let other = notification.with_param("uri", &Json::string("longer"));
-        assert_eq!(other.text.as_text(), text.replace("\"a\"", "\"longer\""));
-        assert_eq!(other.params().unwrap().as_text(), r#"{"uri" : "longer","x":1.0}"#);
-        assert_eq!(notification.with_param("none", &Json::null()).text, notification.text);
-        let own = Notification::new(Method::ResourceUpdated, Some(&Json::literal(r#"{"uri":"b"}"#)));
-        assert_eq!(own.params().unwrap().as_text(), r#"{"uri":"b"}"#);
-        assert_eq!(
-            own.text.as_text(),
-            Notification::new(Method::ResourceUpdated, own.params().as_ref()).text.as_text()
-        );
-    }
-
-    #[test]
-    fn originated_responses_have_their_places_right() {
-        let response = Response::from_error(&RpcError::new(-1, "no \"x\""));
-        assert_eq!((response.id().as_text(), response.error_code()), ("null", Some(-1)));
-        assert_eq!(
-            Response::from_result(&Json::empty_object()).to_message(&Json::literal("5"), b"").into_bytes(),
-            "{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{}}"
-        );
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! Must not know: servers, or waiting.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fanlight_protocol::Json;
@@ -47,10 +47,13 @@ impl Registry {
         self.dirty.clear();
     }
 
-    /// What is to be done at a legacy server. Each change is given out once.
-    pub(super) fn changes(&mut self) -> Changes {
+    /// What is to be done at a legacy server. Each change is given out once; those of resources in
+    /// `busy`, for which something is being done, later.
+    pub(super) fn changes(&mut self, busy: &HashSet<Arc<str>>) -> Changes {
         let mut changes = Changes { generation: self.generation, subscribe: Vec::new(), unsubscribe: Vec::new() };
-        for uri in std::mem::take(&mut self.dirty) {
+        let (later, now) = std::mem::take(&mut self.dirty).into_iter().partition(|uri| busy.contains(uri));
+        self.dirty = later;
+        for uri in HashSet::<_>::into_iter(now) {
             let Some(entry) = self.uris.get(&uri) else { continue };
             match (entry.subscribers.is_empty(), &entry.made) {
                 (false, Made::Open) => changes.subscribe.push((uri, entry.params.clone())),
@@ -94,6 +97,11 @@ impl Registry {
             wanted.iter().filter(accepted).cloned().collect::<Vec<_>>()
         };
         (among(&self.uris, &interest.uris), among(&self.tasks, &interest.tasks))
+    }
+
+    /// Whether the server has still to say something to any of a listener's resources.
+    pub(super) fn is_open(&self, uris: &[Arc<str>]) -> bool {
+        uris.iter().any(|uri| self.uris.get(uri).is_some_and(|entry| matches!(entry.made, Made::Open)))
     }
 
     pub(super) fn accept_tasks(&mut self, accepted: bool) {

@@ -30,6 +30,11 @@ fn list_of(method: &Method) -> Option<fn(&Interest) -> bool> {
     }
 }
 
+/// Whether a notification says that a list or a resource has changed.
+pub(super) fn is_announcement(method: &Method) -> bool {
+    list_of(method).is_some() || *method == Method::ResourceUpdated
+}
+
 /// Sends a notification to everybody it is for; how many did not take it.
 pub(super) fn deliver(
     (registry, statuses): (&Registry, &mpsc::Sender<TaskStatus>),

@@ -13,6 +13,7 @@ mod outlet;
 mod registry;
 mod wire;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_protocol::meta::LogLevel;
@@ -114,7 +115,7 @@ impl Hub {
 
     /// What of an interest the server honours, once that is known.
     pub(crate) async fn honoured(&self, interest: &Interest) -> Interest {
-        let standing = self.settled().await;
+        let standing = self.settled(&interest.uris).await;
         let lists = standing.lists.both(Lists::of(interest));
         let (uris, tasks) = self.registry().accepted(interest);
         let uris = if standing.hears { uris } else { Vec::new() };
@@ -129,11 +130,13 @@ impl Hub {
         }
     }
 
-    /// Waits until everything that is to be heard now has been agreed on with the server.
-    async fn settled(&self) -> Standing {
+    /// Waits until what is to be heard now has been agreed on with the server, of resources only
+    /// `uris`: one that others wait for may take its time.
+    async fn settled(&self, uris: &[Arc<str>]) -> Standing {
         let generation = self.registry().generation;
         let mut standing = self.standing.subscribe();
-        match standing.wait_for(|standing| standing.generation >= generation).await {
+        let is_settled = |standing: &Standing| standing.generation >= generation && !self.registry().is_open(uris);
+        match standing.wait_for(is_settled).await {
             Ok(standing) => *standing,
             // Not while this lives.
             Err(_) => Standing::default(),
@@ -145,7 +148,7 @@ impl Hub {
         if !self.change(|registry| registry.subscribe_session(session, uri, params, self.limit)) {
             return None;
         }
-        self.settled().await;
+        self.settled(std::slice::from_ref(uri)).await;
         let made = self.registry().uris.get(uri).map(|entry| entry.made.clone()).unwrap_or_default();
         if !matches!(made, Made::Accepted) {
             self.unsubscribe(session, uri);
@@ -283,18 +286,20 @@ impl Hub {
         self.change(Registry::renew);
     }
 
-    /// What is to be done at a legacy server.
-    pub(crate) fn changes(&self) -> Changes {
-        self.registry().changes()
+    /// What is to be done at a legacy server, but for resources in `busy`, whose turn is later.
+    pub(crate) fn changes(&self, busy: &HashSet<Arc<str>>) -> Changes {
+        self.registry().changes(busy)
     }
 
     /// What a legacy server answered.
     pub(crate) fn set_made(&self, uri: &Arc<str>, made: Made) {
         self.change(|registry| registry.set_made(uri, made));
+        // Somebody may wait for it.
+        self.standing.send_modify(|_| ());
     }
 
-    /// A legacy server has been told everything up to `generation`.
-    /// `hears`: whether anything can arrive.
+    /// What is to be heard of a legacy server up to `generation` is known, and the server is being
+    /// told of the resources in it. `hears`: whether anything can arrive.
     pub(crate) fn stand(&self, generation: u64, lists: Lists, tasks: bool, hears: bool) {
         self.registry().accept_tasks(tasks && hears);
         let lists = if hears { lists } else { Lists::default() };
@@ -318,7 +323,11 @@ impl Hub {
     }
 
     /// The same, but not to a session that has it already.
-    pub(crate) fn deliver_beside(&self, origin: Origin, notification: Notification, except: Option<SessionKey>) {
+    pub(crate) fn deliver_beside(&self, origin: Origin, mut notification: Notification, except: Option<SessionKey>) {
+        if deliver::is_announcement(&notification.method) {
+            // It may be held on to, by many, and is not to keep what was read along with it.
+            notification.text = notification.text.detached();
+        }
         let dropped = deliver::deliver((&self.registry(), &self.statuses), origin, self.shared, &notification, except);
         self.warn_of_slow(dropped);
         let is_status = matches!(notification.method, Method::TaskStatus | Method::TaskChanged);

@@ -3,29 +3,43 @@
 //!
 //! Must not know: who listens, or modern servers.
 
+use std::collections::{HashSet, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method};
 use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::declares::Declares;
 use crate::client::SessionKey;
 use crate::connection::{Connection, Loss};
 use crate::http::{Deaf, Hearing, HttpLink};
-use crate::hub::{Hub, Made, Origin};
+use crate::hub::{Changes, Hub, Made, Origin};
 
 /// Subscriptions that are made at the same time.
 const AT_ONCE: usize = 8;
+
+/// How long subscriptions wait for the stream on which they are heard. Some servers send not even
+/// the head of it before they have something to say.
+const OPENING: Duration = Duration::from_secs(2);
 
 /// Whether anything can arrive outside of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
     /// It is not known yet, since nothing needed to.
     Unknown,
+    /// It is there, or will be: one that fails is tried again, and what may have been missed is
+    /// announced then.
     Open,
+    /// It was not there in time. What was missed until it is will be announced.
+    Late,
     /// The server has no such stream.
     Absent,
 }
@@ -51,8 +65,8 @@ impl Base<'_> {
         let Some(http) = self.connection.http() else { return };
         let mut changed = self.hub.watch();
         let told = |hearing: Hearing| {
-            stream.send_replace(Stream::Open);
-            if hearing == (Hearing::Open { missed: true }) {
+            let late = stream.send_replace(Stream::Open) == Stream::Late;
+            if matches!(hearing, Hearing::Open { missed } if missed || late) {
                 self.hub.announce(Origin::Base, declares.lists);
             }
         };
@@ -74,32 +88,40 @@ impl Base<'_> {
 
     async fn keep_subscribed(&self, declares: Declares, stream: &watch::Sender<Stream>) {
         let (mut changed, mut again) = (self.hub.watch(), self.again);
+        let mut work = Work {
+            base: self,
+            declares,
+            waiting: VecDeque::new(),
+            busy: HashSet::new(),
+            asking: FuturesUnordered::new(),
+        };
         loop {
             changed.mark_unchanged();
             if self.hub.needs_stream(declares.lists, declares.tasks) {
                 // What changes right after it was subscribed to must find the stream open.
-                self.hearing(declares, stream).await;
-            }
-            let changes = self.hub.changes();
-            let generation = changes.generation;
-            let unsubscribe = changes.unsubscribe.into_iter().map(|uri| (uri, None, false));
-            let subscribe = changes.subscribe.into_iter().map(|(uri, params)| (uri, params, true));
-            let all = unsubscribe.chain(subscribe).map(|(uri, params, wanted)| async move {
-                if wanted {
-                    let made = subscribe_to(self.connection, declares, &uri, params).await;
-                    self.hub.set_made(&uri, made);
-                } else {
-                    self.connection.ask(&Method::Unsubscribe, Some(&params_for(&uri))).await;
+                tokio::select! {
+                    heard = timeout(OPENING, self.hearing(declares, stream)) => if heard.is_err() {
+                        stream.send_if_modified(|known| {
+                            let late = *known == Stream::Unknown;
+                            *known = if late { Stream::Late } else { *known };
+                            late
+                        });
+                    },
+                    () = async { loop { work.one().await } } => {}
                 }
-            });
-            futures_util::stream::iter(all).buffer_unordered(AT_ONCE).for_each(|()| async {}).await;
+            }
+            let changes = self.hub.changes(&work.busy);
             let hears = *stream.borrow() != Stream::Absent;
-            self.hub.stand(generation, declares.lists, declares.tasks, hears);
-            if std::mem::take(&mut again) {
+            self.hub.stand(changes.generation, declares.lists, declares.tasks, hears);
+            work.add(changes);
+            if work.busy.is_empty() && std::mem::take(&mut again) {
                 self.hub.announce(Origin::Base, declares.lists);
             }
-            // Not while the hub lives.
-            let _ = changed.changed().await;
+            tokio::select! {
+                // Not while the hub lives.
+                _ = changed.changed() => {}
+                () = work.one() => {}
+            }
         }
     }
 
@@ -109,6 +131,54 @@ impl Base<'_> {
         tokio::select! {
             _ = stream.wait_for(|stream| *stream != Stream::Unknown) => {}
             () = wait_for_need(self.hub, declares, &mut changed, false) => {}
+        }
+    }
+}
+
+/// What the server is being told of resources, so that one on which it takes long holds up no
+/// other. Of one resource it is told one thing at a time: what is said later must come later.
+struct Work<'a> {
+    base: &'a Base<'a>,
+    declares: Declares,
+    waiting: VecDeque<Task>,
+    /// The resources of what waits, and of what is being asked.
+    busy: HashSet<Arc<str>>,
+    asking: FuturesUnordered<Pin<Box<dyn Future<Output = Arc<str>> + Send + 'a>>>,
+}
+
+/// A resource to be subscribed to, with what the server is to be told; `None` is the end of it.
+type Task = (Arc<str>, Option<Option<Json>>);
+
+impl Work<'_> {
+    fn add(&mut self, changes: Changes) {
+        let unsubscribe = changes.unsubscribe.into_iter().map(|uri| (uri, None));
+        let subscribe = changes.subscribe.into_iter().map(|(uri, params)| (uri, Some(params)));
+        for (uri, task) in unsubscribe.chain(subscribe) {
+            self.busy.insert(Arc::clone(&uri));
+            self.waiting.push_back((uri, task));
+        }
+    }
+
+    /// Waits until one more is done; for ever if nothing is to be.
+    async fn one(&mut self) {
+        while self.asking.len() < AT_ONCE
+            && let Some((uri, task)) = self.waiting.pop_front()
+        {
+            let (base, declares) = (self.base, self.declares);
+            self.asking.push(Box::pin(async move {
+                match task {
+                    Some(params) => {
+                        let made = subscribe_to(base.connection, declares, &uri, params).await;
+                        base.hub.set_made(&uri, made);
+                    }
+                    None => drop(base.connection.ask(&Method::Unsubscribe, Some(&params_for(&uri))).await),
+                }
+                uri
+            }));
+        }
+        match self.asking.next().await {
+            Some(uri) => drop(self.busy.remove(&uri)),
+            None => std::future::pending().await,
         }
     }
 }

@@ -1,11 +1,14 @@
 //! Listening to a legacy HTTP server: the stream of a GET, and a subscription per resource.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fanlight_backend::{Backend, BackendClient, BackendSettings, Interest, SessionKey, SessionPolicy};
 
-use crate::support::server::{Feed, Feeds, Reply, Seen, Server, feeds, legacy, status};
+use tokio::sync::Notify;
+
+use crate::support::server::{Feed, Feeds, Reply, Seen, Server, event, feeds, legacy, status};
 use crate::support::{call, hear, listening, nobody, of_session, send, settings, start};
 
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
@@ -271,4 +274,82 @@ async fn log_messages_of_a_shared_line_reach_those_who_ask_for_them() {
     send(&backend, info).await.unwrap();
     feed.send(&log("info"));
     assert_eq!(errors.text().await, log("info"));
+}
+
+#[tokio::test]
+async fn a_slow_subscription_holds_up_no_other() {
+    let (mut server, mut feeds) = streaming(|seen| {
+        let slow = seen.method() == "resources/subscribe" && seen.body.contains("a:slow");
+        slow.then_some(Reply::Hang)
+    })
+    .await;
+    let backend = shared(settings(server.transport()));
+    let mut slow = pin!(hear(&backend, resource("a:slow"), nobody));
+    tokio::select! {
+        _ = &mut slow => panic!("nobody has answered it"),
+        _ = server.next_of("resources/subscribe") => {}
+    }
+    let (quick, mut inbox) = tokio::select! {
+        biased;
+        _ = &mut slow => panic!("the other one waited for it"),
+        quick = hear(&backend, resource("a:1"), nobody) => quick.unwrap(),
+    };
+    assert_eq!(quick.honoured, resource("a:1"));
+    assert_eq!(ask(&backend, 1, "resources/subscribe", r#"{"uri":"a:2"}"#).await, "{}");
+    feeds.next().await.send(&updated("a:1"));
+    assert_eq!(inbox.text().await, updated("a:1"));
+}
+
+#[tokio::test]
+async fn a_subscription_does_not_overtake_the_end_of_the_one_before() {
+    let gate = Arc::new(Notify::new());
+    let closed = Arc::clone(&gate);
+    let (mut server, _feeds) = streaming(move |seen| {
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, seen.id());
+        let gated = Reply::Gated(": \n\n".into(), Arc::clone(&closed), event(&answer));
+        (seen.method() == "resources/unsubscribe").then_some(gated)
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    let (_other, _inbox) = hear(&backend, resource("a:0"), nobody).await.unwrap();
+    drop(hear(&backend, resource("a:1"), nobody).await.unwrap());
+    server.next_of("resources/unsubscribe").await;
+    let mut again = pin!(hear(&backend, resource("a:1"), nobody));
+    tokio::select! {
+        biased;
+        _ = &mut again => panic!("its end is not answered"),
+        _ = hear(&backend, resource("a:2"), nobody) => {}
+    }
+    assert!(server.next_of("resources/subscribe").await.body.contains("a:2"));
+    gate.notify_one();
+    assert_eq!(again.await.unwrap().0.honoured, resource("a:1"));
+    assert!(server.next_of("resources/subscribe").await.body.contains("a:1"));
+}
+
+#[tokio::test]
+async fn while_the_stream_cannot_be_opened_resources_are_subscribed_to() {
+    let well = Arc::new(AtomicBool::new(false));
+    let is_well = Arc::clone(&well);
+    let failing = move |seen: &Seen| (seen.verb == "GET" && !is_well.load(Ordering::Relaxed)).then(|| status(503));
+    let (mut server, mut feeds) = streaming(failing).await;
+    let backend = start(settings(server.transport()));
+    let interest = Interest { tools: true, ..resource("a:1") };
+    let (listening, mut inbox) = hear(&backend, interest.clone(), nobody).await.unwrap();
+    assert_eq!(listening.honoured, interest);
+    assert_eq!(server.next_of("resources/subscribe").await.params().as_text(), r#"{"uri":"a:1"}"#);
+    // What was missed until the stream is there is made up for.
+    well.store(true, Ordering::Relaxed);
+    let feed = feeds.next().await;
+    assert_eq!((inbox.text().await, inbox.text().await), (TOOLS.to_owned(), updated("a:1")));
+    feed.send(&updated("a:1"));
+    assert_eq!(inbox.text().await, updated("a:1"));
+}
+
+#[tokio::test]
+async fn a_stream_that_says_nothing_holds_up_no_subscription() {
+    let (server, _feeds) = streaming(|seen| (seen.verb == "GET").then_some(Reply::Hang)).await;
+    let backend = start(settings(server.transport()));
+    let interest = Interest { tools: true, ..resource("a:1") };
+    let (listening, _inbox) = hear(&backend, interest.clone(), nobody).await.unwrap();
+    assert_eq!(listening.honoured, interest);
 }

@@ -28,7 +28,9 @@ impl FanlightConfig {
         let mut text = String::new();
         let mut limits = String::new();
         if let Some(clients) = self.clients {
-            for key in ["connections", "sessions", "backendSessions", "concurrency"] {
+            // Streams may take three quarters of the connections.
+            let _ = writeln!(limits, "  connections: {}", clients + clients.div_ceil(2));
+            for key in ["streams", "sessions", "backendSessions", "concurrency"] {
                 let _ = writeln!(limits, "  {key}: {clients}");
             }
         }
@@ -88,7 +90,7 @@ mod tests {
         assert_eq!(plain, "mcpServers:\n  s0: { type: http, url: \"http://127.0.0.1:7/mcp\" }\n");
         let more = FanlightConfig { clients: Some(9), page_size: Some(5) }.text(&[server]);
         assert!(more.starts_with(
-            "limits:\n  connections: 9\n  sessions: 9\n  backendSessions: 9\n  concurrency: 9\n  pageSize: 5\nmcp"
+            "limits:\n  connections: 14\n  streams: 9\n  sessions: 9\n  backendSessions: 9\n  concurrency: 9\n  pageSize: 5\nmcp"
         ));
     }
 }

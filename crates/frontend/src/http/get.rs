@@ -34,22 +34,29 @@ impl<C: Core> Endpoint<C> {
         }
         negotiate::check_get(headers)?;
         let session = self.session(headers)?;
-        let tap = match headers.get(LAST_EVENT_ID) {
-            Some(id) if is_resumable(session.revision()) => self.resumed(session, id.to_str().unwrap_or_default())?,
-            // Earlier revisions know no such header.
-            _ => self.listening(session)?,
+        // Earlier revisions know no such header.
+        let last = headers.get(LAST_EVENT_ID).filter(|_| is_resumable(session.revision()));
+        let place = last.map(|id| place(id.to_str().unwrap_or_default())).transpose()?;
+        // The rest of a call is no stream on which a client only listens.
+        let slot = match place {
+            Some(place) if !place.outside => None,
+            _ => Some(self.stream_slot()?),
+        };
+        let tap = match place {
+            Some(place) => self.resumed(session, place)?,
+            None => self.listening(session)?,
         };
         let stream = EventStream::tapped(tap, self.settings.keep_alive);
-        Ok(reply::events(stream.opening(true).into_iter().collect(), Some(stream)))
+        let mut response = reply::events(stream.opening(true).into_iter().collect(), Some(stream));
+        if let Some(slot) = slot {
+            response.body_mut().occupy(slot);
+        }
+        Ok(response)
     }
 
     /// Where a stream cannot be resumed, one that listens begins anew, for what is to come; of a
     /// call there is no such, and its client is told. Not by 404, which would end its session.
-    fn resumed(&self, session: InUse, id: &str) -> Result<Tap, Box<Refusal>> {
-        let Some(place) = Place::from_id(id) else {
-            let message = "\"Last-Event-ID\" names no event of this session; leave it out to open a new stream";
-            return Err(Refusal::invalid(StatusCode::BAD_REQUEST, message));
-        };
+    fn resumed(&self, session: InUse, place: Place) -> Result<Tap, Box<Refusal>> {
         if place.outside {
             self.check_open()?;
         }
@@ -80,4 +87,12 @@ impl<C: Core> Endpoint<C> {
         }
         Ok(())
     }
+}
+
+/// The place that a "Last-Event-ID" names.
+fn place(id: &str) -> Result<Place, Box<Refusal>> {
+    Place::from_id(id).ok_or_else(|| {
+        let message = "\"Last-Event-ID\" names no event of this session; leave it out to open a new stream";
+        Refusal::invalid(StatusCode::BAD_REQUEST, message)
+    })
 }

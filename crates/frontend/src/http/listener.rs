@@ -15,13 +15,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::activity::{Activity, Expired, Watched};
 use super::reply::ReplyBody;
+use super::slots::{Slot, Slots};
 use crate::error::FrontendError;
 use crate::settings::FrontendSettings;
 
@@ -66,7 +66,7 @@ pub(crate) async fn serve<S: Serve>(
     cut: CancellationToken,
 ) -> Result<(), FrontendError> {
     let address = listener.local_addr().map_err(FrontendError::Listener)?;
-    let slots = Arc::new(Semaphore::new(settings.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
+    let slots = Slots::for_connections(settings);
     let connections = TaskTracker::new();
     let mut upkeep = interval(UPKEEP);
     upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -115,9 +115,17 @@ pub(crate) async fn serve<S: Serve>(
 /// error is about the process, most often that it has no file descriptors left: accepting again at
 /// once would spin, and giving up would turn a shortage into an outage, so it rests for a moment
 /// while connections close.
-async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, Option<OwnedSemaphorePermit>) {
-    // The semaphore is never closed, so there always is a slot in the end.
-    let slot = Arc::clone(slots).acquire_owned().await.ok();
+async fn accept(listener: &TcpListener, slots: &Slots) -> (TcpStream, Option<Slot>) {
+    let slot = match slots.try_enter() {
+        Some(slot) => Some(slot),
+        None => {
+            if slots.is_to_warn() {
+                let limit = slots.limit();
+                tracing::warn!(limit, "limits.connections client connections are open; further ones wait");
+            }
+            slots.enter().await
+        }
+    };
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return (stream, slot),

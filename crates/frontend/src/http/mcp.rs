@@ -19,6 +19,7 @@ use super::listener::Serve;
 use super::negotiate::{self, Accepts};
 use super::old::OldSessions;
 use super::reply::{self, Refusal, ReplyBody};
+use super::slots::{Slot, Slots};
 use super::{answer, body, cors, headers};
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
 use crate::error::FrontendError;
@@ -49,6 +50,7 @@ pub(crate) struct Endpoint<C> {
     parking: Arc<Parking>,
     pub(super) keeping: Arc<Keeping>,
     subscriptions: Subscriptions,
+    streams: Slots,
     pub(super) old: OldSessions<C>,
     pub(super) shutdown: CancellationToken,
 }
@@ -107,6 +109,7 @@ impl<C: Core> Endpoint<C> {
             keeping: Keeping::new(settings, Arc::clone(&detached)),
             detached,
             subscriptions: Subscriptions::new(most, buffer, shutdown.clone()),
+            streams: Slots::for_streams(settings),
             old: OldSessions::new(settings.max_sessions, cut),
             shutdown,
             settings: Arc::clone(settings),
@@ -178,9 +181,11 @@ impl<C: Core> Endpoint<C> {
             headers::check_params(headers, &mirrored, params.arguments.as_ref()).map_err(bad_request)?;
         }
         let rendering = rendering(request.id.clone(), request.method.clone(), revision);
+        let mut slot = None;
         let conversation = match request.method {
             Method::Listen if !accepts.events => return Err(negotiate::not_acceptable("a subscription")),
             Method::Listen => {
+                slot = Some(self.stream_slot()?);
                 let subscribed = self.subscriptions.begin(&self.core, &request, client, None);
                 subscribed.map(|subscribed| Conversation::Listening(Box::new(subscribed)))
             }
@@ -191,7 +196,11 @@ impl<C: Core> Endpoint<C> {
         };
         let conversation = conversation
             .unwrap_or_else(|error| Conversation::answered(fanlight_protocol::Response::from_error(&error)));
-        Ok(self.answer(Source::one(conversation, rendering), accepts, None).await)
+        let mut response = self.answer(Source::one(conversation, rendering), accepts, None).await;
+        if let Some(slot) = slot {
+            response.body_mut().occupy(slot);
+        }
+        Ok(response)
     }
 
     /// A request within a session. It goes on when its response stream closes.
@@ -289,6 +298,18 @@ impl<C: Core> Endpoint<C> {
     fn delete(&self, headers: &HeaderMap) -> Reply {
         let ended = self.sessions.end(session_id(headers)?);
         if ended { Ok(reply::empty(StatusCode::NO_CONTENT)) } else { Err(unknown_session()) }
+    }
+
+    /// A place for a stream on which a client only listens.
+    pub(super) fn stream_slot(&self) -> Result<Slot, Box<Refusal>> {
+        self.streams.try_enter().ok_or_else(|| {
+            let limit = self.streams.limit();
+            if self.streams.is_to_warn() {
+                tracing::warn!(limit, "limits.streams event streams are open on which clients listen; refusing more");
+            }
+            let message = format!("busy: {limit} event streams are open, the limit here; close one, or try later");
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::new(code::INTERNAL, message))
+        })
     }
 
     pub(super) fn session(&self, headers: &HeaderMap) -> Result<InUse, Box<Refusal>> {

@@ -14,6 +14,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
 use super::activity::Busy;
+use super::slots::Slot;
 use super::stream::EventStream;
 use crate::fault;
 
@@ -27,6 +28,8 @@ pub(crate) struct ReplyBody {
     stream: Option<Box<EventStream>>,
     /// Tells the connection that it has a request, until this body is gone.
     busy: Option<Busy>,
+    /// Its place among the streams, if it is one on which a client only listens.
+    slot: Option<Slot>,
 }
 
 /// A response without a body.
@@ -46,7 +49,7 @@ pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
 /// just ends.
 pub(crate) fn events(events: VecDeque<Bytes>, stream: Option<EventStream>) -> Response<ReplyBody> {
     let stream = stream.map(Box::new);
-    let mut response = with_status(StatusCode::OK, ReplyBody { ready: events, stream, busy: None });
+    let mut response = with_status(StatusCode::OK, ReplyBody { ready: events, stream, ..ReplyBody::default() });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -80,6 +83,11 @@ impl ReplyBody {
     /// Keeps `busy` until the body has been sent or given up.
     pub(crate) fn hold(&mut self, busy: Busy) {
         self.busy = Some(busy);
+    }
+
+    /// Keeps `slot` until the body has been sent or given up.
+    pub(crate) fn occupy(&mut self, slot: Slot) {
+        self.slot = Some(slot);
     }
 }
 

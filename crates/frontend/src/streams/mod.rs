@@ -122,6 +122,10 @@ impl Streams {
         keeping: &Arc<Keeping>,
         patience: Duration,
     ) {
+        if self.state().hung_up {
+            // Nobody would drive it.
+            return;
+        }
         let Some(opened) = self.begin_listening(core, session, keeping.room) else { return };
         pump::keep_for(session, keeping);
         // Late is better than never: what a server sends meanwhile waits with it.

@@ -125,9 +125,7 @@ impl Tap {
                     return Poll::Ready(Some(Read::Pause(retry)));
                 }
                 Some(Said::Pause(_)) => {}
-                Some(Said::Message(text) | Said::Answer(text, _)) => {
-                    return Poll::Ready(Some(self.enter(to_event(text))));
-                }
+                Some(Said::Message(text) | Said::Answer(text, _)) => return Poll::Ready(self.enter(to_event(text))),
             }
         }
     }
@@ -143,7 +141,7 @@ impl Tap {
                 let text = ready!(hearing.poll_next(&session, cx));
                 let mut chunks = Chunks::default();
                 chunks.push(text.into_bytes());
-                Poll::Ready(Some(self.enter(to_event(chunks))))
+                Poll::Ready(self.enter(to_event(chunks)))
             }
         }
     }
@@ -181,14 +179,16 @@ impl Tap {
         Read::Event(Some(self.place_of(self.position)), event)
     }
 
-    /// What is read when it is new.
-    fn enter(&mut self, event: Event) -> Read {
+    /// What is read when it is new; `None` if another reader has come meanwhile, who will read it.
+    fn enter(&mut self, event: Event) -> Option<Read> {
         if !is_resumable(self.session.revision()) {
-            return Read::Event(None, event);
+            return Some(Read::Event(None, event));
         }
         let mut state = self.session.streams.state();
-        self.position = state.replay.append(self.stream, Arc::clone(&event), true, &self.keeping.bounds);
-        Read::Event(Some(self.place_of(self.position)), event)
+        let taken = state.streams.get(&self.stream).is_none_or(|stream| stream.seat == self.seat);
+        self.position = state.replay.append(self.stream, Arc::clone(&event), taken, &self.keeping.bounds);
+        drop(state);
+        taken.then(|| Read::Event(Some(self.place_of(self.position)), event))
     }
 
     fn place_of(&self, position: u64) -> Place {

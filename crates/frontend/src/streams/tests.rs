@@ -1,8 +1,16 @@
 //! Who reads which stream, and what is forgotten when.
 
-use bytes::Bytes;
+use std::future::poll_fn;
+use std::sync::OnceLock;
 
+use bytes::Bytes;
+use fanlight_gateway::{Listening, ServerMessage};
+use fanlight_protocol::{Method, Notification};
+
+use super::tap::{Read, Tap};
 use super::*;
+use crate::port::fake::Listened;
+use crate::session::{InUse, Sessions};
 
 const RESUME: Duration = Duration::from_secs(60);
 
@@ -74,4 +82,53 @@ async fn streams_are_bounded_and_those_alive_stay() {
     }
     assert_eq!(state.streams.len(), 2);
     assert!(state.streams.contains_key(&alive));
+}
+
+fn keeping(bytes: usize) -> Arc<Keeping> {
+    let settings = FrontendSettings { replay_bytes: bytes, ..FrontendSettings::default() };
+    Keeping::new(&settings, Detached::new(4, CancellationToken::new()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_reader_is_given_after_it_was_replaced_is_its_successors_whatever_its_size() {
+    const SMALL: usize = 8;
+    let sessions = Arc::new(Sessions::new(1, RESUME));
+    let id = Arc::<OnceLock<Box<str>>>::default();
+    let successor = Arc::<Mutex<Option<Tap>>>::default();
+    let enter = {
+        let (sessions, id) = (Arc::clone(&sessions), Arc::clone(&id));
+        move || -> InUse { sessions.enter(id.get().unwrap()).unwrap() }
+    };
+    let core = {
+        let (enter, successor) = (enter.clone(), Arc::clone(&successor));
+        Listened::by(move |listen| {
+            // While the first reader waits for what is said, its client comes back elsewhere.
+            *successor.lock().unwrap() = Tap::resume(enter(), &keeping(SMALL), place(true, 1, 0));
+            listen.messages.try_send(ServerMessage::Notification(Notification::new(Method::ToolsChanged, None)));
+            Ok(Listening::new(listen.interest, listen.messages))
+        })
+    };
+    id.set(sessions.open(core.session()).unwrap()).unwrap();
+    let (session, keeping) = (enter(), keeping(SMALL));
+    let mut first = Tap::outside(session.clone(), &keeping);
+    session.streams.begin_listening(&core, &session, keeping.room).unwrap();
+    assert!(poll_fn(|cx| first.poll_next(cx)).await.is_none());
+    let mut second = successor.lock().unwrap().take().unwrap();
+    match poll_fn(|cx| second.poll_next(cx)).await {
+        Some(Read::Event(Some(at), event)) => {
+            assert_eq!(at, place(true, 1, 1));
+            assert!(event.concat().len() > SMALL);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_subscribes_after_the_streams_have_ended_waits_for_nothing() {
+    let core = Listened::by(|listen| Ok(Listening::new(listen.interest, listen.messages)));
+    let session = Arc::new(core.session());
+    session.streams.hang_up();
+    let began = Instant::now();
+    session.streams.listen(&core, &session, &keeping(1000), RESUME).await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fanlight_frontend::FrontendSettings;
 
-use crate::client::{Client, Server, legacy_call, modern_call, modern_headers, soon};
+use crate::client::{Client, Server, legacy_call, modern_call, modern_headers, modern_request, soon};
 
 /// The connection still answers a call.
 async fn is_well(client: &mut Client) -> bool {
@@ -155,6 +155,47 @@ async fn connections_beyond_the_limit_wait() {
     assert!(is_well(&mut first).await);
     drop(first);
     assert_eq!(second.response().await.status, 200);
+}
+
+#[tokio::test]
+async fn streams_leave_room_for_requests() {
+    let settings = FrontendSettings { max_connections: 4, max_streams: 100, ..FrontendSettings::default() };
+    let server = Server::with(settings).await;
+    let mut opener = server.connect().await;
+    let id = opener.open("2025-11-25").await;
+    drop(opener);
+    // Each kind of stream takes one place; a quarter of the connections is for requests.
+    let (mut get, mut old, mut modern) = (server.connect().await, server.connect().await, server.connect().await);
+    assert_eq!(get.listen(&id, None).await.status, 200);
+    let last = get.block().await.unwrap().id.unwrap();
+    old.send("GET", "/sse", &[("Accept", "text/event-stream")], "").await;
+    assert_eq!(old.head().await.status, 200);
+    let listen = modern_request("7", "subscriptions/listen", r#""notifications":{"toolsListChanged":true}"#, "");
+    let listening = modern_headers("subscriptions/listen", None);
+    modern.send("POST", "/mcp", &listening, &listen).await;
+    assert_eq!(modern.head().await.status, 200);
+    let mut client = server.connect().await;
+    let headers = [("Mcp-Session-Id", id.as_str()), ("Accept", "text/event-stream")];
+    let again = [headers[0], headers[1], ("Last-Event-ID", last.as_str())];
+    for refused in [
+        client.call("GET", "/mcp", &headers).await,
+        client.call("GET", "/mcp", &again).await,
+        client.call("GET", "/sse", &[("Accept", "text/event-stream")]).await,
+        client.post(&listening, &listen).await,
+    ] {
+        assert_eq!((refused.status, refused.code()), (503, -32603), "{}", refused.body);
+        assert!(refused.body.contains("busy: 3 event streams are open, the limit here"), "{}", refused.body);
+        assert!(is_well(&mut client).await);
+    }
+    // A place is free once its client has gone, which the server sees when it may.
+    drop(modern);
+    loop {
+        let response = client.listen(&id, None).await;
+        if response.status == 200 {
+            break;
+        }
+        let _ = client.skip(response.header("content-length").unwrap().parse().unwrap()).await;
+    }
 }
 
 #[tokio::test]

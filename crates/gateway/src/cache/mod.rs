@@ -3,7 +3,8 @@
 //!
 //! Nothing is shared that could be one client's own: a read joins another only if the server cannot
 //! tell the two clients apart, and stops to be shared as soon as the server asks the client
-//! something. Only results that say `cacheScope: "public"` are kept.
+//! something. Only results that say `cacheScope: "public"` are kept, and not if the client was asked
+//! for them.
 //!
 //! Must not know: which backend has a resource, or what clients call it.
 
@@ -19,6 +20,7 @@ use fanlight_backend::{BackendClient, BackendError, Call, ServerMessage, TaskDia
 use fanlight_protocol::json::{Json, rewrite_object};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use fanlight_protocol::{Response, meta};
+use tokio_util::sync::CancellationToken;
 
 use crate::settings::CacheLimits;
 use flight::{Flight, Seat};
@@ -79,14 +81,15 @@ impl Reads {
         if let Some(response) = self.kept().and_then(|mut kept| kept.get(&read)) {
             return Ok(response);
         }
-        let Some(key) = flight_key(&read, &call) else { return self.ask(&read, client.as_ref(), call).await };
+        let alone = CancellationToken::new;
+        let Some(key) = flight_key(&read, &call) else { return self.ask(&read, client.as_ref(), call, alone()).await };
         let read = Arc::new(read);
         match self.board(key, &read, client, &call) {
             Seat::Leader(flight) => flight.land().await,
             Seat::Follower(flight) => match flight.land().await {
                 Some(outcome) => outcome,
                 // It was the other client's own after all.
-                None => self.ask(&read, client.as_ref(), call).await,
+                None => self.ask(&read, client.as_ref(), call, alone()).await,
             },
         }
     }
@@ -113,7 +116,8 @@ impl Reads {
         }
     }
 
-    fn changes(&self, backend: usize) -> u64 {
+    /// How many changes of a backend's resources have been heard of.
+    pub(crate) fn changes(&self, backend: usize) -> u64 {
         self.changes.get(backend).map_or(0, |changes| changes.load(Ordering::SeqCst))
     }
 
@@ -130,9 +134,25 @@ impl Reads {
         Some(Read { backend, uri, params: params.into_bytes(), changes: self.changes(backend) })
     }
 
-    async fn ask(&self, read: &Read, client: &dyn BackendClient, call: Call) -> Result<Response, BackendError> {
+    /// Asks the server. `personal` is cancelled as soon as the server asks the client something, or
+    /// would have if it could: what it answers then is for that client alone.
+    async fn ask(
+        &self,
+        read: &Read,
+        client: &dyn BackendClient,
+        mut call: Call,
+        personal: CancellationToken,
+    ) -> Result<Response, BackendError> {
+        let asked = personal.clone();
+        call.messages = call.messages.mapped(move |message| {
+            if matches!(message, ServerMessage::Request(_) | ServerMessage::Refused(_)) {
+                asked.cancel();
+            }
+            Some(message)
+        });
         let outcome = client.request(call).await;
         if let Ok(response) = &outcome
+            && !personal.is_cancelled()
             && let Some(mut kept) = self.kept()
             // What was announced meanwhile may not be in it.
             && self.changes(read.backend) == read.changes
@@ -151,17 +171,10 @@ impl Reads {
         flights.begun += 1;
         let number = flights.begun;
         let departed = Departed { reads: Arc::clone(self), key: key.clone(), number };
-        let (reads, read, client, mut call) = (Arc::clone(self), Arc::clone(read), Arc::clone(client), call.clone());
+        let (reads, read, client, call) = (Arc::clone(self), Arc::clone(read), Arc::clone(client), call.clone());
         let (flight, leader) = Flight::begin(|personal| async move {
             let _departed = departed;
-            let way = call.messages.mapped(move |message| {
-                if matches!(message, ServerMessage::Request(_)) {
-                    personal.cancel();
-                }
-                Some(message)
-            });
-            call.messages = way;
-            reads.ask(&read, client.as_ref(), call).await
+            reads.ask(&read, client.as_ref(), call, personal).await
         });
         flights.underway.insert(key, (number, flight));
         Seat::Leader(leader)

@@ -18,6 +18,9 @@ use crate::merge::{self, Contribution, Except, Merged};
 use crate::naming::{self, Naming};
 use crate::uri_template::UriTemplate;
 
+/// Collisions that one line of the log names.
+const NAMED: usize = 5;
+
 /// One state of a merged list.
 #[derive(Debug, Default)]
 pub struct Snapshot {
@@ -300,17 +303,30 @@ impl Snapshot {
     }
 
     pub(super) fn log_findings(&self) {
-        for Collision { key, kept, other, alias } in &self.collisions {
-            match alias {
-                Some(alias) => {
-                    warn!(key, kept, other, alias, "two backends claim the same URI; the later one has an alias");
-                }
-                None => {
-                    warn!(key, kept, other, "two backends claim the same name; the later one is left out");
-                }
-            }
+        let list = self.kind.map_or("", ListKind::member);
+        for (count, claimed, what) in self.findings() {
+            warn!(list, count, claimed, "{what}");
         }
     }
+
+    /// What is to be said of collisions, one line for each kind: how many, some of them, and what
+    /// became of them.
+    pub(crate) fn findings(&self) -> Vec<(usize, String, &'static str)> {
+        let (aliased, left_out): (Vec<_>, Vec<_>) = self.collisions.iter().partition(|found| found.alias.is_some());
+        let kinds = [
+            (aliased, "backends claim the same URIs; that of a later one has an alias"),
+            (left_out, "backends claim the same names; what a later one has is left out"),
+        ];
+        let said = kinds.into_iter().filter(|(found, _)| !found.is_empty());
+        said.map(|(found, what)| (found.len(), named(&found), what)).collect()
+    }
+}
+
+/// Some of `collisions`, with the backends that claim each.
+fn named(collisions: &[&Collision]) -> String {
+    let some = collisions.iter().take(NAMED).map(|found| format!("{} ({}, {})", found.key, found.kept, found.other));
+    let more = collisions.len().checked_sub(NAMED).filter(|more| *more > 0).map(|more| format!("{more} more"));
+    some.chain(more).collect::<Vec<_>>().join(", ")
 }
 
 fn with_key(element: &Json, range: std::ops::Range<usize>, key: &Json) -> Json {

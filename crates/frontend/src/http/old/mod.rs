@@ -56,6 +56,7 @@ impl<C: Core> Endpoint<C> {
         if self.shutdown.is_cancelled() {
             return Err(unavailable("shutting down; try again later"));
         }
+        let slot = self.stream_slot()?;
         let (out, messages) = mpsc::channel(QUEUE);
         let patience = Some(self.settings.idle_connection);
         let terms = Terms { legacy_only: true, patience, cut: self.old.cut.child_token() };
@@ -67,7 +68,9 @@ impl<C: Core> Endpoint<C> {
         let endpoint = format!("event: endpoint\ndata: {base}/{MESSAGE}?{SESSION_ID}={}\n\n", place.id());
         let stream = OldStream::new(messages, connection, place, self.shutdown.clone());
         let stream = EventStream::old(stream, self.settings.keep_alive);
-        Ok(reply::events([endpoint.into()].into(), Some(stream)))
+        let mut response = reply::events([endpoint.into()].into(), Some(stream));
+        response.body_mut().occupy(slot);
+        Ok(response)
     }
 
     /// Takes one message. What comes of it goes on the session's stream.

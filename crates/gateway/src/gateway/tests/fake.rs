@@ -124,6 +124,7 @@ impl Fake {
     pub(super) fn announce(&self, method: Method, params: Option<&'static str>) {
         let params = params.map(Json::literal);
         let uri = params.as_ref().and_then(|params| Some(params.get("uri")?.as_str()?.into_owned()));
+        let message = Notification::new(method.clone(), params.as_ref());
         for listen in self.listeners.lock().unwrap().open.values() {
             let interest = &listen.interest;
             let wanted = match (Change::of(&method), &uri) {
@@ -131,9 +132,9 @@ impl Fake {
                 (None, Some(uri)) => interest.uris.iter().any(|one| uri.starts_with(&**one)),
                 (None, None) => false,
             };
-            if wanted || interest.session {
-                let message = Notification::new(method.clone(), params.as_ref());
-                listen.messages.try_send(ServerMessage::Notification(message));
+            // Whatever it is, it may be what a member means that nobody knows.
+            if wanted || interest.session || interest.unknown.is_some() {
+                listen.messages.try_send(ServerMessage::Notification(message.clone()));
             }
         }
     }

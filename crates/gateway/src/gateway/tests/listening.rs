@@ -113,6 +113,25 @@ async fn tasks_go_to_their_owners_and_what_nobody_has_invented_yet_to_everyone()
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_nobody_has_invented_yet_brings_no_changes_of_single_lists() {
+    let fakes = ["a", "b"].map(|name| {
+        let fake = fake(name, &[("tools/list", r#""result":{"tools":[]}"#)]);
+        fake.describe_as(Ok(r#"{"capabilities":{"tools":{"listChanged":true},"unknown":{"x":true}}}"#));
+        fake
+    });
+    let scene = scene(fakes.into());
+    scene.ask("tools/list", None).await;
+    rest().await;
+    let unknown = Some(Json::literal(r#"{"x":true}"#));
+    let mut client = scene.listen(Interest { tools: true, unknown, ..Interest::default() }).await;
+    rest().await;
+    scene.backends[1].announce(Method::ToolsChanged, None);
+    scene.backends[1].announce(Method::from_name("notifications/x"), Some(r#"{"k":1.0}"#));
+    rest().await;
+    assert_eq!(client.heard(), [r#"x {"k":1.0}"#], "the merged list is as it was");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_hears_everything_but_changes_of_single_lists() {
     let scene = two_with_the_same_resource();
     scene.ask("resources/list", None).await;

@@ -122,6 +122,14 @@ async fn what_the_server_asks_one_client_is_not_shared() {
     assert_eq!(scene.reads(), 2);
     assert!(inbox.try_recv().is_ok() && other.try_recv().is_ok());
 
+    // Nor is it kept, whatever the server calls it.
+    scene.gate(PUBLIC).add_permits(9);
+    for context in [anyone(), CallContext { session: Some(SessionKey(1)), ..anyone() }] {
+        let (messages, _inbox) = ServerMessages::channel(4);
+        scene.gateway.handle(Call { messages, ..by(context) }).await;
+        assert_eq!(scene.reads(), 1);
+    }
+
     let needs = reader(r#""result":{"resultType":"input_required","requestState":"s"}"#);
     tokio::join!(needs.read(), needs.read());
     assert_eq!(needs.reads(), 2);
@@ -223,6 +231,28 @@ async fn what_was_read_before_a_change_is_neither_kept_nor_joined() {
     late.await;
     scene.read().await;
     assert_eq!(scene.reads(), 0, "the later one is kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_evicts_once_however_many_listen() {
+    let only = scene(vec![announcing("a", &[])]);
+    let several = scene(vec![announcing("a", &[]), fake("b", &[])]);
+    for scene in [only, several] {
+        let interest = Interest { uris: vec!["x://1".into()], resources: true, session: true, ..Interest::default() };
+        let clients = [0, 1, 2].map(|_| scene.listen(interest.clone()));
+        let _clients = futures_util::future::join_all(clients).await;
+        rest().await;
+        for (count, (method, params)) in
+            [(Method::ResourceUpdated, Some(r#"{"uri":"x://1"}"#)), (Method::ResourcesChanged, None)]
+                .iter()
+                .cycle()
+                .take(4)
+                .enumerate()
+        {
+            scene.backends[0].announce(method.clone(), *params);
+            assert_eq!(scene.gateway.reads.changes(0), count as u64 + 1);
+        }
+    }
 }
 
 #[tokio::test]

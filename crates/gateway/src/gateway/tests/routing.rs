@@ -139,6 +139,20 @@ async fn colliding_names_go_to_the_first_and_are_reported() {
 }
 
 #[tokio::test]
+async fn many_collisions_are_one_line() {
+    let tools = r#""result":{"tools":[{"name":"1"},{"name":"2"},{"name":"3"},{"name":"4"},{"name":"5"},{"name":"6"},{"name":"7"}]}"#;
+    let list = [("tools/list", tools), ("resources/list", r#""result":{"resources":[{"uri":"f://x"}]}"#)];
+    let scene = scene_with(vec![(fake("a", &list), Some("")), (fake("b", &list), Some(""))], 10);
+    let found = async |kind| scene.gateway.catalogue(kind).await.findings();
+    let named = "1 (a, b), 2 (a, b), 3 (a, b), 4 (a, b), 5 (a, b), 2 more".to_owned();
+    let what = "backends claim the same names; what a later one has is left out";
+    assert_eq!(found(ListKind::Tools).await, [(7, named, what)]);
+    let what = "backends claim the same URIs; that of a later one has an alias";
+    assert_eq!(found(ListKind::Resources).await, [(1, "f://x (a, b)".to_owned(), what)]);
+    assert_eq!(found(ListKind::Prompts).await, []);
+}
+
+#[tokio::test]
 async fn a_uri_that_two_claim_stays_readable_twice() {
     let backend = |name, read| {
         fake(
