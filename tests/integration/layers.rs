@@ -67,6 +67,11 @@ fn config_and_demo_are_leaves() {
 }
 
 #[test]
+fn telemetry_knows_no_server_and_none_but_protocol() {
+    assert_layer("fanlight-telemetry", &["fanlight-protocol"], &["hyper", "hyper-util", "http-body", "http-body-util"]);
+}
+
+#[test]
 fn backend_knows_neither_gateway_nor_frontend() {
     assert_layer("fanlight-backend", &["fanlight-protocol"], &["hyper", "hyper-util"]);
 }

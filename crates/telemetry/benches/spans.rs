@@ -3,6 +3,8 @@
 //!
 //! `cargo bench -p fanlight-telemetry`
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that cannot start has nothing to measure")]
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //! The crate is built here with the exporter's `http-json` and `reqwest-client` features on, which
 //! would change its protocol and panic on its thread if it were left to choose.
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
+
 mod receiver;
 
 use std::time::Duration;
@@ -149,7 +151,7 @@ async fn a_call_with_a_question_in_it_is_one_trace() {
 
     let spans = exported(&mut receiver).await;
     assert_eq!(spans.len(), 6);
-    assert!(spans.iter().all(|span| hex(&span.trace_id) == &SAMPLED[3..35] && span.trace_state == "v=1"));
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == SAMPLED[3..35] && span.trace_state == "v=1"));
     let server = named(&spans, "tools/call files__read", SpanKind::Server);
     assert_eq!(hex(&server.parent_span_id), &SAMPLED[36..52]);
     assert_eq!(server.flags & 0x300, 0x300, "its parent is remote");
@@ -212,7 +214,7 @@ async fn an_unsampled_trace_is_in_the_ring_and_not_exported() {
     assert!(guard.shutdown(BOUND).await);
     let spans = exported(&mut receiver).await;
     assert_eq!(spans.len(), 2);
-    assert!(spans.iter().all(|span| hex(&span.trace_id) == &SAMPLED[3..35]));
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == SAMPLED[3..35]));
     let kept = telemetry.ring().unwrap().query(&Query::default());
     assert_eq!(kept.iter().map(|trace| trace.spans.len()).collect::<Vec<_>>(), [2, 2]);
 }

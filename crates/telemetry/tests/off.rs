@@ -1,5 +1,7 @@
 //! With tracing off nothing is touched, and the client's header context is carried on.
 
+#![allow(clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
+
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{
     Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome, Settings, Target,
