@@ -58,6 +58,9 @@ impl Parent {
     /// A message to a backend: one span per attempt.
     #[must_use]
     pub fn client(&self, backend: &BackendTelemetry, message: &Departure<'_>) -> ClientSpan {
+        if !self.is_recording() && backend.registry().is_none() {
+            return ClientSpan::off(self.clone(), Some(backend.clone()));
+        }
         let began = Moment::now();
         let live = self.begin(|| ClientSpan::beginning(Some(backend), message, began));
         ClientSpan::new(live, self.clone(), Some(backend), message, began)
@@ -66,13 +69,16 @@ impl Parent {
     /// A message to the client that connected: a question that a backend asked.
     #[must_use]
     pub fn to_client(&self, message: &Departure<'_>) -> ClientSpan {
+        if !self.is_recording() {
+            return ClientSpan::off(self.clone(), None);
+        }
         let began = Moment::now();
         let live = self.begin(|| ClientSpan::beginning(None, message, began));
         ClientSpan::new(live, self.clone(), None, message, began)
     }
 
     /// A message from a backend: a question it asks, or a notification outside of calls. The
-    /// context it sent is its parent, this span otherwise.
+    /// context it sent is its parent if it is of the same trace, this span otherwise.
     #[must_use]
     pub fn server(&self, backend: &BackendTelemetry, message: &Arrival<'_>) -> ServerSpan {
         let registry = backend.registry().cloned();

@@ -49,7 +49,13 @@ impl ServerSpan {
         mut more: Vec<KeyValue>,
         within: Option<&Live>,
     ) -> Arc<Live> {
-        let inbound = Inbound::read(&message.carriers);
+        let mut inbound = Inbound::read(&message.carriers);
+        // What a backend asks within a call belongs to that call, whatever trace the backend is in.
+        if let (Some(remote), Some(live)) = (&inbound.parent, within)
+            && remote.trace_id() != live.context().trace_id()
+        {
+            inbound.links.extend(inbound.parent.take());
+        }
         let mut attributes = message::attributes(message.method, message.target, message.id);
         attributes.append(&mut more);
         let beginning = Beginning {
@@ -144,6 +150,11 @@ pub struct ClientSpan {
 }
 
 impl ClientSpan {
+    /// One that records nothing, without looking at the clock.
+    pub(crate) fn off(within: Parent, backend: Option<BackendTelemetry>) -> Self {
+        Self { live: None, within, backend, timer: None, ended: false }
+    }
+
     pub(crate) fn beginning(backend: Option<&BackendTelemetry>, message: &Departure<'_>, began: Moment) -> Beginning {
         let mut attributes = message::attributes(message.method, message.target, message.id);
         if let Some(backend) = backend {

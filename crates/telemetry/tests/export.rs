@@ -220,6 +220,21 @@ async fn an_unsampled_trace_is_in_the_ring_and_not_exported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_question_from_another_trace_stays_with_its_call() {
+    let (telemetry, _guard) = start(ExportSettings::default());
+    let backend = backend(&telemetry);
+    let server = telemetry.server(&arrival(None, Some(SAMPLED)));
+    let client = server.parent().client(&backend, &DEPARTURE);
+    client.parent().server(&backend, &arrival(None, Some(UNSAMPLED))).finish(&Outcome::Finished);
+    let kept = telemetry.ring().unwrap().query(&Query::default());
+    assert_eq!(kept.len(), 1);
+    let asked = &kept[0].spans[0];
+    assert_eq!(asked.span_context.trace_id().to_string(), &SAMPLED[3..35]);
+    assert_eq!(Some(asked.parent_span_id), client.parent().ids().map(|ids| ids.span_id));
+    assert_eq!(asked.links[0].span_context.trace_id().to_string(), &UNSAMPLED[3..35]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_sampler_decides_where_a_trace_begins() {
     let mut receiver = Receiver::start(StatusCode::OK).await;
     let (telemetry, guard) = start(ExportSettings { sampling: Sampling::ParentBasedAlwaysOff, ..traces_to(&receiver) });
