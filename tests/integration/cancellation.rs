@@ -100,8 +100,7 @@ async fn the_end_of_input_ends_the_stdio_gateway() {
     let only = backend(Era::Legacy, Transport::Stdio).await;
     let mut gateway = Gateway::stdio(&config(&[only.entry("only")]));
     let children = {
-        let pipes = (gateway.stdin.take().unwrap(), gateway.stdout.take().unwrap());
-        let mut client = StdioClient::new(pipes.0, pipes.1);
+        let mut client = StdioClient::of(&mut gateway);
         client.initialize("2025-11-25").await;
         client.call(&legacy_request("1", "tools/call", r#""name":"t""#)).await;
         client.close_input();

@@ -3,7 +3,8 @@
 use fanlight_tests::slicer;
 
 use crate::harness::{Gateway, Log, StdioGateway};
-use crate::raw_client::{LegacySession, NEWEST_LEGACY, StdioClient, legacy_request, modern_request, post_modern};
+use crate::raw_client::{LegacySession, NEWEST_LEGACY, StdioClient, legacy_request, modern_request_with, post_modern};
+use crate::schema::Checks;
 use crate::scripted::{Era, Transport};
 
 /// A raw client of a gateway that was started for it.
@@ -12,6 +13,8 @@ pub(crate) struct Client {
     front: Front,
     /// Which progress token the requests carry, raw; none if empty.
     pub(crate) progress_token: String,
+    /// What it declares, raw: a modern client with each request, a legacy one at the start.
+    pub(crate) capabilities: String,
 }
 
 enum Front {
@@ -41,27 +44,46 @@ impl Exchange {
     }
 }
 
+impl Exchange {
+    /// What the server wants to know, by key, if that is what it answered.
+    pub(crate) fn inputs(&self) -> Option<Vec<(&str, &str)>> {
+        let wanted = slicer::member(&self.answer, "result.resultType") == Some(r#""input_required""#);
+        wanted.then(|| slicer::members(slicer::member(&self.answer, "result.inputRequests").unwrap_or("{}")).unwrap())
+    }
+
+    /// The params of the request that brings these inputs, raw members: `params` are those of the first request.
+    pub(crate) fn retry(&self, params: &str, responses: &str) -> String {
+        let state = slicer::member(&self.answer, "result.requestState");
+        let state = state.map(|state| format!(r#","requestState":{state}"#)).unwrap_or_default();
+        format!(r#"{params},"inputResponses":{{{responses}}}{state}"#)
+    }
+}
+
 impl Client {
     /// Starts a gateway with this configuration and goes through the handshake of the era, if it has one.
     pub(crate) async fn start(config_text: &str, era: Era, transport: Transport) -> Self {
+        Self::start_with("{}", config_text, era, transport).await
+    }
+
+    /// The same with these raw capabilities.
+    pub(crate) async fn start_with(capabilities: &str, config_text: &str, era: Era, transport: Transport) -> Self {
         let front = match (transport, era) {
             (Transport::Http, Era::Modern) => Front::ModernHttp(Gateway::start(config_text).await),
             (Transport::Http, Era::Legacy) => {
                 let gateway = Gateway::start(config_text).await;
-                let session = LegacySession::open(gateway.mcp).await;
+                let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, capabilities).await;
                 Front::LegacyHttp(gateway, session)
             }
             (Transport::Stdio, era) => {
                 let mut gateway = Gateway::stdio(config_text);
-                let pipes = (gateway.stdin.take().unwrap(), gateway.stdout.take().unwrap());
-                let mut client = StdioClient::new(pipes.0, pipes.1);
+                let mut client = StdioClient::of(&mut gateway);
                 if era == Era::Legacy {
-                    client.initialize(NEWEST_LEGACY).await;
+                    client.initialize_with(NEWEST_LEGACY, capabilities).await;
                 }
                 Front::Stdio(gateway, client)
             }
         };
-        Self { era, front, progress_token: String::new() }
+        Self { era, front, progress_token: String::new(), capabilities: capabilities.to_owned() }
     }
 
     /// The text of a request of this client's era; `params` and `meta` are raw members without braces.
@@ -72,7 +94,7 @@ impl Client {
             meta = format!(r#""progressToken":{}{comma}{meta}"#, self.progress_token);
         }
         match self.era {
-            Era::Modern => modern_request(id, method, params, &meta),
+            Era::Modern => modern_request_with(&self.capabilities, id, method, params, &meta),
             Era::Legacy if meta.is_empty() => legacy_request(id, method, params),
             Era::Legacy => {
                 let comma = if params.is_empty() { "" } else { "," };
@@ -92,6 +114,74 @@ impl Client {
         Exchange { before, answer }
     }
 
+    /// Sends a request and answers whatever is asked meanwhile with `answer`, in the way of the client's era: `answer`
+    /// gets the raw method and params of a question and returns a raw result.
+    pub(crate) async fn converse(
+        &mut self,
+        id: &str,
+        method: &str,
+        params: &str,
+        mut answer: impl FnMut(&str, Option<&str>) -> String,
+    ) -> Exchange {
+        if self.era == Era::Modern {
+            return self.bring_inputs(id, method, params, answer).await;
+        }
+        let text = self.request_text(id, method, params, "");
+        let mut respond = |message: &str| {
+            let method = slicer::member(message, "method").and_then(slicer::plain_string)?;
+            let (id, result) = (slicer::member(message, "id")?, answer(method, slicer::member(message, "params")));
+            Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+        };
+        let mut before = Vec::new();
+        match &mut self.front {
+            Front::LegacyHttp(_, session) => {
+                let mut stream = session.post(&text).await;
+                while let Some(message) = stream.event().await.expect("a whole stream") {
+                    if let Some(response) = respond(&message) {
+                        assert_eq!(session.post(&response).await.status, 202);
+                    }
+                    before.push(message);
+                }
+            }
+            Front::Stdio(_, client) => {
+                client.send(&text).await;
+                while before.last().is_none_or(|line| slicer::member(line, "method").is_some()) {
+                    let line = client.receive().await.expect("a response before the end");
+                    if let Some(response) = respond(&line) {
+                        client.send(&response).await;
+                    }
+                    before.push(line);
+                }
+            }
+            Front::ModernHttp(_) => unreachable!("its era is modern"),
+        }
+        let answer = before.pop().expect("an answer");
+        Exchange { before, answer }
+    }
+
+    /// 2026-07-28 multi-round-trip requests: asks again with the inputs, until there is an answer.
+    async fn bring_inputs(
+        &mut self,
+        id: &str,
+        method: &str,
+        params: &str,
+        mut answer: impl FnMut(&str, Option<&str>) -> String,
+    ) -> Exchange {
+        let mut exchange = self.request(id, method, params, "").await;
+        while let Some(inputs) = exchange.inputs() {
+            let responses: Vec<String> = inputs
+                .iter()
+                .map(|(key, input)| {
+                    let method = slicer::member(input, "method").and_then(slicer::plain_string).expect("a method");
+                    format!(r#""{key}":{}"#, answer(method, slicer::member(input, "params")))
+                })
+                .collect();
+            let retry = exchange.retry(params, &responses.join(","));
+            exchange = self.request(id, method, &retry, "").await;
+        }
+        exchange
+    }
+
     /// Calls a tool without arguments.
     pub(crate) async fn call(&mut self, tool: &str) -> Exchange {
         self.request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#), "").await
@@ -103,6 +193,14 @@ impl Client {
         let tools = slicer::elements(exchange.member("result.tools")).unwrap();
         let name = |tool: &&str| slicer::member(tool, "name").unwrap().trim_matches('"').to_owned();
         tools.iter().map(name).collect()
+    }
+
+    /// What is checked of everything the gateway says to it.
+    pub(crate) fn checks(&self) -> &Checks {
+        match &self.front {
+            Front::ModernHttp(gateway) | Front::LegacyHttp(gateway, _) => gateway.checks(),
+            Front::Stdio(gateway, _) => &gateway.checks,
+        }
     }
 
     /// What the gateway logged.

@@ -83,6 +83,8 @@ fidelity! {
     legacy_stdio_to_legacy_stdio: Legacy over Stdio to Legacy over Stdio;
 }
 
+const ANY_JSON: &str = "any JSON, where revisions before 2026-07-28 have an object";
+
 /// A client, a gateway, and one scripted backend.
 struct Pair {
     client: tokio::sync::Mutex<Client>,
@@ -100,6 +102,8 @@ impl Pair {
         backend.on("prompts/list", backend.list("prompts", r#"{"name":"p"}"#));
         backend.on("resources/list", backend.list("resources", r#"{"uri":"test://r","name":"r"}"#));
         let client = Client::start(&config(&[backend.entry("only")]), front.0, front.1).await;
+        backend.checks().excuse("GetPromptRequest", "/params/arguments", "any JSON, where the schema has strings");
+        client.checks().excuse("CallToolResult", "/structuredContent", ANY_JSON);
         Self { client: tokio::sync::Mutex::new(client), backend, era: back.0, front: front.1 }
     }
 
@@ -326,6 +330,7 @@ async fn with_several_backends_only_names_change() {
     let config = config(&[legacy.entry("old"), modern.entry("new")]);
     for era in [Era::Legacy, Era::Modern] {
         let mut client = Client::start(&config, era, Transport::Http).await;
+        client.checks().excuse("CallToolResult", "/structuredContent", ANY_JSON);
         let exchange = client.request("1", "tools/list", "", "").await;
         let tools = elements(exchange.member("result.tools")).unwrap();
         let expected: Vec<String> = [("old__t", &entries[0]), ("new__t", &entries[1])]

@@ -15,6 +15,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
+use crate::schema::{Checks, Direction, Listening};
+
 /// The longest any test waits for one thing; far above what a loaded machine needs, so running into it is a failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -40,6 +42,7 @@ pub(crate) struct Gateway {
     /// Where the admin listener listens.
     pub(crate) admin: SocketAddr,
     pub(crate) log: ShownLog,
+    listening: Listening,
     child: Child,
     _files: TempFile,
 }
@@ -69,7 +72,12 @@ impl Gateway {
         log.follow("out", child.stdout.take().unwrap());
         let mcp = log.address("listening on http://", "/mcp").await;
         let admin = log.address("admin on http://", "").await;
-        Self { mcp, admin, log, child, _files: files }
+        Self { mcp, admin, log, listening: Listening::new(mcp), child, _files: files }
+    }
+
+    /// What is checked of everything it says to its raw clients.
+    pub(crate) fn checks(&self) -> &Checks {
+        &self.listening.checks
     }
 
     /// The same gateway as a stdio server: what it reads and writes, raw.
@@ -81,7 +89,7 @@ impl Gateway {
         let log = ShownLog(Log::default());
         log.follow("err", child.stderr.take().unwrap());
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        StdioGateway { stdin, stdout, log, child, _config: config }
+        StdioGateway { stdin, stdout, log, checks: Checks::new(Direction::ToClient), child, _config: config }
     }
 
     /// The URL of the MCP endpoint.
@@ -115,8 +123,16 @@ pub(crate) struct StdioGateway {
     pub(crate) stdin: Option<ChildStdin>,
     pub(crate) stdout: Option<ChildStdout>,
     pub(crate) log: ShownLog,
+    /// What is checked of everything it says.
+    pub(crate) checks: Checks,
     child: Child,
     _config: TempFile,
+}
+
+impl Drop for StdioGateway {
+    fn drop(&mut self) {
+        self.checks.conclude();
+    }
 }
 
 impl StdioGateway {

@@ -199,7 +199,8 @@ async fn credentials_of_the_client_stay_here() {
 #[tokio::test]
 async fn notifications_are_accepted() {
     let (gateway, _backend) = gateway().await;
-    let body = format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{{"_meta":{{{}}}}}}}"#, modern_meta());
+    let body =
+        format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{{"_meta":{{{}}}}}}}"#, modern_meta("{}"));
     let mut response = post_modern(gateway.mcp, &body).await;
     assert_eq!((response.status, response.text().await.as_str()), (202, ""));
 }
@@ -322,6 +323,6 @@ async fn both_eras_share_the_endpoint() {
     for required in ["resultType", "supportedVersions", "capabilities", "ttlMs", "cacheScope"] {
         assert!(member(&discovered, &format!("result.{required}")).is_some(), "{required} in {discovered}");
     }
-    let again = post(gateway.mcp, &[], &initialize("2025-11-25")).await;
+    let again = post(gateway.mcp, &[], &initialize("2025-11-25", "{}")).await;
     assert_eq!(again.status, 200);
 }

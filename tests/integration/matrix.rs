@@ -6,7 +6,7 @@ use rmcp::model::{CallToolRequestParams, GetPromptRequestParams, ProtocolVersion
 use serde_json::{Value, json};
 
 use crate::harness::{Gateway, within};
-use crate::rmcp_peers::{Client, Server, call, http_client, stdio_client};
+use crate::rmcp_peers::{Client, Server, answers_to, call, http_client, stdio_client};
 use crate::scripted::{Transport, config};
 
 macro_rules! matrix {
@@ -83,6 +83,7 @@ async fn exercise_client(backends: &[(&str, &str)], client: &Client, modern: boo
     lists_everything(backends, client).await;
     for (label, prefix) in backends {
         calls_tools(client, label, prefix).await;
+        answers_questions(client, label, prefix).await;
         reads_resources(client, label).await;
         gets_prompts(client, label, prefix).await;
     }
@@ -111,8 +112,8 @@ async fn lists_everything(backends: &[(&str, &str)], client: &Client) {
     };
     let tools = within("tools", client.list_all_tools()).await.unwrap();
     let names: Vec<String> = tools.iter().map(|tool| tool.name.to_string()).collect();
-    assert_eq!(names, expected(&["echo", "refuse", "count"]));
-    for (tool, (label, _)) in tools.iter().step_by(3).zip(backends) {
+    assert_eq!(names, expected(&["echo", "refuse", "count", "ask"]));
+    for (tool, (label, _)) in tools.iter().step_by(4).zip(backends) {
         let tool = serde_json::to_value(tool).unwrap();
         assert_eq!(tool["title"], "Echo");
         assert_eq!(tool["annotations"], json!({ "readOnlyHint": true }));
@@ -147,6 +148,12 @@ async fn calls_tools(client: &Client, label: &str, prefix: &str) {
     call(client, &format!("{prefix}count"), &json!({})).await;
     let all = within("progress", progress.wait_for(|all| all.len() >= before + 3)).await.unwrap();
     assert_eq!(all[before..], [1.0, 2.0, 3.0]);
+}
+
+/// Elicitation, sampling and roots during a call, in whichever way client and server do it.
+async fn answers_questions(client: &Client, label: &str, prefix: &str) {
+    let asked = call(client, &format!("{prefix}ask"), &json!({})).await;
+    assert_eq!(asked.structured_content, Some(json!({ "label": label, "answers": answers_to(label) })));
 }
 
 async fn reads_resources(client: &Client, label: &str) {

@@ -1,5 +1,6 @@
 //! Clients at byte level: what they send is given as raw text, what they get is bytes. They decode no JSON.
 
+mod event;
 mod http;
 mod stdio;
 
@@ -29,19 +30,24 @@ pub(crate) async fn post(address: SocketAddr, headers: &[(&str, &str)], body: &s
 }
 
 /// The `_meta` members that every modern request must have, as raw text without braces.
-pub(crate) fn modern_meta() -> String {
+pub(crate) fn modern_meta(capabilities: &str) -> String {
     format!(
-        r#""io.modelcontextprotocol/protocolVersion":"{MODERN}","io.modelcontextprotocol/clientInfo":{{"name":"raw","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{{}}"#
+        r#""io.modelcontextprotocol/protocolVersion":"{MODERN}","io.modelcontextprotocol/clientInfo":{{"name":"raw","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{capabilities}"#
     )
 }
 
 /// A modern request from raw parts. `params` are members without braces, `meta` likewise; both may be empty.
 pub(crate) fn modern_request(id: &str, method: &str, params: &str, meta: &str) -> String {
+    modern_request_with("{}", id, method, params, meta)
+}
+
+/// The same from a client with these raw capabilities.
+pub(crate) fn modern_request_with(capabilities: &str, id: &str, method: &str, params: &str, meta: &str) -> String {
     let comma = |text: &str| if text.is_empty() { "" } else { "," };
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}{}"_meta":{{{}{}{meta}}}}}}}"#,
         comma(params),
-        modern_meta(),
+        modern_meta(capabilities),
         comma(meta),
     )
 }
@@ -57,6 +63,7 @@ pub(crate) fn modern_headers(body: &str) -> Vec<(String, String)> {
     let text = |path: &[&str]| slicer::member_at(body, path).and_then(slicer::plain_string).map(str::to_owned);
     let version = text(&["params", "_meta", "io.modelcontextprotocol/protocolVersion"]);
     let name = text(&["params", "name"]).or_else(|| text(&["params", "uri"]));
+    let name = name.or_else(|| text(&["params", "taskId"]));
     [("MCP-Protocol-Version", version), ("Mcp-Method", text(&["method"])), ("Mcp-Name", name)]
         .into_iter()
         .filter_map(|(header, value)| Some((header.to_owned(), value?)))
@@ -70,10 +77,18 @@ pub(crate) async fn post_modern(address: SocketAddr, body: &str) -> Response {
     post(address, &headers, body).await
 }
 
-/// The `initialize` request of a legacy client.
-pub(crate) fn initialize(revision: &str) -> String {
-    let params =
-        format!(r#""protocolVersion":"{revision}","capabilities":{{}},"clientInfo":{{"name":"raw","version":"1"}}"#);
+/// Opens a `subscriptions/listen` stream of a modern client: `notifications` is the raw filter object.
+pub(crate) async fn listen(address: SocketAddr, id: &str, notifications: &str) -> Response {
+    post_modern(address, &modern_request(id, LISTEN, &format!(r#""notifications":{notifications}"#), "")).await
+}
+
+pub(crate) const LISTEN: &str = "subscriptions/listen";
+
+/// The `initialize` request of a legacy client with these raw capabilities.
+pub(crate) fn initialize(revision: &str, capabilities: &str) -> String {
+    let params = format!(
+        r#""protocolVersion":"{revision}","capabilities":{capabilities},"clientInfo":{{"name":"raw","version":"1"}}"#
+    );
     legacy_request("0", "initialize", &params)
 }
 
@@ -95,7 +110,12 @@ impl LegacySession {
     }
 
     pub(crate) async fn open_as(address: SocketAddr, revision: &str) -> Self {
-        let mut response = post(address, &[], &initialize(revision)).await;
+        Self::open_with(address, revision, "{}").await
+    }
+
+    /// Initializes with these raw capabilities.
+    pub(crate) async fn open_with(address: SocketAddr, revision: &str, capabilities: &str) -> Self {
+        let mut response = post(address, &[], &initialize(revision, capabilities)).await;
         let session = response.header("mcp-session-id").map(str::to_owned);
         assert_eq!(response.status, 200, "initialize");
         let (_, answer) = response.messages().await;
@@ -109,14 +129,34 @@ impl LegacySession {
 
     /// POSTs a raw message within the session.
     pub(crate) async fn post(&self, body: &str) -> Response {
+        post(self.address, &self.headers(), body).await
+    }
+
+    /// Opens the session's stream, or resumes one after this event. Dropping the response cuts it.
+    pub(crate) async fn stream(&self, last_event_id: Option<&str>) -> Response {
+        let mut headers = self.headers();
+        headers.push(("Accept", "text/event-stream"));
+        headers.extend(last_event_id.map(|id| ("Last-Event-ID", id)));
+        let mut connection = Connection::open(self.address).await;
+        connection.request("GET", "/mcp", &headers, b"").await;
+        connection.response().await
+    }
+
+    /// Ends the session.
+    pub(crate) async fn delete(&self) -> Response {
+        let mut connection = Connection::open(self.address).await;
+        connection.request("DELETE", "/mcp", &self.headers(), b"").await;
+        connection.response().await
+    }
+
+    /// The headers that every message of the session has.
+    fn headers(&self) -> Vec<(&str, &str)> {
         let mut headers = vec![];
         if self.revision.as_str() >= "2025-06-18" {
             headers.push(("MCP-Protocol-Version", self.revision.as_str()));
         }
-        if let Some(session) = &self.session {
-            headers.push(("Mcp-Session-Id", session));
-        }
-        post(self.address, &headers, body).await
+        headers.extend(self.session.as_deref().map(|session| ("Mcp-Session-Id", session)));
+        headers
     }
 }
 

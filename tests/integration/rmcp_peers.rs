@@ -1,18 +1,26 @@
 //! Real peers on rmcp, the official Rust SDK: servers as backends, clients in front of the gateway.
 
+#![expect(
+    deprecated,
+    reason = "sampling and roots are deprecated since 2026-07-28, and servers ask for them all the same"
+)]
+
 use std::net::SocketAddr;
 use std::process::Stdio;
 
 use fanlight_tests::rmcp_server::{Era, RmcpServer};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use rmcp::model::{CallToolRequestParams, CallToolResult, ClientConfig, ProgressNotificationParam, ProtocolVersion};
-use rmcp::service::{NotificationContext, RunningService};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ClientConfig, CreateMessageRequestParams, CreateMessageResult,
+    ElicitRequestParams, ElicitResult, ErrorData, ListRootsResult, ProgressNotificationParam, ProtocolVersion,
+};
+use rmcp::service::{NotificationContext, RequestContext, RunningService};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
 use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -86,15 +94,63 @@ pub(crate) fn lifecycle(modern: bool) -> ClientLifecycleMode {
     }
 }
 
-/// What an rmcp client was told besides answers.
+/// What an rmcp client was told besides answers, and what it answers when it is asked.
 #[derive(Clone, Default)]
 pub(crate) struct Listener {
     pub(crate) progress: std::sync::Arc<watch::Sender<Vec<f64>>>,
 }
 
+/// What the client answers to each kind of question, after repeating what it was asked.
+pub(crate) fn answers_to(asked: &str) -> Value {
+    json!({
+        "elicitation": { "action": "accept", "content": { "city": format!("Zürich, since {asked} asks: which city?") } },
+        "sampling": {
+            "role": "assistant",
+            "content": { "type": "text", "text": format!("You said: {asked} says hello") },
+            "model": "a-model",
+            "stopReason": "endTurn",
+        },
+        "roots": { "roots": [{ "uri": "file:///home", "name": "home" }] },
+    })
+}
+
+/// Builds an SDK type from the answer of this kind; `asked` is what the question says of who asks.
+fn answer<T: rmcp::serde::de::DeserializeOwned>(kind: &str, asked: &str) -> Result<T, ErrorData> {
+    let label = asked.split(' ').next().unwrap_or_default();
+    serde_json::from_value(answers_to(label)[kind].clone())
+        .map_err(|error| ErrorData::internal_error(error.to_string(), None))
+}
+
 impl ClientHandler for Listener {
     fn get_info(&self) -> ClientConfig {
-        ClientConfig::default()
+        let mut info = ClientConfig::default();
+        info.capabilities =
+            serde_json::from_value(json!({ "elicitation": { "form": {} }, "sampling": {}, "roots": {} })).unwrap();
+        info
+    }
+
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let ElicitRequestParams::FormElicitationParams { message, .. } = request else {
+            return Err(ErrorData::invalid_params("a form", None));
+        };
+        answer("elicitation", &message)
+    }
+
+    async fn create_message(
+        &self,
+        request: CreateMessageRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        let request = serde_json::to_value(request).unwrap();
+        answer("sampling", request["messages"][0]["content"]["text"].as_str().unwrap_or_default())
+    }
+
+    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+        answer("roots", "")
     }
 
     async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
@@ -139,8 +195,6 @@ pub(crate) async fn call(client: &Client, tool: &str, arguments: &Value) -> Call
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     /// The peers with each other, without a gateway.
@@ -152,6 +206,9 @@ mod tests {
             let client = http_client(&url, modern).await;
             let result = call(&client, "echo", &json!({ "value": 1 })).await;
             assert_eq!(result.structured_content, Some(json!({ "label": "alpha", "arguments": { "value": 1 } })));
+            let asked = call(&client, "ask", &json!({})).await;
+            let answers = json!({ "label": "alpha", "answers": answers_to("alpha") });
+            assert_eq!(asked.structured_content, Some(answers));
             client.cancel().await.unwrap();
         }
     }

@@ -4,28 +4,33 @@
 //! A [`Gate`] holds an answer until the test opens it; a [`Fault`] breaks one. It checks nothing: what a gateway sent
 //! is for the test to judge.
 
+mod era;
 mod http;
+mod received;
 mod reply;
+mod shared;
 mod stdio;
+mod stream;
+#[cfg(test)]
+mod stream_tests;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Borrow;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use fanlight_tests::slicer;
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+pub(crate) use self::era::Era;
+pub(crate) use self::received::Received;
 pub(crate) use self::reply::{Fault, Gate, Reply};
+use self::shared::{Rule, Shared};
+pub(crate) use self::stream::Stream;
+pub(crate) use self::tasks::Task;
 use crate::harness::within;
-
-/// Which handshake the server knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Era {
-    Legacy,
-    Modern,
-}
+use crate::schema::Checks;
 
 /// How the server is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +50,7 @@ pub(crate) struct Backend {
 impl Drop for Backend {
     fn drop(&mut self) {
         self.task.abort();
+        self.shared.checks.conclude();
     }
 }
 
@@ -93,9 +99,33 @@ impl Backend {
         self.add(Rule { method: method.to_owned(), target: None, once: true, reply });
     }
 
-    /// From now on, answers `method` for this tool or prompt name or this URI with `reply`.
+    /// From now on, answers `method` for this tool or prompt name, this URI or this task with `reply`.
     pub(crate) fn on_target(&self, method: &str, target: &str, reply: Reply) {
         self.add(Rule { method: method.to_owned(), target: Some(target.to_owned()), once: false, reply });
+    }
+
+    /// What is checked of everything the gateway says to it.
+    pub(crate) fn checks(&self) -> &Checks {
+        &self.shared.checks
+    }
+
+    /// Declares these capabilities, raw, instead of the usual ones.
+    pub(crate) fn declares(&self, capabilities: &str) {
+        let (method, result) = self.shared.era.handshake(capabilities);
+        self.on(method, Reply::result(result));
+    }
+
+    /// From now on, answers a GET with a stream that the test drives; before, there is none to be had (405).
+    pub(crate) fn serves_get(&self) {
+        self.shared.serves_get.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the stream with this number, in the order in which clients opened them: by GET, or by a request that
+    /// is answered with [`Reply::driven`].
+    pub(crate) async fn stream(&self, number: usize) -> Stream {
+        let mut streams = self.shared.streams.subscribe();
+        let what = format!("stream {number}");
+        within(&what, streams.wait_for(|streams| streams.len() > number)).await.unwrap()[number].clone()
     }
 
     /// Lists these tools, each with nothing but a name and a schema.
@@ -130,6 +160,11 @@ impl Backend {
         self.received(method)
     }
 
+    /// Waits for the client's answer to what was asked of it during `call`, under this raw id.
+    pub(crate) async fn answer_to(&self, id: &str, call: &Received) -> Arc<Received> {
+        within(&format!("the answer to {id}"), self.shared.answer_to(id, call)).await
+    }
+
     /// Waits until the client has gone from a request of `method` before it was answered.
     pub(crate) async fn wait_abandoned(&self, method: &str) {
         let mut abandoned = self.shared.abandoned.subscribe();
@@ -144,145 +179,6 @@ impl Backend {
         within(&what, children.wait_for(|started| started.len() >= count)).await.unwrap().clone()
     }
 }
-
-/// A message as it came.
-#[derive(Debug)]
-pub(crate) struct Received {
-    /// The body of a POST, or a line. Empty for other HTTP methods.
-    pub(crate) text: String,
-    /// HTTP only; names in lower case.
-    pub(crate) headers: Vec<(String, String)>,
-    /// HTTP's method for anything but POST, else the message's.
-    method: String,
-}
-
-impl Received {
-    fn message(text: String, headers: Vec<(String, String)>) -> Self {
-        let method = slicer::member(&text, "method").and_then(slicer::plain_string).unwrap_or_default().to_owned();
-        Self { text, headers, method }
-    }
-
-    /// The method of the message, or as in `HTTP DELETE`.
-    pub(crate) fn method(&self) -> &str {
-        &self.method
-    }
-
-    /// The raw text of a member.
-    pub(crate) fn member(&self, path: &str) -> Option<&str> {
-        slicer::member(&self.text, path)
-    }
-
-    /// The raw text of a member whose name has dots.
-    pub(crate) fn member_at(&self, path: &[&str]) -> Option<&str> {
-        slicer::member_at(&self.text, path)
-    }
-
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
-    }
-
-    fn target(&self) -> Option<&str> {
-        let name = self.member("params.name").or_else(|| self.member("params.uri"))?;
-        slicer::plain_string(name)
-    }
-}
-
-/// What the server's tasks share with the test.
-struct Shared {
-    era: Era,
-    rules: Mutex<Vec<Rule>>,
-    received: watch::Sender<Vec<Arc<Received>>>,
-    /// Methods of requests whose client went before the answer.
-    abandoned: watch::Sender<Vec<String>>,
-    children: watch::Sender<Vec<u32>>,
-}
-
-struct Rule {
-    method: String,
-    target: Option<String>,
-    once: bool,
-    reply: Reply,
-}
-
-impl Shared {
-    fn new(era: Era) -> Self {
-        Self {
-            era,
-            rules: Mutex::default(),
-            received: watch::Sender::default(),
-            abandoned: watch::Sender::default(),
-            children: watch::Sender::default(),
-        }
-    }
-
-    fn record(&self, received: Received) -> Arc<Received> {
-        let received = Arc::new(received);
-        self.received.send_modify(|all| all.push(Arc::clone(&received)));
-        received
-    }
-
-    /// The reply a rule has for this message, else what the era says; `None` for a notification.
-    fn reply(&self, received: &Received) -> Option<Reply> {
-        if let Some(reply) = self.ruled(received) {
-            return Some(reply);
-        }
-        received.member("id")?;
-        Some(self.era.reply(received.method()))
-    }
-
-    fn ruled(&self, received: &Received) -> Option<Reply> {
-        let mut rules = self.rules.lock().unwrap();
-        let fits = |rule: &Rule| {
-            rule.method == received.method()
-                && rule.target.as_deref().is_none_or(|target| received.target() == Some(target))
-        };
-        if let Some(first) = rules.iter().position(|rule| rule.once && fits(rule)) {
-            return Some(rules.remove(first).reply);
-        }
-        let specific = rules.iter().rev().find(|rule| rule.target.is_some() && fits(rule));
-        specific.or_else(|| rules.iter().rev().find(|rule| fits(rule))).map(|rule| rule.reply.clone())
-    }
-}
-
-impl Era {
-    /// What this era's server answers when the test said nothing.
-    fn reply(self, method: &str) -> Reply {
-        let list = match method {
-            "tools/list" => "tools",
-            "resources/list" => "resources",
-            "resources/templates/list" => "resourceTemplates",
-            "prompts/list" => "prompts",
-            "initialize" if self == Self::Legacy => return Reply::result(INITIALIZE_RESULT),
-            "ping" | "logging/setLevel" if self == Self::Legacy => return Reply::result("{}"),
-            "server/discover" if self == Self::Modern => return Reply::result(self.cacheable(DISCOVER_MEMBERS)),
-            "initialize" => {
-                let error = r#"{"code":-32022,"message":"2026-07-28 only","data":{"supported":["2026-07-28"],"requested":"?"}}"#;
-                return Reply::error(error);
-            }
-            _ => return Reply::error(r#"{"code":-32601,"message":"Method not found"}"#),
-        };
-        Reply::result(self.cacheable(&format!(r#""{list}":[]"#)))
-    }
-
-    /// A whole result with the members that a list or read must have in this era.
-    pub(crate) fn cacheable(self, members: &str) -> String {
-        match self {
-            Self::Legacy => format!("{{{members}}}"),
-            Self::Modern => format!(r#"{{"resultType":"complete",{members},"ttlMs":0,"cacheScope":"private"}}"#),
-        }
-    }
-
-    /// A whole result with the members that any result must have in this era.
-    pub(crate) fn complete(self, members: &str) -> String {
-        match self {
-            Self::Legacy => format!("{{{members}}}"),
-            Self::Modern => format!(r#"{{"resultType":"complete",{members}}}"#),
-        }
-    }
-}
-
-const INITIALIZE_RESULT: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{},"prompts":{},"completions":{},"logging":{}},"serverInfo":{"name":"scripted","version":"1"}}"#;
-const DISCOVER_MEMBERS: &str = r#""supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"resources":{},"prompts":{},"completions":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"scripted","version":"1"}}"#;
 
 /// A response with the request's own id, spliced in as it came.
 fn response(request: &Received, member: &str, value: &str) -> String {

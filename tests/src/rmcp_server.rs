@@ -1,5 +1,7 @@
 //! A real MCP server on rmcp, the official Rust SDK: the backend of the tests that want a peer nobody here wrote.
 
+mod asking;
+
 use std::borrow::Cow;
 use std::str::FromStr;
 
@@ -82,6 +84,7 @@ impl RmcpServer {
             },
             { "name": "refuse", "description": "Answers with a tool error", "inputSchema": { "type": "object" } },
             { "name": "count", "description": "Reports progress three times", "inputSchema": { "type": "object" } },
+            { "name": "ask", "description": "Asks the client everything", "inputSchema": { "type": "object" } },
         ] })
     }
 
@@ -150,6 +153,7 @@ impl ServerHandler for RmcpServer {
             "echo" => self.echo(&Value::Object(request.arguments.unwrap_or_default())),
             "refuse" => json!({ "content": [{ "type": "text", "text": "no" }], "isError": true }),
             "count" => Self::count(&context).await?,
+            "ask" => return asking::ask(&self.label, &request, &context).await,
             name => return Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None)),
         };
         Ok(model::<CallToolResult>(result)?.into())

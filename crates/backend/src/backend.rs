@@ -1,7 +1,6 @@
 //! A backend as the core sees it: one request's way through it, and its life.
 //!
-//! A request takes a place, then a connection, then is exchanged under the call's deadline. All of
-//! it is [`Backend::answer`].
+//! All of a request's way runs under the call's deadline: [`Backend::answer`].
 //!
 //! Must not know: eras, transports.
 
@@ -11,23 +10,24 @@ use std::time::Duration;
 
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Response, Revision};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::caller::Caller;
 use crate::client::{BackendClient, BackendState, BackendStatus, Call, Pending, SessionKey};
 use crate::clock::Course;
-use crate::connection::Failure;
 use crate::declared::Declared;
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
 use crate::http::HttpEndpoint;
+use crate::hub::{Hub, Origin, Outlet};
 use crate::listen::{Listen, Listening};
-use crate::pool::{Pool, PoolSettings};
-use crate::settings::{BackendSettings, Timeouts, TransportSettings};
+use crate::pool::Pool;
+use crate::settings::{BackendSettings, SessionPolicy, Timeouts, TransportSettings};
 use crate::stdio::ProcessSettings;
-use crate::supervisor::{Phase, Target};
+use crate::supervisor::{ConnectSettings, Phase, Target};
+use crate::tasks::TaskBridge;
 
 /// Longest wait for everything to end: a process has two seconds each to end by itself, after
 /// SIGTERM and after SIGKILL, and what it left behind as long again.
@@ -38,11 +38,9 @@ pub struct Backend {
     name: Arc<str>,
     transport: &'static str,
     timeouts: Timeouts,
-    concurrency: usize,
-    /// Places for running and waiting requests: twice as many as may run.
-    admission: Semaphore,
-    running: Semaphore,
     pool: Arc<Pool>,
+    /// Translates between the two ways of speaking of tasks, and passes on everything else.
+    bridge: Arc<TaskBridge>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -58,11 +56,13 @@ impl Backend {
         let name: Arc<str> = name.into();
         let tasks = TaskTracker::new();
         let shutdown = shutdown.child_token();
+        let hub = Hub::new(Arc::clone(&name), limits.subscriptions, sessions == SessionPolicy::Shared);
         let context = LinkContext {
             name: Arc::clone(&name),
             limits,
             question: timeouts.question,
             declared: Arc::new(Declared::nothing()),
+            outlet: Outlet::new(Arc::clone(&hub), Origin::Base).0,
             ids: Arc::new(AtomicI64::new(1)),
             tasks: tasks.clone(),
         };
@@ -75,27 +75,18 @@ impl Backend {
                 ("http", endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint))))
             }
         };
-        let pool = Pool::start(PoolSettings {
+        let connect = ConnectSettings {
             context,
             target,
             choice: era,
-            policy: sessions,
             timeouts,
             own_info: identity.to_json(),
             shutdown: shutdown.clone(),
-        });
-        let concurrency = limits.concurrency.clamp(1, Semaphore::MAX_PERMITS / 2);
-        Arc::new(Self {
-            name,
-            transport,
-            timeouts,
-            concurrency,
-            admission: Semaphore::new(2 * concurrency),
-            running: Semaphore::new(concurrency),
-            pool,
-            shutdown,
-            tasks,
-        })
+        };
+        let pool = Pool::start(connect, sessions, hub);
+        let caller = Arc::new(Caller::new(Arc::clone(&pool), timeouts, limits.concurrency));
+        let bridge = TaskBridge::new(caller, &limits, tasks.clone(), shutdown.clone());
+        Arc::new(Self { name, transport, timeouts, pool, bridge, shutdown, tasks })
     }
 
     /// Ends the connection and the child process, and waits for that, for a few seconds at most.
@@ -115,42 +106,13 @@ impl Backend {
         let limit = self.timeouts.call;
         tokio::select! {
             biased;
-            outcome = course.clock.bound(limit, self.exchange(&call, &course)) => outcome
+            outcome = course.clock.bound(limit, self.bridge.answer(&call, &course)) => outcome
                 .unwrap_or_else(|| Err(BackendError::Timeout { after: limit, sent: sent() })),
             () = self.shutdown.cancelled() => Err(match sent() {
                 true => BackendError::ClosedEarly,
                 false => BackendError::ShuttingDown,
             }),
         }
-    }
-
-    async fn exchange(&self, call: &Call, course: &Course) -> Result<Response, BackendError> {
-        // A request to a backend that is down does not queue behind those that wait for a place.
-        if let Some(error) = self.pool.down(&call.context) {
-            return Err(error);
-        }
-        let _place = self.place().await?;
-        let lease = self.pool.lease(&call.context).await?;
-        match lease.connection.request(call, course).await {
-            Err(Failure::NotRun { loss, instead }) => {
-                course.sent.store(false, Ordering::Relaxed);
-                lease.lose(loss);
-                match self.pool.lease(&call.context).await {
-                    Ok(fresh) => fresh.connection.request(call, course).await.or_else(Failure::settle),
-                    // What the backend said of the request says more than that it is gone now.
-                    Err(error) => instead.or(Err(error)),
-                }
-            }
-            outcome => outcome.or_else(Failure::settle),
-        }
-    }
-
-    async fn place(&self) -> Result<(SemaphorePermit<'_>, SemaphorePermit<'_>), BackendError> {
-        let busy = |_| BackendError::Busy { limit: self.concurrency };
-        let admitted = self.admission.try_acquire().map_err(busy)?;
-        // The semaphore is never closed.
-        let running = self.running.acquire().await.map_err(|_| BackendError::ShuttingDown)?;
-        Ok((running, admitted))
     }
 }
 
@@ -200,5 +162,60 @@ impl BackendClient for Backend {
                 Phase::Stopped => BackendState::Down { error: BackendError::ShuttingDown, retry_in: Duration::MAX },
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_protocol::Json;
+
+    use super::*;
+    use crate::client::CallContext;
+    use crate::settings::{EraChoice, Identity, Limits, SessionPolicy};
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn at(url: &str) -> Arc<Backend> {
+        let settings = BackendSettings {
+            name: "tested".into(),
+            transport: TransportSettings::Http { url: url.into(), headers: Vec::new() },
+            era: EraChoice::Auto,
+            sessions: SessionPolicy::PerClient,
+            timeouts: Timeouts {
+                connect: LONG,
+                probe: LONG,
+                call: LONG,
+                question: LONG,
+                session_idle: LONG,
+                task: LONG,
+            },
+            limits: Limits {
+                concurrency: 1,
+                sessions: 1,
+                subscriptions: 1,
+                message_bytes: 1024,
+                nesting: 8,
+                tasks: 1,
+                task_bytes: 1024,
+            },
+            identity: Identity { name: "fanlight".into(), version: "0".into() },
+        };
+        Backend::start(settings, CancellationToken::new())
+    }
+
+    #[tokio::test]
+    async fn a_change_of_a_legacy_task_is_told_where_it_is_complete() {
+        let backend = at("http://127.0.0.1:1/mcp");
+        let client = CallContext::internal();
+        let changed = async |status: &'static str| {
+            let told = backend.bridge.changed(&Json::literal(status), &client).await;
+            told.map(|told| told.as_text().to_owned())
+        };
+        let working = r#"{ "taskId":"\u0041","status":"working","ttl":6e4}"#;
+        assert_eq!(changed(working).await.unwrap(), r#"{ "taskId":"\u0041","status":"working","ttlMs":6e4}"#);
+        assert!(changed(r#"{"taskId":"a","status":"cancelled","ttl":null}"#).await.is_some());
+        // What came of it is with the server, which cannot be reached.
+        assert_eq!(changed(r#"{"taskId":"a","status":"completed","ttl":null}"#).await, None);
+        assert_eq!(changed(r#"{"taskId":"a","status":"input_required","ttl":null}"#).await, None);
     }
 }

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_protocol::capability::Missing;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response};
@@ -121,6 +122,9 @@ pub enum ServerMessage {
     Notification(Notification),
     /// A question to the client (elicitation, sampling, roots): a request of a legacy server.
     Request(ServerRequest),
+    /// The server has asked the client of the call something, and was refused without the client
+    /// being asked, which lacks a capability for it.
+    Refused(Missing),
     /// The server has closed the stream of the call and will be asked for the rest of it after
     /// `retry` (2025-11-25 basic/transports, Sending Messages to the Server). The backend's edge
     /// does that; the client's edge may have its client do the same, or ignore this.
@@ -143,22 +147,37 @@ pub struct ServerRequest {
     pub answer: oneshot::Sender<Response>,
 }
 
-/// The bounded way from a backend to the client of one call, in order.
-#[derive(Clone, Debug, Default)]
-pub struct ServerMessages(Option<mpsc::Sender<ServerMessage>>);
+/// The bounded way from a backend to the client of one call, or to one listener, in order.
+#[derive(Clone, Default)]
+pub struct ServerMessages(Option<mpsc::Sender<ServerMessage>>, Option<Arc<Map>>);
+
+/// What becomes of a message on its way; `None` if it goes no further.
+type Map = dyn Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync;
 
 impl ServerMessages {
     /// A way that holds at most `capacity` messages, and its other end.
     #[must_use]
     pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<ServerMessage>) {
         let (sender, receiver) = mpsc::channel(capacity.max(1));
-        (Self(Some(sender)), receiver)
+        (Self(Some(sender), None), receiver)
     }
 
     /// A way to nobody: notifications are dropped and questions stay unanswered.
     #[must_use]
     pub fn nowhere() -> Self {
-        Self(None)
+        Self(None, None)
+    }
+
+    /// The same way, on which each message first goes through `map`, which may change it or keep
+    /// it. Called by the transport for each message as it is sent, so it must not wait for
+    /// anything. A way to nobody calls it for nothing.
+    #[must_use]
+    pub fn mapped(&self, map: impl Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync + 'static) -> Self {
+        let map: Arc<Map> = match self.1.clone() {
+            None => Arc::new(map),
+            Some(next) => Arc::new(move |message| next(map(message)?)),
+        };
+        Self(self.0.clone(), Some(map))
     }
 
     /// Whether there is somebody at the other end.
@@ -168,7 +187,9 @@ impl ServerMessages {
 
     /// Sends, waiting while the way is full. For transports on which waiting holds up nobody else.
     pub async fn send(&self, message: ServerMessage) {
-        if let Some(sender) = &self.0 {
+        if let Some(sender) = &self.0
+            && let Some(message) = self.map(message)
+        {
             // An error means that the client has gone, and its call is about to be cancelled.
             let _ = sender.send(message).await;
         }
@@ -177,10 +198,25 @@ impl ServerMessages {
     /// Sends unless the way is full; says whether it was sent or nobody wants it. For transports
     /// that several clients share, where waiting for one would hold up the others.
     pub fn try_send(&self, message: ServerMessage) -> bool {
-        match &self.0 {
-            Some(sender) => !matches!(sender.try_send(message), Err(mpsc::error::TrySendError::Full(_))),
-            None => true,
+        match (&self.0, self.map(message)) {
+            (Some(sender), Some(message)) => {
+                !matches!(sender.try_send(message), Err(mpsc::error::TrySendError::Full(_)))
+            }
+            _ => true,
         }
+    }
+
+    fn map(&self, message: ServerMessage) -> Option<ServerMessage> {
+        match &self.1 {
+            Some(map) if self.0.is_some() => map(message),
+            _ => Some(message),
+        }
+    }
+}
+
+impl std::fmt::Debug for ServerMessages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ServerMessages").field(&self.0).field(&self.1.is_some()).finish()
     }
 }
 

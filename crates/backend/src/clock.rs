@@ -5,7 +5,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -16,6 +16,11 @@ use tokio::time::{Instant, sleep};
 pub(crate) struct Course {
     /// Whether it may be running at the server.
     pub(crate) sent: AtomicBool,
+    /// The id it was sent with last, which is its progress token as well.
+    pub(crate) id: AtomicI64,
+    /// The progress token of an earlier request, if its progress goes on with this one (2025-11-25
+    /// basic/utilities/tasks, Task Progress Notifications). Then this one has no token of its own.
+    pub(crate) carries_on: Option<i64>,
     pub(crate) clock: Arc<Clock>,
 }
 

@@ -2,6 +2,10 @@
 //!
 //! Must not know: how the connection was made, or what replaces it when it is lost.
 
+mod outside;
+mod tools;
+
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -9,26 +13,24 @@ use std::time::Duration;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::param_header::ParamHeader;
-use fanlight_protocol::result::{ListToolsResult, ServerDescription};
+use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::client::{Call, CallContext, ServerMessages};
+use crate::client::{Call, CallContext, ServerMessages, TaskDialect};
 use crate::clock::Course;
 use crate::dialect::Dialect;
 use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply};
 use crate::handshake::Agreed;
 use crate::link::Link;
-use crate::tool_headers::ToolHeaders;
+use crate::tool_table::ToolTable;
 
 /// How long a request that only prepares another may take.
 const PREPARATION: Duration = Duration::from_secs(5);
-/// Pages of the tool list that are read for the sake of one call.
-const LIST_PAGES: usize = 100;
 /// How long an era verdict is taken as fresh: a server that rejects a request so soon after it was
 /// probed means the request.
 const FRESH: Duration = Duration::from_secs(5);
@@ -42,8 +44,10 @@ pub(crate) struct Connection {
     declares_logging: bool,
     /// The least severe log messages that the server was told to send; legacy only.
     log_level: Mutex<Option<LogLevel>>,
-    /// Modern HTTP only.
-    tool_headers: Option<ToolHeaders>,
+    /// How the server speaks of tasks.
+    tasks: Option<TaskDialect>,
+    /// Kept where requests depend on it: modern HTTP, and legacy servers with tasks.
+    tools: Option<ToolTable>,
     tools_loaded: OnceCell<()>,
     since: Instant,
     /// The requests that run on it.
@@ -98,7 +102,11 @@ impl Connection {
     pub(crate) fn new(context: LinkContext, agreed: Agreed, reprobed: bool) -> Self {
         let Agreed { link, dialect, description } = agreed;
         let capabilities = ServerDescription::from(description.clone()).capabilities();
-        let modern_http = link.is_http() && dialect.era() == Era::Modern;
+        let tasks = capabilities.as_ref().and_then(|capabilities| dialect.tasks(capabilities));
+        let tools = match dialect.era() {
+            Era::Modern => link.is_http().then(|| ToolTable::new(true)),
+            Era::Legacy => tasks.map(|_| ToolTable::new(false)),
+        };
         Self {
             context,
             gone: link.gone(),
@@ -107,7 +115,8 @@ impl Connection {
             declares_logging: capabilities.is_some_and(|capabilities| capabilities.get("logging").is_some()),
             description,
             log_level: Mutex::new(None),
-            tool_headers: modern_http.then(ToolHeaders::default),
+            tasks,
+            tools,
             tools_loaded: OnceCell::new(),
             since: Instant::now(),
             users: TaskTracker::new(),
@@ -142,9 +151,12 @@ impl Connection {
     async fn send(&self, call: &Call, headers: &[ParamHeader], course: &Course) -> Result<Response, Failure> {
         let id = self.context.next_id();
         let params = call.params.as_ref();
+        let token = (call.context.wants_progress && course.carries_on.is_none()).then_some(id);
         let request = Outgoing {
             id,
-            text: self.dialect.request_text(id, &call.method, params, &call.context),
+            token: course.carries_on.unwrap_or(id),
+            task: awaited_task(call),
+            text: self.dialect.request_text_with_token(id, token, &call.method, params, &call.context),
             mirror: self.mirror(&call.method, params, headers),
             method: &call.method,
             context: &call.context,
@@ -152,6 +164,7 @@ impl Connection {
             clock: &course.clock,
             cancellable: true,
         };
+        course.id.store(id, Ordering::Relaxed);
         course.sent.store(true, Ordering::Relaxed);
         match self.link.exchange(request).await {
             Ok(Reply::Answer { response, .. }) => Ok(response),
@@ -201,11 +214,13 @@ impl Connection {
     }
 
     /// A request that Fanlight makes for its own purposes.
-    async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
+    pub(crate) async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
         let (context, messages, clock) = (CallContext::internal(), ServerMessages::nowhere(), Arc::default());
         let id = self.context.next_id();
         let request = Outgoing {
             id,
+            token: id,
+            task: None,
             text: self.dialect.request_text(id, method, params, &context),
             mirror: self.mirror(method, params, &[]),
             method,
@@ -242,65 +257,9 @@ impl Connection {
         }
     }
 
-    /// The parameters to mirror for a call, from the tool list if they are not known yet.
-    async fn headers_for(&self, call: &Call) -> Option<Arc<[ParamHeader]>> {
-        self.tool_headers.as_ref()?;
-        if call.method != Method::CallTool {
-            return None;
-        }
-        if let Some(known) = self.known_headers(call) {
-            return Some(known);
-        }
-        let loading =
-            self.tools_loaded.get_or_try_init(|| async { if self.load_tools().await { Ok(()) } else { Err(()) } });
-        // Without the list the call goes as it is: the server says if it misses a header.
-        let _ = loading.await;
-        self.known_headers(call)
-    }
-
-    fn known_headers(&self, call: &Call) -> Option<Arc<[ParamHeader]>> {
-        let name = call.params.as_ref()?.get("name")?;
-        self.tool_headers.as_ref()?.of(&name.as_str()?)
-    }
-
-    fn rejects_headers(&self, call: &Call, response: &Response) -> bool {
-        self.tool_headers.is_some()
-            && call.method == Method::CallTool
-            && response.error_code() == Some(code::HEADER_MISMATCH)
-    }
-
-    async fn reload_tools(&self) {
-        if !self.load_tools().await {
-            tracing::debug!(backend = &*self.context.name, "tool list could not be read again");
-        }
-    }
-
-    /// Reads the tool list to its end; says whether that was possible.
-    async fn load_tools(&self) -> bool {
-        let Some(table) = &self.tool_headers else { return false };
-        let mut cursor: Option<Json> = None;
-        for _ in 0..LIST_PAGES {
-            let params = cursor.as_ref().map(|cursor| {
-                let mut params = ObjectBuilder::new();
-                params.member("cursor", cursor);
-                params.finish()
-            });
-            let Some(response) = self.ask(&Method::ListTools, params.as_ref()).await else { return false };
-            let Some(page) = table.observe(&self.context.name, response).view::<ListToolsResult>() else {
-                return false;
-            };
-            match page.next_cursor().filter(|next| !next.is_null()) {
-                None => return true,
-                next if next == cursor => return true,
-                next => cursor = next,
-            }
-        }
-        true
-    }
-
     /// Learns from an answer what later requests need.
     fn learn(&self, call: &Call, response: Response) -> Response {
-        match (&call.method, &self.tool_headers) {
+        match (&call.method, &self.tools) {
             (Method::ListTools, Some(table)) => table.observe(&self.context.name, response),
             (Method::SetLogLevel, _) if !response.is_error() => {
                 let level = call.params.as_ref().and_then(|params| params.get("level"));
@@ -355,6 +314,11 @@ impl Connection {
         self.dialect.era()
     }
 
+    /// How the server speaks of tasks; `None` if it has none.
+    pub(crate) fn tasks(&self) -> Option<TaskDialect> {
+        self.tasks
+    }
+
     /// Whether the connection was made because the era was in doubt.
     pub(crate) fn is_reprobed(&self) -> bool {
         self.reprobed
@@ -367,6 +331,11 @@ impl Connection {
     pub(crate) fn is_process(&self) -> bool {
         !self.link.is_http()
     }
+}
+
+fn awaited_task(call: &Call) -> Option<String> {
+    let id = if call.method == Method::TaskResult { call.params.as_ref()?.get("taskId")? } else { return None };
+    id.as_str().map(Cow::into_owned)
 }
 
 /// Whether an error object is one of JSON-RPC, not of some web framework.

@@ -4,7 +4,8 @@
 //! Must not know: how questions travel.
 
 use bytes::Bytes;
-use fanlight_protocol::{Json, Method, RpcError, code};
+use fanlight_protocol::capability::Missing;
+use fanlight_protocol::{Json, Method};
 
 use crate::client::CallContext;
 
@@ -52,54 +53,10 @@ impl Declared {
         self.capabilities.members().next().is_none()
     }
 
-    /// Why the server must not ask this; `None` if it may. The codes are those of 2025-11-25:
-    /// client/roots and client/elicitation, Error Handling; where it names none, JSON-RPC's own.
-    pub(crate) fn refusal(&self, method: &Method, params: Option<&Json>) -> Option<RpcError> {
-        match method.as_str() {
-            "elicitation/create" => match self.declared("elicitation") {
-                Some(modes) => refused_mode(&modes, params),
-                None => Some(not_declared("elicitation")),
-            },
-            "sampling/createMessage" => match self.declared("sampling") {
-                Some(sampling) => refused_sampling(&sampling, params),
-                None => Some(not_declared("sampling")),
-            },
-            "roots/list" => self.declared("roots").is_none().then(|| not_declared("roots")),
-            other => {
-                let message = format!("Fanlight does not take the request {other:?}");
-                Some(RpcError::new(code::METHOD_NOT_FOUND, message))
-            }
-        }
+    /// What the client lacks to be asked this; `None` if it may be asked.
+    pub(crate) fn missing(&self, method: &Method, params: Option<&Json>) -> Option<Missing> {
+        Missing::for_question(&self.capabilities, method, params)
     }
-
-    fn declared(&self, capability: &str) -> Option<Json> {
-        self.capabilities.get(capability).filter(Json::is_object)
-    }
-}
-
-/// Form mode is what capabilities without any mode stand for, and requests without one.
-fn refused_mode(modes: &Json, params: Option<&Json>) -> Option<RpcError> {
-    let has = |mode: &str| modes.get(mode).is_some_and(|mode| !mode.is_null());
-    let mode = params.and_then(|params| params.get("mode"));
-    let mode = mode.as_ref().map_or_else(|| Some("form".into()), Json::as_str);
-    let offered = match mode.as_deref() {
-        Some("form") => has("form") || !has("url"),
-        Some("url") => has("url"),
-        _ => false,
-    };
-    let message = "the client did not declare this mode of elicitation";
-    (!offered).then(|| RpcError::new(code::INVALID_PARAMS, message))
-}
-
-/// 2025-11-25 schema, `CreateMessageRequestParams`: `tools` and `toolChoice` need `sampling.tools`.
-fn refused_sampling(sampling: &Json, params: Option<&Json>) -> Option<RpcError> {
-    let given = |key: &str| params.and_then(|params| params.get(key)).is_some();
-    let refused = (given("tools") || given("toolChoice")) && sampling.get("tools").is_none();
-    refused.then(|| RpcError::new(code::INVALID_PARAMS, "the client did not declare sampling with tools"))
-}
-
-fn not_declared(capability: &str) -> RpcError {
-    RpcError::new(code::METHOD_NOT_FOUND, format!("the client did not declare the capability {capability:?}"))
 }
 
 /// The value apart from the message it came in, unless it is too large to be kept.
@@ -114,56 +71,6 @@ fn fits(value: &Json) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn code_for(capabilities: &'static str, method: &str, params: &'static str) -> Option<i64> {
-        let declared = Declared { capabilities: Json::literal(capabilities), client_info: None };
-        let params = Json::literal(params);
-        declared.refusal(&Method::from_name(method), Some(&params)).map(|error| error.code)
-    }
-
-    #[test]
-    fn only_what_is_declared_may_be_asked() {
-        for (method, capability) in [
-            ("elicitation/create", r#"{"elicitation":{}}"#),
-            ("sampling/createMessage", r#"{"sampling":{}}"#),
-            ("roots/list", r#"{"roots":{"listChanged":true}}"#),
-        ] {
-            assert_eq!(code_for(capability, method, "{}"), None, "{method}");
-            assert_eq!(code_for("{}", method, "{}"), Some(code::METHOD_NOT_FOUND), "{method}");
-        }
-        assert_eq!(code_for(r#"{"x":{}}"#, "x/y", "{}"), Some(code::METHOD_NOT_FOUND));
-        assert_eq!(code_for(r#"{"roots":null}"#, "roots/list", "{}"), Some(code::METHOD_NOT_FOUND));
-    }
-
-    #[test]
-    fn modes_of_elicitation_are_told_apart() {
-        let refused = Some(code::INVALID_PARAMS);
-        let asked = |capabilities, params| code_for(capabilities, "elicitation/create", params);
-        let (none, form, url, both) = (
-            r#"{"elicitation":{}}"#,
-            r#"{"elicitation":{"form":{}}}"#,
-            r#"{"elicitation":{"url":{}}}"#,
-            r#"{"elicitation":{"form":{},"url":{}}}"#,
-        );
-        for (capabilities, plain, formed, urled) in [
-            (none, None, None, refused),
-            (form, None, None, refused),
-            (url, refused, refused, None),
-            (both, None, None, None),
-        ] {
-            assert_eq!(asked(capabilities, "{}"), plain, "{capabilities}");
-            assert_eq!(asked(capabilities, r#"{"mode":"form"}"#), formed, "{capabilities}");
-            assert_eq!(asked(capabilities, r#"{"mode":"url"}"#), urled, "{capabilities}");
-            assert_eq!(asked(capabilities, r#"{"mode":7}"#), refused, "{capabilities}");
-        }
-    }
-
-    #[test]
-    fn sampling_with_tools_is_a_capability_of_its_own() {
-        let asked = |capabilities, params| code_for(capabilities, "sampling/createMessage", params);
-        assert_eq!(asked(r#"{"sampling":{}}"#, r#"{"tools":[]}"#), Some(code::INVALID_PARAMS));
-        assert_eq!(asked(r#"{"sampling":{"tools":{}}}"#, r#"{"tools":[],"toolChoice":{}}"#), None);
-    }
 
     #[test]
     fn bytes_are_kept_unless_there_are_too_many() {

@@ -13,7 +13,7 @@ use fanlight_protocol::meta::{self, LogLevel};
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, RpcError, code, header};
 
-use crate::client::{Call, CallContext};
+use crate::client::{Call, CallContext, TaskDialect};
 
 /// How one backend is spoken to, once its revision is known.
 #[derive(Clone, Debug)]
@@ -49,6 +49,22 @@ impl Dialect {
         self.revision.era()
     }
 
+    /// How a server with these capabilities speaks of tasks (2025-11-25 basic/utilities/tasks,
+    /// Capabilities; the tasks extension, Capability Negotiation).
+    pub(crate) fn tasks(&self, capabilities: &Json) -> Option<TaskDialect> {
+        match self.era() {
+            Era::Modern => {
+                let extension = capabilities.get("extensions")?.get(meta::TASKS_EXTENSION)?;
+                extension.is_object().then_some(TaskDialect::Extension)
+            }
+            Era::Legacy if self.revision == Revision::V2025_11_25 => {
+                let call = capabilities.get("tasks")?.get("requests")?.get("tools")?.get("call")?;
+                call.is_object().then_some(TaskDialect::Requested)
+            }
+            Era::Legacy => None,
+        }
+    }
+
     /// The answer to a request that this era does not have and that has only one sensible answer.
     /// 2026-07-28 has neither `ping` nor `logging/setLevel`: the level travels with each request.
     pub(crate) fn local_answer(&self, method: &Method) -> Option<Response> {
@@ -72,7 +88,19 @@ impl Dialect {
     /// The text of a request with `id`. The number is the progress token too: unique among the
     /// active requests, as tokens must be.
     pub(crate) fn request_text(&self, id: i64, method: &Method, params: Option<&Json>, context: &CallContext) -> Bytes {
-        let own = self.own_meta(id, context);
+        self.request_text_with_token(id, context.wants_progress.then_some(id), method, params, context)
+    }
+
+    /// The same with another progress token, or none.
+    pub(crate) fn request_text_with_token(
+        &self,
+        id: i64,
+        token: Option<i64>,
+        method: &Method,
+        params: Option<&Json>,
+        context: &CallContext,
+    ) -> Bytes {
+        let own = self.own_meta(token, context);
         let params_len = params.map_or(0, |params| params.bytes().len());
         let mut out = Vec::with_capacity(params_len + own.len() + method.as_str().len() + 96);
         out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
@@ -96,7 +124,7 @@ impl Dialect {
     }
 
     /// The members of `_meta` that Fanlight owns on this hop, without outer braces.
-    fn own_meta(&self, id: i64, context: &CallContext) -> Vec<u8> {
+    fn own_meta(&self, token: Option<i64>, context: &CallContext) -> Vec<u8> {
         let mut own = Vec::new();
         if self.era() == Era::Modern {
             own.reserve(256);
@@ -107,8 +135,8 @@ impl Dialect {
                 push_member(&mut own, meta::LOG_LEVEL, Json::string(level.as_str()).bytes());
             }
         }
-        if context.wants_progress {
-            push_member(&mut own, meta::PROGRESS_TOKEN, id.to_string().as_bytes());
+        if let Some(token) = token {
+            push_member(&mut own, meta::PROGRESS_TOKEN, token.to_string().as_bytes());
         }
         own
     }
@@ -150,10 +178,10 @@ impl Dialect {
 }
 
 /// Whether a notification on the stream of a request is for its client: progress that it asked
-/// for, and log messages as severe as it asked for.
-pub(crate) fn concerns(notification: &Notification, id: i64, context: &CallContext) -> bool {
+/// for by `token`, and log messages as severe as it asked for.
+pub(crate) fn concerns(notification: &Notification, token: i64, context: &CallContext) -> bool {
     match notification.method {
-        Method::Progress => context.wants_progress && progress_token(notification) == Some(id),
+        Method::Progress => context.wants_progress && progress_token(notification) == Some(token),
         Method::LogMessage => match (LogLevel::of(notification), context.log_level) {
             (Some(level), Some(least)) => level >= least,
             _ => true,

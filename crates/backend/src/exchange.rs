@@ -16,9 +16,10 @@ use crate::client::{CallContext, ServerMessages};
 use crate::clock::Clock;
 use crate::declared::Declared;
 use crate::dialect::Mirror;
+use crate::hub::Outlet;
 use crate::settings::Limits;
 
-/// What all links of one backend share, but for what they declare.
+/// What all links of one backend share, but for what they declare and where what is heard goes.
 #[derive(Clone)]
 pub(crate) struct LinkContext {
     pub(crate) name: Arc<str>,
@@ -27,6 +28,8 @@ pub(crate) struct LinkContext {
     pub(crate) question: Duration,
     /// What is declared to a legacy server on behalf of the link's clients.
     pub(crate) declared: Arc<Declared>,
+    /// Where what the server sends outside of calls goes.
+    pub(crate) outlet: Outlet,
     /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
     pub(crate) ids: Arc<AtomicI64>,
     /// Every task of the backend, so that stopping can wait for all of them.
@@ -42,6 +45,11 @@ impl LinkContext {
 /// One request on its way out.
 pub(crate) struct Outgoing<'a> {
     pub(crate) id: i64,
+    /// The progress token by which its client is told of progress: its id, or that of an earlier
+    /// request that it carries on.
+    pub(crate) token: i64,
+    /// The task whose result it waits for.
+    pub(crate) task: Option<String>,
     /// The whole message.
     pub(crate) text: Bytes,
     pub(crate) method: &'a Method,
@@ -78,9 +86,8 @@ pub(crate) fn messages(text: Bytes, nesting: usize, revision: Option<Revision>) 
     match Message::parse(text.clone(), nesting) {
         Ok(message) => Ok(Messages::One(Some(message))),
         Err(MessageError::Batch) if revision == Some(Revision::V2025_03_26) => {
-            let batch = Json::parse(text, nesting)?;
-            let parse = |range| Message::parse(batch.slice(range).into_bytes(), nesting);
-            Ok(Messages::Several(batch.elements().map(parse).collect::<Result<Vec<_>, _>>()?.into_iter()))
+            let batch = Message::parse_batch(text, nesting)?.unwrap_or_default();
+            Ok(Messages::Several(batch.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter()))
         }
         Err(error) => Err(error),
     }

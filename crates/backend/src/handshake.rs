@@ -168,6 +168,8 @@ impl Handshake<'_> {
         let id = self.context.next_id();
         let request = Outgoing {
             id,
+            token: id,
+            task: None,
             text: dialect.request_text(id, method, params, &context),
             method,
             mirror: dialect.mirror(method, params, &[]),

@@ -6,6 +6,8 @@
 //! Must not know: other backends, client-visible names, who the client is.
 
 mod backend;
+mod backoff;
+mod caller;
 pub mod client;
 mod clock;
 mod connection;
@@ -16,16 +18,19 @@ mod excerpt;
 mod exchange;
 mod handshake;
 mod http;
+mod hub;
 mod line;
 mod link;
 pub mod listen;
+mod listening;
 mod pool;
 mod question;
 pub mod settings;
 mod stdio;
 mod supervisor;
+mod tasks;
 mod throttle;
-mod tool_headers;
+mod tool_table;
 
 pub use backend::Backend;
 pub use client::{

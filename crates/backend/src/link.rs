@@ -15,7 +15,7 @@ use crate::stdio::StdioLink;
 /// A way to a server on which requests can be sent. Dropping it ends the child process, if the
 /// way leads to one.
 pub(crate) enum Link {
-    Http(HttpLink),
+    Http(Box<HttpLink>),
     Stdio(StdioLink),
 }
 
@@ -63,7 +63,14 @@ impl Link {
     }
 
     pub(crate) fn is_http(&self) -> bool {
-        matches!(self, Self::Http(_))
+        self.http().is_some()
+    }
+
+    pub(crate) fn http(&self) -> Option<&HttpLink> {
+        match self {
+            Self::Http(http) => Some(http),
+            Self::Stdio(_) => None,
+        }
     }
 
     /// Ends the session or begins to end the process; bounded.

@@ -14,38 +14,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_protocol::{Era, Json};
+use fanlight_protocol::{Era, Response};
 use tokio::sync::{Notify, watch};
-use tokio_util::sync::CancellationToken;
 
-use crate::client::{CallContext, SessionKey};
+use crate::client::{Call, CallContext, SessionKey};
 use crate::connection::{Connection, Loss};
 use crate::declared::Declared;
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
+use crate::hub::{Hub, Origin, Outlet};
 use crate::line::{InUse, Line};
-use crate::listen::{Interest, Listen, Listening};
-use crate::settings::{EraChoice, SessionPolicy, Timeouts};
-use crate::supervisor::{ForClient, Phase, State, Supervisor, Target};
+use crate::listen::{Listen, Listening};
+use crate::listening::{self, Keeper, Listeners};
+use crate::settings::SessionPolicy;
+use crate::supervisor::{ConnectSettings, ForClient, Phase, State, Supervisor};
 
 /// How often it is looked for idle lines: four times in the time after which they are closed, but
 /// within these bounds.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 
-/// How the lines of one backend are made.
-pub(crate) struct PoolSettings {
-    pub(crate) context: LinkContext,
-    pub(crate) target: Target,
-    pub(crate) choice: EraChoice,
-    pub(crate) policy: SessionPolicy,
-    pub(crate) timeouts: Timeouts,
-    /// Fanlight's own `Implementation` object.
-    pub(crate) own_info: Json,
-    pub(crate) shutdown: CancellationToken,
-}
-
 pub(crate) struct Pool {
-    settings: Arc<PoolSettings>,
+    settings: Arc<ConnectSettings>,
+    policy: SessionPolicy,
+    hub: Arc<Hub>,
+    listeners: Listeners,
     base: Arc<Line>,
     lines: Mutex<HashMap<Owner, Arc<Line>>>,
 }
@@ -69,11 +61,14 @@ pub(crate) struct Lease {
 
 impl Pool {
     /// Begins to connect the base line, in the background.
-    pub(crate) fn start(settings: PoolSettings) -> Arc<Self> {
+    pub(crate) fn start(settings: ConnectSettings, policy: SessionPolicy, hub: Arc<Hub>) -> Arc<Self> {
         let settings = Arc::new(settings);
-        let base = open(&settings, Declared::nothing(), None);
-        let pool = Arc::new(Self { settings, base, lines: Mutex::default() });
-        if pool.settings.policy == SessionPolicy::PerClient {
+        let base = open(&settings, &hub, Origin::Base, Declared::nothing(), None);
+        let (limits, tasks) = (settings.context.limits, settings.context.tasks.clone());
+        let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
+        let listeners = Listeners::new(Arc::clone(&hub), base.state.clone(), tasks, nesting, patience, limits.sessions);
+        let pool = Arc::new(Self { settings, policy, hub, listeners, base, lines: Mutex::default() });
+        if pool.policy == SessionPolicy::PerClient {
             let (tasks, shutdown) = (&pool.settings.context.tasks, pool.settings.shutdown.clone());
             let sweeping = Arc::clone(&pool);
             tasks.spawn(async move { shutdown.run_until_cancelled(sweeping.sweep()).await });
@@ -116,11 +111,30 @@ impl Pool {
         Ok(Lease { connection, base: Some(Arc::clone(&self.base)), _line: line })
     }
 
+    /// A connection to the server that is there at the moment: the client's own or the base one.
+    pub(crate) fn current(&self, client: &CallContext) -> Option<Arc<Connection>> {
+        let ready = |line: &Line| line.state.borrow().verdict()?.ok();
+        ready(&self.base).or_else(|| self.existing(client).and_then(|line| ready(&line)))
+    }
+
     /// Begins to listen for a client.
     pub(crate) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
-        self.base.ready(self.settings.timeouts.connect).await?;
-        drop(listen);
-        Ok(Listening::new(Interest::default(), ()))
+        let connection = self.base.ready(self.settings.timeouts.connect).await?;
+        self.listeners.add(listen, connection.era()).await
+    }
+
+    /// The answer to a call that the clients on a shared line have in common, if it is one.
+    pub(crate) async fn local_answer(&self, call: &Call, lease: &Lease) -> Option<Response> {
+        self.hub.note_level(&call.context);
+        if lease.base.is_some() {
+            return None;
+        }
+        listening::local_answer(&self.hub, call, lease.connection.era()).await
+    }
+
+    /// Remembers what an answered call has changed on a client's own line.
+    pub(crate) fn remember(&self, call: &Call, answer: &Response) {
+        listening::remember(&self.hub, call, answer);
     }
 
     /// Closes the line of a client session.
@@ -128,6 +142,7 @@ impl Pool {
         if let Some(line) = self.lines().remove(&Owner::Session(session)) {
             line.end();
         }
+        self.hub.end_session(session);
     }
 
     /// The client's own line, if it has one already.
@@ -145,7 +160,7 @@ impl Pool {
 
     /// `None` if the client shares the base line.
     fn owner(&self, client: &CallContext) -> Option<Owner> {
-        if self.settings.policy == SessionPolicy::Shared {
+        if self.policy == SessionPolicy::Shared {
             return None;
         }
         if let Some(session) = client.session {
@@ -171,7 +186,11 @@ impl Pool {
         }
         let named = matches!(owner, Owner::Session(_));
         let for_client = ForClient { era: base.era(), reprobed: base.is_reprobed() };
-        let line = open(&self.settings, Declared::by(client, named), Some(for_client));
+        let origin = match owner {
+            Owner::Session(session) => Origin::Session(session),
+            Owner::Capabilities(_) => Origin::Pooled,
+        };
+        let line = open(&self.settings, &self.hub, origin, Declared::by(client, named), Some(for_client));
         let taken = line.take();
         lines.insert(owner, line);
         Ok(taken)
@@ -181,8 +200,10 @@ impl Pool {
         let bound = self.settings.timeouts.session_idle;
         loop {
             tokio::time::sleep((bound / 4).clamp(LOOK.0, LOOK.1)).await;
-            self.lines().retain(|_, line| {
-                let expired = line.idle().is_some_and(|idle| idle >= bound);
+            self.lines().retain(|owner, line| {
+                // The server may have something to say to a client that listens.
+                let listening = matches!(owner, Owner::Session(session) if self.hub.is_listening(*session));
+                let expired = !listening && line.idle().is_some_and(|idle| idle >= bound);
                 if expired {
                     line.end();
                 }
@@ -208,19 +229,39 @@ impl Lease {
     }
 }
 
-fn open(settings: &Arc<PoolSettings>, declared: Declared, for_client: Option<ForClient>) -> Arc<Line> {
+fn open(
+    settings: &Arc<ConnectSettings>,
+    hub: &Arc<Hub>,
+    origin: Origin,
+    declared: Declared,
+    for_client: Option<ForClient>,
+) -> Arc<Line> {
     let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting };
     let (sender, state) = watch::channel(State { phase, revision: None, attempted: false });
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
-    let context = LinkContext { declared: Arc::new(declared), ..settings.context.clone() };
+    let (outlet, asked) = Outlet::new(Arc::clone(hub), origin);
+    let context = LinkContext { declared: Arc::new(declared), outlet, ..settings.context.clone() };
+    let tasks = &settings.context.tasks;
     let supervisor = Supervisor {
-        context,
+        context: context.clone(),
         settings: Arc::clone(settings),
         for_client,
         wanted: Arc::clone(&wanted),
         state: sender,
         shutdown: end.clone(),
     };
-    settings.context.tasks.spawn(supervisor.run());
+    tasks.spawn(supervisor.run());
+    if origin != Origin::Pooled {
+        let keeper = Keeper {
+            hub: Arc::clone(hub),
+            origin,
+            context,
+            state: state.clone(),
+            wanted: Arc::clone(&wanted),
+            asked,
+            patience: settings.timeouts.connect,
+        };
+        tasks.spawn(keeper.run());
+    }
     Line::new(state, wanted, end)
 }

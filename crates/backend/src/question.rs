@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_protocol::capability::Missing;
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -24,13 +25,28 @@ use crate::exchange::{pong_text, refusal_text};
 /// Questions that may be open at the same time in one call.
 pub(crate) const OPEN: usize = 16;
 
+/// What a server is answered without any client being asked.
+pub(crate) struct AtOnce {
+    pub(crate) text: Bytes,
+    /// What the client lacks, if that is why it is not asked.
+    pub(crate) missing: Option<Missing>,
+}
+
 /// What a server is answered without any client being asked; `None` if the client is to be asked.
-pub(crate) fn answer_at_once(request: &Request, declared: &Declared) -> Option<Bytes> {
+pub(crate) fn answer_at_once(request: &Request, declared: &Declared) -> Option<AtOnce> {
     if request.method == Method::Ping {
-        return Some(pong_text(&request.id));
+        return Some(AtOnce { text: pong_text(&request.id), missing: None });
     }
-    let refusal = declared.refusal(&request.method, request.params.as_ref())?;
-    Some(refusal_text(&request.id, &refusal))
+    let missing = declared.missing(&request.method, request.params.as_ref());
+    let refusal = match missing {
+        Some(missing) => missing.refusal(),
+        // Nothing was declared that any other question could build on.
+        None if declared.is_empty() => {
+            RpcError::new(code::METHOD_NOT_FOUND, format!("no client takes the request {}", request.method))
+        }
+        None => return None,
+    };
+    Some(AtOnce { text: refusal_text(&request.id, &refusal), missing })
 }
 
 /// What a server is told whose question cannot be passed on.

@@ -91,6 +91,8 @@ pub struct Timeouts {
     pub question: Duration,
     /// A client's own session without a call; then it is closed.
     pub session_idle: Duration,
+    /// Waiting for the end of a task, and remembering one that nobody asks for.
+    pub task: Duration,
 }
 
 /// Bounds on size and number.
@@ -100,10 +102,17 @@ pub struct Limits {
     pub concurrency: usize,
     /// Sessions of clients, besides the one that Fanlight itself uses.
     pub sessions: usize,
+    /// Resources whose updates clients have subscribed to at the same time, and as many tasks.
+    pub subscriptions: usize,
     /// Bytes of one message: a line, an event or a body.
     pub message_bytes: usize,
     /// Levels of arrays and objects in one message.
     pub nesting: usize,
+    /// Tasks remembered for translation between the two ways of speaking of them, and as many
+    /// waits for a task.
+    pub tasks: usize,
+    /// Bytes of results that are kept as tasks.
+    pub task_bytes: usize,
 }
 
 /// Who Fanlight says it is, as `clientInfo` and in `User-Agent`.

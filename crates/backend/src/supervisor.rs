@@ -9,24 +9,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_protocol::{Era, Revision};
+use fanlight_protocol::{Era, Json, Revision};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::backoff::Backoff;
 use crate::connection::{Connection, Loss};
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
 use crate::handshake::Handshake;
 use crate::http::{HttpEndpoint, HttpLink};
 use crate::link::Link;
-use crate::pool::PoolSettings;
+use crate::settings::{EraChoice, Timeouts};
 use crate::stdio::{ProcessSettings, StdioLink};
 
 /// A process that ran this long did not fail at its start.
 const STABLE: Duration = Duration::from_secs(5);
-const FIRST_DELAY: Duration = Duration::from_millis(500);
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
 /// How a backend is doing.
 #[derive(Clone)]
@@ -72,9 +71,20 @@ pub(crate) enum Target {
     Unusable(BackendError),
 }
 
+/// How all connections of one backend are made.
+pub(crate) struct ConnectSettings {
+    pub(crate) context: LinkContext,
+    pub(crate) target: Target,
+    pub(crate) choice: EraChoice,
+    pub(crate) timeouts: Timeouts,
+    /// Fanlight's own `Implementation` object.
+    pub(crate) own_info: Json,
+    pub(crate) shutdown: CancellationToken,
+}
+
 pub(crate) struct Supervisor {
     pub(crate) context: LinkContext,
-    pub(crate) settings: Arc<PoolSettings>,
+    pub(crate) settings: Arc<ConnectSettings>,
     /// The connection is a client's, not the base one.
     pub(crate) for_client: Option<ForClient>,
     pub(crate) wanted: Arc<Notify>,
@@ -170,7 +180,9 @@ impl Supervisor {
 
     fn open(&self) -> Result<Link, BackendError> {
         match &self.settings.target {
-            Target::Http(endpoint) => Ok(Link::Http(HttpLink::new(Arc::clone(endpoint), self.context.clone()))),
+            Target::Http(endpoint) => {
+                Ok(Link::Http(Box::new(HttpLink::new(Arc::clone(endpoint), self.context.clone()))))
+            }
             Target::Stdio(settings) => Ok(Link::Stdio(StdioLink::start(settings, self.context.clone())?)),
             Target::Unusable(error) => Err(error.clone()),
         }
@@ -206,37 +218,5 @@ impl Supervisor {
             state.attempted |= !matches!(phase, Phase::Connecting);
             state.phase = phase;
         });
-    }
-}
-
-/// Delays that double from attempt to attempt, up to a limit.
-#[derive(Debug, Default)]
-struct Backoff {
-    failures: u32,
-}
-
-impl Backoff {
-    /// The delay before the next attempt: between half and all of the nominal one, so that many
-    /// gateways do not come back to one server at once.
-    fn next_delay(&mut self) -> Duration {
-        let nominal = FIRST_DELAY.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_DELAY);
-        self.failures = self.failures.saturating_add(1);
-        nominal.mul_f64(0.5 + fastrand::f64() / 2.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delays_grow_to_a_limit() {
-        let mut backoff = Backoff::default();
-        for nominal in [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000] {
-            let delay = backoff.next_delay().as_millis();
-            assert!((nominal / 2..=nominal).contains(&delay), "{delay} of {nominal}");
-        }
-        backoff.failures = u32::MAX;
-        assert!(backoff.next_delay() <= LONGEST_DELAY);
     }
 }

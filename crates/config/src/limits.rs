@@ -31,12 +31,31 @@ pub struct Limits {
     pub input_rounds: usize,
     /// Calls of modern clients that are held until the client brings what a legacy backend asked for. `parkedCalls`.
     pub parked_calls: usize,
+    /// Tasks that are remembered: whose each is, and by each backend how it is translated. `tasks`.
+    pub tasks: usize,
+    /// Bytes of results of one backend that are kept as tasks. `taskResults`.
+    pub task_results: usize,
+    /// Subscriptions of modern clients per listener, and resources and tasks of one backend that are listened to.
+    /// `subscriptions`.
+    pub subscriptions: usize,
+    /// Messages in one batch (2025-03-26). `batch`.
+    pub batch: usize,
+    /// Events kept per legacy session, so that a broken stream can be resumed. `replayEvents`.
+    pub replay_events: usize,
+    /// Bytes of those events per legacy session. `replayBytes`.
+    pub replay_bytes: usize,
+    /// Bytes of those events of all legacy sessions together. `replayTotalBytes`.
+    pub replay_total_bytes: usize,
     /// Pages read of one list of one backend. `listPages`.
     pub list_pages: usize,
     /// Entries read of one list of one backend. `listEntries`.
     pub list_entries: usize,
     /// Entries on one page of a merged list. `pageSize`.
     pub page_size: usize,
+    /// Results of `resources/read` kept to be served again; 0 for none. `cacheEntries`.
+    pub cache_entries: usize,
+    /// Bytes of all kept results together; 0 for none. `cacheBytes`.
+    pub cache_bytes: usize,
 }
 
 impl Default for Limits {
@@ -55,9 +74,18 @@ impl Default for Limits {
             questions: 64,
             input_rounds: 8,
             parked_calls: 1000,
+            tasks: 10_000,
+            task_results: 64 << 20,
+            subscriptions: 10_000,
+            batch: 100,
+            replay_events: 1000,
+            replay_bytes: 1 << 20,
+            replay_total_bytes: 256 << 20,
             list_pages: 1000,
             list_entries: 100_000,
             page_size: 1000,
+            cache_entries: 1000,
+            cache_bytes: 16 << 20,
         }
     }
 }
@@ -75,6 +103,8 @@ pub struct Timeouts {
     pub call: Duration,
     /// A client's answer to a question that a backend asks during a call; meanwhile `call` does not run. `question`.
     pub question: Duration,
+    /// Waiting for the end of a task, and remembering one that nobody asks for. `task`.
+    pub task: Duration,
     /// A client's own session with a backend, or its own process, without a call. `backendSessionIdle`.
     pub backend_session_idle: Duration,
     /// Receiving one request body. `body`.
@@ -87,6 +117,12 @@ pub struct Timeouts {
     pub drain: Duration,
     /// A client connection without a request. `idleConnection`.
     pub idle_connection: Duration,
+    /// A call without an answer, before its event stream begins. `stream`.
+    pub stream: Duration,
+    /// An event stream without an event, before a comment keeps it alive. `keepAlive`.
+    pub keep_alive: Duration,
+    /// A broken event stream of a legacy session that nobody resumes. `resume`.
+    pub resume: Duration,
 }
 
 impl Default for Timeouts {
@@ -97,12 +133,16 @@ impl Default for Timeouts {
             list: Duration::from_secs(10),
             call: Duration::from_secs(300),
             question: Duration::from_secs(600),
+            task: Duration::from_secs(3600),
             backend_session_idle: Duration::from_secs(30 * 60),
             body: Duration::from_secs(30),
             header: Duration::from_secs(10),
             session_idle: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(10),
             idle_connection: Duration::from_secs(75),
+            stream: Duration::from_secs(5),
+            keep_alive: Duration::from_secs(25),
+            resume: Duration::from_secs(300),
         }
     }
 }
@@ -166,9 +206,47 @@ pub(crate) const LIMITS: &[LimitField] = &[
         1_000_000,
         |limits| &mut limits.parked_calls,
     ),
+    count(
+        "tasks",
+        "Tasks that are remembered: whose each is, and by each backend how it is translated, and as many waits for one.",
+        1_000_000,
+        |limits| &mut limits.tasks,
+    ),
+    bytes("taskResults", "Bytes of results of one backend that are kept as tasks.", 16 << 30, |limits| {
+        &mut limits.task_results
+    }),
+    count(
+        "subscriptions",
+        "Subscriptions of modern clients per listener, and resources and tasks of one backend that are listened to.",
+        1_000_000,
+        |limits| &mut limits.subscriptions,
+    ),
+    count("batch", "Messages in one batch (2025-03-26).", 100_000, |limits| &mut limits.batch),
+    count(
+        "replayEvents",
+        "Events kept per legacy session, so that a broken stream can be resumed.",
+        1_000_000,
+        |limits| &mut limits.replay_events,
+    ),
+    bytes("replayBytes", "Bytes of those events per legacy session.", 1 << 30, |limits| &mut limits.replay_bytes),
+    bytes("replayTotalBytes", "Bytes of those events of all legacy sessions together.", 1 << 40, |limits| {
+        &mut limits.replay_total_bytes
+    }),
     count("listPages", "Pages read of one list of one backend.", 1_000_000, |limits| &mut limits.list_pages),
     count("listEntries", "Entries read of one list of one backend.", 10_000_000, |limits| &mut limits.list_entries),
     count("pageSize", "Entries on one page of a merged list.", 1_000_000, |limits| &mut limits.page_size),
+    LimitField {
+        min: 0,
+        ..count("cacheEntries", "Results of resources/read kept to be served again; 0 for none.", 1_000_000, |limits| {
+            &mut limits.cache_entries
+        })
+    },
+    LimitField {
+        min: 0,
+        ..bytes("cacheBytes", "Bytes of all kept results together; 0 for none.", 1 << 30, |limits| {
+            &mut limits.cache_bytes
+        })
+    },
 ];
 
 /// Also the range of a server's own `concurrency`.
@@ -193,6 +271,12 @@ pub(crate) const TIMEOUTS: &[TimeoutField] = &[
     ),
     TimeoutField {
         max: Duration::from_secs(30 * 86_400),
+        ..timeout("task", "Waiting for the end of a task, and remembering one that nobody asks for.", |timeouts| {
+            &mut timeouts.task
+        })
+    },
+    TimeoutField {
+        max: Duration::from_secs(30 * 86_400),
         ..timeout(
             "backendSessionIdle",
             "A client's own session with a backend, or its own process, without a call.",
@@ -210,6 +294,13 @@ pub(crate) const TIMEOUTS: &[TimeoutField] = &[
         ..timeout("drain", "Finishing what is in flight on shutdown.", |timeouts| &mut timeouts.drain)
     },
     timeout("idleConnection", "A client connection without a request.", |timeouts| &mut timeouts.idle_connection),
+    timeout("stream", "A call without an answer, before its event stream begins.", |timeouts| &mut timeouts.stream),
+    timeout("keepAlive", "An event stream without an event, before a comment keeps it alive.", |timeouts| {
+        &mut timeouts.keep_alive
+    }),
+    timeout("resume", "A broken event stream of a legacy session that nobody resumes.", |timeouts| {
+        &mut timeouts.resume
+    }),
 ];
 
 /// Also the range of a server's own `timeout`.

@@ -10,7 +10,7 @@ use fanlight_backend::{
 };
 use fanlight_config::{Config, Loaded};
 use fanlight_frontend::FrontendSettings;
-use fanlight_gateway::{BackendEntry, Gateway, GatewaySettings, ListLimits, ToolFilter};
+use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use tokio_util::sync::CancellationToken;
@@ -72,6 +72,8 @@ impl Assembly {
                 entries: config.limits.list_entries,
                 page_size: config.limits.page_size,
             },
+            cache: CacheLimits { entries: config.limits.cache_entries, bytes: config.limits.cache_bytes },
+            max_tasks: config.limits.tasks,
             keys: keys(config),
             identity: identity_json(),
         };
@@ -79,8 +81,9 @@ impl Assembly {
         Ok(Self { gateway: Arc::new(gateway), backends })
     }
 
-    /// Ends every backend, all at the same time.
+    /// Ends what the core does by itself, then every backend, all at the same time.
     pub(crate) async fn stop(&self) {
+        self.gateway.stop().await;
         let mut stopping = tokio::task::JoinSet::new();
         for backend in &self.backends {
             let backend = Arc::clone(backend);
@@ -132,6 +135,7 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server) -> Backen
             call: server.timeout,
             question: config.timeouts.question,
             session_idle: config.timeouts.backend_session_idle,
+            task: config.timeouts.task,
         },
         limits: fanlight_backend::Limits {
             concurrency: server.concurrency,
@@ -139,8 +143,11 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server) -> Backen
                 fanlight_config::Transport::Stdio { .. } => config.limits.processes,
                 fanlight_config::Transport::Http { .. } => config.limits.backend_sessions,
             },
+            subscriptions: config.limits.subscriptions,
             message_bytes: config.limits.message,
             nesting: config.limits.nesting,
+            tasks: config.limits.tasks,
+            task_bytes: config.limits.task_results,
         },
         identity: identity(),
     }
@@ -181,11 +188,19 @@ pub(crate) fn frontend_settings(config: &Config) -> Arc<FrontendSettings> {
         max_questions: config.limits.questions,
         max_input_rounds: config.limits.input_rounds,
         max_parked: config.limits.parked_calls,
+        max_subscriptions: config.limits.subscriptions,
+        max_batch: config.limits.batch,
+        replay_events: config.limits.replay_events,
+        replay_bytes: config.limits.replay_bytes,
+        replay_total_bytes: config.limits.replay_total_bytes,
         input_timeout: config.timeouts.question,
         header_timeout: config.timeouts.header,
         body_timeout: config.timeouts.body,
         idle_connection: config.timeouts.idle_connection,
         session_idle: config.timeouts.session_idle,
         drain: config.timeouts.drain,
+        stream_after: config.timeouts.stream,
+        keep_alive: config.timeouts.keep_alive,
+        resume: config.timeouts.resume,
     })
 }

@@ -8,20 +8,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_gateway::CallContext;
-use fanlight_protocol::{Request, RpcError};
+use fanlight_protocol::{Era, Request, Response, RpcError};
 
 use crate::cancel::Stop;
 use crate::client_key::new_client_key;
 use crate::event::Event;
 use crate::notify::Subscription;
 use crate::params::Params;
-use crate::park::{Parkable, Parking, Retry};
+use crate::park::{Parkable, Parking, Resumed, Retry};
 use crate::port::Core;
 use crate::relay::Relay;
 use crate::running::{Ask, Running};
 use crate::session::Session;
 use crate::settings::FrontendSettings;
-use crate::{legacy, modern, unroll};
+use crate::subscription::Subscribed;
+use crate::{input, legacy, modern, unroll};
 
 /// A call on its way to its answer. Whoever holds it drives it; dropping it gives up the call,
 /// unless it is a legacy one that has to go on.
@@ -31,6 +32,10 @@ pub(crate) enum Conversation {
     Legacy(Box<Relay>),
     /// With a client that is asked by the call's answer.
     Modern(Parkable),
+    /// With a client that listens.
+    Listening(Box<Subscribed>),
+    /// With nobody but this side, whose answer is there.
+    Answered(Option<Response>),
 }
 
 /// A request within a session.
@@ -65,7 +70,7 @@ impl Conversation {
     ) -> Self {
         let LegacyCall { request: Request { method, params, .. }, params: read, session, stream } = call;
         let logs = legacy::log_gate(session.log_level());
-        let subscription = Subscription { progress_token: read.meta.progress_token, logs };
+        let subscription = Subscription { progress_token: read.meta.progress_token, logs, era: Era::Legacy };
         let context = session.context(stream && subscription.progress_token.is_some());
         let limits = unroll::Limits { rounds: settings.max_input_rounds, timeout: settings.input_timeout };
         let unroll = method.may_need_input().then_some(limits);
@@ -88,11 +93,18 @@ impl Conversation {
         let resumed = parking.resume(Retry { method: &method, params: params.as_ref(), state, responses }).await?;
         let wants_progress = stream && read.meta.progress_token.is_some();
         let logs = client.log_gate();
-        let subscription = stream.then_some(Subscription { progress_token: read.meta.progress_token, logs });
-        if let Some(held) = resumed {
-            let parking = Arc::clone(parking);
-            return Ok(Self::Modern(Parkable::resumed(held, client.capabilities, subscription, stop, parking)));
-        }
+        let token = read.meta.progress_token;
+        let subscription = stream.then_some(Subscription { progress_token: token, logs, era: Era::Modern });
+        let params = match resumed {
+            Resumed::Nothing => params,
+            Resumed::Anew => Some(input::next_params(params.as_ref(), &[], None)),
+            Resumed::Answered(response) => return Ok(Self::answered(response)),
+            Resumed::Held(held) => {
+                let parking = Arc::clone(parking);
+                return Ok(Self::Modern(Parkable::resumed(held, client.capabilities, subscription, stop, parking)));
+            }
+        };
+        let tasks = client.tasks();
         let context = CallContext {
             client_key: new_client_key(),
             session: None,
@@ -100,7 +112,7 @@ impl Conversation {
             capabilities: client.capabilities.clone(),
             log_level: client.log_level,
             wants_progress,
-            tasks: None,
+            tasks,
         };
         // What a server asks is told to the client by the answer, so that takes no stream.
         let parking = method.may_need_input().then(|| Arc::clone(parking));
@@ -109,6 +121,11 @@ impl Conversation {
         let mut running = Running::start(core, ask);
         running.set_stop(stop);
         Ok(Self::Modern(Parkable::new(running, method, params, client.capabilities, subscription, parking)))
+    }
+
+    /// A call that this side answers.
+    pub(crate) fn answered(response: Response) -> Self {
+        Self::Answered(Some(response))
     }
 
     /// What comes next.
@@ -121,6 +138,8 @@ impl Conversation {
         match self {
             Self::Legacy(relay) => relay.poll_next(cx),
             Self::Modern(parkable) => parkable.poll_next(cx),
+            Self::Listening(subscribed) => subscribed.poll_next(cx),
+            Self::Answered(response) => Poll::Ready(response.take().map_or(Event::Cancelled, Event::Response)),
         }
     }
 }

@@ -8,14 +8,24 @@
 
 use std::ops::Range;
 
+use fanlight_gateway::{TaskDialect, merge};
+use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::{ArrayBuilder, Edits, Member, ObjectBuilder, rewrite_object};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Revision, meta};
+
+use crate::legacy;
 
 const PROTOCOL_VERSION: &str = "protocolVersion";
 const SUPPORTED_VERSIONS: &str = "supportedVersions";
 const CAPABILITIES: &str = "capabilities";
 const SERVER_INFO: &str = "serverInfo";
+const TASKS: &str = "tasks";
+
+/// What a server with the tasks extension can do in the words of 2025-11-25. It cannot list, but the
+/// edge towards it remembers the tasks of each client.
+const REQUESTED_TASKS: &str = r#"{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+const TASKS_EXTENSION_DECLARED: &str = r#"{"io.modelcontextprotocol/tasks":{}}"#;
 
 /// The result of `initialize` for a client that agreed on `revision`.
 pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json {
@@ -25,7 +35,8 @@ pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json 
         let view = ServerDescription::from(description.clone());
         missing.member(SERVER_INFO, &view.server_info().unwrap_or_else(own_identity));
     }
-    set_version(description, PROTOCOL_VERSION, SUPPORTED_VERSIONS, &version, missing)
+    let described = set_version(description, PROTOCOL_VERSION, SUPPORTED_VERSIONS, &version, missing);
+    with_tasks(described, legacy::tasks(revision))
 }
 
 /// The result of `server/discover`, but for the members that every modern result may need added
@@ -33,7 +44,7 @@ pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json 
 pub(crate) fn discover_result(description: &Json) -> Json {
     let missing = missing_members(description);
     let with_versions = set_version(description, SUPPORTED_VERSIONS, PROTOCOL_VERSION, &versions_served(), missing);
-    move_server_info(with_versions)
+    with_tasks(move_server_info(with_versions), Some(TaskDialect::Extension))
 }
 
 /// Every revision served here, newest first. `server/discover` and `UnsupportedProtocolVersion`
@@ -97,6 +108,58 @@ fn move_server_info(description: Json) -> Json {
     let mut edits = Edits::new(without.bytes().clone());
     edits.insert_members(start, inner(&added));
     edits.finish_json()
+}
+
+/// Says that there are tasks in the client's own way, where the server says so in the other; the
+/// edge towards the backend translates what follows. A legacy client that knows no tasks must not
+/// take up what is not for it: its calls are awaited.
+fn with_tasks(description: Json, speaks: Option<TaskDialect>) -> Json {
+    let Some(place) = find(&description, CAPABILITIES).map(|member| member.value) else { return description };
+    let capabilities = description.slice(place.clone());
+    let changed = match speaks {
+        Some(TaskDialect::Requested) if has_tasks_extension(&capabilities) => {
+            Some(with_member(&capabilities, TASKS, REQUESTED_TASKS))
+        }
+        Some(TaskDialect::Extension) if takes_calls_as_tasks(&capabilities) => {
+            Some(with_member(&capabilities, "extensions", TASKS_EXTENSION_DECLARED))
+        }
+        None if capabilities.get(TASKS).is_some() => {
+            Some(rewrite_object(&capabilities, |member| !member.is(&capabilities, TASKS), b""))
+        }
+        _ => None,
+    };
+    let Some(changed) = changed else { return description };
+    let mut edits = Edits::new(description.bytes().clone());
+    edits.replace(place, changed.into_bytes());
+    edits.finish_json()
+}
+
+/// `capabilities` with the member `name` that has everything `wanted` has. What is there keeps its
+/// bytes.
+fn with_member(capabilities: &Json, name: &str, wanted: &'static str) -> Json {
+    let wanted = Json::literal(wanted);
+    let mut edits = Edits::new(capabilities.bytes().clone());
+    match find(capabilities, name).map(|member| member.value) {
+        Some(place) => {
+            let own = capabilities.slice(place.clone());
+            let both = if own.is_object() { merge::union(&own, &wanted) } else { wanted };
+            edits.replace(place, both.into_bytes());
+        }
+        None => {
+            let mut member = ObjectBuilder::new();
+            member.member(name, &wanted);
+            edits.insert_members(0, &members_of(member));
+        }
+    }
+    edits.finish_json()
+}
+
+/// Whether a legacy server runs `tools/call` as a task (2025-11-25 basic/utilities/tasks, Server
+/// Capabilities).
+fn takes_calls_as_tasks(capabilities: &Json) -> bool {
+    let path = [TASKS, "requests", "tools", "call"];
+    let call = path.into_iter().try_fold(capabilities.clone(), |at, step| at.get(step));
+    call.is_some_and(|call| call.is_object())
 }
 
 fn find(object: &Json, key: &str) -> Option<Member> {
@@ -184,6 +247,45 @@ mod tests {
         assert_eq!(discover(given), given.replace("[]", VERSIONS));
         let odd = r#"{"supportedVersions":[],"capabilities":{},"serverInfo":{"name":"a"},"_meta":7}"#;
         assert_eq!(discover(odd), odd.replace("[]", VERSIONS));
+    }
+
+    fn initialize_newest(capabilities: &str) -> String {
+        let text = format!(r#"{{"protocolVersion":"2025-11-25","capabilities":{capabilities},"serverInfo":{{}}}}"#);
+        let result = initialize_result(&Json::parse(text.into(), 8).unwrap(), Revision::V2025_11_25);
+        result.get("capabilities").unwrap().as_text().to_owned()
+    }
+
+    #[test]
+    fn tasks_are_told_of_in_the_words_of_the_client() {
+        const LEGACY: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+        const MODERN: &str = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
+        assert_eq!(initialize_newest(&format!("{{ {MODERN}}}")), format!("{{{LEGACY}, {MODERN}}}"));
+        let as_it_is = r#"{"tasks":{"list":{ }},"x":1.0}"#;
+        assert_eq!(initialize_newest(as_it_is), as_it_is);
+        let both = format!(r#"{{"tasks":{{"list":{{ }}}},{MODERN}}}"#);
+        let merged = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+        assert_eq!(initialize_newest(&both), format!("{{{merged},{MODERN}}}"));
+        // An earlier revision has no tasks to tell of.
+        let earlier = |capabilities: &str| {
+            let text = format!(r#"{{"capabilities":{capabilities},"serverInfo":{{}}}}"#);
+            let result = initialize_result(&Json::parse(text.into(), 8).unwrap(), Revision::V2025_06_18);
+            result.get("capabilities").unwrap().as_text().to_owned()
+        };
+        assert_eq!(earlier(&format!(r#"{{"tools":{{}}, {LEGACY},"x":1.0}}"#)), r#"{"tools":{},"x":1.0}"#);
+        assert_eq!(earlier(&format!("{{{MODERN}}}")), format!("{{{MODERN}}}"));
+
+        let discovered = |capabilities: &str| {
+            let text = format!(r#"{{"supportedVersions":[],"capabilities":{capabilities}}}"#);
+            let result = discover_result(&Json::parse(text.into(), 8).unwrap());
+            result.get("capabilities").unwrap().as_text().to_owned()
+        };
+        assert_eq!(discovered(&format!("{{{LEGACY}}}")), format!("{{{MODERN},{LEGACY}}}"));
+        let others = format!(r#"{{{LEGACY},"extensions":{{ "a/b" : 1.0}}}}"#);
+        let merged = r#""extensions":{"a/b":1.0,"io.modelcontextprotocol/tasks":{}}"#;
+        assert_eq!(discovered(&others), format!("{{{LEGACY},{merged}}}"));
+        for none in [r#"{"tasks":{"list":{}}}"#, "{}", &format!("{{{MODERN}}}")] {
+            assert_eq!(discovered(none), none);
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Must not know: transports, or how any of it came about.
 
+use std::time::Duration;
+
 use fanlight_protocol::{Json, Response};
 
 /// What the client is sent, in order.
@@ -9,6 +11,9 @@ use fanlight_protocol::{Json, Response};
 pub(crate) enum Event {
     /// A notification or a question of the server, as the client is to have it.
     Message(Json),
+    /// The server will say more after a while: a connection that only waits may be closed until
+    /// then, and the client come back after this long, if the server says how long.
+    Pause(Option<Duration>),
     /// The answer. Nothing comes after it.
     Response(Response),
     /// The client cancelled the request; there will be no answer.

@@ -3,7 +3,7 @@
 //! Must not know: HTTP statuses.
 
 use fanlight_protocol::json::{ObjectBuilder, SyntaxError, SyntaxErrorKind};
-use fanlight_protocol::{Json, MessageError, RpcError, code};
+use fanlight_protocol::{Era, Json, MessageError, Method, RpcError, code};
 
 /// What to answer to a text that is no message, and the id to answer under, if it could be read.
 pub(crate) fn of_message(error: MessageError, nesting: usize) -> (RpcError, Option<Json>) {
@@ -13,15 +13,35 @@ pub(crate) fn of_message(error: MessageError, nesting: usize) -> (RpcError, Opti
             (RpcError::new(code::INVALID_REQUEST, message), None)
         }
         MessageError::Syntax(_) => (RpcError::new(code::PARSE, error.to_string()), None),
-        // The place of 2025-03-26 batches: the only revision that has them.
         MessageError::Batch => {
-            (RpcError::new(code::INVALID_REQUEST, "batches are not supported: send one message at a time"), None)
+            let message = "batches are of protocol version 2025-03-26 only: send one message at a time";
+            (RpcError::new(code::INVALID_REQUEST, message), None)
         }
         MessageError::Invalid { ref id, .. } => {
             let id = id.clone();
             (RpcError::new(code::INVALID_REQUEST, error.to_string()), id)
         }
     }
+}
+
+/// Whether a batch may have as many messages.
+pub(crate) fn check_batch(messages: usize, limit: usize) -> Result<(), RpcError> {
+    let message = match messages {
+        0 => "a batch without messages".to_owned(),
+        _ if messages > limit => format!("the batch has {messages} messages; the limit here is {limit}"),
+        _ => return Ok(()),
+    };
+    Err(RpcError::new(code::INVALID_REQUEST, message))
+}
+
+/// Whether a request may be part of a batch: `initialize` "MUST NOT" (2025-03-26 basic/lifecycle,
+/// Initialization), and revisions without sessions have no batches.
+pub(crate) fn check_in_batch(method: &Method, era: Era) -> Result<(), RpcError> {
+    if era == Era::Legacy && *method != Method::Initialize {
+        return Ok(());
+    }
+    let message = format!("{} cannot be part of a batch: send it alone", shown(method.as_str()));
+    Err(RpcError::new(code::INVALID_REQUEST, message))
 }
 
 /// A method that the client's revision does not have.
@@ -71,6 +91,14 @@ mod tests {
         assert_eq!((code, id), (code::INVALID_REQUEST, None));
         assert!(message.contains("4 levels"), "{message}");
         assert_eq!(of(r#"{"id":3,"method":"x"}"#).2.as_deref(), Some("3"));
+    }
+
+    #[test]
+    fn batches_have_their_rules() {
+        assert_eq!([0, 1, 2, 3].map(|messages| check_batch(messages, 2).is_ok()), [false, true, true, false]);
+        assert!(check_in_batch(&Method::ListTools, Era::Legacy).is_ok());
+        assert!(check_in_batch(&Method::Initialize, Era::Legacy).is_err());
+        assert!(check_in_batch(&Method::ListTools, Era::Modern).is_err());
     }
 
     #[test]

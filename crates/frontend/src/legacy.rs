@@ -2,9 +2,11 @@
 //!
 //! Must not know: transports.
 
+use fanlight_gateway::TaskDialect;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Era, Json, Response, Revision, RpcError, code};
+use fanlight_protocol::{Era, Json, Method, Response, Revision, RpcError, code};
 
+use crate::fault;
 use crate::notify::LogGate;
 use crate::params::Params;
 
@@ -20,6 +22,24 @@ pub(crate) struct Opening {
     pub(crate) client_info: Option<Json>,
     /// What the client can do when a server asks it.
     pub(crate) capabilities: Json,
+}
+
+impl Opening {
+    /// How the client speaks of tasks: 2025-11-25 is the first legacy revision to know them.
+    pub(crate) fn tasks(&self) -> Option<TaskDialect> {
+        tasks(self.revision)
+    }
+}
+
+/// How clients of a legacy revision speak of tasks; `None` if it does not know them.
+pub(crate) fn tasks(revision: Revision) -> Option<TaskDialect> {
+    (revision == Revision::V2025_11_25).then_some(TaskDialect::Requested)
+}
+
+/// Whether no legacy revision has the method, but a modern one does, or an extension of it: it is
+/// unknown, whatever a backend would make of it.
+pub(crate) fn is_unknown(method: &Method) -> bool {
+    matches!(method, Method::UpdateTask | Method::Listen)
 }
 
 /// Reads the params of `initialize` and settles the revision: the client's if it is spoken here,
@@ -50,6 +70,17 @@ pub(crate) fn opening(params: &Params) -> Result<Opening, RpcError> {
 pub(crate) fn log_level(params: &Params) -> Result<LogLevel, RpcError> {
     let named = params.level.as_ref().and_then(|level| LogLevel::from_name(&level.as_str()?));
     named.ok_or_else(|| RpcError::new(code::INVALID_PARAMS, "\"level\" is missing from the params, or no log level"))
+}
+
+/// What this side answers by itself, without the core: what concerns this hop only, what is wrong
+/// with a request, and methods of later revisions.
+pub(crate) fn own_answer(method: &Method, params: &Params) -> Option<Result<Response, RpcError>> {
+    match method {
+        Method::Ping => Some(Ok(pong())),
+        Method::SetLogLevel => log_level(params).err().map(Err),
+        _ if is_unknown(method) => Some(Err(fault::method_not_found(method.as_str()))),
+        _ => None,
+    }
 }
 
 /// Which log messages a session gets.

@@ -8,7 +8,6 @@
 
 mod admin;
 mod cancel;
-mod capability;
 mod client_key;
 mod conversation;
 mod describe;
@@ -16,6 +15,7 @@ mod era;
 mod error;
 mod event;
 mod fault;
+mod hearing;
 mod http;
 mod input;
 mod legacy;
@@ -30,7 +30,10 @@ mod render;
 mod running;
 mod session;
 mod settings;
+mod source;
 mod stdio;
+mod streams;
+mod subscription;
 mod unroll;
 
 pub use admin::{Health, serve_admin};

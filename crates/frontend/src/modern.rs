@@ -2,13 +2,15 @@
 //!
 //! Must not know: transports; what is mirrored into headers is checked by the HTTP side.
 
+use fanlight_gateway::TaskDialect;
+use fanlight_protocol::capability::{Missing, Need, has_tasks_extension, missing_capability_error};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::{self, LogLevel};
 use fanlight_protocol::{Era, Json, Method, Revision, RpcError, code};
 
-use crate::describe;
 use crate::notify::LogGate;
 use crate::params::Meta;
+use crate::{describe, fault};
 
 /// What a modern request says of its sender.
 #[derive(Clone, Debug)]
@@ -44,10 +46,29 @@ pub(crate) fn client(meta: &Meta) -> Result<Client, RpcError> {
 }
 
 impl Client {
+    /// How the sender speaks of tasks; `None` if it does not.
+    pub(crate) fn tasks(&self) -> Option<TaskDialect> {
+        has_tasks_extension(&self.capabilities).then_some(TaskDialect::Extension)
+    }
+
     /// Which log messages the request gets: none unless it asked.
     pub(crate) fn log_gate(&self) -> LogGate {
         self.log_level.map_or(LogGate::Closed, LogGate::AtLeast)
     }
+}
+
+/// Refuses a request that its sender cannot make: of a method that is no more, or of tasks without
+/// having declared that it knows them (the tasks extension, Error Handling).
+pub(crate) fn admit(method: &Method, client: &Client) -> Result<(), RpcError> {
+    if is_removed(method) {
+        return Err(fault::method_not_found(method.as_str()));
+    }
+    let need = match method {
+        Method::GetTask | Method::UpdateTask | Method::CancelTask => Need::Tasks,
+        _ => return Ok(()),
+    };
+    let missing = Missing::of(&client.capabilities, need);
+    missing.and_then(|missing| missing_capability_error(&[missing], &[])).map_or(Ok(()), Err)
 }
 
 /// The modern revision called `name`, if it is spoken here.
@@ -63,9 +84,18 @@ pub(crate) fn unsupported(requested: &str) -> RpcError {
 }
 
 /// Whether earlier revisions have the method and 2026-07-28 removed it (changelog, Major changes 1
-/// to 5). Such a method is unknown, whatever a backend would make of it.
-pub(crate) fn is_removed(method: &Method) -> bool {
-    matches!(method, Method::Initialize | Method::Ping | Method::SetLogLevel | Method::Subscribe | Method::Unsubscribe)
+/// to 5), or the tasks extension did. Such a method is unknown, whatever a backend would make of it.
+fn is_removed(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::Initialize
+            | Method::Ping
+            | Method::SetLogLevel
+            | Method::Subscribe
+            | Method::Unsubscribe
+            | Method::TaskResult
+            | Method::ListTasks
+    )
 }
 
 fn required(key: &str, kind: &str) -> RpcError {
@@ -129,9 +159,29 @@ mod tests {
 
     #[test]
     fn removed_methods_are_unknown() {
-        for removed in ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"] {
-            assert!(is_removed(&Method::from_name(removed)), "{removed}");
+        let client = client(&meta(r#"{"io.modelcontextprotocol/clientCapabilities":{}}"#)).unwrap();
+        let refused = |method| admit(&Method::from_name(method), &client).err().map(|error| error.code);
+        for removed in ["initialize", "ping", "logging/setLevel", "resources/subscribe", "tasks/result", "tasks/list"] {
+            assert_eq!(refused(removed), Some(code::METHOD_NOT_FOUND), "{removed}");
         }
-        assert!(!is_removed(&Method::CallTool));
+        assert_eq!(refused("tools/call"), None);
+    }
+
+    #[test]
+    fn tasks_are_for_those_who_declare_them() {
+        let with = |capabilities: &str| {
+            let text = format!(r#"{{"io.modelcontextprotocol/clientCapabilities":{capabilities}}}"#);
+            client(&meta(text.leak())).unwrap()
+        };
+        let (knows, ignorant) =
+            (with(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#), with(r#"{"extensions":{}}"#));
+        assert_eq!((knows.tasks(), ignorant.tasks()), (Some(TaskDialect::Extension), None));
+        for method in [Method::GetTask, Method::UpdateTask, Method::CancelTask] {
+            assert_eq!(admit(&method, &knows), Ok(()));
+            let error = admit(&method, &ignorant).unwrap_err();
+            assert_eq!(error.code, code::MISSING_CLIENT_CAPABILITY);
+            let required = r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+            assert_eq!(error.data.unwrap().as_text(), required);
+        }
     }
 }

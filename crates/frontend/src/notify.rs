@@ -4,7 +4,7 @@
 //! Must not know: transports.
 
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Method, Notification};
+use fanlight_protocol::{Era, Json, Method, Notification};
 
 /// What one client wants of the notifications of one request.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct Subscription {
     pub(crate) progress_token: Option<Json>,
     /// Which log messages it gets.
     pub(crate) logs: LogGate,
+    /// Whose notifications it knows.
+    pub(crate) era: Era,
 }
 
 /// Which log messages a client gets.
@@ -36,13 +38,22 @@ impl Subscription {
                 Some(notification.with_value(notification.param_range("progressToken")?, token))
             }
             Method::LogMessage if !self.logs.lets_through(&notification) => None,
+            ref method if !is_known_to(self.era, method) => None,
             _ => Some(notification.text),
         }
     }
 }
 
+/// Whether clients of `era` know a notification. One that nobody knows here is the client's to judge.
+pub(crate) fn is_known_to(era: Era, method: &Method) -> bool {
+    match era {
+        Era::Legacy => !matches!(method, Method::Acknowledged | Method::TaskChanged),
+        Era::Modern => !matches!(method, Method::TaskStatus) && method.as_str() != "notifications/elicitation/complete",
+    }
+}
+
 impl LogGate {
-    fn lets_through(self, message: &Notification) -> bool {
+    pub(crate) fn lets_through(self, message: &Notification) -> bool {
         match self {
             Self::Closed => false,
             Self::Open => true,
@@ -62,7 +73,7 @@ mod tests {
         let Ok(Message::Notification(notification)) = Message::parse(Bytes::from_static(text.as_bytes()), 64) else {
             panic!("not a notification")
         };
-        let subscription = Subscription { progress_token: token.map(Json::literal), logs };
+        let subscription = Subscription { progress_token: token.map(Json::literal), logs, era: Era::Legacy };
         subscription.translate(notification).map(|text| text.as_text().to_owned())
     }
 
@@ -90,6 +101,23 @@ mod tests {
         assert!(!passes(LogGate::AtLeast(LogLevel::Warning), "notice"));
         assert!(!passes(LogGate::AtLeast(LogLevel::Debug), "loud"));
         assert!(passes(LogGate::Open, "loud"));
+    }
+
+    #[test]
+    fn each_era_sees_its_own() {
+        let known = |era, name| is_known_to(era, &Method::from_name(name));
+        for (name, legacy, modern) in [
+            ("notifications/subscriptions/acknowledged", false, true),
+            ("notifications/tasks", false, true),
+            ("notifications/tasks/status", true, false),
+            ("notifications/elicitation/complete", true, false),
+            ("notifications/tools/list_changed", true, true),
+            ("notifications/x", true, true),
+        ] {
+            assert_eq!((known(Era::Legacy, name), known(Era::Modern, name)), (legacy, modern), "{name}");
+        }
+        let task = r#"{"jsonrpc":"2.0","method":"notifications/tasks"}"#;
+        assert_eq!(translate(LogGate::Open, None, task), None);
     }
 
     #[test]

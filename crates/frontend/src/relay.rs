@@ -2,7 +2,8 @@
 //! stream, questions included.
 //!
 //! The answers come in by other messages of the client, through its session. Questions end with
-//! their call, and with its stream: then the server is told that the client cannot be asked.
+//! their call, and when nobody relays it any more: then the server is told that the client cannot
+//! be asked.
 //!
 //! Source: 2025-11-25 basic/transports, Sending Messages to the Server. Must not know: transports.
 
@@ -11,9 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_gateway::{ServerMessage, ServerRequest};
-use fanlight_protocol::{Json, Response};
+use fanlight_protocol::Json;
 
-use crate::capability;
 use crate::event::Event;
 use crate::notify::Subscription;
 use crate::running::{self, Running};
@@ -52,7 +52,10 @@ impl Relay {
                     self.outbox.extend(self.subscription.translate(notification));
                 }
                 Poll::Ready(running::Event::Message(ServerMessage::Request(question))) => self.ask(question),
-                Poll::Ready(running::Event::Message(ServerMessage::Pause { .. })) => {}
+                Poll::Ready(running::Event::Message(ServerMessage::Pause { retry })) => {
+                    return Poll::Ready(Event::Pause(retry));
+                }
+                Poll::Ready(running::Event::Message(ServerMessage::Refused(_))) => {}
                 Poll::Ready(running::Event::Response(response)) => self.finish(Event::Response(response)),
                 Poll::Ready(running::Event::Cancelled) => self.finish(Event::Cancelled),
                 Poll::Pending => {
@@ -66,12 +69,7 @@ impl Relay {
     }
 
     fn ask(&mut self, question: ServerRequest) {
-        if let Some(error) =
-            capability::refusal(self.session.capabilities(), &question.method, question.params.as_ref())
-        {
-            // An error means that nobody waits for it any more.
-            let _ = question.answer.send(Response::from_error(&error));
-        } else if let Some((number, text)) = self.session.questions.ask(question) {
+        if let Some((number, text)) = self.session.ask(question) {
             self.open.push(number);
             self.outbox.push_back(text);
         }

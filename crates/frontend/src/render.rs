@@ -172,6 +172,18 @@ mod tests {
     }
 
     #[test]
+    fn tasks_pass_and_what_is_said_of_them_is_complete() {
+        let created = r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"task","taskId":"t","ttlMs":null}}"#;
+        assert_eq!(render(Revision::V2026_07_28, "tools/call", created), created);
+        let task = r#"{"jsonrpc":"2.0","id":1.0,"result":{"taskId":"t","status":"input_required"}}"#;
+        let complete = task.replace(r#"{"taskId""#, r#"{"resultType":"complete","taskId""#);
+        for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
+            assert_eq!(render(Revision::V2026_07_28, method, task), complete, "{method}");
+            assert_eq!(render(Revision::V2025_11_25, method, task), task, "{method}");
+        }
+    }
+
+    #[test]
     fn tools_that_break_the_rules_of_mirroring_are_kept_from_those_who_mirror() {
         let text = r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"complete","ttlMs":1,"cacheScope":"public","tools":[{"name":"good"},{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}]}}"#;
         assert_eq!(render(Revision::V2025_11_25, "tools/list", text), text);

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use fanlight_gateway::{Call, CallContext, ServerMessage, ServerMessages};
 use fanlight_protocol::{Json, Method, Response};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -170,6 +170,24 @@ impl Detached {
     pub(crate) async fn finished(&self) {
         self.tasks.close();
         self.tasks.wait().await;
+    }
+
+    /// Runs `work`, which is known to end, until it does or everything must.
+    pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let cut = self.cut.clone();
+        let run = async move {
+            tokio::select! { () = work => {} () = cut.cancelled() => {} }
+        };
+        self.tasks.spawn_on(run, &self.runtime);
+    }
+
+    /// Room for one more request, for as long as the result lives; `None` if there is none.
+    pub(crate) fn slot(&self) -> Option<OwnedSemaphorePermit> {
+        let slot = if self.cut.is_cancelled() { None } else { Arc::clone(&self.slots).try_acquire_owned().ok() };
+        if slot.is_none() {
+            tracing::warn!("too many requests of clients that are gone; one is not kept for its client to come back");
+        }
+        slot
     }
 
     fn finish(&self, answer: Answer, stop: Option<Stop>, session: Option<InUse>) {

@@ -11,9 +11,10 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_gateway::{CallContext, SessionKey};
+use fanlight_gateway::{CallContext, ServerRequest, SessionKey};
+use fanlight_protocol::capability::Missing;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Revision};
+use fanlight_protocol::{Json, Response, Revision};
 use tokio::time::Instant;
 
 use crate::cancel::InFlight;
@@ -21,6 +22,7 @@ use crate::client_key::new_client_key;
 use crate::legacy::Opening;
 use crate::port::Core;
 use crate::questions::Questions;
+use crate::streams::Streams;
 
 /// What a legacy client and this side know of each other: an HTTP session, or a stdio connection
 /// after `initialize`.
@@ -32,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) in_flight: Arc<InFlight>,
     /// What it has been asked.
     pub(crate) questions: Arc<Questions>,
+    /// Its event streams, and what it hears outside of calls.
+    pub(crate) streams: Streams,
     /// Tells the core that the session has ended: once nobody holds it any more, so that no call
     /// of it can come after.
     tell_core: Box<dyn Fn(SessionKey) + Send + Sync>,
@@ -52,6 +56,7 @@ impl Session {
             log_level: Mutex::default(),
             in_flight,
             questions: Arc::new(Questions::new(max_questions)),
+            streams: Streams::default(),
             tell_core: Box::new(move |session| core.end_session(session)),
         }
     }
@@ -67,13 +72,33 @@ impl Session {
     }
 
     /// Sets the level.
-    pub(crate) fn set_log_level(&self, level: LogLevel) {
-        *lock(&self.log_level) = Some(level);
+    pub(crate) fn set_log_level(&self, level: Option<LogLevel>) {
+        *lock(&self.log_level) = level;
     }
 
     /// What the client can do when a server asks it.
     pub(crate) fn capabilities(&self) -> &Json {
         &self.opening.capabilities
+    }
+
+    /// Enters a question of a server; returns its number, and the request to send. `None` if the
+    /// client is not to be asked it, and then the server has been told.
+    pub(crate) fn ask(&self, question: ServerRequest) -> Option<(u64, Json)> {
+        match Missing::for_question(self.capabilities(), &question.method, question.params.as_ref()) {
+            Some(missing) => {
+                // An error means that nobody waits for it any more.
+                let _ = question.answer.send(Response::from_error(&missing.refusal()));
+                None
+            }
+            None => self.questions.ask(question),
+        }
+    }
+
+    /// Cancels what runs, and ends its streams and what it hears. Requests may still come to their
+    /// end after it.
+    pub(crate) fn end(&self) {
+        self.in_flight.cancel_all();
+        self.streams.end(self);
     }
 
     /// What the core learns of the client for one request.
@@ -85,7 +110,7 @@ impl Session {
             capabilities: self.opening.capabilities.clone(),
             log_level: self.log_level(),
             wants_progress,
-            tasks: None,
+            tasks: self.opening.tasks(),
         }
     }
 
@@ -123,6 +148,13 @@ struct Usage {
     running: usize,
     /// When the last request ended, or the session began.
     last: Instant,
+}
+
+/// However a session leaves the table, it ends with it.
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.session.end();
+    }
 }
 
 impl Entry {
@@ -189,26 +221,36 @@ impl Sessions {
     pub(crate) fn end(&self, id: &str) -> bool {
         let ended = lock(&self.table).remove(id);
         match ended {
-            Some(entry) => {
-                entry.session.in_flight.cancel_all();
-                !entry.is_expired(self.idle)
-            }
+            Some(entry) => !entry.is_expired(self.idle),
             None => false,
         }
     }
 
-    /// Drops the sessions that have expired.
-    pub(crate) fn sweep(&self) {
+    /// Drops the sessions that have expired, and of the others the streams that nobody has resumed
+    /// for `resume`.
+    pub(crate) fn sweep(&self, resume: Duration) {
         let ended: Vec<_> = lock(&self.table).extract_if(|_, entry| entry.is_expired(self.idle)).collect();
         drop(ended);
+        for session in self.all() {
+            session.streams.sweep(resume);
+        }
     }
 
     /// Ends every session.
     pub(crate) fn end_all(&self) {
         let ended = std::mem::take(&mut *lock(&self.table));
-        for entry in ended.values() {
-            entry.session.in_flight.cancel_all();
+        drop(ended);
+    }
+
+    /// Ends the streams that carry what is said outside of calls.
+    pub(crate) fn hang_up(&self) {
+        for session in self.all() {
+            session.streams.hang_up();
         }
+    }
+
+    fn all(&self) -> Vec<Arc<Session>> {
+        lock(&self.table).values().map(|entry| Arc::clone(&entry.session)).collect()
     }
 }
 
@@ -260,6 +302,13 @@ impl InUse {
     /// The session itself, to be held on to without keeping it from expiring.
     pub(crate) fn shared(&self) -> Arc<Session> {
         Arc::clone(&self.session)
+    }
+}
+
+impl Clone for InUse {
+    fn clone(&self) -> Self {
+        lock(&self.usage).running += 1;
+        Self { session: Arc::clone(&self.session), usage: Arc::clone(&self.usage) }
     }
 }
 

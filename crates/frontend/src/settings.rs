@@ -39,6 +39,16 @@ pub struct FrontendSettings {
     /// Calls of modern clients that are held until the client brings what a legacy server asked
     /// for; per process on HTTP, and per connection on stdio.
     pub max_parked: usize,
+    /// Subscriptions of modern clients; per process on HTTP, and per connection on stdio.
+    pub max_subscriptions: usize,
+    /// Messages in one batch.
+    pub max_batch: usize,
+    /// Events kept per legacy HTTP session, so that a broken stream can be resumed.
+    pub replay_events: usize,
+    /// The size of those events per session.
+    pub replay_bytes: usize,
+    /// The size of those events of all sessions together.
+    pub replay_total_bytes: usize,
     /// How long a client may take to bring what it was asked for.
     pub input_timeout: Duration,
     /// The longest line on a stdio connection.
@@ -53,6 +63,12 @@ pub struct FrontendSettings {
     pub session_idle: Duration,
     /// Time to finish what is in flight after shutdown was asked for.
     pub drain: Duration,
+    /// How long an HTTP client that accepts event streams waits for its answer before one begins.
+    pub stream_after: Duration,
+    /// How long an event stream may be silent before a comment keeps it alive.
+    pub keep_alive: Duration,
+    /// How long a stream of a legacy session can be resumed after its connection is gone.
+    pub resume: Duration,
 }
 
 impl Default for FrontendSettings {
@@ -72,6 +88,11 @@ impl Default for FrontendSettings {
             max_questions: 64,
             max_input_rounds: 8,
             max_parked: 1000,
+            max_subscriptions: 10_000,
+            max_batch: 100,
+            replay_events: 1000,
+            replay_bytes: 1 << 20,
+            replay_total_bytes: 256 << 20,
             input_timeout: Duration::from_secs(10 * 60),
             max_line: 64 << 20,
             header_timeout: Duration::from_secs(10),
@@ -79,6 +100,9 @@ impl Default for FrontendSettings {
             idle_connection: Duration::from_secs(75),
             session_idle: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(10),
+            stream_after: Duration::from_secs(5),
+            keep_alive: Duration::from_secs(25),
+            resume: Duration::from_secs(5 * 60),
         }
     }
 }

@@ -12,14 +12,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fanlight_gateway::{Call, ServerMessage, ServerRequest};
+use fanlight_protocol::capability::Missing;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::fault;
 use crate::input::{self, InputRequest, InputRequired};
 use crate::port::Core;
-use crate::{capability, fault};
 
 /// How far the rounds of one call may go.
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +65,8 @@ async fn answers(call: &Call, required: &InputRequired, limit: Duration) -> Resu
     let requests =
         required.requests().map_err(|key| broken(&format!("its input request {} is no request", named(&key))))?;
     for InputRequest { key, method, params } in &requests {
-        if let Some(error) = capability::refusal(&call.context.capabilities, method, params.as_ref()) {
-            return Err(unanswered(key, method, &error.message));
+        if let Some(missing) = Missing::for_question(&call.context.capabilities, method, params.as_ref()) {
+            return Err(unanswered(key, method, &missing.refusal().message));
         }
     }
     let mut asked = Vec::with_capacity(requests.len());

@@ -4,8 +4,13 @@
 //! meaningful when another list changes, when the process restarts (with a configured key), and on
 //! a replica with the same key and configuration.
 //!
+//! A list that is not kept here, that of tasks, is read as its client pages: there a cursor holds
+//! the backend's own.
+//!
 //! Must not know: what is listed.
 
+use bytes::Bytes;
+use fanlight_protocol::Json;
 use fanlight_protocol::seal::Seal;
 
 pub use fanlight_protocol::seal::{KeyError, Keys};
@@ -13,6 +18,10 @@ pub use fanlight_protocol::seal::{KeyError, Keys};
 /// Bound to every cursor, so that a change of their form makes old ones unknown.
 const PURPOSE: &[u8] = &[1];
 const LONGEST: usize = 256;
+/// The longest cursor of a backend that another can hold, in bytes.
+const LONGEST_HELD: usize = 4 << 10;
+/// Begins what a [`TasksPosition`] is sealed as, where a [`Position`] has its list.
+const TASKS: u8 = u8::MAX;
 
 /// A place in a merged list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +34,15 @@ pub struct Position {
     pub backend: u32,
     /// How many entries of that part the client already has.
     pub offset: u32,
+}
+
+/// A place in the merged list of tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TasksPosition {
+    /// Which backend's part goes on: its place in the configuration.
+    pub backend: u32,
+    /// The backend's own cursor: a JSON string, as written.
+    pub cursor: Json,
 }
 
 /// Seals and opens cursors.
@@ -50,6 +68,26 @@ impl CursorSeal {
             return None;
         }
         Position::from_bytes(&self.0.open(cursor)?)
+    }
+
+    /// The cursor for a place in the list of tasks; `None` if the backend's own is too long.
+    #[must_use]
+    pub fn seal_tasks(&self, position: &TasksPosition) -> Option<String> {
+        let own = position.cursor.bytes();
+        let fits = own.len() <= LONGEST_HELD;
+        fits.then(|| self.0.seal(&[&[TASKS][..], &position.backend.to_be_bytes(), own].concat()))?
+    }
+
+    /// The place in the list of tasks that `cursor` stands for, if this key sealed it for one.
+    #[must_use]
+    pub fn open_tasks(&self, cursor: &str) -> Option<TasksPosition> {
+        if cursor.len() > 2 * LONGEST_HELD {
+            return None;
+        }
+        let plain = self.0.open(cursor)?;
+        let (backend, own) = plain.strip_prefix(&[TASKS])?.split_first_chunk()?;
+        let cursor = Json::parse(Bytes::copy_from_slice(own), 1).ok()?;
+        Some(TasksPosition { backend: u32::from_be_bytes(*backend), cursor })
     }
 }
 
@@ -102,6 +140,21 @@ mod tests {
         CursorSeal::new(&Keys::new([[key; 32]])).unwrap()
     }
 
+    #[test]
+    fn a_backends_own_cursor_is_held_as_written() {
+        let seal = CursorSeal::new(&Keys::default()).unwrap();
+        let position = |cursor: Json| TasksPosition { backend: 7, cursor };
+        for cursor in
+            [Json::literal(r#""""#), Json::literal(r#""\u0041/=""#), Json::string(&"x".repeat(LONGEST_HELD - 2))]
+        {
+            let sealed = seal.seal_tasks(&position(cursor.clone())).unwrap();
+            assert_eq!(seal.open_tasks(&sealed), Some(position(cursor)));
+            assert!(seal.open(&sealed).is_none_or(|other| other.list == TASKS));
+        }
+        assert_eq!(seal.seal_tasks(&position(Json::string(&"x".repeat(LONGEST_HELD)))), None);
+        assert_eq!(seal.open_tasks(&seal.seal(POSITION).unwrap()), None);
+    }
+
     proptest! {
         #[test]
         fn refuses_forgeries(at in any::<prop::sample::Index>(), replacement in "[A-Za-z0-9_-]") {
@@ -115,7 +168,7 @@ mod tests {
 
         #[test]
         fn never_panics(cursor in ".{0,300}") {
-            prop_assert_eq!(with(1).open(&cursor), None);
+            prop_assert_eq!((with(1).open(&cursor), with(1).open_tasks(&cursor)), (None, None));
         }
     }
 }

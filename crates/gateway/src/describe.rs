@@ -3,14 +3,14 @@
 //! Must not know: how an era spells a description (the client's edge).
 
 use fanlight_backend::{BackendError, Outcome};
-use fanlight_protocol::json::{Json, ObjectBuilder};
+use fanlight_protocol::json::{Edits, Json, ObjectBuilder};
 use fanlight_protocol::meta;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use futures_util::future::join_all;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::catalogue::Sources;
+use crate::catalogue::{Change, Sources};
 use crate::merge::{self, Contribution, Except};
 
 /// Members that are merged by a rule of their own, or belong to one hop.
@@ -37,6 +37,7 @@ fn merged(descriptions: &[(&str, Result<ServerDescription, BackendError>)], iden
     let capabilities = present()
         .filter_map(|(_, description)| description.capabilities())
         .fold(Json::empty_object(), |all, one| merge::union(&all, &one));
+    let capabilities = with_list_changes(&capabilities);
     let instructions: Vec<_> =
         present().filter_map(|(name, description)| Some((name, description.instructions()?))).collect();
 
@@ -57,6 +58,31 @@ fn merged(descriptions: &[(&str, Result<ServerDescription, BackendError>)], iden
     result.finish()
 }
 
+/// A description of the only backend, whose lists are compared all the same.
+pub(crate) fn only(description: &ServerDescription) -> Json {
+    let json = description.json();
+    let place = json.members().find(|member| member.is(json, "capabilities")).map(|member| member.value);
+    let Some(place) = place else { return json.clone() };
+    let capabilities = json.slice(place.clone());
+    let mut edits = Edits::new(json.bytes().clone());
+    edits.replace(place, with_list_changes(&capabilities).into_bytes());
+    edits.finish_json()
+}
+
+/// Changes of lists are announced by the gateway itself, whatever the servers do.
+fn with_list_changes(capabilities: &Json) -> Json {
+    Change::ALL.into_iter().fold(capabilities.clone(), |all, change| {
+        let name = change.capability();
+        let Some(one) = all.get(name).filter(Json::is_object) else { return all };
+        if one.get("listChanged").is_some_and(|flag| flag.is_true()) {
+            return all;
+        }
+        let mut announced = ObjectBuilder::new();
+        announced.member(name, &Json::literal(r#"{"listChanged":true}"#));
+        merge::union(&all, &announced.finish())
+    })
+}
+
 fn contribution(name: &str, description: &Result<ServerDescription, BackendError>) -> Contribution {
     let (outcome, reason, results) = match description {
         Ok(description) => (Outcome::Ok, None, vec![description.json().clone()]),
@@ -73,6 +99,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn changes_of_every_list_are_promised() {
+        let text = r#"{ "capabilities":{ "tools" : {"listChanged":true}, "x":1.0 },"serverInfo":{} }"#;
+        assert_eq!(only(&Json::literal(text).into()).as_text(), text);
+        let text = r#"{"capabilities":{"resources":{"listChanged":false,"subscribe":true},"prompts":null}, "y":0}"#;
+        let told = r#"{"capabilities":{"resources":{"listChanged":true,"subscribe":true},"prompts":null}, "y":0}"#;
+        assert_eq!(only(&Json::literal(text).into()).as_text(), told);
+    }
+
+    #[test]
     fn several_servers_describe_themselves_as_one() {
         let legacy = Json::literal(
             r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"A"},"instructions":"Do.","x":1}"#,
@@ -85,7 +120,7 @@ mod tests {
             &[("a", Ok(legacy.into())), ("b", Ok(modern.into())), ("c", Err(gone))],
             &Json::literal(r#"{"name":"fanlight"}"#),
         );
-        let expected = r##"{"capabilities":{"tools":{},"prompts":{}},"serverInfo":{"name":"fanlight"},"instructions":"# a\n\nDo.","x":1,"ttlMs":0,"cacheScope":"private","_meta":{"dev.fanlight/backends":{"a":{"outcome":"ok","serverInfo":{"name":"A"}},"b":{"outcome":"ok","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"B"}}},"c":{"outcome":"unreachable","reason":"cannot be reached: no such command"}}}}"##;
+        let expected = r##"{"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true}},"serverInfo":{"name":"fanlight"},"instructions":"# a\n\nDo.","x":1,"ttlMs":0,"cacheScope":"private","_meta":{"dev.fanlight/backends":{"a":{"outcome":"ok","serverInfo":{"name":"A"}},"b":{"outcome":"ok","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"B"}}},"c":{"outcome":"unreachable","reason":"cannot be reached: no such command"}}}}"##;
         assert_eq!(all.as_text(), expected);
     }
 }

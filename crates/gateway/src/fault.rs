@@ -4,8 +4,8 @@
 //!
 //! Must not know: how a revision spells errors (the client's edge).
 
-use fanlight_backend::BackendError;
-use fanlight_protocol::json::{Json, ObjectBuilder};
+use fanlight_backend::{BackendError, Outcome};
+use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{RpcError, code};
 
 /// The error for a request that `backend` did not answer.
@@ -33,10 +33,23 @@ pub fn unknown_method(method: &str) -> RpcError {
     RpcError::new(code::METHOD_NOT_FOUND, format!("Method not found: {method}"))
 }
 
-/// The error for a name in no backend's list. The wording is the specification's example.
+/// The error for a name in no backend's list. The wording is the specification's example; it also
+/// names the backends that could not be listed, since the name may be one of theirs.
 #[must_use]
-pub fn unknown_name(what: &str, name: &str) -> RpcError {
-    RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}"))
+pub fn unknown_name(what: &str, name: &str, unlisted: &[(String, Outcome)]) -> RpcError {
+    if unlisted.is_empty() {
+        return RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}"));
+    }
+    let reasons: Vec<_> =
+        unlisted.iter().map(|(backend, outcome)| format!("{backend:?} ({})", outcome.as_str())).collect();
+    let reason = format!("it may belong to a backend that could not be listed: {}", reasons.join(", "));
+    let mut backends = ObjectBuilder::new();
+    for (backend, outcome) in unlisted {
+        backends.string(backend, outcome.as_str());
+    }
+    let mut data = ObjectBuilder::new();
+    data.member("unlisted", &backends.finish());
+    RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}; {reason}")).with_data(data.finish())
 }
 
 /// The error for a URI that no backend has; the client's edge gives it the code of its revision.
@@ -45,6 +58,25 @@ pub fn unknown_resource(uri: &str) -> RpcError {
     let mut data = ObjectBuilder::new();
     data.string("uri", uri);
     RpcError::new(code::RESOURCE_NOT_FOUND, "Resource not found").with_data(data.finish())
+}
+
+/// The error for a task that no backend knows; `not_asked` are those that could not say. The wording
+/// is the specification's example.
+#[must_use]
+pub fn unknown_task(not_asked: &[(&str, BackendError)]) -> RpcError {
+    const UNKNOWN: &str = "Failed to retrieve task: Task not found";
+    if not_asked.is_empty() {
+        return RpcError::new(code::INVALID_PARAMS, UNKNOWN);
+    }
+    let reasons: Vec<_> = not_asked.iter().map(|(backend, error)| format!("backend {backend:?} {error}")).collect();
+    let mut names = ArrayBuilder::default();
+    for (backend, _) in not_asked {
+        names.push(&Json::string(backend));
+    }
+    let mut data = ObjectBuilder::new();
+    data.member("notAsked", &names.finish());
+    let message = format!("{UNKNOWN} where it could be asked for, but {}; ask again later", reasons.join(", "));
+    RpcError::new(code::BACKEND_UNAVAILABLE, message).with_data(data.finish())
 }
 
 /// The error for parameters that routing cannot read.

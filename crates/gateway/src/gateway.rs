@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{BackendError, BackendStatus, Call, Interest, Listen, Listening, SessionKey};
+use fanlight_backend::{BackendStatus, Call, Listen, Listening, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::result::ResultView as _;
@@ -13,21 +13,29 @@ use fanlight_protocol::{Method, Response, RpcError};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::DropGuard;
 
-use crate::catalogue::{ListKind, Snapshot, Sources};
+use crate::cache::Reads;
+use crate::catalogue::{Catalogues, ListKind, Served, Snapshot, Sources};
 use crate::cursor::{CursorSeal, KeyError, Position};
 use crate::naming::namings;
-use crate::route::{self, Catalogues, Target};
+use crate::route::{self, Target};
 use crate::settings::{BackendEntry, GatewaySettings};
-use crate::{describe, fault};
+use crate::tasks::Tasks;
+use crate::watch::Watch;
+use crate::{describe, fault, listen};
 
 /// Several backends behind one face.
 pub struct Gateway {
     sources: Arc<Sources>,
-    catalogues: Catalogues,
+    catalogues: Arc<Catalogues>,
+    reads: Arc<Reads>,
+    watch: Arc<Watch>,
+    tasks: Arc<Tasks>,
     seal: CursorSeal,
     identity: Json,
+    _ends_watch: DropGuard,
 }
 
 impl std::fmt::Debug for Gateway {
@@ -44,8 +52,12 @@ impl Gateway {
             settings.backends.iter().map(|backend| (backend.client.name(), backend.prefix.as_deref())).collect();
         let namings = namings(&named);
         let sources = Arc::new(Sources { backends: settings.backends, namings, limits: settings.lists });
-        let catalogues = Catalogues::new(&sources);
-        Ok(Self { sources, catalogues, seal, identity: settings.identity })
+        let reads = Reads::new(sources.backends.len(), settings.cache);
+        let tasks = Arc::new(Tasks::new(&sources, settings.max_tasks));
+        let watch = Watch::new(Arc::clone(&sources), Arc::clone(&reads));
+        let catalogues = Arc::clone(&watch.catalogues);
+        let _ends_watch = watch.background.guard();
+        Ok(Self { sources, catalogues, reads, watch, tasks, seal, identity: settings.identity, _ends_watch })
     }
 
     /// Answers one request in canonical form. Never fails: what goes wrong is an error response.
@@ -66,6 +78,9 @@ impl Gateway {
     /// The tool parameters that modern HTTP clients mirror into headers when they call the tool
     /// they know as `name`. Empty for an unknown tool.
     pub async fn param_headers(&self, name: &str) -> Arc<[ParamHeader]> {
+        if self.transparent().is_none() {
+            self.watch.begin();
+        }
         let tools = self.catalogues.of(ListKind::Tools);
         let from_all = async {
             let snapshot = tools.known().await;
@@ -88,14 +103,32 @@ impl Gateway {
     }
 
     /// Begins to listen to what servers send outside of calls, until the result is dropped.
+    ///
+    /// With several backends, changes of lists are announced by the gateway itself, when a merged
+    /// list has changed. Everything else comes from the backends, under the names the client knows.
+    ///
+    /// # Errors
+    ///
+    /// If the only backend does not answer. Of several, those that do not answer in time are not
+    /// honoured.
     pub async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {
         match self.transparent() {
             Some(only) => {
-                let answer = only.client.listen(listen).await;
+                let answer = only.client.listen(listen::evicting(listen, &self.watch)).await;
                 answer.map_err(|error| fault::no_answer(only.client.name(), &error))
             }
-            None => Ok(Listening::new(Interest::default(), ())),
+            None => {
+                self.watch.begin();
+                let owners = self.tasks.owners_of(&listen.context, &listen.interest.tasks).await;
+                Ok(listen::to_all(&self.watch, listen, &owners).await)
+            }
         }
+    }
+
+    /// Ends what the gateway does without being asked, and waits for that. Call it when no more
+    /// requests come: lists are empty from now on.
+    pub async fn stop(&self) {
+        self.watch.background.stop().await;
     }
 
     /// The client's session has ended: backends let go of what they keep for it.
@@ -142,11 +175,17 @@ impl Gateway {
         if let Some(kind) = ListKind::of(&call.method) {
             return self.list(kind, call.params.as_ref()).await;
         }
-        match route::target(&call.method, call.params.as_ref(), &self.sources, &self.catalogues).await {
-            Some(Ok(Target::One(backend, params))) => self.send(backend, Call { params: Some(params), ..call }).await,
+        match route::target(&call.method, call.params.as_ref(), &self.watch).await {
+            Some(Ok(Target::One(backend, params))) => {
+                let context = Arc::clone(&call.context);
+                let response = self.send(backend, Call { params: Some(params), ..call }).await?;
+                self.tasks.note(&context, backend, &response);
+                Ok(response)
+            }
             Some(Ok(Target::FirstThatHas(backends, params))) => {
                 self.first_that_has(&backends, Call { params: Some(params), ..call }).await
             }
+            Some(Ok(Target::AllWith(capability))) => self.send_to_all_with(capability, &call).await,
             Some(Err(error)) => Err(error),
             None => self.unnamed(call).await,
         }
@@ -157,42 +196,41 @@ impl Gateway {
         match (&call.method, self.sources.backends.as_slice()) {
             (Method::Discover, [only]) => self.describe_only(only).await,
             (Method::Discover, _) => Ok(Response::from_result(&describe::all(&self.sources, &self.identity).await)),
-            (_, [_]) => self.send(0, call).await,
+            (_, [_]) => self.sources.send(0, call).await,
+            (method, _) if Tasks::are_concerned(method) => self.tasks.handle(call, &self.seal).await,
             (Method::SetLogLevel, _) => self.send_to_all_with("logging", &call).await,
             (method, _) => Err(fault::unknown_method(method.as_str())),
         }
     }
 
     async fn send(&self, backend: usize, call: Call) -> Result<Response, RpcError> {
-        let Some(backend) = self.sources.backends.get(backend) else {
-            return Err(fault::unknown_method(call.method.as_str()));
-        };
-        let answer = backend.client.request(call).await;
-        answer.map_err(|error| fault::no_answer(backend.client.name(), &error))
-    }
-
-    /// Sends what goes to several, so that one which does not answer holds up nobody for longer
-    /// than in a list.
-    async fn send_briefly(&self, backend: usize, call: Call) -> Result<Response, RpcError> {
-        let limit = self.sources.limits.timeout;
-        timeout(limit, self.send(backend, call)).await.unwrap_or_else(|_| {
-            let name = self.sources.backends.get(backend).map_or("", |backend| backend.client.name());
-            Err(fault::no_answer(name, &BackendError::Timeout { after: limit, sent: true }))
-        })
+        match self.sources.backends.get(backend).filter(|_| call.method == Method::ReadResource) {
+            Some(entry) => {
+                let answer = self.reads.read(backend, &entry.client, call).await;
+                answer.map_err(|error| fault::no_answer(entry.client.name(), &error))
+            }
+            None => self.sources.send(backend, call).await,
+        }
     }
 
     async fn describe_only(&self, only: &BackendEntry) -> Result<Response, RpcError> {
         match only.client.describe().await {
-            Ok(description) => Ok(Response::from_result(description.json())),
+            Ok(description) if self.transparent().is_some() => Ok(Response::from_result(description.json())),
+            Ok(description) => Ok(Response::from_result(&describe::only(&description))),
             Err(error) => Err(fault::no_answer(only.client.name(), &error)),
         }
     }
 
     async fn list(&self, kind: ListKind, params: Option<&Json>) -> Result<Response, RpcError> {
+        self.watch.begin();
         let catalogue = self.catalogues.of(kind);
         let cursor = params.and_then(|params| params.get("cursor")).filter(|cursor| !cursor.is_null());
-        let (snapshot, start) = match cursor {
-            None => (catalogue.refresh().await, 0),
+        let (Served { snapshot, ttl_left }, start) = match cursor {
+            None => {
+                let served = catalogue.current().await;
+                catalogue.expired().into_iter().for_each(|backend| self.watch.read_anew(kind.change(), backend));
+                (served, 0)
+            }
             Some(cursor) => {
                 let position = cursor.as_str().and_then(|text| self.seal.open(&text));
                 let position = position.filter(|position| position.list == kind.index()).ok_or_else(|| {
@@ -202,15 +240,16 @@ impl Gateway {
                     Some(snapshot) => snapshot,
                     None => catalogue.known().await,
                 };
+                let ttl_left = catalogue.ttl_left(&snapshot, Instant::now());
                 // A backend that has gone from the configuration has nothing left to list.
                 let start = snapshot.position(position.backend, position.offset).unwrap_or(usize::MAX);
-                (snapshot, start)
+                (Served { snapshot, ttl_left }, start)
             }
         };
         let next_cursor = |backend, offset| {
             self.seal.seal(Position { list: kind.index(), generation: snapshot.generation(), backend, offset })
         };
-        Ok(Response::from_result(&snapshot.page(start, self.sources.limits.page_size, next_cursor)))
+        Ok(Response::from_result(&snapshot.page(start, self.sources.limits.page_size, ttl_left, next_cursor)))
     }
 
     /// Asks backends in turn for a resource that none of them lists. The first result counts; if
@@ -255,7 +294,7 @@ impl Gateway {
     async fn send_to_all_with(&self, capability: &str, call: &Call) -> Result<Response, RpcError> {
         let answers = join_all((0..self.sources.backends.len()).map(|backend| async move {
             match self.has_capability(backend, capability).await {
-                true => Some(self.send_briefly(backend, call.clone()).await),
+                true => Some(self.sources.send_briefly(backend, call.clone()).await),
                 false => None,
             }
         }))
@@ -271,10 +310,7 @@ impl Gateway {
     }
 
     async fn has_capability(&self, backend: usize, capability: &str) -> bool {
-        let Some(backend) = self.sources.backends.get(backend) else { return false };
-        let described = timeout(self.sources.limits.timeout, backend.client.describe()).await;
-        let capabilities = described.ok().and_then(Result::ok).and_then(|description| description.capabilities());
-        capabilities.is_some_and(|all| all.get(capability).is_some())
+        self.sources.have_capability(backend, capability).await
     }
 
     /// A list that passed by tells whether the catalogue's mirrored parameters are still right.

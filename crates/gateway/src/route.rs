@@ -8,8 +8,9 @@ use std::sync::Arc;
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
-use crate::catalogue::{Catalogue, Entry, ListKind, Sources};
+use crate::catalogue::{Entry, ListKind, Sources};
 use crate::fault;
+use crate::watch::Watch;
 
 /// Where a request goes.
 #[derive(Clone, Debug)]
@@ -18,25 +19,17 @@ pub(crate) enum Target {
     One(usize, Json),
     /// To these backends in turn until one has the resource.
     FirstThatHas(Vec<usize>, Json),
+    /// To every backend with this capability, with the same parameters.
+    AllWith(&'static str),
 }
 
-/// The four catalogues, by kind.
-pub(crate) struct Catalogues([Arc<Catalogue>; 4]);
-
-impl Catalogues {
-    pub(crate) fn new(sources: &Arc<Sources>) -> Self {
-        Self(ListKind::ALL.map(|kind| Arc::new(Catalogue::new(kind, Arc::clone(sources)))))
-    }
-
-    pub(crate) fn of(&self, kind: ListKind) -> &Arc<Catalogue> {
-        let [tools, resources, templates, prompts] = &self.0;
-        match kind {
-            ListKind::Tools => tools,
-            ListKind::Resources => resources,
-            ListKind::ResourceTemplates => templates,
-            ListKind::Prompts => prompts,
-        }
-    }
+/// Where a resource is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At this backend, under this URI.
+    At(usize, String),
+    /// In no list: any backend that has resources may have it.
+    Unlisted,
 }
 
 /// The way of a request that names a tool, a prompt or a resource; `None` if its method names
@@ -44,14 +37,14 @@ impl Catalogues {
 pub(crate) async fn target(
     method: &Method,
     params: Option<&Json>,
-    sources: &Sources,
-    catalogues: &Catalogues,
+    watch: &Arc<Watch>,
 ) -> Option<Result<Target, RpcError>> {
-    let router = Router { sources, catalogues, params: params.cloned().unwrap_or_else(Json::empty_object) };
+    let router = Router { watch, params: params.cloned().unwrap_or_else(Json::empty_object) };
     match method {
         Method::CallTool => Some(router.by_name(ListKind::Tools, &["name"]).await),
         Method::GetPrompt => Some(router.by_name(ListKind::Prompts, &["name"]).await),
         Method::ReadResource => Some(router.by_uri(&["uri"]).await),
+        Method::Subscribe | Method::Unsubscribe => Some(router.subscription().await),
         Method::Complete => Some(router.by_reference().await),
         _ => None,
     }
@@ -66,9 +59,38 @@ pub(crate) fn by_prefix<'n>(sources: &Sources, name: &'n str) -> Option<(usize, 
         .map(|(_, backend, original)| (backend, original))
 }
 
+/// Where the resource is that clients know as `uri`.
+pub(crate) async fn locate(uri: &str, watch: &Arc<Watch>) -> Place {
+    let mut namings = watch.sources.namings.iter().enumerate();
+    if let Some((backend, original)) = namings.find_map(|(backend, naming)| Some((backend, naming.unalias(uri)?))) {
+        return Place::At(backend, original.to_owned());
+    }
+    let resources = watch.known(ListKind::Resources).await;
+    if let Some(entry) = resources.find(uri) {
+        return Place::At(entry.backend, uri.to_owned());
+    }
+    let templates = watch.known(ListKind::ResourceTemplates).await;
+    match templates.find(uri).or_else(|| templates.find_template(uri)) {
+        Some(entry) => Place::At(entry.backend, uri.to_owned()),
+        None => Place::Unlisted,
+    }
+}
+
+/// What clients call the resource that a backend calls `uri`, as far as lists can tell.
+pub(crate) fn visible_uri(backend: usize, uri: &str, watch: &Watch) -> Option<String> {
+    let alias = watch.sources.namings.get(backend)?.alias(uri);
+    let resources = watch.catalogues.of(ListKind::Resources).newest();
+    let templates = watch.catalogues.of(ListKind::ResourceTemplates).newest();
+    let is_listed = |uri: &str| resources.as_ref()?.find(uri).map(|entry| entry.backend == backend);
+    let is_templated = |uri: &str| templates.as_ref()?.find_template(uri).map(|entry| entry.backend == backend);
+    let told = |is_its: &dyn Fn(&str) -> Option<bool>| {
+        (is_its(uri) != Some(true)).then(|| is_its(&alias)).flatten().unwrap_or_default()
+    };
+    (told(&is_listed) || told(&is_templated)).then_some(alias)
+}
+
 struct Router<'a> {
-    sources: &'a Sources,
-    catalogues: &'a Catalogues,
+    watch: &'a Arc<Watch>,
     params: Json,
 }
 
@@ -76,54 +98,55 @@ impl Router<'_> {
     async fn by_name(&self, kind: ListKind, path: &[&str]) -> Result<Target, RpcError> {
         let (range, name) = self.string_at(path)?;
         let what = if kind == ListKind::Tools { "tool" } else { "prompt" };
-        let catalogue = self.catalogues.of(kind);
+        let catalogue = self.watch.catalogues.of(kind);
         let newest = catalogue.newest();
         if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             return Ok(self.to_entry(entry, range));
         }
         // A prefix says whose it is without asking anyone, even what the backend does not list.
-        if let Some((backend, original)) = by_prefix(self.sources, &name) {
+        if let Some((backend, original)) = by_prefix(&self.watch.sources, &name) {
             return match self.permits(kind, backend, original) {
                 true => Ok(Target::One(backend, self.renamed(range, &Json::string(original)))),
-                false => Err(fault::unknown_name(what, &name)),
+                false => Err(fault::unknown_name(what, &name, &[])),
             };
         }
         let fresh = match newest {
-            None => Some(catalogue.known().await),
+            None => Some(self.watch.known(kind).await),
             Some(_) => catalogue.recheck().await,
         };
         match fresh.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             Some(entry) => Ok(self.to_entry(entry, range)),
-            None => Err(fault::unknown_name(what, &name)),
+            None => {
+                let unlisted = fresh.or(newest).map(|snapshot| snapshot.unlisted()).unwrap_or_default();
+                Err(fault::unknown_name(what, &name, &unlisted))
+            }
         }
     }
 
     fn permits(&self, kind: ListKind, backend: usize, original: &str) -> bool {
-        let filter = self.sources.backends.get(backend).and_then(|backend| backend.permits_tool.as_ref());
+        let filter = self.watch.sources.backends.get(backend).and_then(|backend| backend.permits_tool.as_ref());
         kind != ListKind::Tools || filter.is_none_or(|permits| permits(original))
     }
 
     async fn by_uri(&self, path: &[&str]) -> Result<Target, RpcError> {
         let (range, uri) = self.string_at(path)?;
-        if let Some((backend, original)) = self.unalias(&uri) {
-            return Ok(Target::One(backend, self.renamed(range, &Json::string(original))));
-        }
-        let resources = self.catalogues.of(ListKind::Resources).known().await;
-        if let Some(entry) = resources.find(&uri) {
-            return Ok(self.to_entry(entry, range));
-        }
-        let templates = self.catalogues.of(ListKind::ResourceTemplates).known().await;
-        if let Some(entry) = templates.find(&uri).or_else(|| templates.find_template(&uri)) {
-            return Ok(Target::One(entry.backend, self.params.clone()));
-        }
-        // Links in tool results need not be listed anywhere (server/tools, Resource Links), so
-        // the backends that have resources are asked in turn. Asking is reading: it does nothing.
-        Ok(Target::FirstThatHas((0..self.sources.backends.len()).collect(), self.params.clone()))
+        Ok(match locate(&uri, self.watch).await {
+            Place::At(backend, original) if original == uri => Target::One(backend, self.params.clone()),
+            Place::At(backend, original) => Target::One(backend, self.renamed(range, &Json::string(&original))),
+            // Links in tool results need not be listed anywhere (server/tools, Resource Links), so
+            // the backends that have resources are asked in turn. Asking is reading: it does nothing.
+            Place::Unlisted => {
+                Target::FirstThatHas((0..self.watch.sources.backends.len()).collect(), self.params.clone())
+            }
+        })
     }
 
-    fn unalias<'u>(&self, uri: &'u str) -> Option<(usize, &'u str)> {
-        let mut namings = self.sources.namings.iter().enumerate();
-        namings.find_map(|(backend, naming)| Some((backend, naming.unalias(uri)?)))
+    /// Who would take a subscription to anything must not keep it from the one who has it.
+    async fn subscription(&self) -> Result<Target, RpcError> {
+        match self.by_uri(&["uri"]).await? {
+            Target::FirstThatHas(..) => Ok(Target::AllWith("resources")),
+            target => Ok(target),
+        }
     }
 
     /// `completion/complete` refers to a prompt by name or to a template by URI.

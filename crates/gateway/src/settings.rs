@@ -14,6 +14,10 @@ pub struct GatewaySettings {
     pub backends: Vec<BackendEntry>,
     /// Bounds for reading lists.
     pub lists: ListLimits,
+    /// Bounds for results that are served again.
+    pub cache: CacheLimits,
+    /// Tasks whose backend is remembered.
+    pub max_tasks: usize,
     /// The keys that seal cursors; made at random if there are none, so that cursors then end with
     /// the process.
     pub keys: fanlight_protocol::seal::Keys,
@@ -48,6 +52,15 @@ pub struct ListLimits {
     pub page_size: usize,
 }
 
+/// Bounds for results that are kept to be served again. With 0 of either, none are.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheLimits {
+    /// How many results are kept.
+    pub entries: usize,
+    /// How many bytes all of them may have together.
+    pub bytes: usize,
+}
+
 impl fmt::Debug for BackendEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BackendEntry")
@@ -63,6 +76,7 @@ impl fmt::Debug for GatewaySettings {
         f.debug_struct("GatewaySettings")
             .field("backends", &self.backends)
             .field("lists", &self.lists)
+            .field("cache", &self.cache)
             .finish_non_exhaustive()
     }
 }

@@ -20,6 +20,8 @@ pub mod code {
     pub const INTERNAL: i64 = -32603;
     /// Resource not found, 2025-11-25 and earlier; later revisions forbid it.
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
+    /// URL mode elicitations have to be completed first, 2025-11-25 only.
+    pub const URL_ELICITATION_REQUIRED: i64 = -32042;
     /// Headers and body disagree (2026-07-28).
     pub const HEADER_MISMATCH: i64 = -32020;
     /// The client lacks a capability that the request needs (2026-07-28).

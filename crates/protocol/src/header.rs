@@ -104,6 +104,22 @@ mod tests {
     }
 
     #[test]
+    fn the_methods_that_name_something() {
+        for (method, member) in [
+            ("tools/call", Some("name")),
+            ("prompts/get", Some("name")),
+            ("resources/read", Some("uri")),
+            ("tasks/get", Some("taskId")),
+            ("tasks/update", Some("taskId")),
+            ("tasks/cancel", Some("taskId")),
+            ("tasks/result", None),
+            ("tools/list", None),
+        ] {
+            assert_eq!(name_member(&Method::from_name(method)), member, "{method}");
+        }
+    }
+
+    #[test]
     fn refuses_what_stands_for_nothing() {
         assert_eq!(decode(b"caf\xc3\xa9"), Err(HeaderValueError::Characters));
         assert_eq!(decode(b"a\x01"), Err(HeaderValueError::Characters));

@@ -7,6 +7,7 @@
 //!
 //! Must not know: sockets, processes, clocks, any other crate of the workspace.
 
+pub mod capability;
 pub mod error;
 pub mod header;
 pub mod json;

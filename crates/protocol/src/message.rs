@@ -84,6 +84,14 @@ impl Message {
         }
     }
 
+    /// Reads each message of an array, which 2025-03-26 alone has; `None` if `text` is no array. The
+    /// fault of one does not concern the others.
+    pub fn parse_batch(text: Bytes, nesting: usize) -> Result<Option<Vec<Result<Self, MessageError>>>, SyntaxError> {
+        let batch = Json::parse(text, nesting)?;
+        let parse = |range| Self::parse(batch.slice(range).into_bytes(), nesting);
+        Ok((batch.kind() == Kind::Array).then(|| batch.elements().map(parse).collect()))
+    }
+
     fn from_object(text: Json) -> Result<Self, MessageError> {
         let [version, id, method, params, result, error] =
             text.find(["jsonrpc", "id", "method", "params", "result", "error"]).map_err(|duplicate| {
@@ -163,6 +171,26 @@ impl Notification {
         let mut edits = Edits::new(self.text.bytes().clone());
         edits.replace(range, value.bytes().clone());
         edits.finish_json()
+    }
+}
+
+impl Notification {
+    /// A notification that Fanlight sends.
+    #[must_use]
+    pub fn new(method: Method, params: Option<&Json>) -> Self {
+        let text = notification_text(method.as_str(), params);
+        let end = text.bytes().len() - 1;
+        let params = params.map(|params| end - params.bytes().len()..end);
+        Self { text, method, params }
+    }
+
+    /// The same notification with the value of the member `key` of `params` replaced, if there is
+    /// one.
+    #[must_use]
+    pub fn with_param(&self, key: &str, value: &Json) -> Self {
+        let (Some(range), Some(params)) = (self.param_range(key), self.params.clone()) else { return self.clone() };
+        let end = params.end - range.len() + value.bytes().len();
+        Self { text: self.with_value(range, value), method: self.method.clone(), params: Some(params.start..end) }
     }
 }
 
@@ -256,6 +284,18 @@ impl Response {
         }
     }
 
+    /// The length in bytes of the whole message.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.text.bytes().len()
+    }
+
+    /// The same response in memory of its own ([`Json::detached`]).
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self { text: self.text.detached(), ..self.clone() }
+    }
+
     /// The message to send: as received, but with `id` in place of the id it came with, and
     /// `added` (raw member text without outer commas) put at the front of the body.
     #[must_use]
@@ -335,6 +375,19 @@ mod tests {
     }
 
     #[test]
+    fn the_messages_of_a_batch_stand_alone() {
+        let batch = |text: &'static str| Message::parse_batch(Bytes::from_static(text.as_bytes()), 8);
+        let messages = batch(r#"[ {"jsonrpc":"2.0","method":"n"}, 7, [] ]"#).unwrap().unwrap();
+        assert!(matches!(
+            messages.as_slice(),
+            [Ok(Message::Notification(_)), Err(MessageError::Invalid { .. }), Err(MessageError::Batch)]
+        ));
+        assert!(batch("[]").unwrap().unwrap().is_empty());
+        assert!(batch("{}").unwrap().is_none());
+        assert!(batch("[").is_err());
+    }
+
+    #[test]
     fn a_response_keeps_everything_but_its_id() {
         let text = r#"{ "result" : {"a":1.0} , "x":[ ], "id":7,"jsonrpc":"2.0"}"#;
         let Ok(Message::Response(response)) = parse(text) else { panic!("not a response") };
@@ -343,6 +396,22 @@ mod tests {
         let other = response.with_body(&Json::literal("{\"bb\":22}"));
         assert_eq!(other.id().as_text(), "7");
         assert_eq!(other.body().as_text(), "{\"bb\":22}");
+    }
+
+    #[test]
+    fn a_notification_keeps_everything_but_a_replaced_parameter() {
+        let text = r#"{ "params":{"uri" : "a","x":1.0},"method":"notifications/resources/updated","jsonrpc":"2.0" }"#;
+        let Ok(Message::Notification(notification)) = parse(text) else { panic!("not a notification") };
+        let other = notification.with_param("uri", &Json::string("longer"));
+        assert_eq!(other.text.as_text(), text.replace("\"a\"", "\"longer\""));
+        assert_eq!(other.params().unwrap().as_text(), r#"{"uri" : "longer","x":1.0}"#);
+        assert_eq!(notification.with_param("none", &Json::null()).text, notification.text);
+        let own = Notification::new(Method::ResourceUpdated, Some(&Json::literal(r#"{"uri":"b"}"#)));
+        assert_eq!(own.params().unwrap().as_text(), r#"{"uri":"b"}"#);
+        assert_eq!(
+            own.text.as_text(),
+            Notification::new(Method::ResourceUpdated, own.params().as_ref()).text.as_text()
+        );
     }
 
     #[test]

@@ -80,6 +80,13 @@ impl Method {
     pub fn may_need_input(&self) -> bool {
         matches!(self, Self::CallTool | Self::GetPrompt | Self::ReadResource)
     }
+
+    /// Whether this is a question that a wish for input can hold: nothing else can be asked that way
+    /// (2026-07-28 basic/patterns/mrtr, Server Requirements).
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        matches!(self, Self::Elicit | Self::CreateMessage | Self::ListRoots)
+    }
 }
 
 impl fmt::Display for Method {

@@ -38,7 +38,9 @@ pub struct EventDecoder {
     name: Bytes,
     data: Option<Data>,
     data_len: usize,
+    /// What the last `id` field said; in force once its event is complete.
     id: Option<Bytes>,
+    last_event_id: Option<Bytes>,
     retry_millis: Option<u64>,
 }
 
@@ -63,6 +65,7 @@ impl EventDecoder {
             data: None,
             data_len: 0,
             id: None,
+            last_event_id: None,
             retry_millis: None,
         }
     }
@@ -78,6 +81,7 @@ impl EventDecoder {
         self.skip_byte_order_mark();
         while let Some(line) = self.next_line() {
             if line.is_empty() {
+                self.last_event_id.clone_from(&self.id);
                 if let Some(event) = self.dispatch() {
                     return Ok(Some(event));
                 }
@@ -89,6 +93,13 @@ impl EventDecoder {
             return Err(EventTooLarge { limit: self.limit });
         }
         Ok(None)
+    }
+
+    /// The id of the last complete event, one without data included: where the stream can be taken
+    /// up again. An empty id takes the earlier ones back.
+    #[must_use]
+    pub fn last_event_id(&self) -> Option<&Bytes> {
+        self.last_event_id.as_ref().filter(|id| !id.is_empty())
     }
 
     /// The reconnection time the server asked for last, in milliseconds.
@@ -145,7 +156,7 @@ impl EventDecoder {
             b"data" => self.add_data(value)?,
             b"event" => self.name = value,
             b"id" if !value.contains(&0) => self.id = Some(value),
-            b"retry" => {
+            b"retry" if value.iter().all(u8::is_ascii_digit) => {
                 if let Some(millis) = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()) {
                     self.retry_millis = Some(millis);
                 }
@@ -236,6 +247,21 @@ mod tests {
         assert_eq!(data(&events), [b"a\nb\n".as_slice(), b"c"]);
         assert_eq!(events[0].id.as_deref(), Some(b"7".as_slice()));
         assert_eq!(events[1].id.as_deref(), Some(b"".as_slice()));
+    }
+
+    #[test]
+    fn only_complete_events_say_where_the_stream_can_be_taken_up() {
+        let mut decoder = EventDecoder::new(1000);
+        let mut id_after = |text: &str| {
+            decoder.push(text.as_bytes());
+            while decoder.next_event().unwrap().is_some() {}
+            (decoder.last_event_id().cloned(), decoder.retry_millis())
+        };
+        assert_eq!(id_after("id: 1\ndata\n"), (None, None));
+        assert_eq!(id_after("\n"), (Some("1".into()), None));
+        assert_eq!(id_after(": no data\nid: 2\nretry: 70\n\n"), (Some("2".into()), Some(70)));
+        assert_eq!(id_after("data: a\n\nretry: +5\nid: 3\ndata: cut"), (Some("2".into()), Some(70)));
+        assert_eq!(id_after("\n\nid\n\n"), (None, Some(70)));
     }
 
     #[test]

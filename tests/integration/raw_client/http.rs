@@ -2,23 +2,30 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
+use super::event::Event;
 use crate::harness::within;
+use crate::schema::{self, Checks, Peer};
 
-/// One connection to an HTTP/1.1 server.
+/// One connection to an HTTP/1.1 server. What a gateway says on it is checked against the schema.
 pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
     host: String,
+    checks: Option<Checks>,
+    /// Whose answer is checked next: the session of the request, or the request alone.
+    peer: Option<Peer>,
 }
 
 impl Connection {
     pub(crate) async fn open(address: SocketAddr) -> Self {
         let stream = within("a connection", TcpStream::connect(address)).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream: BufReader::new(stream), host: address.to_string() }
+        let checks = schema::listening_at(address);
+        Self { stream: BufReader::new(stream), host: address.to_string(), checks, peer: None }
     }
 
     /// Sends bytes as they are.
@@ -33,10 +40,24 @@ impl Connection {
         if !has(headers, "content-length") {
             all.push(("Content-Length", &length));
         }
+        self.expect(path, headers, body);
         let mut bytes = self.head(method, path, &all);
         bytes.extend_from_slice(body);
         // A server may answer and close before it has read everything; the answer tells.
         let _ = self.send(&bytes).await;
+    }
+
+    /// Notes what a request asks, for the check of its answer.
+    fn expect(&mut self, path: &str, headers: &[(&str, &str)], body: &[u8]) {
+        static EXCHANGE: AtomicUsize = AtomicUsize::new(0);
+        let header = |name: &str| headers.iter().find(|(given, _)| given.eq_ignore_ascii_case(name)).map(|it| it.1);
+        self.peer = self.checks.as_ref().filter(|_| path.starts_with("/mcp")).map(|checks| {
+            let exchange = || format!("exchange {}", EXCHANGE.fetch_add(1, Ordering::Relaxed));
+            checks.peer(header("mcp-session-id").map_or_else(exchange, session_name))
+        });
+        if let (Some(peer), Ok(text)) = (&self.peer, std::str::from_utf8(body)) {
+            peer.asked(text, header("mcp-protocol-version"));
+        }
     }
 
     /// The head of a request, for tests that send the body in their own way; `Host` is added unless given.
@@ -70,7 +91,8 @@ impl Connection {
             }
             if status >= 200 {
                 let body = Body::of(status, &headers);
-                return Ok(Response { status, headers, body, connection: self, pending: Vec::new() });
+                let peer = self.peer.take();
+                return Ok(Response { status, headers, body, connection: self, pending: Vec::new(), peer });
             }
         }
     }
@@ -83,6 +105,10 @@ impl Connection {
         }
         Ok(line.trim_end().to_owned())
     }
+}
+
+fn session_name(session: &str) -> String {
+    format!("session {session}")
 }
 
 fn has(headers: &[(&str, &str)], name: &str) -> bool {
@@ -119,6 +145,7 @@ pub(crate) struct Response {
     connection: Connection,
     /// Body bytes read but not yet handed out as an event.
     pending: Vec<u8>,
+    peer: Option<Peer>,
 }
 
 impl Response {
@@ -136,7 +163,20 @@ impl Response {
         while let Some(part) = within("the body", self.part()).await? {
             bytes.extend_from_slice(&part);
         }
+        if self.header("content-type").is_some_and(|kind| kind.starts_with("application/json")) {
+            self.check(&String::from_utf8_lossy(&bytes));
+        }
         Ok(bytes)
+    }
+
+    /// Checks a message, and remembers the revision of a session that it opens.
+    fn check(&self, message: &str) {
+        let Some(peer) = &self.peer else { return };
+        peer.said(message);
+        if let (Some(session), Some(revision)) = (self.header("mcp-session-id"), peer.revision()) {
+            let checks = self.connection.checks.as_ref().expect("a peer is one of these checks");
+            checks.peer(session_name(session)).negotiated(&revision);
+        }
     }
 
     /// The rest of the body as text.
@@ -151,13 +191,24 @@ impl Response {
 
     /// The data of the next event of an event stream that has any, or `None` at the end of the stream.
     pub(crate) async fn event(&mut self) -> io::Result<Option<String>> {
+        while let Some(event) = self.whole_event().await? {
+            if !event.data.is_empty() {
+                return Ok(Some(event.data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next event or comment with all that belongs to it, or `None` at the end of the stream.
+    pub(crate) async fn whole_event(&mut self) -> io::Result<Option<Event>> {
         loop {
             if let Some(end) = find(&self.pending, b"\n\n") {
-                let event: Vec<u8> = self.pending.drain(..end + 2).collect();
-                match event_data(&event) {
-                    Some(data) => return Ok(Some(data)),
-                    None => continue,
+                let text: Vec<u8> = self.pending.drain(..end + 2).collect();
+                let event = Event::parse(std::str::from_utf8(&text).expect("UTF-8"));
+                if !event.data.is_empty() {
+                    self.check(&event.data);
                 }
+                return Ok(Some(event));
             }
             match within("an event", self.part()).await? {
                 // Line ends of an event stream may be CR LF; data never has a raw CR.
@@ -216,28 +267,4 @@ impl Response {
 
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
-}
-
-/// The data lines of one event, joined; `None` if it has none, as a comment or an empty priming event.
-fn event_data(event: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(event).expect("UTF-8");
-    let lines: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("data:"))
-        .map(|data| data.strip_prefix(' ').unwrap_or(data))
-        .collect();
-    let data = lines.join("\n");
-    (!data.is_empty()).then_some(data)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn data_of_an_event_is_joined_and_comments_have_none() {
-        assert_eq!(event_data(b"id: 1\nevent: message\ndata: a\ndata:b\n\n").as_deref(), Some("a\nb"));
-        assert_eq!(event_data(b": keep-alive\n\n"), None);
-        assert_eq!(event_data(b"id: 0\ndata:\n\n"), None);
-    }
 }

@@ -5,21 +5,33 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 
 use super::{INITIALIZED, initialize};
-use crate::harness::within;
+use crate::harness::{StdioGateway, within};
+use crate::schema::Peer;
 
 /// A client over standard input and output, or any such pair: one message a line.
 pub(crate) struct StdioClient {
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
+    peer: Option<Peer>,
 }
 
 impl StdioClient {
-    pub(crate) fn new(stdin: ChildStdin, stdout: ChildStdout) -> Self {
-        Self { stdin: Some(stdin), stdout: BufReader::new(stdout) }
+    /// The client of a gateway; what it says is checked against the schema.
+    pub(crate) fn of(gateway: &mut StdioGateway) -> Self {
+        let pipes = (gateway.stdin.take().unwrap(), gateway.stdout.take().unwrap());
+        Self { peer: Some(gateway.checks.peer("stdio")), ..Self::unchecked(pipes.0, pipes.1) }
+    }
+
+    /// The client of a server that is no gateway.
+    pub(crate) fn unchecked(stdin: ChildStdin, stdout: ChildStdout) -> Self {
+        Self { stdin: Some(stdin), stdout: BufReader::new(stdout), peer: None }
     }
 
     /// Sends one message; it gets its line break here.
     pub(crate) async fn send(&mut self, message: &str) {
+        if let Some(peer) = &self.peer {
+            peer.asked(message, None);
+        }
         let line = format!("{}\n", message.replace(['\n', '\r'], " "));
         let stdin = self.stdin.as_mut().expect("input is open");
         within("the server to read", stdin.write_all(line.as_bytes())).await.unwrap();
@@ -29,7 +41,11 @@ impl StdioClient {
     pub(crate) async fn receive(&mut self) -> Option<String> {
         let mut line = String::new();
         let length = within("a line", self.stdout.read_line(&mut line)).await.unwrap();
-        (length > 0).then(|| line.trim_end_matches('\n').to_owned())
+        let line = (length > 0).then(|| line.trim_end_matches('\n').to_owned())?;
+        if let Some(peer) = &self.peer {
+            peer.said(&line);
+        }
+        Some(line)
     }
 
     /// Sends a request and returns its response and what came before it.
@@ -48,7 +64,12 @@ impl StdioClient {
 
     /// Goes through a legacy handshake and returns its result, raw.
     pub(crate) async fn initialize(&mut self, revision: &str) -> String {
-        let (_, answer) = self.call(&initialize(revision)).await;
+        self.initialize_with(revision, "{}").await
+    }
+
+    /// The same with these raw capabilities.
+    pub(crate) async fn initialize_with(&mut self, revision: &str, capabilities: &str) -> String {
+        let (_, answer) = self.call(&initialize(revision, capabilities)).await;
         self.send(INITIALIZED).await;
         slicer::member(&answer, "result").unwrap_or_else(|| panic!("initialize failed: {answer}")).to_owned()
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use fanlight_tests::slicer::member;
 use futures_util::stream;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::BoxBody;
@@ -18,7 +19,8 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::reply::End;
-use super::{Era, Fault, Received, Reply, Shared, huge_result, response};
+use super::stream::{Way, event};
+use super::{Era, Fault, Received, Reply, Shared, Stream, huge_result, response};
 
 type Body = BoxBody<Bytes, io::Error>;
 
@@ -45,15 +47,19 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
         .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
     if head.method != Method::POST {
-        shared.record(Received { text: String::new(), headers, method: format!("HTTP {}", head.method) });
-        let status = if head.method == Method::DELETE { StatusCode::OK } else { StatusCode::METHOD_NOT_ALLOWED };
-        return Ok(plain(status, "text/plain", ""));
+        let request = shared.record(Received { text: String::new(), headers, method: format!("HTTP {}", head.method) });
+        return Ok(match head.method {
+            Method::GET if shared.serves_get.load(Ordering::Relaxed) => driven(request, shared),
+            Method::DELETE => plain(StatusCode::OK, "text/plain", ""),
+            _ => plain(StatusCode::METHOD_NOT_ALLOWED, "text/plain", ""),
+        });
     }
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let text = String::from_utf8(body.into()).expect("UTF-8 in a body");
     let request = shared.record(Received::message(text, headers));
     match shared.reply(&request) {
-        Some(reply) if reply.stream || !reply.before.is_empty() => Ok(streamed(reply, request, shared)),
+        Some(reply) if matches!(reply.end, End::Driven) => Ok(driven(request, shared)),
+        Some(reply) if reply.stream || !reply.steps.is_empty() => Ok(streamed(reply, request, shared)),
         Some(reply) => single(reply, request, shared).await,
         None => Ok(plain(StatusCode::ACCEPTED, "text/plain", "")),
     }
@@ -62,39 +68,42 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
 /// An answer that is one JSON object, or a fault in its place.
 async fn single(reply: Reply, request: Arc<Received>, shared: Arc<Shared>) -> Result<Response<Body>, io::Error> {
     let waiting = Waiting::new(&shared, &request);
-    if let Some(gate) = &reply.gate {
-        gate.pass().await;
+    reply.take_steps(&request, &shared, None).await;
+    if let Some(text) = reply.end.response(&request, &[]) {
+        waiting.answered();
+        shared.says(&text);
+        return Ok(whole(&shared, &request, text));
     }
-    let (status, member, value) = match reply.end {
-        End::Result(result) => (StatusCode::OK, "result", result),
-        End::Compute(compute) => (StatusCode::OK, "result", compute(&request)),
-        End::Error(error) => (error_status(shared.era, &error), "error", error),
-        End::Fault(Fault::Huge(size)) => (StatusCode::OK, "result", huge_result(size)),
+    Ok(match reply.end {
         End::Fault(Fault::Hang) => future::pending().await,
         End::Fault(Fault::Die(_)) => return Err(io::ErrorKind::ConnectionAborted.into()),
-        End::Fault(Fault::Status(status, kind, body)) => {
+        End::Fault(fault) => {
             waiting.answered();
-            return Ok(plain(StatusCode::from_u16(status).unwrap(), kind, body));
+            match fault {
+                Fault::Huge(size) => whole(&shared, &request, response(&request, "result", &huge_result(size))),
+                Fault::Status(status, kind, body) => plain(StatusCode::from_u16(status).unwrap(), kind, body),
+                Fault::Garbage(bytes, _) => plain(StatusCode::OK, "application/json", bytes),
+                Fault::BreakOff => {
+                    let half = response(&request, "result", r#"{"content":[]"#);
+                    body_of("application/json", broken_off(half))
+                }
+                fault => panic!("{fault:?} needs a stream"),
+            }
         }
-        End::Fault(Fault::Garbage(bytes, _)) => {
-            waiting.answered();
-            return Ok(plain(StatusCode::OK, "application/json", bytes));
-        }
-        End::Fault(Fault::BreakOff) => {
-            waiting.answered();
-            let half = response(&request, "result", r#"{"content":[]"#);
-            return Ok(body_of("application/json", broken_off(half)));
-        }
-        End::Fault(fault @ Fault::HalfEvent) => panic!("{fault:?} needs a stream"),
-    };
-    waiting.answered();
-    let mut answer = plain(status, "application/json", response(&request, member, &value));
+        _ => unreachable!("answered above"),
+    })
+}
+
+/// A response as one JSON object; a new session comes with that to `initialize`.
+fn whole(shared: &Shared, request: &Received, text: String) -> Response<Body> {
+    let status = member(&text, "error").map_or(StatusCode::OK, |error| error_status(shared.era, error));
+    let mut answer = plain(status, "application/json", text);
     if request.method() == "initialize" && shared.era == Era::Legacy && status == StatusCode::OK {
         static SESSION: AtomicUsize = AtomicUsize::new(1);
         let session = format!("session-{}", SESSION.fetch_add(1, Ordering::Relaxed));
         answer.headers_mut().insert("mcp-session-id", HeaderValue::from_str(&session).unwrap());
     }
-    Ok(answer)
+    answer
 }
 
 /// An answer as an event stream.
@@ -103,30 +112,39 @@ fn streamed(reply: Reply, request: Arc<Received>, shared: Arc<Shared>) -> Respon
     tokio::spawn(async move {
         let waiting = Waiting::new(&shared, &request);
         tokio::select! {
-            () = send_events(&events, reply, &request) => waiting.answered(),
+            () = send_events(&events, reply, &request, &shared) => waiting.answered(),
             () = events.closed() => {}
         }
     });
+    stream_of(received)
+}
+
+/// A stream that the test writes.
+fn driven(request: Arc<Received>, shared: Arc<Shared>) -> Response<Body> {
+    let (events, received) = mpsc::channel(1);
+    shared.opened(Stream::of_events(request, events, Arc::clone(&shared)));
+    stream_of(received)
+}
+
+/// Parts of an event stream; `None` ends it in good order.
+pub(super) type Events = mpsc::Sender<Option<io::Result<Bytes>>>;
+
+fn stream_of(received: mpsc::Receiver<Option<io::Result<Bytes>>>) -> Response<Body> {
     let body = stream::unfold(received, |mut received| async {
-        let frame: Option<Result<Frame<Bytes>, io::Error>> = received.recv().await;
-        Some((frame?, received))
+        let part = received.recv().await??;
+        Some((part.map(Frame::data), received))
     });
     body_of("text/event-stream", StreamBody::new(body).boxed())
 }
 
-type Events = mpsc::Sender<Result<Frame<Bytes>, io::Error>>;
-
-async fn send_events(events: &Events, reply: Reply, request: &Received) {
-    for message in reply.messages_before(request) {
-        send(events, &event(&message)).await;
-    }
-    if let Some(gate) = &reply.gate {
-        gate.pass().await;
+async fn send_events(events: &Events, reply: Reply, request: &Received, shared: &Shared) {
+    let way = Way::Events(events.clone());
+    let answers = reply.take_steps(request, shared, Some(&way)).await;
+    if let Some(text) = reply.end.response(request, &answers) {
+        shared.says(&text);
+        return send(events, &event(&text)).await;
     }
     let last = match reply.end {
-        End::Result(result) => event(&response(request, "result", &result)),
-        End::Compute(compute) => event(&response(request, "result", &compute(request))),
-        End::Error(error) => event(&response(request, "error", &error)),
         End::Fault(Fault::Hang) => future::pending().await,
         End::Fault(Fault::Huge(size)) => event(&response(request, "result", &huge_result(size))),
         End::Fault(Fault::HalfEvent) => {
@@ -134,25 +152,22 @@ async fn send_events(events: &Events, reply: Reply, request: &Received) {
             whole[..whole.len() / 2].to_owned()
         }
         End::Fault(Fault::BreakOff | Fault::Die(_)) => {
-            let _ = events.send(Err(io::ErrorKind::ConnectionAborted.into())).await;
+            let _ = events.send(Some(Err(io::ErrorKind::ConnectionAborted.into()))).await;
             return;
         }
         End::Fault(Fault::Garbage(bytes, result)) => {
-            let _ = events.send(Ok(Frame::data(bytes.into()))).await;
+            let _ = events.send(Some(Ok(bytes.into()))).await;
             event(&response(request, "result", &result))
         }
         End::Fault(fault @ Fault::Status(..)) => panic!("{fault:?} comes instead of a stream"),
+        _ => unreachable!("answered above"),
     };
     send(events, &last).await;
 }
 
-fn event(message: &str) -> String {
-    format!("event: message\ndata: {message}\n\n")
-}
-
 async fn send(events: &Events, text: &str) {
     // The client may be gone; the caller notices by itself.
-    let _ = events.send(Ok(Frame::data(Bytes::copy_from_slice(text.as_bytes())))).await;
+    let _ = events.send(Some(Ok(Bytes::copy_from_slice(text.as_bytes())))).await;
 }
 
 /// This text, and then the connection is gone.
@@ -198,7 +213,7 @@ impl Drop for Waiting {
 /// (2026-07-28 streamable-http, Protocol Version Header). A legacy server knows nothing of `server/discover` before
 /// `initialize` and says so with 400, as the official SDKs do.
 fn error_status(era: Era, error: &str) -> StatusCode {
-    match (era, fanlight_tests::slicer::member(error, "code")) {
+    match (era, member(error, "code")) {
         (Era::Modern, Some("-32601")) => StatusCode::NOT_FOUND,
         (Era::Modern, Some("-32020" | "-32021" | "-32022")) => StatusCode::BAD_REQUEST,
         (Era::Legacy, Some("-32601")) => StatusCode::BAD_REQUEST,

@@ -9,7 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 
 use super::reply::End;
-use super::{Fault, Received, Reply, Shared, huge_result, response};
+use super::stream::Way;
+use super::{Fault, Received, Reply, Shared, Stream, huge_result, response};
 
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     // Children are served by tasks of this set, which end with the server.
@@ -31,27 +32,25 @@ async fn serve_child(control: TcpStream, shared: Arc<Shared>) {
         let text = String::from_utf8(line).expect("UTF-8 on standard input");
         let request = shared.record(Received::message(text, Vec::new()));
         if let Some(reply) = shared.reply(&request) {
-            answers.spawn(answer(reply, request, Arc::clone(&output)));
+            answers.spawn(answer(reply, request, Arc::clone(&output), Arc::clone(&shared)));
         }
     }
     // Its input has ended. A stubborn child stays as long as the connection does: to the end of this server.
     std::future::pending::<()>().await;
 }
 
-async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>) {
+async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>, shared: Arc<Shared>) {
     if !reply.stderr.is_empty() {
         output.send(Command::Stderr, &reply.stderr).await;
     }
-    for message in reply.messages_before(&request) {
-        output.line(&message).await;
-    }
-    if let Some(gate) = &reply.gate {
-        gate.pass().await;
+    let way = Way::Lines(Arc::clone(&output));
+    let answers = reply.take_steps(&request, &shared, Some(&way)).await;
+    if let Some(response) = reply.end.response(&request, &answers) {
+        shared.says(&response);
+        return output.line(&response).await;
     }
     match reply.end {
-        End::Result(result) => output.line(&response(&request, "result", &result)).await,
-        End::Error(error) => output.line(&response(&request, "error", &error)).await,
-        End::Compute(compute) => output.line(&response(&request, "result", &compute(&request))).await,
+        End::Driven => shared.opened(Stream::of_lines(request, output, Arc::clone(&shared))),
         End::Fault(Fault::Die(code)) => output.send(Command::Exit, &[code]).await,
         End::Fault(Fault::Garbage(bytes, result)) => {
             output.send(Command::Stdout, &bytes).await;
@@ -60,13 +59,15 @@ async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>) {
         End::Fault(Fault::Huge(size)) => output.line(&response(&request, "result", &huge_result(size))).await,
         End::Fault(Fault::Hang) => {}
         End::Fault(fault) => panic!("{fault:?} is a fault of HTTP"),
+        _ => unreachable!("answered above"),
     }
 }
 
-struct Output(Mutex<OwnedWriteHalf>);
+/// The way to one child's standard output.
+pub(super) struct Output(Mutex<OwnedWriteHalf>);
 
 impl Output {
-    async fn line(&self, message: &str) {
+    pub(super) async fn line(&self, message: &str) {
         self.send(Command::Stdout, format!("{message}\n").as_bytes()).await;
     }
 

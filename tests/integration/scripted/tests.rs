@@ -10,19 +10,19 @@ use super::reply::End;
 use super::*;
 use crate::raw_client::{LegacySession, MODERN, StdioClient, legacy_request, modern_request, post_modern};
 
-fn address(backend: &Backend) -> SocketAddr {
+pub(super) fn address(backend: &Backend) -> SocketAddr {
     let url = backend.settings.split("http://").nth(1).unwrap();
     url.strip_suffix("/mcp\"").unwrap().parse().unwrap()
 }
 
 /// Starts the child that a gateway would start.
-fn child(backend: &Backend) -> (StdioClient, Child) {
+pub(super) fn child(backend: &Backend) -> (StdioClient, Child) {
     let entry = format!("{{{}}}", backend.settings);
     let text = |path: &str| slicer::member(&entry, path).and_then(slicer::plain_string).unwrap().to_owned();
     let mut command = Command::new(text("command"));
     command.arg(text("args.0")).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().unwrap();
-    (StdioClient::new(child.stdin.take().unwrap(), child.stdout.take().unwrap()), child)
+    (StdioClient::unchecked(child.stdin.take().unwrap(), child.stdout.take().unwrap()), child)
 }
 
 const RAW: &str = r#"{"structuredContent":{"n":1.0,"e":1E400,"s":"\u0041\/"},"content":[]}"#;

@@ -9,6 +9,27 @@ const REQUEST_TIMEOUT_MS = 20_000;
 
 export const CLIENT_INFO = { name: 'fanlight-interop', version: '1.0.0' };
 
+/** What a server may ask this client during a call. */
+export const CAPABILITIES = { elicitation: { form: {} }, sampling: {} };
+
+/** What the client answers, whatever it is asked; the questions themselves are in the report. */
+const ANSWERS = {
+  'elicitation/create': { action: 'accept', content: { name: 'Ada "é" Lovelace', check: true, integer: 7 } },
+  'sampling/createMessage': {
+    role: 'assistant', model: 'a-model', stopReason: 'endTurn', content: { type: 'text', text: 'façade \u2028' },
+  },
+};
+
+const asked = [];
+
+/** The handler for questions of this method. */
+export const answering = (method) => (request) => {
+  // Which call or connection it belongs to is no part of the question.
+  const { _meta, ...params } = request.params;
+  asked.push({ method, params });
+  return ANSWERS[method];
+};
+
 /** @param sdk {connect(target, era): Promise<Client>, callTool(client, params, options), wireError(error)} */
 export async function runDriver(sdk) {
   try {
@@ -65,6 +86,7 @@ async function allPages(member, list) {
 
 async function runStep(sdk, client, { method, params }) {
   const progress = [];
+  asked.length = 0;
   const restore = tapProgress(client.transport, (update) => progress.push(update));
   const requestOptions = { ...options(), onprogress: () => {} }; // makes the SDK send a progress token
   const send = {
@@ -74,7 +96,7 @@ async function runStep(sdk, client, { method, params }) {
     'completion/complete': () => client.complete(params, options()),
   }[method];
   try {
-    return { result: await send(), progress };
+    return { result: await send(), progress, asked: [...asked] };
   } catch (error) {
     const wireError = sdk.wireError(error);
     return wireError ? { error: wireError, progress } : { clientFailure: `${error.name}: ${error.message}` };

@@ -6,10 +6,20 @@ from typing import Any
 
 import anyio
 from mcp import Client, MCPError, StdioServerParameters
-from mcp.types import Implementation, PromptReference, ResourceTemplateReference
+from mcp.types import (
+    CreateMessageResult,
+    ElicitResult,
+    Implementation,
+    PromptReference,
+    ResourceTemplateReference,
+    TextContent,
+)
 
 MODERN_REVISION = "2026-07-28"
 REQUEST_TIMEOUT_S = 20.0
+
+# What the client was asked during the running step.
+asked: list[dict[str, Any]] = []
 
 
 async def main() -> None:
@@ -19,6 +29,8 @@ async def main() -> None:
         mode="auto" if job["era"] == "modern" else "legacy",
         client_info=Implementation(name="fanlight-interop", version="1.0.0"),
         read_timeout_seconds=REQUEST_TIMEOUT_S,
+        elicitation_callback=answer_elicitation,
+        sampling_callback=answer_sampling,
     )
     async with client:
         if job["era"] == "modern" and client.protocol_version != MODERN_REVISION:
@@ -27,6 +39,24 @@ async def main() -> None:
         for step in job["steps"]:
             report["steps"][step["id"]] = await run_step(client, step)
     json.dump(report, sys.stdout)
+
+
+async def answer_elicitation(_: Any, params: Any) -> ElicitResult:
+    note_question("elicitation/create", params)
+    return ElicitResult(action="accept", content={"name": 'Ada "é" Lovelace', "check": True, "integer": 7})
+
+
+async def answer_sampling(_: Any, params: Any) -> CreateMessageResult:
+    note_question("sampling/createMessage", params)
+    content = TextContent(type="text", text="façade \u2028")
+    return CreateMessageResult(role="assistant", content=content, model="a-model", stop_reason="endTurn")
+
+
+def note_question(method: str, params: Any) -> None:
+    """Which call or connection it belongs to is no part of the question."""
+    shown = plain(params)
+    shown.pop("_meta", None)
+    asked.append({"method": method, "params": shown})
 
 
 def target_of(target: dict[str, Any]) -> StdioServerParameters | str:
@@ -71,8 +101,9 @@ async def all_pages(member: str, list_page: Any) -> dict[str, Any]:
 
 async def run_step(client: Client, step: dict[str, Any]) -> dict[str, Any]:
     progress: list[dict[str, Any]] = []
+    asked.clear()
     try:
-        return {"result": plain(await send(client, step, progress)), "progress": progress}
+        return {"result": plain(await send(client, step, progress)), "progress": progress, "asked": list(asked)}
     except MCPError as error:
         return {"error": plain(error.error), "progress": progress}
     except Exception as error:  # the report says it, and the comparison fails on it

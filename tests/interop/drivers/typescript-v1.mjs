@@ -2,13 +2,15 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { McpError } from '@modelcontextprotocol/sdk/types.js';
-import { CLIENT_INFO, runDriver } from './plan.mjs';
+import { CreateMessageRequestSchema, ElicitRequestSchema, McpError } from '@modelcontextprotocol/sdk/types.js';
+import { answering, CAPABILITIES, CLIENT_INFO, runDriver } from './plan.mjs';
 
 await runDriver({
   async connect(target, era) {
     if (era !== 'legacy') throw new Error(`SDK v1 has no ${era} era`);
-    const client = new Client(CLIENT_INFO);
+    const client = new Client(CLIENT_INFO, { capabilities: CAPABILITIES });
+    client.setRequestHandler(ElicitRequestSchema, answering('elicitation/create'));
+    client.setRequestHandler(CreateMessageRequestSchema, answering('sampling/createMessage'));
     await client.connect(
       target.url ? new StreamableHTTPClientTransport(new URL(target.url)) : new StdioClientTransport(target),
     );

@@ -1,14 +1,17 @@
 // Driver for @modelcontextprotocol/client (v2): both eras. See plan.mjs for its input and output.
 import { Client, ProtocolError, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
-import { CLIENT_INFO, runDriver } from './plan.mjs';
+import { answering, CAPABILITIES, CLIENT_INFO, runDriver } from './plan.mjs';
 
 const MODERN_REVISION = '2026-07-28';
 
 await runDriver({
   async connect(target, era) {
     const mode = era === 'modern' ? { pin: MODERN_REVISION } : 'legacy';
-    const client = new Client(CLIENT_INFO, { versionNegotiation: { mode } });
+    const client = new Client(CLIENT_INFO, { capabilities: CAPABILITIES, versionNegotiation: { mode } });
+    for (const method of ['elicitation/create', 'sampling/createMessage']) {
+      client.setRequestHandler(method, answering(method));
+    }
     await client.connect(
       target.url ? new StreamableHTTPClientTransport(new URL(target.url)) : new StdioClientTransport(target),
     );

@@ -21,6 +21,7 @@ export const EXPECTATIONS = {
   image: hasContent('image'),
   audio: hasContent('audio'),
   progress: (outcome) => succeeds(outcome) && outcome.progress.length >= 3,
+  asked: (outcome) => succeeds(outcome) && outcome.asked.length === 1,
   isError: ({ result }) => result?.isError === true,
   refusal: ({ result, error }) => result?.isError === true || Number.isInteger(error?.code),
 };
@@ -36,7 +37,7 @@ const unknownTool = call('no-such-tool', {}, 'refusal');
 /**
  * Every server: {name, modern, merged, config, steps}. `modern` servers speak both eras, the others only the legacy
  * one. `merged` ones stand together behind one Fanlight; the second transport of a server is tested alone, since the
- * same resources would be claimed twice.
+ * same resources would be claimed twice. `conditionalTools` are listed only for clients that can be asked something.
  */
 export function servers(root, fixture, ports) {
   const bin = (name) => path.join(root, 'node_modules', '.bin', name);
@@ -44,7 +45,8 @@ export function servers(root, fixture, ports) {
   const http = (port) => ({ type: 'http', url: `http://127.0.0.1:${port}/mcp` });
   const kubernetesArgs = ['--kubeconfig', fixture.kubeconfig];
   return [
-    { name: 'everything', merged: true, config: http(ports.everything), steps: everythingSteps() },
+    { name: 'everything', merged: true, config: http(ports.everything), steps: everythingSteps(),
+      conditionalTools: ['trigger-elicitation-request', 'trigger-sampling-request', 'trigger-url-elicitation'] },
     { name: 'everything-stdio', config: { command: bin('mcp-server-everything'), args: ['stdio'] },
       steps: everythingSteps() },
     { name: 'filesystem', merged: true, config: { command: bin('mcp-server-filesystem'), args: [fixture.files] },
@@ -91,6 +93,8 @@ function everythingSteps() {
     call('get-annotated-message', { messageType: 'error', includeImage: true }, 'image'),
     call('get-resource-links', { count: 4 }),
     call('get-resource-reference', { resourceType: 'Text', resourceId: 7 }, 'result', { volatile: [CLOCK_TIME] }),
+    call('trigger-elicitation-request', {}, 'asked'),
+    call('trigger-sampling-request', { prompt: 'façade', maxTokens: 7 }, 'asked'),
     call('trigger-long-running-operation', { duration: 0.4, steps: 4 }, 'progress'),
     unknownTool,
     read('document', { uri: document('features.md') }),

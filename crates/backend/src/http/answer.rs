@@ -107,6 +107,11 @@ impl HttpLink {
     }
 }
 
+/// Whether a body is said to be an event stream.
+pub(super) fn is_events(http: &reqwest::Response) -> bool {
+    matches!(form(http), Form::Events)
+}
+
 fn form(http: &reqwest::Response) -> Form {
     let value = http.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes()).unwrap_or_default();
     let essence = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();

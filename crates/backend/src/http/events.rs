@@ -3,45 +3,115 @@
 //!
 //! Must not know: anything beyond this one stream.
 
-use fanlight_protocol::sse::{Event, EventDecoder};
-use fanlight_protocol::{Era, Message, Notification, Request, Response};
-use tokio::time::timeout_at;
+use std::time::Duration;
+
+use fanlight_protocol::sse::Event;
+use fanlight_protocol::{Era, Message, Method, Notification, Request, Response};
+use tokio::time::{Instant, timeout_at};
 
 use super::HttpLink;
+use super::stream::{EventStream, Opened, Position};
 use crate::client::ServerMessage;
 use crate::dialect::concerns;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::exchange::{Outgoing, messages};
-use crate::question::{OpenQuestions, Question, answer_at_once, unasked_text, withdrawn};
+use crate::question::{AtOnce, OpenQuestions, Question, answer_at_once, unasked_text, withdrawn};
+
+/// The delay before a stream is taken up again, if the server asks for none.
+const PAUSE: Duration = Duration::from_secs(1);
+/// What failing attempts let it grow to.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Attempts in a row that bring nothing at all; then the stream is given up.
+const FUTILE: u32 = 5;
 
 impl HttpLink {
     pub(super) async fn read_events(
         &self,
-        mut http: reqwest::Response,
+        http: reqwest::Response,
         request: &Outgoing<'_>,
     ) -> Result<Response, BackendError> {
-        let limit = self.context.limits.message_bytes;
-        let mut events = EventDecoder::new(limit);
-        let mut questions = OpenQuestions::default();
+        let mut stream = EventStream::new(http, self.context.limits.message_bytes);
+        let (mut questions, mut position) = (OpenQuestions::default(), Position::default());
+        let mut futile = 0;
         loop {
-            let chunk = tokio::select! {
+            let read = self.read_stream(&mut stream, request, &mut questions).await?;
+            if let Some(answer) = read {
+                self.let_end(stream.into_response());
+                return Ok(answer);
+            }
+            stream.advance(&mut position);
+            futile = if stream.has_received() { 0 } else { futile + 1 };
+            stream = self.resume(&position, request, &mut questions, &mut futile).await?;
+        }
+    }
+
+    /// Reads up to the answer; `None` if the stream broke off before, be it within an event.
+    async fn read_stream(
+        &self,
+        stream: &mut EventStream,
+        request: &Outgoing<'_>,
+        questions: &mut OpenQuestions,
+    ) -> Result<Option<Response>, BackendError> {
+        loop {
+            let more = tokio::select! {
                 biased;
                 settled = questions.next() => {
                     self.send_answer(settled);
                     continue;
                 }
-                chunk = http.chunk() => chunk.map_err(|error| self.endpoint.failure(&error))?,
+                more = stream.more() => more,
             };
-            // Also within an event: half an answer is none.
-            let Some(chunk) = chunk else { return Err(BackendError::ClosedEarly) };
-            events.push(&chunk);
-            while let Some(event) = events.next_event().map_err(|_| BackendError::ResponseTooLarge { limit })? {
-                if let Some(answer) = self.take_event(event, request, &mut questions).await? {
-                    self.let_end(http);
-                    return Ok(answer);
+            match more {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(error) => {
+                    self.endpoint.failure(&error);
+                    return Ok(None);
                 }
             }
+            while let Some(event) = stream.next_event()? {
+                if let Some(answer) = self.take_event(event, request, questions).await? {
+                    return Ok(Some(answer));
+                }
+            }
+        }
+    }
+
+    /// Takes the stream of a call up again where it broke off: a legacy server that numbers its
+    /// events may close it to save a connection (2025-11-25 basic/transports, Sending Messages to
+    /// the Server). The call itself is not sent again.
+    async fn resume(
+        &self,
+        position: &Position,
+        request: &Outgoing<'_>,
+        questions: &mut OpenQuestions,
+        futile: &mut u32,
+    ) -> Result<EventStream, BackendError> {
+        let Some(last_event) = position.last_event.as_ref().filter(|_| !self.is_modern()) else {
+            return Err(BackendError::ClosedEarly);
+        };
+        let mut retry = position.retry;
+        loop {
+            if *futile >= FUTILE {
+                return Err(BackendError::ClosedEarly);
+            }
+            request.messages.try_send(ServerMessage::Pause { retry });
+            self.pause(retry.unwrap_or(PAUSE), questions).await;
+            match self.get(Some(last_event)).await {
+                Ok(Opened::Stream(stream)) => return Ok(*stream),
+                Ok(Opened::Refused { status: 408 | 429 | 500 | 502..=504 }) | Err(_) => *futile += 1,
+                Ok(Opened::Refused { .. }) => return Err(BackendError::ClosedEarly),
+            }
+            retry = Some(retry.unwrap_or(PAUSE).saturating_mul(2).min(LONGEST_PAUSE).max(retry.unwrap_or_default()));
+        }
+    }
+
+    /// Waits, and passes on what the client answers meanwhile.
+    async fn pause(&self, time: Duration, questions: &mut OpenQuestions) {
+        let end = Instant::now() + time;
+        while let Ok(settled) = timeout_at(end, questions.next()).await {
+            self.send_answer(settled);
         }
     }
 
@@ -68,7 +138,7 @@ impl HttpLink {
                 }
                 Message::Notification(notification) => match withdrawn(&notification) {
                     Some(id) => questions.withdraw(&id),
-                    None => Self::pass_on(notification, request).await,
+                    None => self.pass_on(notification, request).await,
                 },
                 Message::Request(asked) if self.is_modern() => {
                     self.warn_of("a request, which a modern server must not send", asked.method.as_str().as_bytes());
@@ -82,7 +152,11 @@ impl HttpLink {
     /// A request on the stream of a call is for the client of that call (2025-11-25
     /// basic/transports, Sending Messages to the Server).
     async fn take_question(&self, asked: &Request, request: &Outgoing<'_>, questions: &mut OpenQuestions) {
-        if let Some(text) = answer_at_once(asked, &self.context.declared) {
+        if let Some(AtOnce { text, missing }) = answer_at_once(asked, &self.context.declared) {
+            if let Some(missing) = missing {
+                // A client that does not keep up goes without: it explains an answer, no more.
+                request.messages.try_send(ServerMessage::Refused(missing));
+            }
             return self.reply_to_server(text).await;
         }
         match Question::new(asked, request.clock, self.context.question) {
@@ -97,14 +171,22 @@ impl HttpLink {
         }
     }
 
-    /// Waiting for a slow client holds up this one stream only.
-    async fn pass_on(notification: Notification, request: &Outgoing<'_>) {
-        if concerns(&notification, request.id, request.context) {
+    /// Waiting for a slow client holds up this one stream only. That a list has changed concerns
+    /// everybody, on whichever stream a legacy server says so.
+    async fn pass_on(&self, notification: Notification, request: &Outgoing<'_>) {
+        let changed = matches!(
+            notification.method,
+            Method::ToolsChanged | Method::PromptsChanged | Method::ResourcesChanged | Method::ResourceUpdated
+        );
+        if changed && !self.is_modern() {
+            self.context.outlet.deliver_beside(notification.clone(), request.context.session);
+        }
+        if concerns(&notification, request.token, request.context) {
             request.messages.send(ServerMessage::Notification(notification)).await;
         }
     }
 
-    fn warn_of(&self, what: &str, named: &[u8]) {
+    pub(super) fn warn_of(&self, what: &str, named: &[u8]) {
         if let Some(suppressed) = self.endpoint.warnings.admit() {
             let (backend, named) = (&*self.context.name, excerpt(named, 80));
             tracing::warn!(backend, named, suppressed, "ignored on an event stream: {what}");

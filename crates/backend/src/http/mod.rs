@@ -1,10 +1,13 @@
-//! The Streamable HTTP transport: every message is a POST of its own.
+//! The Streamable HTTP transport: every message is a POST of its own; what a legacy server sends
+//! outside of calls comes on the stream of a GET.
 //!
 //! Must not know: what requests mean, or how a server's era is found.
 
 mod answer;
 mod endpoint;
 mod events;
+mod hear;
+mod stream;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +18,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
 pub(crate) use endpoint::HttpEndpoint;
+pub(crate) use hear::{Deaf, Hearing};
 
 use crate::dialect::Mirror;
 use crate::error::BackendError;

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use fanlight_protocol::json::on_one_line;
-use fanlight_protocol::{Era, Revision};
+use fanlight_protocol::{Era, Method, Revision};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -113,9 +113,12 @@ impl StdioLink {
         };
         let waiting = Waiting {
             answer,
+            token: request.token,
+            task: request.task.clone(),
             messages: request.messages.clone(),
             context: Arc::clone(request.context),
             clock: Arc::clone(request.clock),
+            subscription: *request.method == Method::Listen,
             asks,
         };
         // Nothing was sent to a process that has ended already.

@@ -19,9 +19,15 @@ use crate::question::Question;
 /// One unanswered request.
 pub(super) struct Waiting {
     pub(super) answer: oneshot::Sender<Result<Response, BackendError>>,
+    /// The progress token that its client is told of progress by.
+    pub(super) token: i64,
+    /// The task whose result it waits for.
+    pub(super) task: Option<String>,
     pub(super) messages: ServerMessages,
     pub(super) context: Arc<CallContext>,
     pub(super) clock: Arc<Clock>,
+    /// It is a subscription, not a call.
+    pub(super) subscription: bool,
     /// Tells the caller of the server's questions; absent where none can be asked.
     pub(super) asks: Option<mpsc::Sender<Asked>>,
 }
@@ -108,19 +114,27 @@ impl PendingCalls {
         }
     }
 
-    /// The only pending request, if there is exactly one.
+    /// Where the messages of a subscription go.
+    pub(super) fn subscription(&self, id: i64) -> Option<ServerMessages> {
+        let table = self.lock();
+        table.calls.get(&id).filter(|waiting| waiting.subscription).map(|waiting| waiting.messages.clone())
+    }
+
+    /// The only pending call, if there is exactly one.
     pub(super) fn only(&self) -> Option<i64> {
         let table = self.lock();
-        let mut ids = table.calls.keys();
-        let only = ids.next().copied();
+        let mut ids = table.calls.iter().filter(|(_, waiting)| !waiting.subscription).map(|(id, _)| *id);
+        let only = ids.next();
         only.filter(|_| ids.next().is_none())
     }
 
-    /// Whom the progress of a request is for, if its client asked for it.
-    pub(super) fn progress_target(&self, id: i64) -> Option<ServerMessages> {
+    /// Whom progress is for, if its client asked for it.
+    pub(super) fn progress_target(&self, token: i64) -> Option<ServerMessages> {
         let table = self.lock();
-        let waiting = table.calls.get(&id).filter(|waiting| waiting.context.wants_progress)?;
-        Some(waiting.messages.clone())
+        // Almost always a request's token is its id.
+        let same_id = table.calls.get(&token).filter(|waiting| waiting.token == token);
+        let waiting = same_id.or_else(|| table.calls.values().find(|waiting| waiting.token == token))?;
+        waiting.context.wants_progress.then(|| waiting.messages.clone())
     }
 
     /// Whom a log message is for. On stdio it names no request, so it is delivered only where one
@@ -145,11 +159,18 @@ impl PendingCalls {
         }
     }
 
-    /// Whom a question is for. On stdio it names no request either: the same certainty is needed as
-    /// for log messages.
-    pub(super) fn ask_target(&self) -> AskTarget {
+    /// Whom a question is for. One that belongs to a task is for the client that waits for the
+    /// task's result. Others name no request on stdio: the same certainty is needed as for log
+    /// messages.
+    pub(super) fn ask_target(&self, task: Option<&str>) -> AskTarget {
         let table = self.lock();
         let can_be_asked = |waiting: &&Waiting| waiting.asks.is_some() && waiting.messages.reach_client();
+        let waits = |waiting: &&Waiting| task.is_some() && waiting.task.as_deref() == task;
+        if let Some(Waiting { messages, clock, asks: Some(asks), .. }) =
+            table.calls.values().filter(can_be_asked).find(waits)
+        {
+            return AskTarget::Call { messages: messages.clone(), clock: Arc::clone(clock), asks: asks.clone() };
+        }
         let mut candidates = table.calls.values().filter(can_be_asked);
         let Some(oldest) = candidates.next() else { return AskTarget::Nobody };
         let Some(asks) = oldest.asks.clone() else { return AskTarget::Nobody };
@@ -157,6 +178,16 @@ impl PendingCalls {
             return AskTarget::Ambiguous;
         }
         AskTarget::Call { messages: oldest.messages.clone(), clock: Arc::clone(&oldest.clock), asks }
+    }
+
+    /// The way to the client that alone can be meant by what the server asks; the oldest call's, if
+    /// the client has several.
+    pub(super) fn only_client(&self) -> Option<ServerMessages> {
+        let table = self.lock();
+        let mut candidates = table.calls.values().filter(|waiting| waiting.messages.reach_client());
+        let oldest = candidates.next()?;
+        let alone = candidates.all(|other| other.context.client_key == oldest.context.client_key);
+        alone.then(|| oldest.messages.clone())
     }
 
     /// The server does not wait for the answer to a question any more; which call it belongs to,
@@ -193,9 +224,31 @@ mod tests {
         context.client_key = client_key;
         context.log_level = log_level;
         context.wants_progress = id % 2 == 1;
-        let waiting = Waiting { answer, messages, context: Arc::new(context), clock: Arc::default(), asks: Some(asks) };
+        let waiting = Waiting {
+            answer,
+            token: id,
+            task: (id == 9).then(|| "t".to_owned()),
+            messages,
+            context: Arc::new(context),
+            clock: Arc::default(),
+            subscription: false,
+            asks: Some(asks),
+        };
         pending.insert(id, waiting).unwrap();
         Caller { answered, _inbox: inbox }
+    }
+
+    fn internal(answer: oneshot::Sender<Result<Response, BackendError>>) -> Waiting {
+        Waiting {
+            answer,
+            token: 1,
+            task: None,
+            messages: ServerMessages::nowhere(),
+            context: CallContext::internal(),
+            clock: Arc::default(),
+            subscription: false,
+            asks: None,
+        }
     }
 
     fn target(pending: &PendingCalls, level: LogLevel, modern: bool) -> &'static str {
@@ -239,21 +292,27 @@ mod tests {
     #[test]
     fn questions_go_to_the_one_client_that_can_be_meant() {
         let pending = PendingCalls::default();
-        assert!(matches!(pending.ask_target(), AskTarget::Nobody));
+        assert!(matches!(pending.ask_target(None), AskTarget::Nobody));
         let (answer, _answered) = oneshot::channel();
         let messages = ServerMessages::nowhere();
         let (asks, _) = mpsc::channel(1);
-        let own =
-            Waiting { answer, messages, context: CallContext::internal(), clock: Arc::default(), asks: Some(asks) };
+        let own = Waiting { messages, asks: Some(asks), ..internal(answer) };
         pending.insert(1, own).unwrap();
-        assert!(matches!(pending.ask_target(), AskTarget::Nobody));
+        assert!(matches!(pending.ask_target(None), AskTarget::Nobody));
         let _a = call(&pending, 2, 1, None);
         let _b = call(&pending, 3, 1, None);
-        assert!(matches!(pending.ask_target(), AskTarget::Call { .. }));
+        assert!(matches!(pending.ask_target(None), AskTarget::Call { .. }));
         let gone = call(&pending, 4, 2, None);
-        assert!(matches!(pending.ask_target(), AskTarget::Ambiguous));
+        assert!(matches!(pending.ask_target(None), AskTarget::Ambiguous));
+        assert!(pending.only_client().is_none());
+        // What belongs to a task is for whoever waits for the task.
+        let _waits = call(&pending, 9, 3, None);
+        assert!(matches!(pending.ask_target(Some("t")), AskTarget::Call { .. }));
+        assert!(matches!(pending.ask_target(Some("u")), AskTarget::Ambiguous));
+        pending.remove(9);
         drop(gone);
-        assert!(matches!(pending.ask_target(), AskTarget::Call { .. }));
+        assert!(matches!(pending.ask_target(None), AskTarget::Call { .. }));
+        assert!(pending.only_client().is_some());
     }
 
     #[test]
@@ -276,9 +335,7 @@ mod tests {
             assert_eq!(caller.answered.try_recv().unwrap().unwrap_err(), error);
         }
         let (answer, _answered) = oneshot::channel();
-        let messages = ServerMessages::nowhere();
-        let waiting = Waiting { answer, messages, context: CallContext::internal(), clock: Arc::default(), asks: None };
-        assert!(pending.insert(3, waiting).is_err());
+        assert!(pending.insert(3, internal(answer)).is_err());
     }
 
     #[test]

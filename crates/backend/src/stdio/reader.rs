@@ -6,10 +6,11 @@
 //! Must not know: processes.
 
 use bytes::Bytes;
+use fanlight_protocol::capability::Missing;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::line::{Line, LineDecoder};
-use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Message, MessageError, Method, Notification, Request, partial};
+use fanlight_protocol::meta::{self, LogLevel};
+use fanlight_protocol::{Json, Message, MessageError, Method, Notification, Request, partial};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::Shared;
@@ -19,7 +20,8 @@ use crate::dialect::progress_token;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::exchange::messages;
-use crate::question::{Question, answer_at_once, unasked_text, withdrawn};
+use crate::hub::subscription_id;
+use crate::question::{AtOnce, Question, answer_at_once, unasked_text, withdrawn};
 
 /// Room made for one read.
 const READ: usize = 16 << 10;
@@ -87,8 +89,14 @@ impl Reader<'_> {
                 tracing::debug!(backend, method, "a modern server must not send requests");
             }
             Message::Request(request) => {
-                let answer = answer_at_once(&request, &self.shared.context.declared);
-                if let Some(text) = answer.or_else(|| self.ask(&request).err()) {
+                let text = match answer_at_once(&request, &self.shared.context.declared) {
+                    Some(AtOnce { text, missing }) => {
+                        self.tell_refused(missing);
+                        Some(text)
+                    }
+                    None => self.ask(&request).err(),
+                };
+                if let Some(text) = text {
                     self.shared.write_aside(text);
                 }
             }
@@ -99,8 +107,9 @@ impl Reader<'_> {
     /// cannot be done.
     fn ask(&self, request: &Request) -> Result<(), Bytes> {
         let unasked = |why: &str| unasked_text(&request.id, why);
-        let (messages, clock, asks) = match self.shared.pending.ask_target() {
+        let (messages, clock, asks) = match self.shared.pending.ask_target(related_task(request).as_deref()) {
             AskTarget::Call { messages, clock, asks } => (messages, clock, asks),
+            AskTarget::Nobody if self.shared.context.outlet.ask(request) => return Ok(()),
             AskTarget::Nobody => return Err(unasked("no call is running that the question could belong to")),
             AskTarget::Ambiguous => return Err(unasked("several clients could be meant")),
         };
@@ -113,10 +122,23 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Tells the client that a question must have been for why it was not asked.
+    fn tell_refused(&self, missing: Option<Missing>) {
+        if let Some((missing, messages)) = missing.zip(self.shared.pending.only_client()) {
+            messages.try_send(ServerMessage::Refused(missing));
+        }
+    }
+
     fn take_notification(&self, notification: Notification) {
         let backend = &*self.shared.context.name;
         if let Some(id) = withdrawn(&notification) {
-            return self.shared.pending.withdraw(&id);
+            self.shared.pending.withdraw(&id);
+            return self.shared.context.outlet.withdraw(&id);
+        }
+        if self.shared.is_modern()
+            && let Some(id) = subscription_id(&notification)
+        {
+            return self.take_subscribed(&id, notification);
         }
         match notification.method {
             Method::Progress => {
@@ -128,7 +150,7 @@ impl Reader<'_> {
             Method::LogMessage => {
                 match self.shared.pending.log_target(LogLevel::of(&notification), self.shared.is_modern()) {
                     LogTarget::Call(target) => self.pass_on(&target, notification),
-                    LogTarget::Nobody => {}
+                    LogTarget::Nobody => self.shared.context.outlet.deliver(notification),
                     LogTarget::Ambiguous => {
                         if let Some(suppressed) = self.shared.warnings.ambiguous_log.admit() {
                             let why = "several clients could be meant";
@@ -137,10 +159,18 @@ impl Reader<'_> {
                     }
                 }
             }
-            // The place for list changes and subscriptions.
-            other => {
-                let method = excerpt(other.as_str().as_bytes(), 80);
-                tracing::debug!(backend, method, "notification that belongs to no request");
+            _ => self.shared.context.outlet.deliver(notification),
+        }
+    }
+
+    /// What belongs to a subscription (2026-07-28 basic/patterns/subscriptions, Receiving
+    /// Notifications).
+    fn take_subscribed(&self, id: &Json, notification: Notification) {
+        match id.as_i64().and_then(|id| self.shared.pending.subscription(id)) {
+            Some(target) => self.pass_on(&target, notification),
+            None => {
+                let backend = &*self.shared.context.name;
+                tracing::debug!(backend, "notification of a subscription that has ended");
             }
         }
     }
@@ -157,7 +187,7 @@ impl Reader<'_> {
     fn take_garbage(&mut self, text: &Bytes, error: &MessageError) {
         // What was to be an answer ends the wait for it.
         let meant = match error {
-            MessageError::Invalid { id, .. } => id.as_ref().and_then(fanlight_protocol::Json::as_i64),
+            MessageError::Invalid { id, .. } => id.as_ref().and_then(Json::as_i64),
             MessageError::Syntax(syntax) if syntax.kind == SyntaxErrorKind::Depth || claims_to_be_message(text) => {
                 partial::id_in_head(text).and_then(|id| id.as_i64())
             }
@@ -185,6 +215,13 @@ impl Reader<'_> {
             tracing::warn!(backend, len, limit, suppressed, "a line over the limit belongs to no known request");
         }
     }
+}
+
+/// The task that a question belongs to (2025-11-25 basic/utilities/tasks, Associating Task-Related
+/// Messages).
+fn related_task(request: &Request) -> Option<String> {
+    let related = request.params.as_ref()?.get("_meta")?.get(meta::RELATED_TASK)?;
+    Some(related.get("taskId")?.as_str()?.into_owned())
 }
 
 fn claims_to_be_message(text: &[u8]) -> bool {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendError, ServerRequest};
+use fanlight_backend::{Backend, BackendError, ServerMessage, ServerRequest};
+use fanlight_protocol::capability::Need;
 use fanlight_protocol::{Json, Response};
 use tokio::sync::Notify;
 
@@ -121,12 +122,19 @@ async fn what_is_not_declared_is_not_asked() {
     .await;
     let backend = start(settings(server.transport()));
     let (call, mut inbox) = asker(r#"{"elicitation":{}}"#);
-    assert_eq!(send(&backend, call).await.unwrap(), r#"{"n":1.0}"#);
-    assert!(inbox.recv().await.is_none());
-    for (id, code) in [(1, -32601), (2, -32602), (3, -32601)] {
-        let body = answered(&mut server).await.body;
-        assert!(body.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"#)), "{body}");
-    }
+    let client = async {
+        // The client is told what was refused for its sake; what nobody knows is its own to judge.
+        assert_eq!(inbox.refused().await, Need::Sampling);
+        assert_eq!(inbox.refused().await, Need::ElicitationByUrl);
+        for (id, code) in [(1, -32601), (2, -32602)] {
+            let body = answered(&mut server).await.body;
+            assert!(body.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"#)), "{body}");
+        }
+        answer(inbox.question().await, r#"{"known":true}"#);
+        assert_eq!(answered(&mut server).await.body, r#"{"jsonrpc":"2.0","id":3,"result":{"known":true}}"#);
+    };
+    let (outcome, ()) = tokio::join!(send(&backend, call), client);
+    assert_eq!(outcome.unwrap(), r#"{"n":1.0}"#);
 }
 
 #[tokio::test]
@@ -165,7 +173,7 @@ async fn too_many_open_questions_are_refused() {
         assert!(body.contains("-32603") && body.contains("16 questions"), "{body}");
         for _ in 0..16 {
             match inbox.recv().await {
-                Some(fanlight_backend::ServerMessage::Request(question)) => answer(question, "{}"),
+                Some(ServerMessage::Request(question)) => answer(question, "{}"),
                 other => panic!("{other:?}"),
             }
         }

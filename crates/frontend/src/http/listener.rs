@@ -46,6 +46,10 @@ pub(crate) trait Serve: Send + Sync + 'static {
     /// Called now and then.
     fn upkeep(&self) {}
 
+    /// Called once no more connections are accepted: what would last as long as its client likes is
+    /// to end.
+    fn drain(&self) {}
+
     /// Waits for work that has outlived its connection.
     fn finished(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
@@ -89,6 +93,7 @@ pub(crate) async fn serve<S: Serve>(
         });
     }
     drop(listener);
+    endpoint.drain();
     let deadline = Instant::now() + settings.drain;
     connections.close();
     let drained = timeout_at(deadline, async {

@@ -6,7 +6,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use fanlight_protocol::{Era, Json, Message, Method, Notification, Request, Revision, RpcError, code, header, sse};
+use fanlight_protocol::{
+    Era, Json, Message, MessageError, Method, Notification, Request, Revision, RpcError, code, header,
+};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::body::Incoming;
@@ -16,10 +18,9 @@ use super::guard::Guard;
 use super::listener::Serve;
 use super::negotiate::{self, Accepts};
 use super::reply::{self, Refusal, ReplyBody};
-use super::{body, cors, headers};
+use super::{answer, body, cors, headers};
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
 use crate::error::FrontendError;
-use crate::event::Event;
 use crate::params::Params;
 use crate::park::Parking;
 use crate::port::Core;
@@ -27,22 +28,27 @@ use crate::render::Rendering;
 use crate::running::{self, Ask, Detached, Running};
 use crate::session::{InUse, Session, Sessions};
 use crate::settings::FrontendSettings;
+use crate::source::Source;
+use crate::streams::Keeping;
+use crate::subscription::Subscriptions;
 use crate::{era, fault, legacy, modern};
 
-/// What the endpoint serves. GET is the place of legacy clients' streams; "or else return HTTP 405
-/// Method Not Allowed" (2025-11-25 basic/transports, Listening for Messages from the Server).
-const METHODS: &str = "POST, DELETE, OPTIONS";
+/// What the endpoint serves. GET and DELETE belong to the sessions of legacy clients.
+const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 
-type Reply = Result<Response<ReplyBody>, Box<Refusal>>;
+pub(super) type Reply = Result<Response<ReplyBody>, Box<Refusal>>;
 
 /// The MCP endpoint.
 pub(crate) struct Endpoint<C> {
-    core: Arc<C>,
-    settings: Arc<FrontendSettings>,
+    pub(super) core: Arc<C>,
+    pub(super) settings: Arc<FrontendSettings>,
     guard: Guard,
     sessions: Sessions,
     detached: Arc<Detached>,
     parking: Arc<Parking>,
+    pub(super) keeping: Arc<Keeping>,
+    subscriptions: Subscriptions,
+    pub(super) shutdown: CancellationToken,
 }
 
 impl<C: Core> Serve for Endpoint<C> {
@@ -64,7 +70,11 @@ impl<C: Core> Serve for Endpoint<C> {
     }
 
     fn upkeep(&self) {
-        self.sessions.sweep();
+        self.sessions.sweep(self.settings.resume);
+    }
+
+    fn drain(&self) {
+        self.sessions.hang_up();
     }
 
     async fn finished(&self) {
@@ -76,18 +86,25 @@ impl<C: Core> Serve for Endpoint<C> {
 }
 
 impl<C: Core> Endpoint<C> {
-    /// An endpoint before `core`. What outlives its connection ends when `cut` is cancelled.
+    /// An endpoint before `core`. What only listens ends when `shutdown` is cancelled, and what
+    /// outlives its connection when `cut` is.
     pub(crate) fn new(
         core: Arc<C>,
         settings: &Arc<FrontendSettings>,
+        shutdown: CancellationToken,
         cut: CancellationToken,
     ) -> Result<Self, FrontendError> {
+        let detached = Detached::new(settings.max_connections, cut.clone());
+        let (most, buffer) = (settings.max_subscriptions, settings.notification_buffer);
         Ok(Self {
             core,
             parking: Parking::new(settings, &cut)?,
             guard: Guard::new(settings),
             sessions: Sessions::new(settings.max_sessions, settings.session_idle),
-            detached: Detached::new(settings.max_connections, cut),
+            keeping: Keeping::new(settings, Arc::clone(&detached)),
+            detached,
+            subscriptions: Subscriptions::new(most, buffer, shutdown.clone()),
+            shutdown,
             settings: Arc::clone(settings),
         })
     }
@@ -99,6 +116,7 @@ impl<C: Core> Endpoint<C> {
         }
         match head.method {
             http::Method::POST => self.post(&head.headers, body).await,
+            http::Method::GET => self.get(&head.headers),
             http::Method::DELETE => self.delete(&head.headers),
             http::Method::OPTIONS => Ok(cors::preflight(&head.headers, METHODS)),
             _ => Err(Refusal::method(METHODS)),
@@ -108,13 +126,14 @@ impl<C: Core> Endpoint<C> {
     async fn post(&self, headers: &HeaderMap, body: &mut Incoming) -> Reply {
         let accepts = negotiate::check(headers)?;
         let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
-        match Message::parse(text, self.settings.nesting) {
+        match Message::parse(text.clone(), self.settings.nesting) {
             Ok(Message::Request(request)) => {
                 let id = request.id.clone();
                 self.request(headers, accepts, request).await.map_err(|refusal| refusal.of(&id))
             }
             Ok(Message::Notification(notification)) => self.notification(headers, &notification),
             Ok(Message::Response(response)) => self.response(headers, response),
+            Err(MessageError::Batch) if self.speaks_batches(headers) => self.batch(headers, accepts, text).await,
             Err(error) => {
                 let (error, id) = fault::of_message(error, self.settings.nesting);
                 let refusal = bad_request(error);
@@ -144,43 +163,67 @@ impl<C: Core> Endpoint<C> {
         let revision = modern::revision(&params.meta).map_err(bad_request)?;
         let client = modern::client(&params.meta).map_err(bad_request)?;
         headers::check_standard(headers, &request.method, &params).map_err(bad_request)?;
-        if modern::is_removed(&request.method) {
-            return Err(Refusal::new(StatusCode::NOT_FOUND, fault::method_not_found(request.method.as_str())));
-        }
+        modern::admit(&request.method, &client)
+            .map_err(|error| Refusal::new(answer::modern_status(Some(error.code)), error))?;
         if let (Method::CallTool, Some(name)) = (&request.method, params.name.as_ref().and_then(Json::as_str)) {
             let mirrored = self.core.param_headers(&name).await;
             headers::check_params(headers, &mirrored, params.arguments.as_ref()).map_err(bad_request)?;
         }
         let rendering = rendering(request.id.clone(), request.method.clone(), revision);
-        let call = ModernCall { request, params, client, stream: accepts.events };
-        match Conversation::modern(&self.core, &self.parking, &self.settings, call, None).await {
-            Ok(conversation) => Ok(finish(conversation, rendering, accepts).await),
-            Err(error) => Ok(answer(&rendering, &fanlight_protocol::Response::from_error(&error), accepts)),
-        }
+        let conversation = match request.method {
+            Method::Listen if !accepts.events => return Err(negotiate::not_acceptable("a subscription")),
+            Method::Listen => {
+                let subscribed = self.subscriptions.begin(&self.core, &request, client, None);
+                subscribed.map(|subscribed| Conversation::Listening(Box::new(subscribed)))
+            }
+            _ => {
+                let call = ModernCall { request, params, client, stream: accepts.events };
+                Conversation::modern(&self.core, &self.parking, &self.settings, call, None).await
+            }
+        };
+        let conversation = conversation
+            .unwrap_or_else(|error| Conversation::answered(fanlight_protocol::Response::from_error(&error)));
+        Ok(self.answer(Source::one(conversation, rendering), accepts, None).await)
     }
 
     /// A request within a session. It goes on when its response stream closes.
     async fn legacy(&self, headers: &HeaderMap, accepts: Accepts, request: Request, params: Params) -> Reply {
         let session = self.session(headers)?;
-        let revision = session.revision();
-        match request.method {
-            Method::Ping => {
-                let rendering = rendering(request.id, request.method, revision);
-                return Ok(answer(&rendering, &legacy::pong(), accepts));
+        let (conversation, rendering) = self.begin(session.clone(), request, params, accepts.events).await;
+        Ok(self.answer(Source::one(conversation, rendering), accepts, Some(session)).await)
+    }
+
+    /// Begins a request within a session.
+    pub(super) async fn begin(
+        &self,
+        session: InUse,
+        request: Request,
+        params: Params,
+        stream: bool,
+    ) -> (Conversation, Rendering) {
+        let rendering = rendering(request.id.clone(), request.method.clone(), session.revision());
+        match legacy::own_answer(&request.method, &params) {
+            Some(Ok(response)) => return (Conversation::answered(response), rendering),
+            Some(Err(error)) => {
+                return (Conversation::answered(fanlight_protocol::Response::from_error(&error)), rendering);
             }
-            Method::SetLogLevel => match legacy::log_level(&params) {
-                Ok(level) => session.set_log_level(level),
-                Err(error) => return Err(Refusal::new(StatusCode::OK, error)),
-            },
+            None => {}
+        }
+        match request.method {
+            Method::SetLogLevel => session.set_log_level(legacy::log_level(&params).ok()),
+            // What the server sends at once must find somebody who listens.
+            Method::Subscribe => {
+                let (shared, patience) = (session.shared(), self.settings.stream_after);
+                shared.streams.listen(&self.core, &shared, &self.keeping, patience).await;
+            }
             _ => {}
         }
         let stop = session.in_flight.begin(&request.id);
-        let rendering = rendering(request.id.clone(), request.method.clone(), revision);
-        let call = LegacyCall { request, params, session: session.shared(), stream: accepts.events };
+        let call = LegacyCall { request, params, session: session.shared(), stream };
         let conversation = Conversation::legacy(&self.core, &self.settings, call, |running| {
             running.stoppable(stop).within(session).outliving(&self.detached)
         });
-        Ok(finish(conversation, rendering, accepts).await)
+        (conversation, rendering)
     }
 
     /// Opens a session, if the core can describe what it would be a session of.
@@ -193,7 +236,7 @@ impl<C: Core> Endpoint<C> {
         let running::Event::Response(described) = Running::start(&self.core, ask).next().await else {
             return Err(Refusal::new(StatusCode::OK, RpcError::new(code::INTERNAL, "the request was cancelled")));
         };
-        let mut response = answer(&rendering, &described, accepts);
+        let mut response = answer::only(rendering.message(&described), StatusCode::OK, accepts);
         if !described.is_error() {
             let unavailable =
                 |message: String| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::new(code::INTERNAL, message));
@@ -205,7 +248,7 @@ impl<C: Core> Endpoint<C> {
         Ok(response)
     }
 
-    fn notification(&self, headers: &HeaderMap, notification: &Notification) -> Reply {
+    pub(super) fn notification(&self, headers: &HeaderMap, notification: &Notification) -> Reply {
         let params = Params::read(notification.params().as_ref()).map_err(bad_request)?;
         let version = headers::protocol_version(headers);
         if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
@@ -224,7 +267,7 @@ impl<C: Core> Endpoint<C> {
 
     /// A client's answer to a question of a server, which is one of its own session's or none.
     /// Modern clients "MUST NOT send JSON-RPC responses".
-    fn response(&self, headers: &HeaderMap, response: fanlight_protocol::Response) -> Reply {
+    pub(super) fn response(&self, headers: &HeaderMap, response: fanlight_protocol::Response) -> Reply {
         let version = headers::protocol_version(headers);
         if era::of_message(&crate::params::Meta::default(), version) == Era::Modern {
             let message = "responses are not sent to a server of this protocol version";
@@ -239,7 +282,7 @@ impl<C: Core> Endpoint<C> {
         if ended { Ok(reply::empty(StatusCode::NO_CONTENT)) } else { Err(unknown_session()) }
     }
 
-    fn session(&self, headers: &HeaderMap) -> Result<InUse, Box<Refusal>> {
+    pub(super) fn session(&self, headers: &HeaderMap) -> Result<InUse, Box<Refusal>> {
         self.sessions.enter(session_id(headers)?).ok_or_else(unknown_session)
     }
 }
@@ -249,48 +292,7 @@ fn rendering(id: Json, method: Method, revision: Revision) -> Rendering {
     Rendering { id, method, revision, mirrors_params: revision.era() == Era::Modern }
 }
 
-/// Waits for what comes first and answers in the form that suits it: JSON unless something
-/// precedes the response.
-async fn finish(mut conversation: Conversation, rendering: Rendering, accepts: Accepts) -> Response<ReplyBody> {
-    match conversation.next().await {
-        Event::Message(text) => {
-            reply::events([sse::encode_message(text.bytes())].into(), Some((conversation, rendering)))
-        }
-        Event::Response(response) => answer(&rendering, &response, accepts),
-        // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation), and what
-        // answers a POST with a request is a JSON object or a stream (basic/transports): so it is
-        // a stream with nothing on it.
-        Event::Cancelled => reply::events([].into(), None),
-    }
-}
-
-/// A response that nothing precedes.
-fn answer(rendering: &Rendering, response: &fanlight_protocol::Response, accepts: Accepts) -> Response<ReplyBody> {
-    let status = match rendering.revision.era() {
-        Era::Modern => modern_status(response.error_code()),
-        Era::Legacy => StatusCode::OK,
-    };
-    let message = rendering.message(response);
-    if accepts.json || status != StatusCode::OK {
-        reply::json(status, message)
-    } else {
-        reply::events(reply::event(message).into(), None)
-    }
-}
-
-/// The HTTP status that a modern revision gives an error (2026-07-28 streamable-http, Protocol
-/// Version Header and Server Validation; basic/index, Per-request protocol fields).
-fn modern_status(error: Option<i64>) -> StatusCode {
-    match error {
-        Some(code::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
-        Some(code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY | code::UNSUPPORTED_PROTOCOL_VERSION) => {
-            StatusCode::BAD_REQUEST
-        }
-        _ => StatusCode::OK,
-    }
-}
-
-fn bad_request(error: RpcError) -> Box<Refusal> {
+pub(super) fn bad_request(error: RpcError) -> Box<Refusal> {
     Refusal::new(StatusCode::BAD_REQUEST, error)
 }
 

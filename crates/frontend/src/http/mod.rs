@@ -3,14 +3,18 @@
 //! Must not know: what the core does with a request.
 
 mod activity;
+mod answer;
+mod batch;
 mod body;
 mod cors;
+mod get;
 pub(crate) mod guard;
 mod headers;
 pub(crate) mod listener;
 mod mcp;
 mod negotiate;
 pub(crate) mod reply;
+mod stream;
 
 use std::sync::Arc;
 
@@ -34,6 +38,6 @@ pub async fn serve_http<C: Core>(
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
     let cut = CancellationToken::new();
-    let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, cut.clone())?);
+    let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, shutdown.clone(), cut.clone())?);
     listener::serve(listener, endpoint, &settings, shutdown, cut).await
 }

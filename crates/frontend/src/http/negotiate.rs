@@ -28,6 +28,19 @@ pub(crate) fn check(headers: &HeaderMap) -> Result<Accepts, Box<Refusal>> {
     Ok(accepts)
 }
 
+/// Checks the head of a GET: what it opens is an event stream, and the client "MUST include an
+/// `Accept` header, listing `text/event-stream`" (2025-11-25 basic/transports, Listening for Messages
+/// from the Server).
+pub(crate) fn check_get(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
+    if headers.contains_key(ACCEPT) && accepts(headers).events { Ok(()) } else { Err(not_acceptable("GET")) }
+}
+
+/// The refusal of what can be answered by an event stream only.
+pub(crate) fn not_acceptable(what: &str) -> Box<Refusal> {
+    let message = format!("{what} is answered by an event stream: list {} in \"Accept\"", sse::CONTENT_TYPE);
+    Refusal::invalid(StatusCode::NOT_ACCEPTABLE, message)
+}
+
 fn content_type(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
     let refuse = |message: &str| Err(Refusal::invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     let mut values = headers.get_all(CONTENT_TYPE).iter();

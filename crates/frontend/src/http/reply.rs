@@ -14,10 +14,8 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
 use super::activity::Busy;
-use crate::conversation::Conversation;
-use crate::event::Event;
+use super::stream::EventStream;
 use crate::fault;
-use crate::render::Rendering;
 
 /// Bodies up to this size are sent in one piece: copying them costs less than the bookkeeping.
 const ONE_PIECE: usize = 8 << 10;
@@ -26,15 +24,9 @@ const ONE_PIECE: usize = 8 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct ReplyBody {
     ready: VecDeque<Bytes>,
-    stream: Option<Box<Stream>>,
+    stream: Option<Box<EventStream>>,
     /// Tells the connection that it has a request, until this body is gone.
     busy: Option<Busy>,
-}
-
-#[derive(Debug)]
-struct Stream {
-    conversation: Conversation,
-    rendering: Rendering,
 }
 
 /// A response without a body.
@@ -50,10 +42,10 @@ pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
     response
 }
 
-/// A response that is an event stream: first `events`, then what comes of `conversation`, the
-/// answer last. Without one it just ends.
-pub(crate) fn events(events: VecDeque<Bytes>, conversation: Option<(Conversation, Rendering)>) -> Response<ReplyBody> {
-    let stream = conversation.map(|(conversation, rendering)| Box::new(Stream { conversation, rendering }));
+/// A response that is an event stream: first `events`, then what comes of `stream`. Without one it
+/// just ends.
+pub(crate) fn events(events: VecDeque<Bytes>, stream: Option<EventStream>) -> Response<ReplyBody> {
+    let stream = stream.map(Box::new);
     let mut response = with_status(StatusCode::OK, ReplyBody { ready: events, stream, busy: None });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
@@ -102,13 +94,9 @@ impl Body for ReplyBody {
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
-            match std::task::ready!(stream.conversation.poll_next(cx)) {
-                Event::Message(text) => this.ready.push_back(sse::encode_message(text.bytes())),
-                Event::Response(response) => {
-                    this.ready.extend(event(stream.rendering.message(&response)));
-                    this.stream = None;
-                }
-                Event::Cancelled => this.stream = None,
+            match std::task::ready!(stream.poll_next(cx)) {
+                Some(pieces) => this.ready.extend(pieces),
+                None => this.stream = None,
             }
         }
     }

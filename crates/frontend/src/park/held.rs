@@ -2,16 +2,20 @@
 //!
 //! Must not know: how it is found again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::task::{Context, Poll};
 
 use fanlight_gateway::{ServerMessage, ServerRequest};
+use fanlight_protocol::capability::{Missing, missing_capability_error};
+use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
 
 use super::state::{self, Subject};
 use super::table::Ticket;
-use crate::capability;
 use crate::running::{Event, Running};
+
+/// The member of an error's `data` that holds what the server answered itself.
+const ANSWER_KEY: &str = "dev.fanlight/answer";
 
 /// A call on its way, and what the server asks.
 #[derive(Debug)]
@@ -25,6 +29,8 @@ pub(crate) struct Held {
     params: Option<Json>,
     subject: Option<Subject>,
     questions: Vec<Question>,
+    /// What the client lacked for what the server has asked.
+    missing: BTreeSet<Missing>,
     asked: u64,
     /// What came while it was parked.
     kept: VecDeque<Notification>,
@@ -48,6 +54,7 @@ impl Held {
             params,
             subject: None,
             questions: Vec::new(),
+            missing: BTreeSet::new(),
             asked: 0,
             kept: VecDeque::new(),
             response: None,
@@ -56,12 +63,13 @@ impl Held {
 
     /// Takes a question in, unless the client cannot be asked it.
     pub(super) fn ask(&mut self, question: ServerRequest, limit: usize) {
-        let refusal = if capability::is_input(&question.method) {
-            capability::refusal(&self.capabilities, &question.method, question.params.as_ref())
-        } else {
-            let message = format!("the client's protocol version has no way to be asked {}", question.method);
-            Some(RpcError::new(code::METHOD_NOT_FOUND, message))
-        };
+        let (method, params) = (&question.method, question.params.as_ref());
+        let missing = Missing::for_question(&self.capabilities, method, params);
+        self.missing.extend(missing);
+        let refusal = missing.map(Missing::refusal).or_else(|| {
+            let message = || format!("the client's protocol version has no way to be asked {method}");
+            (!method.is_input()).then(|| RpcError::new(code::METHOD_NOT_FOUND, message()))
+        });
         if let Some(error) = refusal {
             // An error means that nobody waits for it any more.
             let _ = question.answer.send(Response::from_error(&error));
@@ -71,6 +79,28 @@ impl Held {
         } else {
             tracing::warn!(limit, "too many open questions in one call; one is refused");
         }
+    }
+
+    /// Takes note that the server has been refused something because the client lacks a capability
+    /// for it; unless it does not, and was not declared for another reason.
+    pub(super) fn note_missing(&mut self, missing: Missing) {
+        if !missing.need.is_met_by(&self.capabilities) {
+            self.missing.insert(missing);
+        }
+    }
+
+    /// The answer as the client is to have it: if the call failed and the client lacked what it took,
+    /// the error that says so, with the server's own answer in it (2026-07-28 basic/index, Error
+    /// Codes).
+    pub(super) fn explained(&self, response: Response) -> Response {
+        if self.missing.is_empty() || !has_failed(&response) {
+            return response;
+        }
+        let mut answer = ObjectBuilder::new();
+        answer.member(if response.is_error() { "error" } else { "result" }, &response.body());
+        let missing: Vec<Missing> = self.missing.iter().copied().collect();
+        let error = missing_capability_error(&missing, &[(ANSWER_KEY, answer.finish())]);
+        error.map_or(response, |error| Response::from_error(&error))
     }
 
     /// Whether anything is asked that the server still wants to know.
@@ -123,11 +153,21 @@ impl Held {
                     tracing::debug!(limit, "too many notifications for a parked call; one is dropped");
                 }
                 Event::Message(ServerMessage::Request(question)) => self.ask(question, max_questions),
+                Event::Message(ServerMessage::Refused(missing)) => self.note_missing(missing),
                 Event::Message(ServerMessage::Pause { .. }) => {}
                 Event::Response(response) => self.response = Some(response),
                 Event::Cancelled => return Poll::Ready(()),
             }
         }
         Poll::Pending
+    }
+}
+
+/// Whether a server says that the request did not succeed. What the gateway says for want of an
+/// answer has its own reasons.
+fn has_failed(response: &Response) -> bool {
+    match response.result() {
+        Some(result) => result.get("isError").is_some_and(|is_error| is_error.is_true()),
+        None => !matches!(response.error_code(), Some(code::BACKEND_UNAVAILABLE | code::BACKEND_TIMEOUT)),
     }
 }

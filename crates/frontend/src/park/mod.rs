@@ -5,6 +5,7 @@
 //! docs/eras.md has the states of a parked call. Source: 2026-07-28 basic/patterns/mrtr. Must not
 //! know: transports.
 
+mod again;
 mod held;
 mod state;
 mod table;
@@ -16,7 +17,7 @@ use fanlight_gateway::ServerMessage;
 use fanlight_protocol::{Json, Method};
 
 use self::held::Held;
-pub(crate) use self::table::{Parking, Retry};
+pub(crate) use self::table::{Parking, Resumed, Retry};
 use crate::cancel::Stop;
 use crate::event::Event;
 use crate::notify::Subscription;
@@ -83,8 +84,10 @@ impl Parkable {
                         held.ask(question, parking.max_questions());
                     }
                 }
+                Poll::Ready(running::Event::Message(ServerMessage::Refused(missing))) => held.note_missing(missing),
                 Poll::Ready(running::Event::Message(ServerMessage::Pause { .. })) => {}
                 Poll::Ready(running::Event::Response(response)) => {
+                    let response = again::concluded(held, response, self.parking.as_deref());
                     self.held = None;
                     return Poll::Ready(Event::Response(response));
                 }

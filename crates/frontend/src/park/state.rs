@@ -5,15 +5,21 @@
 //! parked. The principal belongs into the subject once there are principals.
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
-use fanlight_protocol::json::Kind;
+use bytes::Bytes;
+use fanlight_protocol::json::{Kind, MAX_NESTING};
 use fanlight_protocol::seal::{KeyError, Keys, Seal};
 use fanlight_protocol::{Json, Method};
 
 use crate::input::{INPUT_RESPONSES, REQUEST_STATE};
 
 /// Longer texts are none of ours.
-const LONGEST: usize = 512;
-const PURPOSE: &[u8] = b"requestState 1";
+const LONGEST: usize = 32 << 10;
+const PURPOSE: &[u8] = b"requestState 2";
+/// The first byte says which kind of state it is.
+const PARKED: u8 = 0;
+const AGAIN: u8 = 1;
+/// The largest error that a client is given to carry, in bytes.
+pub(super) const LARGEST_ERROR: usize = 16 << 10;
 
 /// A digest of the request that a state belongs to.
 pub(super) type Subject = [u8; SHA256_OUTPUT_LEN];
@@ -31,6 +37,17 @@ pub(super) struct State {
     pub(super) subject: Subject,
 }
 
+/// What a state says that belongs to no held call: the call is to be made again once its client has
+/// done what it was asked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Again {
+    /// As for [`State`].
+    pub(super) expires: u64,
+    pub(super) subject: Subject,
+    /// The error object that the server answered with, as written.
+    pub(super) error: Json,
+}
+
 /// What a text turns out to be.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Opened {
@@ -38,8 +55,10 @@ pub(super) enum Opened {
     Foreign,
     /// It says that it is ours, and is not.
     Forged,
-    /// One of ours.
+    /// One of ours, of a parked call.
     State(State),
+    /// One of ours, of a call that is to be made again.
+    Again(Again),
 }
 
 /// Begins every state, and is followed by the name of its key: so a forged state can be told from
@@ -56,10 +75,19 @@ impl StateSeal {
     }
 
     pub(super) fn seal(&self, state: &State) -> Option<String> {
-        let plain =
-            [&state.id[..], &state.round.to_be_bytes()[..], &state.expires.to_be_bytes()[..], &state.subject[..]]
-                .concat();
-        Some(format!("{PREFIX}{}.{}", self.0.name(), self.0.seal(&plain)?))
+        let (round, expires) = (state.round.to_be_bytes(), state.expires.to_be_bytes());
+        self.seal_bytes(&[&[PARKED], &state.id[..], &round[..], &expires[..], &state.subject[..]].concat())
+    }
+
+    /// `None` also if the error is too large to be carried.
+    pub(super) fn seal_again(&self, again: &Again) -> Option<String> {
+        let (expires, error) = (again.expires.to_be_bytes(), again.error.bytes());
+        let fits = error.len() <= LARGEST_ERROR;
+        fits.then(|| self.seal_bytes(&[&[AGAIN], &expires[..], &again.subject[..], error].concat()))?
+    }
+
+    fn seal_bytes(&self, plain: &[u8]) -> Option<String> {
+        Some(format!("{PREFIX}{}.{}", self.0.name(), self.0.seal(plain)?))
     }
 
     pub(super) fn open(&self, text: &str) -> Opened {
@@ -70,7 +98,12 @@ impl StateSeal {
             return Opened::Foreign;
         }
         let plain = Some(sealed).filter(|sealed| sealed.len() <= LONGEST).and_then(|sealed| self.0.open(sealed));
-        plain.as_deref().and_then(State::read).map_or(Opened::Forged, Opened::State)
+        let opened = match plain.as_deref().and_then(<[u8]>::split_first) {
+            Some((&PARKED, rest)) => State::read(rest).map(Opened::State),
+            Some((&AGAIN, rest)) => Again::read(rest).map(Opened::Again),
+            _ => None,
+        };
+        opened.unwrap_or(Opened::Forged)
     }
 }
 
@@ -81,6 +114,15 @@ impl State {
         let (expires, rest) = rest.split_first_chunk()?;
         let subject = rest.try_into().ok()?;
         Some(Self { id: *id, round: u32::from_be_bytes(*round), expires: u64::from_be_bytes(*expires), subject })
+    }
+}
+
+impl Again {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (expires, rest) = bytes.split_first_chunk()?;
+        let (subject, error) = rest.split_first_chunk()?;
+        let error = Json::parse(Bytes::copy_from_slice(error), MAX_NESTING).ok()?;
+        Some(Self { expires: u64::from_be_bytes(*expires), subject: *subject, error })
     }
 }
 
@@ -169,6 +211,17 @@ mod tests {
             forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
             assert_eq!(ours.open(std::str::from_utf8(&forged).unwrap()), Opened::Forged, "{at}");
         }
+    }
+
+    #[test]
+    fn a_state_can_carry_an_error_of_some_size() {
+        let seal = StateSeal::new(&Keys::default()).unwrap();
+        let again = |error: Json| Again { expires: 7, subject: [9; 32], error };
+        let small = again(Json::literal(r#"{"code":-32042,"x":1.0}"#));
+        assert_eq!(seal.open(&seal.seal_again(&small).unwrap()), Opened::Again(small));
+        let largest = again(Json::string(&"x".repeat(LARGEST_ERROR - 2)));
+        assert_eq!(seal.open(&seal.seal_again(&largest).unwrap()), Opened::Again(largest));
+        assert_eq!(seal.seal_again(&again(Json::string(&"x".repeat(LARGEST_ERROR)))), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::held::Held;
-use super::state::{Opened, ParkedId, State, StateSeal, subject};
+use super::state::{Opened, ParkedId, State, StateSeal, Subject, subject};
 use crate::input;
 use crate::settings::FrontendSettings;
 
@@ -58,6 +58,19 @@ pub(crate) struct Retry<'a> {
     pub(crate) state: Option<&'a Json>,
     /// `inputResponses`
     pub(crate) responses: Option<&'a Json>,
+}
+
+/// What a request goes on with.
+#[derive(Debug)]
+pub(crate) enum Resumed {
+    /// Nothing: it is no retry of anything here.
+    Nothing,
+    /// A call that was parked.
+    Held(Box<Held>),
+    /// Nothing, but now it can succeed: it is to be made anew, without what the retry brings.
+    Anew,
+    /// It is answered already.
+    Answered(Response),
 }
 
 impl Parking {
@@ -115,24 +128,22 @@ impl Parking {
         Ok(response)
     }
 
-    /// The parked call that `retry` goes on with, with its answers given. `None` if this is no
-    /// retry of a call that was parked here.
-    pub(crate) async fn resume(&self, retry: Retry<'_>) -> Result<Option<Box<Held>>, RpcError> {
+    /// What `retry` goes on with. If it is a parked call, its answers have been given to it.
+    pub(crate) async fn resume(&self, retry: Retry<'_>) -> Result<Resumed, RpcError> {
         if !retry.method.may_need_input() {
-            return Ok(None);
+            return Ok(Resumed::Nothing);
         }
-        let Some(state) = retry.state.and_then(Json::as_str) else { return Ok(None) };
+        let Some(state) = retry.state.and_then(Json::as_str) else { return Ok(Resumed::Nothing) };
         let state = match self.seal.open(&state) {
-            Opened::Foreign => return Ok(None),
+            Opened::Foreign => return Ok(Resumed::Nothing),
             Opened::Forged => return Err(refuse("is not what was given out here: it has been changed")),
+            Opened::Again(again) => {
+                self.check(retry, &again.subject, again.expires)?;
+                return again.resumed(&answers(retry.responses)?, self);
+            }
             Opened::State(state) => state,
         };
-        if state.subject != subject(retry.method, retry.params) {
-            return Err(refuse("belongs to another request: repeat the method and params of the first one"));
-        }
-        if self.millis(Instant::now()) >= state.expires {
-            return Err(expired());
-        }
+        self.check(retry, &state.subject, state.expires)?;
         let answers = answers(retry.responses)?;
         let (hand_over, handed_over) = oneshot::channel();
         let resume = match self.lock().get_mut(&state.id) {
@@ -143,7 +154,20 @@ impl Parking {
         resume.send(hand_over).map_err(|_| expired())?;
         let mut held = handed_over.await.map_err(|_| expired())?;
         held.answer(&answers);
-        Ok(Some(held))
+        Ok(Resumed::Held(held))
+    }
+
+    /// Refuses a retry that is not what its state was made for, or too late.
+    fn check(&self, retry: Retry<'_>, of: &Subject, expires: u64) -> Result<(), RpcError> {
+        if *of != subject(retry.method, retry.params) {
+            return Err(refuse("belongs to another request: repeat the method and params of the first one"));
+        }
+        if self.millis(Instant::now()) >= expires { Err(expired()) } else { Ok(()) }
+    }
+
+    /// What makes a state of this process, and when one that is made now expires.
+    pub(super) fn seal(&self) -> (&StateSeal, u64) {
+        (&self.seal, self.millis(Instant::now() + self.settings.input_timeout))
     }
 
     /// Ends what is parked, and waits until it is gone.

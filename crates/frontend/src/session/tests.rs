@@ -28,8 +28,8 @@ impl Ended {
 }
 
 impl Core for Ended {
-    async fn handle(&self, _: fanlight_gateway::Call) -> fanlight_protocol::Response {
-        fanlight_protocol::Response::from_result(&Json::empty_object())
+    async fn handle(&self, _: fanlight_gateway::Call) -> Response {
+        Response::from_result(&Json::empty_object())
     }
 
     async fn param_headers(&self, _: &str) -> Arc<[fanlight_protocol::param_header::ParamHeader]> {
@@ -61,7 +61,7 @@ async fn the_core_is_told_once_however_a_session_ends_and_not_before_its_last_ca
     assert_eq!(core.count(), 1);
     open();
     tokio::time::advance(IDLE).await;
-    sessions.sweep();
+    sessions.sweep(IDLE);
     assert_eq!(core.count(), 2);
     let id = open();
     tokio::time::advance(IDLE).await;
@@ -93,14 +93,14 @@ async fn idle_sessions_expire_and_used_ones_do_not() {
     tokio::time::advance(IDLE).await;
     assert!(sessions.enter(&idle).is_none());
     assert!(!sessions.end(&idle));
-    sessions.sweep();
+    sessions.sweep(IDLE);
     drop(using);
     tokio::time::advance(IDLE / 2).await;
     drop(sessions.enter(&used).unwrap());
     tokio::time::advance(IDLE / 2).await;
     assert!(sessions.enter(&used).is_some());
     tokio::time::advance(IDLE).await;
-    sessions.sweep();
+    sessions.sweep(IDLE);
     assert!(lock(&sessions.table).is_empty());
 }
 
@@ -134,7 +134,7 @@ async fn ending_cancels_what_runs() {
 #[tokio::test(start_paused = true)]
 async fn the_core_learns_what_it_may() {
     let (session, fresh) = (session(), session());
-    session.set_log_level(LogLevel::Error);
+    session.set_log_level(Some(LogLevel::Error));
     let context = session.context(true);
     assert_eq!(context.log_level, Some(LogLevel::Error));
     assert_eq!(context.capabilities.as_text(), r#"{"sampling":{}}"#);

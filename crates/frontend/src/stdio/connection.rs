@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use fanlight_protocol::json::on_one_line;
 use fanlight_protocol::line::Line;
-use fanlight_protocol::{Era, Json, Message, Method, Notification, Request, Response, Revision, RpcError, code};
+use fanlight_protocol::{
+    Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision, RpcError, code,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,12 +26,13 @@ use crate::render::Rendering;
 use crate::running::{self, Ask, Running};
 use crate::session::Session;
 use crate::settings::FrontendSettings;
+use crate::subscription::Subscriptions;
 use crate::{era, fault, legacy, modern};
 
 /// One client.
 pub(super) struct Connection<C> {
-    core: Arc<C>,
-    settings: Arc<FrontendSettings>,
+    pub(super) core: Arc<C>,
+    pub(super) settings: Arc<FrontendSettings>,
     out: mpsc::Sender<Bytes>,
     /// What `initialize` settled, for requests without modern metadata.
     session: Mutex<Option<Arc<Session>>>,
@@ -38,6 +41,9 @@ pub(super) struct Connection<C> {
     slots: Arc<Semaphore>,
     tasks: TaskTracker,
     parking: Arc<Parking>,
+    subscriptions: Subscriptions,
+    /// No more is read: what only listens is to end.
+    pub(super) closing: CancellationToken,
     cut: CancellationToken,
 }
 
@@ -48,7 +54,8 @@ impl<C: Core> Connection<C> {
         settings: Arc<FrontendSettings>,
         out: mpsc::Sender<Bytes>,
     ) -> Result<Arc<Self>, FrontendError> {
-        let cut = CancellationToken::new();
+        let (closing, cut) = (CancellationToken::new(), CancellationToken::new());
+        let (most, buffer) = (settings.max_subscriptions, settings.notification_buffer);
         Ok(Arc::new(Self {
             core,
             slots: Arc::new(Semaphore::new(settings.max_concurrent.clamp(1, Semaphore::MAX_PERMITS))),
@@ -58,6 +65,8 @@ impl<C: Core> Connection<C> {
             session: Mutex::default(),
             in_flight: Arc::default(),
             tasks: TaskTracker::new(),
+            subscriptions: Subscriptions::new(most, buffer, closing.clone()),
+            closing,
             cut,
         }))
     }
@@ -73,10 +82,30 @@ impl<C: Core> Connection<C> {
                 return self.refuse(id.as_ref(), &RpcError::new(code::INVALID_REQUEST, message)).await;
             }
         };
-        match Message::parse(text, self.settings.nesting) {
+        match Message::parse(text.clone(), self.settings.nesting) {
+            Err(MessageError::Batch) if self.speaks_batches() => self.batch(text).await,
+            message => self.message(message, false).await,
+        }
+    }
+
+    /// Takes the messages of a batch, each as if it were alone (2025-03-26 basic/index, Batching).
+    async fn batch(self: &Arc<Self>, text: Bytes) {
+        let messages = Message::parse_batch(text, self.settings.nesting).ok().flatten().unwrap_or_default();
+        match fault::check_batch(messages.len(), self.settings.max_batch) {
+            Err(error) => self.refuse(None, &error).await,
+            Ok(()) => {
+                for message in messages {
+                    self.message(message, true).await;
+                }
+            }
+        }
+    }
+
+    async fn message(self: &Arc<Self>, message: Result<Message, MessageError>, in_batch: bool) {
+        match message {
             Ok(Message::Request(request)) => {
                 let id = request.id.clone();
-                if let Err(error) = self.request(request).await {
+                if let Err(error) = self.request(request, in_batch).await {
                     self.refuse(Some(&id), &error).await;
                 }
             }
@@ -100,13 +129,21 @@ impl<C: Core> Connection<C> {
         self.parking.end().await;
     }
 
+    /// Ends what only listens.
+    pub(super) fn close(&self) {
+        self.closing.cancel();
+    }
+
     /// Ends whatever is running, without answers.
     pub(super) fn cut(&self) {
         self.cut.cancel();
     }
 
-    async fn request(self: &Arc<Self>, request: Request) -> Result<(), RpcError> {
+    async fn request(self: &Arc<Self>, request: Request, in_batch: bool) -> Result<(), RpcError> {
         let params = Params::read(request.params.as_ref())?;
+        if in_batch {
+            fault::check_in_batch(&request.method, era::of_request(&request.method, &params.meta, None))?;
+        }
         let session = self.current_session();
         match era::of_line(&request.method, &params.meta, session.is_some()) {
             Some(Era::Modern) => self.modern(request, params),
@@ -129,15 +166,19 @@ impl<C: Core> Connection<C> {
     fn modern(self: &Arc<Self>, request: Request, params: Params) -> Result<(), RpcError> {
         let revision = modern::revision(&params.meta)?;
         let client = modern::client(&params.meta)?;
-        if modern::is_removed(&request.method) {
-            return Err(fault::method_not_found(request.method.as_str()));
-        }
-        let slot = self.slot()?;
+        modern::admit(&request.method, &client)?;
         let rendering = rendering(&request, revision);
         let stop = self.in_flight.begin(&request.id);
-        let call = ModernCall { request, params, client, stream: true };
         let connection = Arc::clone(self);
-        self.spawn(slot, async move {
+        if request.method == Method::Listen {
+            let subscribed = self.subscriptions.begin(&self.core, &request, client, Some(stop))?;
+            let conversation = Conversation::Listening(Box::new(subscribed));
+            self.spawn(None, async move { connection.run(conversation, &rendering).await });
+            return Ok(());
+        }
+        let slot = self.slot()?;
+        let call = ModernCall { request, params, client, stream: true };
+        self.spawn(Some(slot), async move {
             let Self { core, parking, settings, .. } = &*connection;
             match Conversation::modern(core, parking, settings, call, Some(stop)).await {
                 Ok(conversation) => connection.run(conversation, &rendering).await,
@@ -148,16 +189,26 @@ impl<C: Core> Connection<C> {
     }
 
     fn legacy(self: &Arc<Self>, request: Request, params: Params, session: Arc<Session>) -> Result<(), RpcError> {
+        if legacy::is_unknown(&request.method) {
+            return Err(fault::method_not_found(request.method.as_str()));
+        }
         if request.method == Method::SetLogLevel {
-            session.set_log_level(legacy::log_level(&params)?);
+            session.set_log_level(Some(legacy::log_level(&params)?));
         }
         let slot = self.slot()?;
+        let subscribes = (request.method == Method::Subscribe).then(|| Arc::clone(&session));
         let rendering = rendering(&request, session.revision());
         let stop = self.in_flight.begin(&request.id);
         let call = LegacyCall { request, params, session, stream: true };
         let conversation = Conversation::legacy(&self.core, &self.settings, call, |running| running.stoppable(stop));
         let connection = Arc::clone(self);
-        self.spawn(slot, async move { connection.run(conversation, &rendering).await });
+        self.spawn(Some(slot), async move {
+            if let Some(session) = subscribes {
+                // What the server sends at once must find somebody who listens.
+                connection.hear(&session).await;
+            }
+            connection.run(conversation, &rendering).await;
+        });
         Ok(())
     }
 
@@ -174,10 +225,12 @@ impl<C: Core> Connection<C> {
         let ask = Ask { method: Method::Discover, params: None, context, messages: None, unroll: None };
         let mut running = Running::start(&self.core, ask);
         let connection = Arc::clone(self);
-        self.spawn(slot, async move {
+        self.spawn(Some(slot), async move {
             if let running::Event::Response(response) = running.next().await {
                 if response.is_error() {
                     connection.replace_session(before);
+                } else if let Some(before) = before {
+                    before.streams.end(&before);
                 }
                 connection.answer(&rendering, &response).await;
             }
@@ -192,12 +245,13 @@ impl<C: Core> Connection<C> {
             match conversation.next().await {
                 Event::Message(text) => self.send(text.into_bytes()).await,
                 Event::Response(response) => return self.answer(rendering, &response).await,
+                Event::Pause(_) => {}
                 Event::Cancelled => return,
             }
         }
     }
 
-    fn spawn(&self, slot: OwnedSemaphorePermit, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&self, slot: Option<OwnedSemaphorePermit>, work: impl Future<Output = ()> + Send + 'static) {
         let cut = self.cut.clone();
         self.tasks.spawn(async move {
             tokio::select! { () = work => {} () = cut.cancelled() => {} }
@@ -212,9 +266,13 @@ impl<C: Core> Connection<C> {
         })
     }
 
-    fn notification(&self, notification: &Notification) {
-        if notification.method != Method::Cancelled {
-            return;
+    fn notification(self: &Arc<Self>, notification: &Notification) {
+        match notification.method {
+            Method::Cancelled => {}
+            // "The server SHOULD NOT send requests other than pings and logging before receiving the
+            // initialized notification" (2025-11-25 basic/lifecycle, Initialization).
+            Method::Initialized => return self.hear_from_now_on(),
+            _ => return,
         }
         // A malformed cancellation is ignored (cancellation, Error Handling).
         if let Ok(Params { request_id: Some(id), .. }) = Params::read(notification.params().as_ref()) {
@@ -230,12 +288,16 @@ impl<C: Core> Connection<C> {
         self.send(fault::message(id, error).into_bytes()).await;
     }
 
-    async fn send(&self, message: Bytes) {
+    pub(super) async fn send(&self, message: Bytes) {
         // An error means that the client is gone, and with it whoever would want to know.
         let _ = self.out.send(on_one_line(&message)).await;
     }
 
-    fn current_session(&self) -> Option<Arc<Session>> {
+    fn speaks_batches(&self) -> bool {
+        self.current_session().is_some_and(|session| session.revision() == Revision::V2025_03_26)
+    }
+
+    pub(super) fn current_session(&self) -> Option<Arc<Session>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -8,6 +8,7 @@
 //! streams are those of a process.
 
 mod connection;
+mod hear;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -57,6 +58,7 @@ pub async fn serve_stdio<C: Core>(
             return closed_is_fine(written).map_err(FrontendError::Output);
         }
     };
+    connection.close();
     let deadline = Instant::now() + drain;
     let finished = timeout_at(deadline, async {
         tokio::select! {

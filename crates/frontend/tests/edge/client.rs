@@ -74,6 +74,33 @@ pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
+/// One event or comment as it was written.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) id: Option<String>,
+    pub(crate) data: String,
+    pub(crate) retry: Option<u64>,
+    pub(crate) comment: bool,
+}
+
+impl Event {
+    fn parse(text: &str) -> Self {
+        let (mut event, mut data) = (Self::default(), Vec::new());
+        for line in text.lines() {
+            match line.split_once(':').map(|(field, value)| (field, value.strip_prefix(' ').unwrap_or(value))) {
+                Some(("", _)) => event.comment = true,
+                Some(("event", "message")) => {}
+                Some(("id", id)) => event.id = Some(id.to_owned()),
+                Some(("retry", millis)) => event.retry = Some(millis.parse().unwrap()),
+                Some(("data", line)) => data.push(line),
+                _ => panic!("{line:?}"),
+            }
+        }
+        event.data = data.join("\n");
+        event
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -97,8 +124,8 @@ impl Response {
     /// The data of the events, which the body must consist of.
     pub(crate) fn events(&self) -> Vec<String> {
         assert_eq!(self.header("content-type"), Some("text/event-stream"));
-        let events = self.body.split_terminator("\n\n");
-        events.map(|event| event.strip_prefix("event: message\ndata: ").unwrap().replace("\ndata: ", "\n")).collect()
+        let events = self.body.split_terminator("\n\n").map(Event::parse);
+        events.map(|event| event.data).filter(|data| !data.is_empty()).collect()
     }
 }
 
@@ -163,10 +190,47 @@ impl Client {
         Response { status, headers, body: String::new() }
     }
 
-    /// The data of the next event of a stream, which must come in a chunk of its own.
+    /// The data of the next event of a stream that has any, which must come in a chunk of its own.
     pub(crate) async fn event(&mut self) -> Option<String> {
+        Some(self.sse().await?.data)
+    }
+
+    /// The next event of a stream that has data, which must come in a chunk of its own.
+    pub(crate) async fn sse(&mut self) -> Option<Event> {
+        loop {
+            let block = self.block().await?;
+            if !block.data.is_empty() {
+                return Some(block);
+            }
+        }
+    }
+
+    /// The next event or comment of a stream, which must come in a chunk of its own.
+    pub(crate) async fn block(&mut self) -> Option<Event> {
         let chunk = String::from_utf8(self.chunk().await?).unwrap();
-        Some(chunk.strip_prefix("event: message\ndata: ").unwrap().strip_suffix("\n\n").unwrap().to_owned())
+        Some(Event::parse(chunk.strip_suffix("\n\n").unwrap()))
+    }
+
+    /// Opens a session that speaks `revision`, of a client that can be asked anything; returns its id.
+    pub(crate) async fn open(&mut self, revision: &str) -> String {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{revision}","capabilities":{{"roots":{{}},"elicitation":{{}}}},"clientInfo":{{"name":"c","version":"1"}}}}}}"#
+        );
+        let response = self.post(&[], &body).await;
+        assert_eq!(response.status, 200, "{}", response.body);
+        response.header("mcp-session-id").unwrap().to_owned()
+    }
+
+    /// Opens a stream with GET; `last` is the id of the last event received.
+    pub(crate) async fn listen(&mut self, session: &str, last: Option<&str>) -> Response {
+        let mut headers = vec![("Mcp-Session-Id", session), ("Accept", "text/event-stream")];
+        headers.extend(last.map(|id| ("Last-Event-ID", id)));
+        self.send("GET", "/mcp", &headers, "").await;
+        let head = self.head().await;
+        if head.status == 200 {
+            assert_eq!(head.header("content-type"), Some("text/event-stream"));
+        }
+        head
     }
 
     /// The next chunk of a chunked body; `None` after the last.
@@ -176,6 +240,11 @@ impl Client {
         soon(self.stream.read_exact(&mut chunk)).await.unwrap();
         chunk.truncate(size);
         (size > 0).then_some(chunk)
+    }
+
+    /// Leaves `length` bytes of a body unread.
+    pub(crate) async fn skip(&mut self, length: usize) {
+        soon(self.stream.read_exact(&mut vec![0; length])).await.unwrap();
     }
 
     /// Whether the server has closed the connection, once it has sent what it had to.

@@ -1,10 +1,12 @@
 //! A core without backends: each tool does one thing that a test needs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_frontend::Core;
-use fanlight_gateway::{Call, CallContext, ServerMessage, ServerRequest, SessionKey};
+use fanlight_gateway::{Call, CallContext, Listen, Listening, ServerMessage, ServerRequest, SessionKey};
+use fanlight_protocol::capability::{Missing, Need};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
@@ -19,6 +21,10 @@ pub(crate) enum Happened {
     Dropped,
     /// A call was answered.
     Answered,
+    /// Somebody listens to what is said outside of calls.
+    Listens(Listen),
+    /// Nobody does any more.
+    ListensNoMore,
     /// The core was told that a session has ended.
     SessionEnded(SessionKey),
 }
@@ -46,7 +52,7 @@ impl Log {
     pub(crate) async fn ended(&mut self) -> Happened {
         loop {
             match self.next().await {
-                Happened::Began(_) | Happened::SessionEnded(_) => {}
+                Happened::Began(_) | Happened::SessionEnded(_) | Happened::Listens(_) | Happened::ListensNoMore => {}
                 ended => return ended,
             }
         }
@@ -59,6 +65,25 @@ impl Log {
                 return session;
             }
         }
+    }
+
+    /// Who listens next, or has already; other things before it are passed over.
+    pub(crate) async fn listens(&mut self) -> Listen {
+        loop {
+            if let Happened::Listens(listen) = self.next().await {
+                return listen;
+            }
+        }
+    }
+
+    /// The next end of listening; other things before it are passed over.
+    pub(crate) async fn listens_no_more(&mut self) {
+        while !matches!(self.next().await, Happened::ListensNoMore) {}
+    }
+
+    /// What has happened and nobody has asked for yet.
+    pub(crate) fn pending(&mut self) -> Vec<Happened> {
+        std::iter::from_fn(|| self.0.try_recv().ok()).collect()
     }
 
     async fn next(&mut self) -> Happened {
@@ -101,7 +126,28 @@ impl TestCore {
                         .await;
                 }
             }
+            "count" => {
+                for count in 1..=5 {
+                    self.release.acquire().await.unwrap().forget();
+                    call.messages.send(ServerMessage::Notification(progress(count))).await;
+                }
+            }
+            "pause" => {
+                let retry = arguments.get("retry").and_then(|retry| retry.as_i64());
+                let retry = retry.map(|millis| Duration::from_millis(millis.try_into().unwrap()));
+                call.messages.send(ServerMessage::Pause { retry }).await;
+                self.release.acquire().await.unwrap().forget();
+                call.messages.send(ServerMessage::Notification(progress(1))).await;
+            }
             "ask" => return self.ask(call, &arguments).await,
+            "ask-and-be-refused" => {
+                let answered = ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await;
+                self.release.acquire().await.unwrap().forget();
+                let missing = Missing::of(&call.context.capabilities, Need::Sampling).unwrap();
+                call.messages.send(ServerMessage::Refused(missing)).await;
+                drop(answered);
+                return body(&arguments);
+            }
             "ask-and-withdraw" => {
                 drop(ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await);
                 self.release.acquire().await.unwrap().forget();
@@ -126,6 +172,19 @@ impl TestCore {
             "fail" => {
                 let code = arguments.get("code").and_then(|code| code.as_i64()).unwrap_or(-1);
                 return Response::from_error(&RpcError::new(code, "as asked"));
+            }
+            "refuse" => {
+                // What the backend edge does with a question that the client has not declared.
+                let question = arguments.get("question").unwrap();
+                let method = Method::from_name(&question.get("method").unwrap().as_str().unwrap());
+                let capabilities = arguments.get("declared").unwrap_or_else(|| call.context.capabilities.clone());
+                let missing = Missing::for_question(&capabilities, &method, question.get("params").as_ref());
+                call.messages.send(ServerMessage::Refused(missing.unwrap())).await;
+                return body(&arguments);
+            }
+            // As asked, until the test lets it succeed.
+            "answer" if self.release.try_acquire().map(tokio::sync::SemaphorePermit::forget).is_err() => {
+                return body(&arguments);
             }
             "large" => {
                 let mut result = ObjectBuilder::new();
@@ -152,7 +211,8 @@ impl TestCore {
             }
             call.messages.send(ServerMessage::Notification(progress(count))).await;
         }
-        answer(&format!(r#"{{"answers":[{}]}}"#, bodies.join(",")))
+        let failed = if arguments.get("isError").is_some() { r#""isError":true,"# } else { "" };
+        answer(&format!(r#"{{{failed}"answers":[{}]}}"#, bodies.join(",")))
     }
 }
 
@@ -166,7 +226,7 @@ async fn ask(call: &Call, request: &Json) -> oneshot::Receiver<Response> {
 
 impl Core for TestCore {
     async fn handle(&self, call: Call) -> Response {
-        let mut ending = Ending(&self.happened, Some(Happened::Dropped));
+        let mut ending = Ending(self.happened.clone(), Some(Happened::Dropped));
         let _ = self.happened.send(Happened::Began(Box::new(call.clone())));
         let response = match &call.method {
             Method::Discover => Response::from_result(&self.description),
@@ -175,8 +235,14 @@ impl Core for TestCore {
                 let arguments = call.params.as_ref().and_then(|params| params.get("arguments")).unwrap();
                 self.ask(&call, &arguments).await
             }
+            Method::GetTask | Method::CancelTask | Method::UpdateTask => answer(r#"{"status":"input_required"}"#),
+            Method::TaskResult => {
+                // A legacy server may ask something on the stream of this.
+                let answered = ask(&call, &Json::literal(r#"{"method":"roots/list","params":{"x":1.0}}"#)).await.await;
+                answer(answered.unwrap().body().as_text())
+            }
             Method::ListTools => Response::from_result(&Json::literal("{\n\"tools\":[]}")),
-            Method::SetLogLevel => Response::from_result(&Json::empty_object()),
+            Method::SetLogLevel | Method::Subscribe => Response::from_result(&Json::empty_object()),
             other => Response::from_error(&RpcError::new(-32601, format!("no {other}"))),
         };
         ending.1 = Some(Happened::Answered);
@@ -190,8 +256,16 @@ impl Core for TestCore {
         }
     }
 
-    async fn listen(&self, listen: fanlight_gateway::Listen) -> Result<fanlight_gateway::Listening, RpcError> {
-        Ok(fanlight_gateway::Listening::new(listen.interest, ()))
+    async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {
+        // What a test wants refused or not honoured, it says by a resource of that name.
+        let mut honoured = listen.interest.clone();
+        if honoured.uris.iter().any(|uri| **uri == *"refuse:") {
+            return Err(RpcError::new(-31001, "as asked"));
+        }
+        honoured.uris.retain(|uri| **uri != *"ignore:");
+        honoured.prompts &= honoured.session;
+        let _ = self.happened.send(Happened::Listens(listen));
+        Ok(Listening::new(honoured, Ending(self.happened.clone(), Some(Happened::ListensNoMore))))
     }
 
     fn end_session(&self, session: SessionKey) {
@@ -199,16 +273,29 @@ impl Core for TestCore {
     }
 }
 
-struct Ending<'a>(&'a mpsc::UnboundedSender<Happened>, Option<Happened>);
+struct Ending(mpsc::UnboundedSender<Happened>, Option<Happened>);
 
-impl Drop for Ending<'_> {
+impl Drop for Ending {
     fn drop(&mut self) {
         let _ = self.0.send(self.1.take().unwrap());
     }
 }
 
+/// The `result` or `error` in the arguments.
+fn body(arguments: &Json) -> Response {
+    let (kind, body) = match arguments.get("result") {
+        Some(result) => ("result", result),
+        None => ("error", arguments.get("error").unwrap()),
+    };
+    response(kind, body.as_text())
+}
+
 fn answer(result: &str) -> Response {
-    let text = format!(r#"{{"jsonrpc":"2.0","id":77,"result":{result}}}"#);
+    response("result", result)
+}
+
+fn response(kind: &str, body: &str) -> Response {
+    let text = format!(r#"{{"jsonrpc":"2.0","id":77,"{kind}":{body}}}"#);
     match Message::parse(Bytes::from(text), 64) {
         Ok(Message::Response(response)) => response,
         other => panic!("{other:?}"),
@@ -219,7 +306,7 @@ fn progress(count: usize) -> Notification {
     notification("notifications/progress", &format!(r#"{{"progressToken":99,"progress":{count}}}"#))
 }
 
-fn notification(method: &str, params: &str) -> Notification {
+pub(crate) fn notification(method: &str, params: &str) -> Notification {
     let text = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
     match Message::parse(Bytes::from(text), 64) {
         Ok(Message::Notification(notification)) => notification,

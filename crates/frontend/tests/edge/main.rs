@@ -3,14 +3,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod admin;
+mod batches;
 mod client;
 mod core;
+mod get_stream;
 mod http_legacy;
 mod http_limits;
 mod http_modern;
 mod http_streams;
+mod missing_capability;
 mod parked;
 mod relayed;
+mod resume;
 mod stdio;
 mod streams;
+mod subscriptions;
+mod tasks;
 mod unrolled;

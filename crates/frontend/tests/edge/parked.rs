@@ -16,7 +16,7 @@ const SAMPLING: &str = r#"{"method":"sampling/createMessage","params":{"maxToken
 const ROOTS: &str = r#"{"method":"roots/list"}"#;
 
 /// A call of `tool`; `added` are further members of its params, each with a comma before it.
-fn call(id: usize, tool: &str, arguments: &str, added: &str, capabilities: &str, meta: &str) -> String {
+pub(crate) fn call(id: usize, tool: &str, arguments: &str, added: &str, capabilities: &str, meta: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}{added},"_meta":{{{meta}"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{capabilities}}}}}}}"#
     )
@@ -28,16 +28,16 @@ fn ask(id: usize, rounds: &str, added: &str) -> String {
 }
 
 /// What a retry brings.
-fn input(state: &Value, responses: &str) -> String {
+pub(crate) fn input(state: &Value, responses: &str) -> String {
     format!(r#","inputResponses":{responses},"requestState":{state}"#)
 }
 
-fn state(answer: &Value) -> Value {
+pub(crate) fn state(answer: &Value) -> Value {
     assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
     answer["result"]["requestState"].clone()
 }
 
-fn refusal(answer: &Value) -> String {
+pub(crate) fn refusal(answer: &Value) -> String {
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
     answer["error"]["message"].as_str().unwrap().to_owned()
 }

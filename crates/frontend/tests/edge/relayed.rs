@@ -1,5 +1,7 @@
 //! Questions of legacy servers to legacy clients: asked on the stream of the call they belong to.
 
+use std::time::Duration;
+
 use fanlight_frontend::FrontendSettings;
 
 use crate::client::{Server, legacy_call};
@@ -57,7 +59,8 @@ async fn questions_and_answers_keep_their_bytes_and_reach_only_their_own_session
 
 #[tokio::test]
 async fn without_a_stream_nobody_can_be_asked() {
-    let mut server = Server::start().await;
+    let settings = FrontendSettings { resume: Duration::from_millis(1), ..FrontendSettings::default() };
+    let mut server = Server::with(settings).await;
     let mut client = server.connect().await;
     let id = server.session_with(&mut client, ALL).await;
     server.log.began().await;
@@ -66,7 +69,7 @@ async fn without_a_stream_nobody_can_be_asked() {
     let response = client.post(&[session, json], &ask("1", &format!("[[{FORM}]]"))).await;
     assert_eq!(response.body, r#"{"jsonrpc":"2.0","id":1,"result":{"answers":[null]}}"#);
     assert!(matches!(server.log.ended().await, Happened::Answered));
-    // A stream that breaks ends its questions, not its call.
+    // A stream that breaks and that nobody resumes ends its questions, not its call.
     client.send("POST", "/mcp", &[session], &ask("2", &format!("[[{FORM}]]"))).await;
     client.head().await;
     client.event().await.unwrap();

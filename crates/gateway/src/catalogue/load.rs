@@ -1,4 +1,4 @@
-//! Reading the whole list of every backend: all at once, each within its own time, all pages.
+//! Reading the whole list of one backend: all pages, within its time.
 //!
 //! Must not know: names, collisions, or what the entries are for.
 
@@ -8,22 +8,18 @@ use std::time::Duration;
 use fanlight_backend::{BackendClient, BackendError, Call, CallContext, Outcome, ServerMessages};
 use fanlight_protocol::json::{Json, Kind, ObjectBuilder};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
-use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
-use super::{ListKind, Sources};
+use super::ListKind;
+use super::part::Loaded;
 use crate::merge::Contribution;
 use crate::settings::ListLimits;
 
-/// The lists of all backends, in configuration order.
-pub(super) async fn all(kind: ListKind, sources: &Sources) -> Vec<Contribution> {
-    join_all(sources.backends.iter().map(|backend| one(kind, backend.client.as_ref(), &sources.limits))).await
-}
-
 /// One backend's list. What it gave before it failed is kept.
-pub(super) async fn one(kind: ListKind, backend: &dyn BackendClient, limits: &ListLimits) -> Contribution {
-    let mut walk = Walk { kind, backend, limits, results: Vec::new(), entries: 0 };
+pub(super) async fn one(kind: ListKind, backend: &dyn BackendClient, limits: &ListLimits) -> Loaded {
+    let mut walk =
+        Walk { kind, backend, limits, results: Vec::new(), entries: 0, received: Instant::now(), expires: None };
     let (outcome, reason) = match walk.run().await {
         Ok(()) => (Outcome::Ok, None),
         Err(failure) => {
@@ -36,7 +32,8 @@ pub(super) async fn one(kind: ListKind, backend: &dyn BackendClient, limits: &Li
             (failure.outcome, Some(failure.reason))
         }
     };
-    Contribution { backend: backend.name().to_owned(), outcome, reason, results: walk.results }
+    let contribution = Contribution { backend: backend.name().to_owned(), outcome, reason, results: walk.results };
+    Loaded { contribution, received: walk.received, expires: walk.expires }
 }
 
 struct Walk<'a> {
@@ -45,6 +42,8 @@ struct Walk<'a> {
     limits: &'a ListLimits,
     results: Vec<Json>,
     entries: usize,
+    received: Instant,
+    expires: Option<Instant>,
 }
 
 struct Failure {
@@ -67,18 +66,31 @@ impl Walk<'_> {
             let result = page.map_err(|_| timed_out(self.limits.timeout))??;
             // Any string is a cursor, the empty one too (server/utilities/pagination).
             let next = result.get("nextCursor").filter(|next| next.kind() == Kind::String);
+            self.note_expiry(&result);
             self.entries += result.get(self.kind.member()).map_or(0, |list| list.elements().count());
             self.results.push(result);
             let Some(next) = next else { return Ok(()) };
             if self.entries >= self.limits.entries {
-                return Err(cut_off(&format!("more than {} entries", self.limits.entries)));
+                return Err(left_off(&format!("more than {} entries", self.limits.entries)));
             }
             if !seen.insert(next.clone().into_bytes()) {
-                return Err(cut_off("it repeated a cursor"));
+                return Err(left_off("it repeated a cursor"));
             }
             cursor = Some(next);
         }
-        Err(cut_off(&format!("more than {} pages", self.limits.pages)))
+        Err(left_off(&format!("more than {} pages", self.limits.pages)))
+    }
+
+    /// Each page counts from when it came (2026-07-28 server/utilities/caching, Interaction with
+    /// Pagination); the first that expires makes the whole list stale.
+    fn note_expiry(&mut self, page: &Json) {
+        let ttl = page.get("ttlMs").and_then(|ttl| ttl.as_i64()).and_then(|ttl| u64::try_from(ttl).ok());
+        self.received = Instant::now();
+        let expires = ttl.and_then(|ttl| self.received.checked_add(Duration::from_millis(ttl)));
+        self.expires = match self.results.is_empty() {
+            true => expires,
+            false => self.expires.zip(expires).map(|(earlier, this)| earlier.min(this)),
+        };
     }
 
     async fn page(&self, cursor: Option<&Json>) -> Result<Json, Failure> {
@@ -101,7 +113,8 @@ impl Walk<'_> {
     }
 }
 
-fn answered(error: &Json) -> String {
+/// What is said of a backend that answered with an error.
+pub(crate) fn answered(error: &Json) -> String {
     const LONGEST: usize = 200;
     let message = error.get("message").and_then(|message| message.as_str().map(|text| text.into_owned()));
     let message: String = message.unwrap_or_default().chars().take(LONGEST).collect();
@@ -117,6 +130,11 @@ fn timed_out(after: Duration) -> Failure {
     failed(BackendError::Timeout { after, sent: true })
 }
 
-fn cut_off(why: &str) -> Failure {
-    Failure { outcome: Outcome::Error, reason: format!("the list was cut off: {why}") }
+/// What is said of a backend whose list is not read to its end.
+pub(crate) fn cut_off(why: &str) -> String {
+    format!("the list was cut off: {why}")
+}
+
+fn left_off(why: &str) -> Failure {
+    Failure { outcome: Outcome::Error, reason: cut_off(why) }
 }

@@ -1,27 +1,38 @@
 //! The catalogue: what all backends offer together, as snapshots that never change.
 //!
-//! A snapshot is taken by asking every backend for its whole list at once (`load`), and holds
-//! the entries as clients see them (`snapshot`). Requests that come while one is being taken
-//! wait for that same one.
+//! Each backend's part of a list is read (`load`) and kept (`part`) by itself; a snapshot merges
+//! the parts into the entries that clients see (`snapshot`). A part is served without asking while
+//! its backend announces changes and has announced none, or while its `ttlMs` runs. Requests that
+//! come while a part is being read wait for that same reading, unless the backend has announced a
+//! change since it began.
 //!
-//! Must not know: who asks, or how a request is routed.
+//! Must not know: who asks, who is told of changes, or how a request is routed.
 
+mod kind;
 mod load;
+mod part;
 mod snapshot;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fanlight_protocol::Method;
+use fanlight_backend::BackendState;
 use fanlight_protocol::param_header::ParamHeader;
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared};
+use futures_util::future::join_all;
+use tokio::time::Instant;
 
+pub(crate) use kind::Change;
+pub use kind::ListKind;
+pub(crate) use load::{answered, cut_off};
 pub use snapshot::{Collision, Entry, Snapshot};
 
+use crate::announce::{Announcer, Found};
+use crate::background::Background;
 use crate::naming::Naming;
 use crate::settings::{BackendEntry, ListLimits};
+use part::{Part, Running};
 
 /// How many earlier states of a list are kept for clients that are still paging through them.
 const KEPT_GENERATIONS: usize = 3;
@@ -29,95 +40,15 @@ const KEPT_GENERATIONS: usize = 3;
 /// How long an unknown name is taken to be unknown before backends are asked again.
 const RECHECK_UNKNOWN_AFTER: Duration = Duration::from_secs(5);
 
-/// The four lists that servers have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ListKind {
-    /// `tools/list`
-    Tools,
-    /// `resources/list`
-    Resources,
-    /// `resources/templates/list`
-    ResourceTemplates,
-    /// `prompts/list`
-    Prompts,
-}
-
-impl ListKind {
-    /// All lists.
-    pub const ALL: [Self; 4] = [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts];
-
-    /// The list that `method` asks for, if it asks for one.
-    #[must_use]
-    pub fn of(method: &Method) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.method() == *method)
-    }
-
-    /// The method that asks for the list.
-    #[must_use]
-    pub fn method(self) -> Method {
-        match self {
-            Self::Tools => Method::ListTools,
-            Self::Resources => Method::ListResources,
-            Self::ResourceTemplates => Method::ListResourceTemplates,
-            Self::Prompts => Method::ListPrompts,
-        }
-    }
-
-    /// The result's member that holds the entries.
-    #[must_use]
-    pub fn member(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Resources => "resources",
-            Self::ResourceTemplates => "resourceTemplates",
-            Self::Prompts => "prompts",
-        }
-    }
-
-    /// The entry's member that identifies it.
-    #[must_use]
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Tools | Self::Prompts => "name",
-            Self::Resources => "uri",
-            Self::ResourceTemplates => "uriTemplate",
-        }
-    }
-
-    /// The capability of servers that have the list.
-    #[must_use]
-    pub fn capability(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Resources | Self::ResourceTemplates => "resources",
-            Self::Prompts => "prompts",
-        }
-    }
-
-    /// Whether entries are identified by name and so take a prefix.
-    #[must_use]
-    pub fn is_named(self) -> bool {
-        matches!(self, Self::Tools | Self::Prompts)
-    }
-
-    pub(crate) fn index(self) -> u8 {
-        match self {
-            Self::Tools => 0,
-            Self::Resources => 1,
-            Self::ResourceTemplates => 2,
-            Self::Prompts => 3,
-        }
-    }
-}
-
-/// A snapshot that is being taken, for everyone who waits for it.
-type Taking = Shared<BoxFuture<'static, Arc<Snapshot>>>;
-
 /// One list of all backends.
 pub(crate) struct Catalogue {
     kind: ListKind,
     sources: Arc<Sources>,
+    announcer: Arc<Announcer>,
+    background: Background,
     state: Mutex<State>,
+    /// Held while a snapshot is made, so that it is made once for all who wait for it.
+    merging: Mutex<()>,
 }
 
 /// Where a catalogue's entries come from.
@@ -127,27 +58,104 @@ pub(crate) struct Sources {
     pub(crate) limits: ListLimits,
 }
 
-#[derive(Default)]
 struct State {
+    /// In configuration order.
+    parts: Vec<Part>,
+    /// Counts what parts have said that was new.
+    version: u64,
+    /// The version that the newest snapshot was made of.
+    merged: Option<u64>,
     /// Newest first.
     snapshots: VecDeque<Arc<Snapshot>>,
-    taking: Option<Taking>,
-    last_taken: Option<Instant>,
-    stale: bool,
+    last_read: Option<Instant>,
+    /// What is known is not to be trusted until everything has been read anew.
+    suspect: bool,
+    /// A change was announced before there was a list to compare with.
+    changed_unseen: bool,
+    /// What was read since the newest snapshot has an announced change in it.
+    read_announced: bool,
+    /// The first snapshot is being taken in the background.
+    begun: bool,
+}
+
+/// The four catalogues, by kind.
+pub(crate) struct Catalogues([Arc<Catalogue>; 4]);
+
+impl Catalogues {
+    pub(crate) fn new(sources: &Arc<Sources>, announcer: &Arc<Announcer>, background: &Background) -> Self {
+        let new = |kind| Catalogue::new(kind, Arc::clone(sources), Arc::clone(announcer), background.clone());
+        Self(ListKind::ALL.map(|kind| Arc::new(new(kind))))
+    }
+
+    /// The catalogues that a change may concern.
+    pub(crate) fn changed_by(&self, change: Change) -> impl Iterator<Item = &Arc<Catalogue>> {
+        change.kinds().iter().map(|kind| self.of(*kind))
+    }
+
+    pub(crate) fn of(&self, kind: ListKind) -> &Arc<Catalogue> {
+        let [tools, resources, templates, prompts] = &self.0;
+        match kind {
+            ListKind::Tools => tools,
+            ListKind::Resources => resources,
+            ListKind::ResourceTemplates => templates,
+            ListKind::Prompts => prompts,
+        }
+    }
+}
+
+/// What a client is served.
+pub(crate) struct Served {
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// How much is left of the time for which the backends gave their lists.
+    pub(crate) ttl_left: Duration,
 }
 
 impl Catalogue {
-    pub(crate) fn new(kind: ListKind, sources: Arc<Sources>) -> Self {
-        Self { kind, sources, state: Mutex::default() }
+    pub(crate) fn new(
+        kind: ListKind,
+        sources: Arc<Sources>,
+        announcer: Arc<Announcer>,
+        background: Background,
+    ) -> Self {
+        let state = State {
+            parts: sources.backends.iter().map(|_| Part::default()).collect(),
+            version: 0,
+            merged: None,
+            snapshots: VecDeque::new(),
+            last_read: None,
+            suspect: false,
+            changed_unseen: false,
+            read_announced: false,
+            begun: false,
+        };
+        Self { kind, sources, announcer, background, state: Mutex::new(state), merging: Mutex::default() }
+    }
+
+    /// The list as it is now. Asks the backends of which nobody can say that theirs is unchanged:
+    /// those that are down cannot announce anything either.
+    pub(crate) async fn current(self: &Arc<Self>) -> Served {
+        let came = Instant::now();
+        let is_down = |backend: &BackendEntry| matches!(backend.client.status().state, BackendState::Down { .. });
+        let down: Vec<bool> = self.sources.backends.iter().map(is_down).collect();
+        let snapshot =
+            self.snapshot_with(|backend, part| part.is_fresh(came) && down.get(backend) == Some(&false)).await;
+        let ttl_left = self.ttl_left(&snapshot, came);
+        Served { snapshot, ttl_left }
+    }
+
+    /// The list as it is now, asking every backend. Whoever comes while they are being asked gets
+    /// the same answer.
+    pub(crate) async fn refresh(self: &Arc<Self>) -> Arc<Snapshot> {
+        self.snapshot_with(|_, _| false).await
     }
 
     /// The newest snapshot, taking the first if there is none and a new one if what is known is
-    /// known to be stale.
+    /// not to be trusted.
     pub(crate) async fn known(self: &Arc<Self>) -> Arc<Snapshot> {
-        let known = self.with(|state| state.snapshots.front().filter(|_| !state.stale).cloned());
+        let known = self.with(|state| state.snapshots.front().filter(|_| !state.suspect).cloned());
         match known {
             Some(snapshot) => snapshot,
-            None => self.refresh().await,
+            None => self.current().await.snapshot,
         }
     }
 
@@ -161,76 +169,216 @@ impl Catalogue {
         self.with(|state| state.snapshots.iter().find(|snapshot| snapshot.generation() == generation).cloned())
     }
 
-    /// A snapshot newer than one in which a name was not found, unless that was taken just now.
+    /// A snapshot newer than one in which a name was not found, unless that was taken just now. A
+    /// name that should be there is a reason to ask before a `ttlMs` is over (2026-07-28
+    /// server/utilities/caching, Freshness Calculation).
     pub(crate) async fn recheck(self: &Arc<Self>) -> Option<Arc<Snapshot>> {
-        let due = self.with(|state| state.last_taken.is_none_or(|taken| taken.elapsed() >= RECHECK_UNKNOWN_AFTER));
-        if due { Some(self.refresh().await) } else { None }
+        let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= RECHECK_UNKNOWN_AFTER));
+        match due {
+            true => Some(self.snapshot_with(|_, part| part.announces && !part.is_behind()).await),
+            false => None,
+        }
     }
 
     /// Notes that the list has probably changed since the newest snapshot.
     pub(crate) fn mark_stale(&self) {
-        self.with(|state| state.stale = true);
+        self.with(|state| {
+            state.suspect = true;
+            state.parts.iter_mut().for_each(|part| part.heard += 1);
+        });
     }
 
-    /// Asks all backends. Whoever comes while they are being asked gets the same answer.
-    pub(crate) async fn refresh(self: &Arc<Self>) -> Arc<Snapshot> {
-        let taking = self.with(|state| state.taking.get_or_insert_with(|| Arc::clone(self).take()).clone());
-        taking.await
+    /// Notes that a backend has announced a change of its part.
+    pub(crate) fn announced(&self, backend: usize) {
+        self.with(|state| {
+            state.changed_unseen |= state.snapshots.is_empty();
+            if let Some(part) = state.parts.get_mut(backend) {
+                part.heard += 1;
+            }
+        });
+    }
+
+    /// Notes that a backend announces changes of its part from now on. What was read before may
+    /// have changed unheard.
+    pub(crate) fn announces(&self, backend: usize) {
+        self.with(|state| {
+            if let Some(part) = state.parts.get_mut(backend) {
+                part.announces = true;
+                part.heard += 1;
+            }
+        });
+    }
+
+    /// Backends that announce changes, but whose lists have a time that is over. They are served,
+    /// and are to be read anew meanwhile.
+    pub(crate) fn expired(&self) -> Vec<usize> {
+        let now = Instant::now();
+        self.with(|state| {
+            let parts = (0..).zip(&state.parts);
+            parts.filter(|(_, part)| part.is_overdue(now)).map(|(backend, _)| backend).collect()
+        })
+    }
+
+    /// Reads a backend's part anew if that is known to be behind, and merges it. Lists that nobody
+    /// has asked for stay unread, unless a change of them is to be told.
+    pub(crate) async fn update(self: &Arc<Self>, backend: usize) {
+        let now = Instant::now();
+        let (is_wanted, need) = self.with(|state| {
+            let part = state.parts.get(backend).filter(|part| part.loaded.is_some() || part.running.is_some());
+            let need = part.filter(|part| part.is_behind() || part.is_overdue(now)).map(|part| part.heard);
+            (state.changed_unseen, need)
+        });
+        if is_wanted {
+            drop(self.current().await);
+        } else if let Some(need) = need {
+            self.read(backend, need).await;
+            self.merge();
+        }
+    }
+
+    /// Takes the first snapshot in the background, for somebody who wants to hear of changes.
+    pub(crate) fn begin(self: &Arc<Self>) {
+        let first = self.with(|state| !std::mem::replace(&mut state.begun, true) && state.snapshots.is_empty());
+        if first {
+            let catalogue = Arc::clone(self);
+            drop(self.background.spawn(async move { drop(catalogue.current().await) }));
+        }
     }
 
     /// The mirrored parameters of one backend's own tool, asking that backend alone.
-    pub(crate) async fn param_headers_of(&self, backend: usize, original: &str) -> Option<Arc<[ParamHeader]>> {
-        let client = self.sources.backends.get(backend)?.client.as_ref();
-        let list = load::one(self.kind, client, &self.sources.limits).await;
-        snapshot::param_headers_in(&list, original)
+    pub(crate) async fn param_headers_of(
+        self: &Arc<Self>,
+        backend: usize,
+        original: &str,
+    ) -> Option<Arc<[ParamHeader]>> {
+        let need = self.with(|state| state.parts.get(backend).map(|part| part.heard))?;
+        self.read(backend, need).await;
+        self.with(|state| {
+            let loaded = state.parts.get(backend)?.loaded.as_ref()?;
+            snapshot::param_headers_in(&loaded.contribution, original)
+        })
     }
 
-    /// Takes a snapshot in a task of its own, so that it goes on when the one who asked goes away.
-    /// Bounded by the time a list may take.
-    fn take(self: Arc<Self>) -> Taking {
-        let catalogue = Arc::clone(&self);
-        let task = tokio::spawn(async move {
-            let previous = self.newest();
-            let loaded = load::all(self.kind, &self.sources).await;
-            let snapshot = Arc::new(Snapshot::new(self.kind, loaded, &self.sources));
-            self.accept(snapshot, previous)
+    /// How much is left of the time for which the parts of `snapshot` were given. Parts that came
+    /// for a request that `came` before them have all of it.
+    pub(crate) fn ttl_left(&self, snapshot: &Arc<Snapshot>, came: Instant) -> Duration {
+        let now = Instant::now();
+        self.with(|state| {
+            let is_newest = state.snapshots.front().is_some_and(|newest| Arc::ptr_eq(newest, snapshot));
+            let left = state.parts.iter().map(|part| {
+                let loaded = part.loaded.as_ref()?;
+                let since = if loaded.received >= came { loaded.received } else { now };
+                Some(loaded.expires?.saturating_duration_since(since))
+            });
+            left.min().flatten().filter(|_| is_newest).unwrap_or_default()
+        })
+    }
+
+    /// The newest snapshot once every part that `serves` says no to has been read anew.
+    async fn snapshot_with(self: &Arc<Self>, serves: impl Fn(usize, &Part) -> bool) -> Arc<Snapshot> {
+        let needed: Vec<_> = self.with(|state| {
+            let parts = (0..).zip(&state.parts);
+            parts
+                .filter(|(backend, part)| !serves(*backend, part))
+                .map(|(backend, part)| (backend, part.heard))
+                .collect()
         });
-        async move {
-            match task.await {
-                Ok(snapshot) => snapshot,
-                // The runtime is going down, or taking it panicked: the next one asks anew.
-                Err(_) => {
-                    catalogue.with(|state| state.taking = None);
-                    catalogue.newest().unwrap_or_default()
-                }
+        join_all(needed.into_iter().map(|(backend, need)| self.read(backend, need))).await;
+        self.merge()
+    }
+
+    /// Reads one part, or waits for a reading that began after `need` changes had been heard of.
+    async fn read(self: &Arc<Self>, backend: usize, need: u64) {
+        // If one is going on that is too old, the next one is not.
+        for _ in 0..2 {
+            let running = self.with(|state| {
+                let part = state.parts.get_mut(backend)?;
+                let number = part.readings + 1;
+                let running = part.running.get_or_insert_with(|| {
+                    part.readings = number;
+                    self.begin_reading(backend, number, part.heard)
+                });
+                Some((running.reflects, running.done.clone()))
+            });
+            let Some((reflects, done)) = running else { return };
+            done.await;
+            if reflects >= need {
+                return;
             }
         }
-        .boxed()
-        .shared()
+    }
+
+    /// Reads in a task, so that it goes on when the one who asked goes away. Bounded by the time a
+    /// list may take.
+    fn begin_reading(self: &Arc<Self>, backend: usize, number: u64, reflects: u64) -> Running {
+        let (reader, catalogue) = (Arc::clone(self), Arc::clone(self));
+        let task = self.background.spawn(async move {
+            let Some(entry) = reader.sources.backends.get(backend) else { return };
+            let loaded = load::one(reader.kind, entry.client.as_ref(), &reader.sources.limits).await;
+            reader.with(|state| {
+                state.last_read = Some(Instant::now());
+                let Some(part) = state.parts.get_mut(backend) else { return };
+                let was_announced = part.reflects < reflects;
+                let is_new = part.store(loaded, reflects);
+                state.version += u64::from(is_new);
+                state.read_announced |= is_new && was_announced;
+            });
+        });
+        let done = async move {
+            if !matches!(task.await, Ok(Some(()))) {
+                // Everything is ending, or reading it panicked: the next one asks anew.
+                catalogue.with(|state| {
+                    if let Some(part) = state.parts.get_mut(backend) {
+                        part.running.take_if(|running| running.number == number);
+                    }
+                });
+            }
+        };
+        Running { number, reflects, done: done.boxed().shared() }
+    }
+
+    /// The snapshot of all parts as they are, made anew if any says something new.
+    fn merge(&self) -> Arc<Snapshot> {
+        let _one_at_a_time = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = self.with(|state| {
+            let is_behind = |part: &Part| part.reflects < part.heard;
+            state.suspect &= state.parts.iter().any(is_behind);
+            if state.merged == Some(state.version) {
+                return None;
+            }
+            let all = state.parts.iter().map(|part| Some(part.loaded.as_ref()?.contribution.clone()));
+            Some((state.version, all.collect::<Option<Vec<_>>>()?))
+        });
+        match parts {
+            Some((version, parts)) => self.accept(version, Arc::new(Snapshot::new(self.kind, parts, &self.sources))),
+            None => self.newest().unwrap_or_default(),
+        }
     }
 
     /// Keeps `snapshot` unless it says the same as the newest one, whose cursors then stay good.
-    fn accept(&self, snapshot: Arc<Snapshot>, previous: Option<Arc<Snapshot>>) -> Arc<Snapshot> {
-        let snapshot = match previous {
-            Some(previous) if previous.says_the_same(&snapshot) => previous,
-            _ => snapshot,
-        };
-        let is_news = self.with(|state| {
-            state.taking = None;
-            state.stale = false;
-            state.last_taken = Some(Instant::now());
-            let is_news = state.snapshots.front().is_none_or(|newest| !Arc::ptr_eq(newest, &snapshot));
+    fn accept(&self, version: u64, snapshot: Arc<Snapshot>) -> Arc<Snapshot> {
+        let previous = self.newest();
+        let is_news = previous.as_ref().is_none_or(|previous| !previous.says_the_same(&snapshot));
+        let has_changed = previous.as_ref().map(|previous| !previous.offers_the_same(&snapshot));
+        let (newest, has_changed, found) = self.with(|state| {
+            state.merged = Some(version);
             if is_news {
                 state.snapshots.push_front(Arc::clone(&snapshot));
                 state.snapshots.truncate(KEPT_GENERATIONS + 1);
             }
-            is_news
+            let unseen = std::mem::take(&mut state.changed_unseen);
+            let announced = std::mem::take(&mut state.read_announced) || unseen;
+            let found = if announced { Found::Announced } else { Found::Asked };
+            (state.snapshots.front().cloned(), has_changed.unwrap_or(unseen), found)
         });
         // Every client's list comes here: what was found once is not said each time.
         if is_news {
             snapshot.log_findings();
         }
-        snapshot
+        if has_changed {
+            self.announcer.announce(self.kind.change(), found);
+        }
+        newest.unwrap_or(snapshot)
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {

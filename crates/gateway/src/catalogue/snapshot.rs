@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use fanlight_backend::Outcome;
 use fanlight_protocol::json::{ArrayBuilder, Edits, Json, Kind, ObjectBuilder};
 use fanlight_protocol::param_header::{self, ParamHeader};
 use tracing::warn;
@@ -180,11 +182,13 @@ impl Snapshot {
     }
 
     /// The result for the entries from `start` on, at most `page_size` of them. `next_cursor` is
-    /// asked for the cursor of the first entry that is left.
+    /// asked for the cursor of the first entry that is left. If backends said how long their lists
+    /// may be kept, `ttl_left` is what is left of that.
     pub(crate) fn page(
         &self,
         start: usize,
         page_size: usize,
+        ttl_left: Duration,
         next_cursor: impl FnOnce(u32, u32) -> Option<String>,
     ) -> Json {
         let end = self.entries.len().min(start.saturating_add(page_size.max(1)));
@@ -199,7 +203,10 @@ impl Snapshot {
             result.string("nextCursor", &cursor);
         }
         for (key, value) in &self.rest.members {
-            result.raw_member(key, value);
+            match (key.as_text(), value.as_i64(), i64::try_from(ttl_left.as_millis())) {
+                ("\"ttlMs\"", Some(ttl), Ok(left)) if left < ttl => result.integer("ttlMs", left),
+                _ => result.raw_member(key, value),
+            };
         }
         if let Some(meta) = &self.rest.meta {
             result.member("_meta", meta);
@@ -253,6 +260,12 @@ impl Snapshot {
         &self.contributions
     }
 
+    /// Backends whose lists are missing or incomplete, and why in a word.
+    pub(crate) fn unlisted(&self) -> Vec<(String, Outcome)> {
+        let failed = self.contributions.iter().filter(|contribution| contribution.outcome != Outcome::Ok);
+        failed.map(|contribution| (contribution.backend.clone(), contribution.outcome)).collect()
+    }
+
     /// Tool names that common clients would refuse, each with why.
     #[must_use]
     pub fn name_objections(&self) -> Vec<String> {
@@ -272,6 +285,18 @@ impl Snapshot {
             && self.entries.len() == other.entries.len()
             && self.starts == other.starts
             && self.entries.iter().zip(&other.entries).all(|(a, b)| a.visible == b.visible && a.original == b.original)
+    }
+
+    /// Whether clients can use the same as with `other`. The order does not matter, and neither does
+    /// what else the lists' results say: a server that words those anew each time has not changed.
+    pub(super) fn offers_the_same(&self, other: &Self) -> bool {
+        let offered = |snapshot: &Self| {
+            let entries = snapshot.entries.iter().map(|entry| (entry.backend, entry.visible.bytes().clone()));
+            let mut offered: Vec<_> = entries.collect();
+            offered.sort_unstable();
+            offered
+        };
+        self.entries.len() == other.entries.len() && offered(self) == offered(other)
     }
 
     pub(super) fn log_findings(&self) {

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use fanlight_backend::{
     Backend, BackendClient, BackendError, BackendSettings, BackendState, Call, CallContext, EraChoice, Identity,
-    Limits, ServerMessage, ServerMessages, ServerRequest, SessionKey, SessionPolicy, Timeouts, TransportSettings,
+    Interest, Limits, Listen, Listening, ServerMessage, ServerMessages, ServerRequest, SessionKey, SessionPolicy,
+    Timeouts, TransportSettings,
 };
+use fanlight_protocol::capability::Need;
 use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -30,8 +32,17 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             call: PATIENCE,
             question: PATIENCE,
             session_idle: PATIENCE,
+            task: PATIENCE,
         },
-        limits: Limits { concurrency: 8, sessions: 8, message_bytes: 1 << 20, nesting: 64 },
+        limits: Limits {
+            concurrency: 8,
+            sessions: 8,
+            subscriptions: 100,
+            message_bytes: 1 << 20,
+            nesting: 64,
+            tasks: 8,
+            task_bytes: 1 << 20,
+        },
         identity: Identity { name: "fanlight".into(), version: "0.0.1".into() },
     }
 }
@@ -65,10 +76,36 @@ impl Inbox {
         }
     }
 
+    /// The text of the next notification.
+    pub(crate) async fn text(&mut self) -> String {
+        self.recv().await.expect("the end").text.as_text().to_owned()
+    }
+
+    /// Whether nothing is there that was not taken yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next message, which must be a pause.
+    pub(crate) async fn pause(&mut self) -> Option<Duration> {
+        match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no pause") {
+            Some(ServerMessage::Pause { retry }) => retry,
+            other => panic!("not a pause: {other:?}"),
+        }
+    }
+
     pub(crate) async fn question(&mut self) -> ServerRequest {
         match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no question") {
             Some(ServerMessage::Request(request)) => request,
             other => panic!("not a question: {other:?}"),
+        }
+    }
+
+    /// What the client was found to lack for a question that was refused for its sake.
+    pub(crate) async fn refused(&mut self) -> Need {
+        match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no refusal") {
+            Some(ServerMessage::Refused(missing)) => missing.need,
+            other => panic!("not a refusal: {other:?}"),
         }
     }
 }
@@ -92,6 +129,23 @@ pub(crate) fn listening(mut call: Call, change: impl FnOnce(&mut CallContext)) -
     call.messages = notifications;
     (call, Inbox(inbox))
 }
+
+/// Begins to listen, and gives what there is to hear.
+pub(crate) async fn hear(
+    backend: &Backend,
+    interest: Interest,
+    change: impl FnOnce(&mut CallContext),
+) -> Result<(Listening, Inbox), BackendError> {
+    let (messages, inbox) = ServerMessages::channel(16);
+    let mut context = (*CallContext::internal()).clone();
+    change(&mut context);
+    let listen = Listen { interest, context: Arc::new(context), messages };
+    let listening = tokio::time::timeout(PATIENCE, backend.listen(listen)).await.expect("no outcome")?;
+    Ok((listening, Inbox(inbox)))
+}
+
+/// Without a session.
+pub(crate) fn nobody(_context: &mut CallContext) {}
 
 /// Sends a request and gives the text of its result or error.
 pub(crate) async fn ask(backend: &Backend, method: &str, params: &str) -> Result<String, BackendError> {

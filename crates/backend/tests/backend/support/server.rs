@@ -33,10 +33,75 @@ pub(crate) enum Reply {
     Open(String),
     /// An event stream of these bytes, and once it is let, of those; then its end.
     Gated(String, Arc<Notify>, String),
+    /// An event stream of what comes out of this, up to its end.
+    Feed(mpsc::UnboundedReceiver<String>),
     /// Nothing until the peer closes the connection.
     Hang,
     /// The end of the connection.
     Close,
+}
+
+/// An event stream that a test writes to.
+pub(crate) struct Feed {
+    /// The request that it answers.
+    pub(crate) seen: Seen,
+    events: mpsc::UnboundedSender<String>,
+}
+
+impl Feed {
+    /// Sends one message.
+    pub(crate) fn send(&self, data: &str) {
+        self.raw(&event(data));
+    }
+
+    /// Sends the text of events.
+    pub(crate) fn raw(&self, text: &str) {
+        self.events.send(text.to_owned()).unwrap();
+    }
+
+    /// Acknowledges the subscription with this filter.
+    pub(crate) fn acknowledge(&self, filter: &str) {
+        let id = self.seen.id();
+        self.send(&format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}},"notifications":{filter}}}}}"#
+        ));
+    }
+
+    /// Waits until the peer has closed the stream.
+    pub(crate) async fn closed(&self) {
+        tokio::time::timeout(PATIENCE, self.events.closed()).await.expect("not closed");
+    }
+
+    /// Whether the stream is still open.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.events.is_closed()
+    }
+}
+
+/// The streams that a server has opened, in order.
+pub(crate) struct Feeds(mpsc::UnboundedReceiver<Feed>);
+
+impl Feeds {
+    pub(crate) async fn next(&mut self) -> Feed {
+        tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no stream").unwrap()
+    }
+
+    /// Whether no further stream was opened so far.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Answers requests with streams that a test writes to, and where the test gets them.
+pub(crate) fn feeds() -> (impl Fn(&Seen) -> Reply + Send + Sync + 'static, Feeds) {
+    let (opened, feeds) = mpsc::unbounded_channel();
+    let open = move |seen: &Seen| {
+        let (events, feed) = mpsc::unbounded_channel();
+        // A test that has ended wants no streams any more.
+        let _ = opened.send(Feed { seen: seen.clone(), events });
+        Reply::Feed(feed)
+    };
+    (open, Feeds(feeds))
 }
 
 pub(crate) struct Server {
@@ -199,6 +264,23 @@ async fn serve(
                 (format!("{}0\r\n\r\n", chunk(&second)), true)
             }
             Reply::Open(events) => (format!("{head}{}", chunk(&events)), false),
+            Reply::Feed(mut events) => {
+                if stream.write_all(head.as_bytes()).await.is_err() {
+                    return;
+                }
+                let mut byte = [0];
+                loop {
+                    let events = tokio::select! {
+                        events = events.recv() => events,
+                        _ = stream.read(&mut byte) => return,
+                    };
+                    let Some(events) = events else { break };
+                    if stream.write_all(chunk(&events).as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+                ("0\r\n\r\n".to_owned(), true)
+            }
             Reply::Hang => (String::new(), false),
             Reply::Close => return,
         };

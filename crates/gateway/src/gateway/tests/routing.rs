@@ -1,128 +1,9 @@
-//! The core against backends that answer from a script.
+//! Naming, merging, routing and fan-out.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
-use bytes::Bytes;
-use fanlight_backend::{BackendClient, BackendError, BackendState, CallContext, Pending, ServerMessages};
-use fanlight_protocol::Message;
-use fanlight_protocol::result::ServerDescription;
-
-use super::*;
-use crate::settings::ListLimits;
-
-/// Answers each `method` or `method params` from a script; records what it was sent.
-struct Fake {
-    name: &'static str,
-    description: Result<&'static str, BackendError>,
-    script: HashMap<String, Scripted>,
-    received: Mutex<Vec<String>>,
-}
-
-#[derive(Clone)]
-enum Scripted {
-    Body(&'static str),
-    Fails(BackendError),
-    Hangs,
-}
-
-const ALL: &str = r#"{"capabilities":{"tools":{},"resources":{},"prompts":{},"logging":{}},"serverInfo":{"name":"x"}}"#;
-
-fn fake(name: &'static str, script: &[(&str, &'static str)]) -> Fake {
-    let script = script.iter().map(|(key, body)| ((*key).to_owned(), Scripted::Body(body))).collect();
-    Fake { name, description: Ok(ALL), script, received: Mutex::default() }
-}
-
-fn unreachable() -> BackendError {
-    BackendError::Unreachable { reason: "connection refused".into() }
-}
-
-impl BackendClient for Fake {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn describe(&self) -> Pending<'_, ServerDescription> {
-        let description = self.description.clone().map(|text| Json::literal(text).into());
-        Box::pin(async move { description })
-    }
-
-    fn request(&self, call: Call) -> Pending<'_, Response> {
-        let params = call.params.as_ref().map(|params| format!(" {params}")).unwrap_or_default();
-        let request = format!("{}{params}", call.method);
-        self.received.lock().unwrap().push(request.clone());
-        let scripted = self.script.get(&request).or_else(|| self.script.get(call.method.as_str())).cloned();
-        Box::pin(async move {
-            let body = match scripted {
-                Some(Scripted::Body(body)) => body,
-                Some(Scripted::Fails(error)) => return Err(error),
-                Some(Scripted::Hangs) => std::future::pending().await,
-                None => r#""error":{"code":-32601,"message":"no"}"#,
-            };
-            let text = format!(r#"{{"jsonrpc":"2.0","id":1,{body}}}"#);
-            let Ok(Message::Response(response)) = Message::parse(Bytes::from(text), 64) else { panic!("script") };
-            Ok(response)
-        })
-    }
-
-    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
-        Box::pin(async move { Ok(Listening::new(listen.interest, ())) })
-    }
-
-    fn end_session(&self, _: SessionKey) {}
-
-    fn status(&self) -> BackendStatus {
-        BackendStatus { attempted: true, state: BackendState::Ready, era: None, revision: None, transport: "stdio" }
-    }
-}
-
-struct Scene {
-    gateway: Gateway,
-    backends: Vec<Arc<Fake>>,
-}
-
-fn scene(backends: Vec<Fake>) -> Scene {
-    scene_with(backends.into_iter().map(|backend| (backend, None)).collect(), 1000)
-}
-
-fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) -> Scene {
-    let (backends, prefixes): (Vec<_>, Vec<_>) =
-        backends.into_iter().map(|(fake, prefix)| (Arc::new(fake), prefix)).unzip();
-    let entries = backends.iter().zip(prefixes).map(|(fake, prefix)| BackendEntry {
-        client: Arc::<Fake>::clone(fake),
-        prefix: prefix.map(str::to_owned),
-        permits_tool: None,
-    });
-    let settings = GatewaySettings {
-        backends: entries.collect(),
-        lists: ListLimits { timeout: Duration::from_secs(1), pages: 5, entries: 100, page_size },
-        keys: fanlight_protocol::seal::Keys::default(),
-        identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
-    };
-    Scene { gateway: Gateway::new(settings).unwrap(), backends }
-}
-
-impl Scene {
-    async fn ask(&self, method: &str, params: Option<&str>) -> String {
-        let call = Call {
-            method: Method::from_name(method),
-            params: params.map(|text| Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()),
-            context: CallContext::internal(),
-            messages: ServerMessages::nowhere(),
-        };
-        self.gateway.handle(call).await.body().as_text().to_owned()
-    }
-
-    fn received(&self, backend: usize) -> Vec<String> {
-        std::mem::take(&mut *self.backends[backend].received.lock().unwrap())
-    }
-}
-
-fn error_of(body: &str) -> (i64, String) {
-    let error = Json::parse(Bytes::copy_from_slice(body.as_bytes()), 64).unwrap();
-    (error.get("code").unwrap().as_i64().unwrap(), error.get("message").unwrap().as_str().unwrap().into_owned())
-}
+use super::super::*;
+use super::fake::*;
 
 #[tokio::test]
 async fn one_backend_is_passed_through() {
@@ -229,11 +110,11 @@ async fn pages_are_read_to_the_end_and_cut_anew() {
 #[tokio::test(start_paused = true)]
 async fn a_bad_backend_costs_only_its_own_part() {
     let good = fake("good", &[("tools/list", r#""result":{"tools":[{"name":"t"}]}"#)]);
-    let mut slow = fake("slow", &[]);
-    slow.script.insert("tools/list".into(), Scripted::Hangs);
-    let mut gone = fake("gone", &[]);
-    gone.description = Err(unreachable());
-    gone.script.insert("tools/call".into(), Scripted::Fails(unreachable()));
+    let slow = fake("slow", &[]);
+    slow.set("tools/list", Scripted::Hangs);
+    let gone = fake("gone", &[]);
+    gone.describe_as(Err(unreachable()));
+    gone.set("tools/call", Scripted::Fails(unreachable()));
     let looping = fake("looping", &[("tools/list", r#""result":{"tools":[],"nextCursor":"same"}"#)]);
     let scene = scene(vec![slow, good, gone, looping]);
     let list = scene.ask("tools/list", None).await;
@@ -362,18 +243,45 @@ async fn mirrored_parameters_are_known_by_the_visible_name() {
 async fn a_backend_that_hangs_holds_up_no_call_of_another() {
     let list =
         r#""result":{"tools":[{"name":"t","inputSchema":{"properties":{"r":{"type":"string","x-mcp-header":"R"}}}}]}"#;
-    let mut slow = fake("slow", &[]);
+    let slow = fake("slow", &[]);
     for method in ["tools/list", "resources/read", "logging/setLevel"] {
-        slow.script.insert(method.into(), Scripted::Hangs);
+        slow.set(method, Scripted::Hangs);
     }
     let read = r#""result":{"contents":[]}"#;
     let good = fake("good", &[("tools/list", list), ("resources/read", read), ("logging/setLevel", r#""result":{}"#)]);
     let scene = scene(vec![slow, good]);
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     assert_eq!(scene.gateway.param_headers("good__t").await[0].name, "R");
     assert_eq!(began.elapsed(), Duration::ZERO, "the other's list is not waited for");
     // An unlisted resource is asked for in turn, and the next in turn is not kept waiting for ever.
     assert_eq!(scene.ask("resources/read", Some(r#"{"uri":"x://y"}"#)).await, r#"{"contents":[]}"#);
     assert_eq!(scene.ask("logging/setLevel", Some(r#"{"level":"info"}"#)).await, "{}");
     assert!(began.elapsed() <= Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn an_unknown_name_tells_which_backends_could_not_be_listed() {
+    let gone = fake("gone", &[]);
+    gone.describe_as(Err(unreachable()));
+    let scene = scene(vec![fake("a", &[("tools/list", r#""result":{"tools":[]}"#)]), gone]);
+    let body = scene.ask("tools/call", Some(r#"{"name":"zzz"}"#)).await;
+    let message = r#"Unknown tool: zzz; it may belong to a backend that could not be listed: "gone" (unreachable)"#;
+    assert_eq!(error_of(&body), (-32602, message.into()));
+    assert!(body.contains(r#""data":{"unlisted":{"gone":"unreachable"}}"#), "{body}");
+}
+
+#[tokio::test]
+async fn subscriptions_go_to_who_has_the_resource_or_to_all() {
+    let list = ("resources/list", r#""result":{"resources":[{"uri":"x://b"}]}"#);
+    let taken = ("resources/subscribe", r#""result":{}"#);
+    let scene = scene(vec![fake("a", &[taken]), fake("b", &[list, taken]), fake("c", &[])]);
+    assert_eq!(scene.ask("resources/subscribe", Some(r#"{"uri":"x://b"}"#)).await, "{}");
+    assert!(!scene.received(0).iter().any(|request| request.starts_with("resources/subscribe")));
+    assert_eq!(scene.ask("resources/subscribe", Some(r#"{"uri":"x://unlisted"}"#)).await, "{}");
+    for backend in 0..3 {
+        let received = scene.received(backend);
+        assert_eq!(received.last().unwrap(), r#"resources/subscribe {"uri":"x://unlisted"}"#);
+    }
+    assert_eq!(scene.ask("resources/subscribe", Some(r#"{"uri":"fanlight://b/x://b"}"#)).await, "{}");
+    assert_eq!(scene.received(1), [r#"resources/subscribe {"uri":"x://b"}"#]);
 }

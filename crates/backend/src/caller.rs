@@ -1,0 +1,102 @@
+//! One request's way to a server: a place, then a connection, then the exchange.
+//!
+//! Must not know: eras, transports, what requests mean.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fanlight_protocol::Response;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::client::{Call, CallContext};
+use crate::clock::Course;
+use crate::connection::{Connection, Failure};
+use crate::error::BackendError;
+use crate::pool::{Lease, Pool};
+use crate::settings::Timeouts;
+
+/// Sends requests to one backend.
+pub(crate) struct Caller {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) timeouts: Timeouts,
+    concurrency: usize,
+    /// Places for running and waiting requests: twice as many as may run.
+    admission: Semaphore,
+    running: Semaphore,
+}
+
+impl Caller {
+    pub(crate) fn new(pool: Arc<Pool>, timeouts: Timeouts, concurrency: usize) -> Self {
+        let concurrency = concurrency.clamp(1, Semaphore::MAX_PERMITS / 2);
+        Self {
+            pool,
+            timeouts,
+            concurrency,
+            admission: Semaphore::new(2 * concurrency),
+            running: Semaphore::new(concurrency),
+        }
+    }
+
+    /// Sends one request once there is a place for it. The caller bounds the time.
+    pub(crate) async fn exchange(&self, call: &Call, course: &Course) -> Result<Response, BackendError> {
+        // A request to a backend that is down does not queue behind those that wait for a place.
+        if let Some(error) = self.pool.down(&call.context) {
+            return Err(error);
+        }
+        let _place = self.place().await?;
+        self.exchange_unplaced(call, course).await
+    }
+
+    /// The same without a place, for a request that the server holds for as long as it likes. The
+    /// caller bounds how many there are.
+    pub(crate) async fn exchange_unplaced(&self, call: &Call, course: &Course) -> Result<Response, BackendError> {
+        let lease = self.pool.lease(&call.context).await?;
+        if let Some(answer) = self.pool.local_answer(call, &lease).await {
+            return Ok(answer);
+        }
+        let answer = self.send(call, course, lease).await?;
+        self.pool.remember(call, &answer);
+        Ok(answer)
+    }
+
+    /// Sends a request, and once more if it certainly did not run.
+    async fn send(&self, call: &Call, course: &Course, lease: Lease) -> Result<Response, BackendError> {
+        match lease.connection.request(call, course).await {
+            Err(Failure::NotRun { loss, instead }) => {
+                course.sent.store(false, Ordering::Relaxed);
+                lease.lose(loss);
+                match self.pool.lease(&call.context).await {
+                    Ok(fresh) => fresh.connection.request(call, course).await.or_else(Failure::settle),
+                    // What the backend said of the request says more than that it is gone now.
+                    Err(error) => instead.or(Err(error)),
+                }
+            }
+            outcome => outcome.or_else(Failure::settle),
+        }
+    }
+
+    /// What is known of the server, for deciding what to send it for a client.
+    pub(crate) async fn server(&self, client: &CallContext) -> Result<Arc<Connection>, BackendError> {
+        match self.pool.current(client) {
+            Some(connection) => Ok(connection),
+            None => Ok(self.lease(client).await?.connection),
+        }
+    }
+
+    /// The very connection that a request of this client would be sent on.
+    pub(crate) async fn lease(&self, client: &CallContext) -> Result<Lease, BackendError> {
+        if let Some(error) = self.pool.down(client) {
+            return Err(error);
+        }
+        let _place = self.place().await?;
+        self.pool.lease(client).await
+    }
+
+    async fn place(&self) -> Result<(SemaphorePermit<'_>, SemaphorePermit<'_>), BackendError> {
+        let busy = |_| BackendError::Busy { limit: self.concurrency };
+        let admitted = self.admission.try_acquire().map_err(busy)?;
+        // The semaphore is never closed.
+        let running = self.running.acquire().await.map_err(|_| BackendError::ShuttingDown)?;
+        Ok((running, admitted))
+    }
+}

@@ -1,0 +1,54 @@
+//! What a connection offers to those who keep up what is heard outside of calls.
+//!
+//! Must not know: who hears it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fanlight_protocol::{Json, Method};
+
+use super::{Connection, FRESH};
+use crate::client::{CallContext, ServerMessages};
+use crate::error::BackendError;
+use crate::exchange::{Outgoing, Reply};
+use crate::http::HttpLink;
+
+impl Connection {
+    /// A subscription: open until the server ends it or this is dropped.
+    pub(crate) async fn subscribe(
+        &self,
+        params: &Json,
+        context: &Arc<CallContext>,
+        messages: &ServerMessages,
+    ) -> Result<Reply, BackendError> {
+        let (id, clock, method) = (self.context.next_id(), Arc::default(), &Method::Listen);
+        let request = Outgoing {
+            id,
+            token: id,
+            task: None,
+            text: self.dialect.request_text(id, method, Some(params), context),
+            mirror: self.mirror(method, Some(params), &[]),
+            method,
+            context,
+            messages,
+            clock: &clock,
+            cancellable: true,
+        };
+        self.link.exchange(request).await
+    }
+
+    /// The link, if it is one over HTTP.
+    pub(crate) fn http(&self) -> Option<&HttpLink> {
+        self.link.http()
+    }
+
+    /// Sends a message that is no request.
+    pub(crate) async fn tell(&self, text: Bytes) -> Result<(), BackendError> {
+        self.link.notify(text).await
+    }
+
+    /// Whether the server has had time to forget the session.
+    pub(crate) fn is_seasoned(&self) -> bool {
+        self.since.elapsed() >= FRESH
+    }
+}

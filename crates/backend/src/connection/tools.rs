@@ -1,0 +1,103 @@
+//! What a call needs to be known of its tool, read from the server's tool list where no list has
+//! passed by yet.
+//!
+//! Must not know: what is done with it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::result::ListToolsResult;
+use fanlight_protocol::{Json, Method, Response, code};
+
+use super::Connection;
+use crate::client::{Call, TaskDialect};
+use crate::tool_table::ToolTable;
+
+/// Pages of the tool list that are read for the sake of one call.
+const LIST_PAGES: usize = 100;
+
+impl Connection {
+    /// The parameters to mirror for a call, from the tool list if they are not known yet.
+    pub(super) async fn headers_for(&self, call: &Call) -> Option<Arc<[ParamHeader]>> {
+        let table = self.tools.as_ref().filter(|table| table.mirrors())?;
+        if call.method != Method::CallTool {
+            return None;
+        }
+        let name = called_tool(call)?;
+        if table.of(&name).is_none() {
+            self.read_tools_once().await;
+        }
+        Some(table.of(&name)?.headers)
+    }
+
+    /// Whether a legacy server wants a tool to be called as a task only.
+    pub(crate) async fn needs_task(&self, tool: &str) -> bool {
+        if self.tasks != Some(TaskDialect::Requested) {
+            return false;
+        }
+        let Some(table) = &self.tools else { return false };
+        if table.of(tool).is_none() {
+            self.read_tools_once().await;
+        }
+        table.of(tool).is_some_and(|known| known.needs_task)
+    }
+
+    /// The same from a list that is read now.
+    pub(crate) async fn needs_task_now(&self, tool: &str) -> bool {
+        self.reload_tools().await;
+        self.needs_task(tool).await
+    }
+
+    /// Without the list a call goes as it is: the server says if it misses something.
+    async fn read_tools_once(&self) {
+        let reading =
+            self.tools_loaded.get_or_try_init(|| async { if self.load_tools().await { Ok(()) } else { Err(()) } });
+        let _ = reading.await;
+    }
+
+    pub(super) fn known_headers(&self, call: &Call) -> Option<Arc<[ParamHeader]>> {
+        Some(self.tools.as_ref()?.of(&called_tool(call)?)?.headers)
+    }
+
+    pub(super) fn rejects_headers(&self, call: &Call, response: &Response) -> bool {
+        self.tools.as_ref().is_some_and(ToolTable::mirrors)
+            && call.method == Method::CallTool
+            && response.error_code() == Some(code::HEADER_MISMATCH)
+    }
+
+    pub(super) async fn reload_tools(&self) {
+        if !self.load_tools().await {
+            tracing::debug!(backend = &*self.context.name, "tool list could not be read again");
+        }
+    }
+
+    /// Reads the tool list to its end; says whether that was possible.
+    async fn load_tools(&self) -> bool {
+        let Some(table) = &self.tools else { return false };
+        let mut cursor: Option<Json> = None;
+        for _ in 0..LIST_PAGES {
+            let params = cursor.as_ref().map(|cursor| {
+                let mut params = ObjectBuilder::new();
+                params.member("cursor", cursor);
+                params.finish()
+            });
+            let Some(response) = self.ask(&Method::ListTools, params.as_ref()).await else { return false };
+            let Some(page) = table.observe(&self.context.name, response).view::<ListToolsResult>() else {
+                return false;
+            };
+            match page.next_cursor().filter(|next| !next.is_null()) {
+                None => return true,
+                next if next == cursor => return true,
+                next => cursor = next,
+            }
+        }
+        true
+    }
+}
+
+fn called_tool(call: &Call) -> Option<String> {
+    let name = call.params.as_ref()?.get("name")?;
+    name.as_str().map(Cow::into_owned)
+}

@@ -1,0 +1,207 @@
+//! Whom a message of a server is for that belongs to no call.
+//!
+//! Nothing here waits: what a listener does not take in time is dropped.
+//!
+//! Must not know: how messages come in.
+
+use std::sync::Arc;
+
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::{Method, Notification};
+
+use super::Origin;
+use super::filter::Lists;
+use super::registry::{Entry, Listener, Registry, Session, Subscriber};
+use super::wire;
+use crate::client::{ServerMessage, ServerMessages, SessionKey};
+use crate::listen::Interest;
+
+/// The flag of an interest that a list change is for.
+fn list_of(method: &Method) -> Option<fn(&Interest) -> bool> {
+    match method {
+        Method::ToolsChanged => Some(|interest| interest.tools),
+        Method::PromptsChanged => Some(|interest| interest.prompts),
+        Method::ResourcesChanged => Some(|interest| interest.resources),
+        _ => None,
+    }
+}
+
+/// Sends a notification to everybody it is for; how many did not take it.
+pub(super) fn deliver(
+    registry: &Registry,
+    origin: Origin,
+    shared: bool,
+    notification: &Notification,
+    except: Option<SessionKey>,
+) -> usize {
+    let mut outbox = Outbox { notification, except, dropped: 0 };
+    if matches!(notification.method, Method::TaskStatus | Method::TaskChanged) {
+        registry.about_task(origin, &mut outbox);
+        return outbox.dropped;
+    }
+    match origin {
+        Origin::Session(key) => registry.to_session(key, &mut outbox),
+        Origin::Base => registry.on_base(shared, &mut outbox),
+        Origin::Pooled => {}
+    }
+    outbox.dropped
+}
+
+/// Tells everybody that what they listen to may have changed; how many did not take it.
+pub(super) fn announce(registry: &Registry, origin: Origin, lists: Lists) -> usize {
+    let mut dropped = 0;
+    for notification in changes(lists) {
+        dropped += deliver(registry, origin, false, &notification, None);
+    }
+    let uris: Vec<Arc<str>> = match origin {
+        Origin::Base => {
+            let accepted = |entry: &Entry| matches!(entry.made, super::Made::Accepted);
+            registry.uris.iter().filter(|(_, entry)| accepted(entry)).map(|(uri, _)| Arc::clone(uri)).collect()
+        }
+        Origin::Session(key) => {
+            registry.sessions.get(&key).map(|session| session.own_uris.iter().cloned().collect()).unwrap_or_default()
+        }
+        Origin::Pooled => Vec::new(),
+    };
+    for notification in uris.iter().filter_map(|uri| wire::updated(uri)) {
+        dropped += deliver(registry, origin, false, &notification, None);
+    }
+    dropped
+}
+
+/// Tells one listener that what it listens to may have changed; how many messages it did not take.
+pub(super) fn announce_to(messages: &ServerMessages, heard: &Interest) -> usize {
+    let updates = heard.uris.iter().filter_map(|uri| wire::updated(uri));
+    let all = changes(Lists::of(heard)).into_iter().chain(updates);
+    all.filter(|notification| !messages.try_send(ServerMessage::Notification(notification.clone()))).count()
+}
+
+fn changes(lists: Lists) -> Vec<Notification> {
+    let kinds = [
+        (Method::ToolsChanged, lists.tools),
+        (Method::PromptsChanged, lists.prompts),
+        (Method::ResourcesChanged, lists.resources),
+    ];
+    kinds.iter().filter(|(_, heard)| *heard).filter_map(|(method, _)| wire::changed(method)).collect()
+}
+
+struct Outbox<'a> {
+    notification: &'a Notification,
+    except: Option<SessionKey>,
+    dropped: usize,
+}
+
+impl Outbox<'_> {
+    fn send(&mut self, listener: &Listener) {
+        if self.except.is_some() && listener.session == self.except {
+            return;
+        }
+        let taken = listener.messages.try_send(ServerMessage::Notification(self.notification.clone()));
+        self.dropped += usize::from(!taken);
+    }
+}
+
+impl Registry {
+    /// What arrives on a session's own line is the session's, list changes only if it wants them.
+    fn to_session(&self, key: SessionKey, outbox: &mut Outbox<'_>) {
+        let Some(session) = self.sessions.get(&key) else { return };
+        let wanted = list_of(&outbox.notification.method);
+        for listener in self.of(session) {
+            if wanted.is_none_or(|wanted| wanted(&listener.interest)) {
+                outbox.send(listener);
+            }
+        }
+    }
+
+    fn on_base(&self, shared: bool, outbox: &mut Outbox<'_>) {
+        if let Some(wanted) = list_of(&outbox.notification.method) {
+            for listener in self.listeners.values().filter(|listener| wanted(&listener.interest)) {
+                // It hears of the change on its own line.
+                if !self.hears_itself(listener.session) {
+                    outbox.send(listener);
+                }
+            }
+            return;
+        }
+        match outbox.notification.method {
+            Method::ResourceUpdated => self.about_resource(outbox),
+            // What the base session of a server logs concerns no client that has one of its own.
+            Method::LogMessage if !shared => {}
+            Method::LogMessage => {
+                let level = LogLevel::of(outbox.notification);
+                let asked = |session: &&Session| session.level.zip(level).is_none_or(|(least, level)| level >= least);
+                for session in self.sessions.values().filter(asked) {
+                    self.of(session).for_each(|listener| outbox.send(listener));
+                }
+            }
+            _ => {
+                for session in self.sessions.values().filter(|session| !session.hears_itself) {
+                    self.of(session).for_each(|listener| outbox.send(listener));
+                }
+            }
+        }
+    }
+
+    /// The resource updated may be part of the one subscribed to (2026-07-28 schema,
+    /// `ResourceUpdatedNotification`).
+    fn about_resource(&self, outbox: &mut Outbox<'_>) {
+        let Some(uri) = outbox.notification.params().and_then(|params| params.get("uri")) else { return };
+        let Some(uri) = uri.as_str() else { return };
+        for entry in with_parents(&uri).filter_map(|uri| self.uris.get(uri)) {
+            for subscriber in &entry.subscribers {
+                match subscriber {
+                    Subscriber::Listener(id) => {
+                        self.listeners.get(id).into_iter().for_each(|listener| outbox.send(listener));
+                    }
+                    Subscriber::Session(key) => {
+                        let session = self.sessions.get(key).into_iter();
+                        session.flat_map(|session| self.of(session)).for_each(|listener| outbox.send(listener));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The id of a task is known only to those who may hear of it.
+    fn about_task(&self, origin: Origin, outbox: &mut Outbox<'_>) {
+        let id = outbox.notification.params().and_then(|params| params.get("taskId"));
+        let named = id.and_then(|id| self.tasks.get(&*id.as_str()?));
+        let own = if let Origin::Session(key) = origin { self.sessions.get(&key) } else { None };
+        let own: &[u64] = own.map_or(&[], |session| &session.listeners);
+        let subscribers = named.into_iter().flat_map(|entry| &entry.subscribers);
+        let named = subscribers.filter_map(|subscriber| match subscriber {
+            Subscriber::Listener(id) if !own.contains(id) => Some(id),
+            _ => None,
+        });
+        for listener in named.chain(own).filter_map(|id| self.listeners.get(id)) {
+            outbox.send(listener);
+        }
+    }
+
+    fn of(&self, session: &Session) -> impl Iterator<Item = &Listener> {
+        session.listeners.iter().filter_map(|id| self.listeners.get(id))
+    }
+}
+
+/// A URI, and every part of it from the front that can name something that it is part of.
+fn with_parents(uri: &str) -> impl Iterator<Item = &str> {
+    let ends = uri.char_indices().filter(|(_, character)| matches!(character, '/' | '?' | '#'));
+    let parents = ends.flat_map(|(at, _)| [at, at + 1]).filter(|end| *end < uri.len() && *end > 0);
+    let mut last = 0;
+    let mut parents: Vec<_> = parents.filter(|end| std::mem::replace(&mut last, *end) != *end).collect();
+    parents.push(uri.len());
+    parents.into_iter().filter_map(|end| uri.get(..end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_belong_to_what_holds_them() {
+        let parents: Vec<_> = with_parents("a://b/c?d").collect();
+        assert_eq!(parents, ["a:", "a:/", "a://", "a://b", "a://b/", "a://b/c", "a://b/c?", "a://b/c?d"]);
+        assert_eq!(with_parents("a/").collect::<Vec<_>>(), ["a", "a/"]);
+        assert_eq!(with_parents("x").collect::<Vec<_>>(), ["x"]);
+    }
+}

@@ -1,0 +1,213 @@
+//! What it takes to hear of everything at a legacy server: over HTTP a stream, kept only while
+//! somebody needs it, and `resources/subscribe` for each resource.
+//!
+//! Must not know: who listens, or modern servers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, Method};
+use futures_util::StreamExt as _;
+use tokio::sync::watch;
+
+use super::declares::Declares;
+use crate::client::SessionKey;
+use crate::connection::{Connection, Loss};
+use crate::http::{Deaf, Hearing, HttpLink};
+use crate::hub::{Hub, Made, Origin};
+
+/// Subscriptions that are made at the same time.
+const AT_ONCE: usize = 8;
+
+/// Whether anything can arrive outside of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    /// It is not known yet, since nothing needed to.
+    Unknown,
+    Open,
+    /// The server has no such stream.
+    Absent,
+}
+
+/// The base line of a legacy server.
+pub(super) struct Base<'a> {
+    pub(super) hub: &'a Hub,
+    pub(super) connection: &'a Arc<Connection>,
+    /// The connection replaces one on which things were heard.
+    pub(super) again: bool,
+}
+
+impl Base<'_> {
+    /// Keeps up what is to be heard, for ever.
+    pub(super) async fn keep(self) {
+        let declares = Declares::of(self.connection);
+        let known = if self.connection.http().is_some() { Stream::Unknown } else { Stream::Open };
+        let stream = watch::Sender::new(known);
+        tokio::join!(self.keep_stream(declares, &stream), self.keep_subscribed(declares, &stream));
+    }
+
+    async fn keep_stream(&self, declares: Declares, stream: &watch::Sender<Stream>) {
+        let Some(http) = self.connection.http() else { return };
+        let mut changed = self.hub.watch();
+        let told = |hearing: Hearing| {
+            stream.send_replace(Stream::Open);
+            if hearing == (Hearing::Open { missed: true }) {
+                self.hub.announce(Origin::Base, declares.lists);
+            }
+        };
+        loop {
+            wait_for_need(self.hub, declares, &mut changed, true).await;
+            tokio::select! {
+                deaf = http.hear(self.connection.is_seasoned(), told) => {
+                    match deaf {
+                        Deaf::NoStream => drop(stream.send_replace(Stream::Absent)),
+                        Deaf::SessionGone => self.connection.lose(Loss::SessionGone),
+                    }
+                    return;
+                }
+                () = wait_for_need(self.hub, declares, &mut changed, false) => {}
+            }
+            stream.send_replace(Stream::Unknown);
+        }
+    }
+
+    async fn keep_subscribed(&self, declares: Declares, stream: &watch::Sender<Stream>) {
+        let (mut changed, mut again) = (self.hub.watch(), self.again);
+        loop {
+            changed.mark_unchanged();
+            if self.hub.needs_stream(declares.lists, declares.tasks) {
+                // What changes right after it was subscribed to must find the stream open.
+                self.hearing(declares, stream).await;
+            }
+            let changes = self.hub.changes();
+            let generation = changes.generation;
+            let unsubscribe = changes.unsubscribe.into_iter().map(|uri| (uri, None, false));
+            let subscribe = changes.subscribe.into_iter().map(|(uri, params)| (uri, params, true));
+            let all = unsubscribe.chain(subscribe).map(|(uri, params, wanted)| async move {
+                if wanted {
+                    let made = subscribe_to(self.connection, declares, &uri, params).await;
+                    self.hub.set_made(&uri, made);
+                } else {
+                    self.connection.ask(&Method::Unsubscribe, Some(&params_for(&uri))).await;
+                }
+            });
+            futures_util::stream::iter(all).buffer_unordered(AT_ONCE).for_each(|()| async {}).await;
+            let hears = *stream.borrow() != Stream::Absent;
+            self.hub.stand(generation, declares.lists, declares.tasks, hears);
+            if std::mem::take(&mut again) {
+                self.hub.announce(Origin::Base, declares.lists);
+            }
+            // Not while the hub lives.
+            let _ = changed.changed().await;
+        }
+    }
+
+    /// Waits until it is known whether anything can arrive, or nothing is to any more.
+    async fn hearing(&self, declares: Declares, stream: &watch::Sender<Stream>) {
+        let (mut changed, mut stream) = (self.hub.watch(), stream.subscribe());
+        tokio::select! {
+            _ = stream.wait_for(|stream| *stream != Stream::Unknown) => {}
+            () = wait_for_need(self.hub, declares, &mut changed, false) => {}
+        }
+    }
+}
+
+/// Waits until something is to be heard, or nothing is.
+async fn wait_for_need(hub: &Hub, declares: Declares, changed: &mut watch::Receiver<u64>, need: bool) {
+    loop {
+        changed.mark_unchanged();
+        if hub.needs_stream(declares.lists, declares.tasks) == need || changed.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A client session's own line at a legacy server.
+pub(super) struct Own<'a> {
+    pub(super) hub: &'a Hub,
+    pub(super) connection: &'a Arc<Connection>,
+    pub(super) session: SessionKey,
+    pub(super) again: bool,
+}
+
+impl Own<'_> {
+    /// Keeps up what is to be heard, for ever.
+    pub(super) async fn keep(self) {
+        let declares = Declares::of(self.connection);
+        let again = AtomicBool::new(self.again);
+        let announce = || self.hub.announce(Origin::Session(self.session), declares.lists);
+        let resubscribe = async {
+            if self.again {
+                self.resubscribe().await;
+            }
+        };
+        let Some(http) = self.connection.http() else {
+            resubscribe.await;
+            self.hub.set_hearing(self.session, true);
+            if self.again {
+                announce();
+            }
+            return;
+        };
+        let told = |hearing: Hearing| {
+            self.hub.set_hearing(self.session, matches!(hearing, Hearing::Open { .. }));
+            if let Hearing::Open { missed } = hearing
+                && (again.swap(false, Ordering::Relaxed) || missed)
+            {
+                announce();
+            }
+        };
+        tokio::join!(resubscribe, self.keep_stream(http, told));
+    }
+
+    /// The stream is there as long as somebody hears what is meant for the session.
+    async fn keep_stream(&self, http: &HttpLink, told: impl Fn(Hearing) + Copy) {
+        let mut listening = self.hub.presence(self.session);
+        loop {
+            if listening.wait_for(|listening| *listening).await.is_err() {
+                return;
+            }
+            tokio::select! {
+                deaf = http.hear(self.connection.is_seasoned(), told) => {
+                    self.hub.set_hearing(self.session, false);
+                    if deaf == Deaf::SessionGone {
+                        self.connection.lose(Loss::SessionGone);
+                    }
+                    return;
+                }
+                _ = listening.wait_for(|listening| !*listening) => self.hub.set_hearing(self.session, false),
+            }
+        }
+    }
+
+    /// Makes the session's subscriptions again, on a connection that knows nothing of them.
+    async fn resubscribe(&self) {
+        let all = self.hub.remembered(self.session).into_iter().map(|uri| async move {
+            let params = params_for(&uri);
+            if self.connection.ask(&Method::Subscribe, Some(&params)).await.is_none_or(|answer| answer.is_error()) {
+                tracing::debug!("a subscription of a client was not accepted again");
+            }
+        });
+        futures_util::stream::iter(all).buffer_unordered(AT_ONCE).for_each(|()| async {}).await;
+    }
+}
+
+/// Subscribes to a resource: with the `params` of the client that wants it, if one asked by itself.
+async fn subscribe_to(connection: &Connection, declares: Declares, uri: &str, params: Option<Json>) -> Made {
+    if params.is_none() && !declares.subscribe {
+        return Made::Refused(None);
+    }
+    let params = params.unwrap_or_else(|| params_for(uri));
+    match connection.ask(&Method::Subscribe, Some(&params)).await {
+        Some(answer) if answer.is_error() => Made::Refused(Some(answer)),
+        Some(_) => Made::Accepted,
+        None => Made::Refused(None),
+    }
+}
+
+fn params_for(uri: &str) -> Json {
+    let mut params = ObjectBuilder::new();
+    params.string("uri", uri);
+    params.finish()
+}

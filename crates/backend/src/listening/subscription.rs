@@ -1,0 +1,128 @@
+//! One `subscriptions/listen` request at a modern server, from being sent to its end.
+//!
+//! Must not know: why it was sent, or what comes after it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use fanlight_protocol::meta::TASKS_EXTENSION;
+use fanlight_protocol::{Json, Method, Notification, code};
+use tokio::sync::mpsc;
+
+use crate::client::{CallContext, ServerMessage, ServerMessages};
+use crate::connection::Connection;
+use crate::error::BackendError;
+use crate::exchange::Reply;
+use crate::hub::{Filter, without_subscription_id};
+
+/// Messages on their way from the transport at most. They are passed on without waiting.
+const WAITING: usize = 256;
+
+type Exchange = Pin<Box<dyn Future<Output = Result<Reply, BackendError>> + Send>>;
+
+/// A subscription. Dropping it ends it at the server.
+pub(super) struct Subscription {
+    pub(super) asked: Filter,
+    exchange: Option<Exchange>,
+    messages: mpsc::Receiver<ServerMessage>,
+    end: End,
+    nesting: usize,
+}
+
+/// What comes of a subscription.
+pub(super) enum Heard {
+    /// The server has agreed to this filter.
+    Acknowledged(Json),
+    /// Without the id of the subscription.
+    Notification(Notification),
+    Ended(End),
+}
+
+/// How a subscription ended.
+#[derive(Clone, Debug)]
+pub(super) enum End {
+    /// The server has none at all.
+    Unsupported,
+    /// The server does not take this filter.
+    Refused { message: String },
+    /// The server, or the connection, has gone for now.
+    Broken,
+}
+
+impl Subscription {
+    /// Sends the request, once this is listened to.
+    pub(super) fn begin(connection: &Arc<Connection>, asked: Filter, further: Option<&Json>, nesting: usize) -> Self {
+        let (sender, messages) = ServerMessages::channel(WAITING);
+        let mut context = (*CallContext::internal()).clone();
+        if !asked.tasks.is_empty() {
+            context.capabilities = tasks_capability();
+        }
+        let (connection, context, params) = (Arc::clone(connection), Arc::new(context), asked.to_params(further));
+        let exchange: Exchange = Box::pin(async move { connection.subscribe(&params, &context, &sender).await });
+        Self { asked, exchange: Some(exchange), messages, end: End::Broken, nesting }
+    }
+
+    /// What comes next. Can be dropped and called again, up to the end.
+    pub(super) async fn next(&mut self) -> Heard {
+        loop {
+            tokio::select! {
+                biased;
+                message = self.messages.recv() => match message {
+                    Some(ServerMessage::Notification(notification)) => return self.sort(notification),
+                    Some(_) => {}
+                    None => return Heard::Ended(self.end.clone()),
+                },
+                outcome = poll_exchange(&mut self.exchange) => {
+                    self.exchange = None;
+                    self.end = End::of(outcome);
+                }
+            }
+        }
+    }
+
+    fn sort(&self, notification: Notification) -> Heard {
+        if notification.method == Method::Acknowledged {
+            let agreed = notification.params().and_then(|params| params.get("notifications"));
+            return Heard::Acknowledged(agreed.unwrap_or_else(Json::empty_object));
+        }
+        Heard::Notification(without_subscription_id(notification, self.nesting))
+    }
+}
+
+impl End {
+    fn of(outcome: Result<Reply, BackendError>) -> Self {
+        match outcome {
+            Ok(Reply::Answer { response, .. }) => match response.error_code() {
+                Some(code::METHOD_NOT_FOUND) => Self::Unsupported,
+                Some(code::INVALID_PARAMS | code::MISSING_CLIENT_CAPABILITY) => {
+                    let message = response.error().and_then(|error| error.get("message"));
+                    let message = message.and_then(|message| Some(message.as_str()?.into_owned()));
+                    Self::Refused { message: message.unwrap_or_default() }
+                }
+                _ => Self::Broken,
+            },
+            Ok(Reply::Rejected { status: 400 | 404 | 405 | 501, .. }) => Self::Unsupported,
+            Ok(Reply::Rejected { .. }) | Err(_) => Self::Broken,
+        }
+    }
+}
+
+/// Waits for the end of an exchange; for ever if it has ended already.
+async fn poll_exchange(exchange: &mut Option<Exchange>) -> Result<Reply, BackendError> {
+    poll_fn(|context| match exchange {
+        Some(exchange) => exchange.as_mut().poll(context),
+        None => Poll::Pending,
+    })
+    .await
+}
+
+/// Capabilities that let a server tell of tasks.
+fn tasks_capability() -> Json {
+    use fanlight_protocol::json::ObjectBuilder;
+    let (mut extensions, mut capabilities) = (ObjectBuilder::new(), ObjectBuilder::new());
+    extensions.member(TASKS_EXTENSION, &Json::empty_object());
+    capabilities.member("extensions", &extensions.finish());
+    capabilities.finish()
+}

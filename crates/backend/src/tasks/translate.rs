@@ -1,0 +1,216 @@
+//! One dialect's text of a task as the other's.
+//!
+//! Splices: only the members that differ are touched (`ttl` and `ttlMs`, `pollInterval` and
+//! `pollIntervalMs`, what wraps a task and what is inlined into one); all others keep their bytes.
+//! Task ids are never changed.
+//!
+//! Must not know: how tasks are asked for.
+
+use fanlight_protocol::json::{Edits, Member, ObjectBuilder, quote, rewrite_object};
+use fanlight_protocol::{Json, meta};
+
+/// What the extension has in a task's place or inlines into it.
+const INLINED: [&str; 4] = ["resultType", "result", "error", "inputRequests"];
+const TO_LEGACY: [(&str, &str); 2] = [("ttlMs", "ttl"), ("pollIntervalMs", "pollInterval")];
+const TO_EXTENSION: [(&str, &str); 2] = [("ttl", "ttlMs"), ("pollInterval", "pollIntervalMs")];
+
+/// How a task is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Also any status that nobody has invented yet.
+    Working,
+    InputRequired,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl Status {
+    /// The status that a task's text states.
+    pub(crate) fn of(task: &Json) -> Self {
+        let status = task.get("status");
+        match status.as_ref().and_then(Json::as_str).as_deref() {
+            Some("input_required") => Self::InputRequired,
+            Some("completed") => Self::Completed,
+            Some("failed") => Self::Failed,
+            Some("cancelled") => Self::Cancelled,
+            _ => Self::Working,
+        }
+    }
+
+    pub(crate) fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// What the extension inlines into a task.
+#[derive(Clone, Debug)]
+pub(crate) enum Inlined {
+    Nothing,
+    /// The final result.
+    Result(Json),
+    /// The JSON-RPC error that the request ended with.
+    Error(Json),
+    /// An object of the questions that are open.
+    InputRequests(Json),
+}
+
+/// `params` of a call with the wish for a task.
+pub(crate) fn with_task(params: Option<&Json>) -> Json {
+    let params = params.cloned().unwrap_or_else(Json::empty_object);
+    if params.get("task").is_some() { params } else { rewrite_object(&params, |_| true, br#""task":{}"#) }
+}
+
+/// `params` of a call without the wish for a task.
+pub(crate) fn without_task(params: &Json) -> Json {
+    rewrite_object(params, |member| !member.is(params, "task"), b"")
+}
+
+/// Capabilities of a client with the tasks extension among them.
+pub(crate) fn with_extension(capabilities: &Json) -> Json {
+    let own = format!(r#""{}":{{}}"#, meta::TASKS_EXTENSION);
+    match capabilities.members().find(|member| member.is(capabilities, "extensions")) {
+        Some(Member { value, .. }) if capabilities.slice(value.clone()).is_object() => {
+            if capabilities.slice(value.clone()).get(meta::TASKS_EXTENSION).is_some() {
+                return capabilities.clone();
+            }
+            let mut edits = Edits::new(capabilities.bytes().clone());
+            edits.insert_members(value.start, own.as_bytes());
+            edits.finish_json()
+        }
+        _ => {
+            let extensions = format!(r#""extensions":{{{own}}}"#);
+            rewrite_object(capabilities, |member| !member.is(capabilities, "extensions"), extensions.as_bytes())
+        }
+    }
+}
+
+/// The extension's `CreateTaskResult` as that of 2025-11-25: members go into `task`, `_meta` stays.
+pub(crate) fn created_to_legacy(result: &Json) -> Json {
+    let task = renamed(result, &TO_LEGACY);
+    let outside = |member: &Member| member.is(&task, "resultType") || member.is(&task, "_meta");
+    let mut wrapped = ObjectBuilder::new();
+    wrapped.member("task", &rewrite_object(&task, |member| !outside(member), b""));
+    if let Some(meta) = result.get("_meta") {
+        wrapped.member("_meta", &meta);
+    }
+    wrapped.finish()
+}
+
+/// The `CreateTaskResult` of 2025-11-25 as that of the extension; `None` if it holds no task.
+pub(crate) fn created_to_extension(result: &Json) -> Option<Json> {
+    let task = result.get("task").filter(Json::is_object)?;
+    let task = extension_task(&task);
+    let outer: Vec<_> = result.members().filter_map(|member| member.name(result)).collect();
+    let is_outer = |member: &Member| member.name(&task).is_some_and(|name| outer.contains(&name));
+    let inner = rewrite_object(&task, |member| !is_outer(member), b"");
+    let mut added = br#""resultType":"task""#.to_vec();
+    let members = inner.as_text().get(1..inner.as_text().len() - 1).unwrap_or_default();
+    if !members.trim().is_empty() {
+        added.push(b',');
+        added.extend_from_slice(members.as_bytes());
+    }
+    let replaced = |member: &Member| member.is(result, "task") || member.is(result, "resultType");
+    Some(rewrite_object(result, |member| !replaced(member), &added))
+}
+
+/// A `DetailedTask` of the extension as a `Task` of 2025-11-25. There a tool's own error counts as
+/// the task's failure (Task Status).
+pub(crate) fn task_to_legacy(detailed: &Json) -> Json {
+    let result = detailed.get("result");
+    let is_error = result.and_then(|result| result.get("isError")).is_some_and(|is_error| is_error.is_true());
+    let mut task = renamed(detailed, &TO_LEGACY);
+    if is_error && Status::of(&task) == Status::Completed {
+        task = with_status(&task, "failed");
+    }
+    rewrite_object(&task, |member| !INLINED.iter().any(|name| member.is(&task, name)), b"")
+}
+
+/// A `Task` of 2025-11-25 as a `DetailedTask` of the extension. A result makes it completed, be it
+/// the error of a tool; a JSON-RPC error makes it failed (the extension, Task Status).
+pub(crate) fn task_to_extension(task: &Json, inlined: &Inlined) -> Json {
+    let mut task = extension_task(task);
+    let added = match inlined {
+        Inlined::Nothing => Vec::new(),
+        Inlined::Result(result) => {
+            task = with_status(&task, "completed");
+            member("result", result)
+        }
+        Inlined::Error(error) => {
+            task = with_status(&task, "failed");
+            member("error", error)
+        }
+        Inlined::InputRequests(requests) => member("inputRequests", requests),
+    };
+    rewrite_object(&task, |member| !INLINED.iter().any(|name| member.is(&task, name)), &added)
+}
+
+/// A result of the extension with its type stated.
+pub(crate) fn complete(result: &Json) -> Json {
+    rewrite_object(result, |member| !member.is(result, "resultType"), br#""resultType":"complete""#)
+}
+
+/// The same without a type, for the params of a notification.
+pub(crate) fn without_type(result: &Json) -> Json {
+    rewrite_object(result, |member| !member.is(result, "resultType"), b"")
+}
+
+/// A result, or `params`, with the task that it belongs to named in its `_meta`, as 2025-11-25
+/// demands (Related Task Metadata). What names a task already stays as it is.
+pub(crate) fn with_related_task(object: &Json, id: &Json) -> Json {
+    let own = [quote(meta::RELATED_TASK), br#":{"taskId":"#.to_vec(), id.bytes().to_vec(), b"}".to_vec()].concat();
+    let found = object.members().find(|member| member.is(object, "_meta"));
+    match found.map(|member| member.value) {
+        Some(at) if object.slice(at.clone()).is_object() => {
+            if object.slice(at.clone()).get(meta::RELATED_TASK).is_some() {
+                return object.clone();
+            }
+            let mut edits = Edits::new(object.bytes().clone());
+            edits.insert_members(at.start, &own);
+            edits.finish_json()
+        }
+        _ => {
+            let meta = [br#""_meta":{"#.to_vec(), own, b"}".to_vec()].concat();
+            rewrite_object(object, |member| !member.is(object, "_meta"), &meta)
+        }
+    }
+}
+
+/// The extension's names for a task's members. `ttlMs` is required there.
+fn extension_task(task: &Json) -> Json {
+    let task = renamed(task, &TO_EXTENSION);
+    if task.get("ttlMs").is_some() { task } else { rewrite_object(&task, |_| true, br#""ttlMs":null"#) }
+}
+
+fn member(name: &str, value: &Json) -> Vec<u8> {
+    [quote(name), b":".to_vec(), value.bytes().to_vec()].concat()
+}
+
+/// The object with other names for some members. A member that has such a name already gives way.
+fn renamed(object: &Json, names: &[(&str, &str); 2]) -> Json {
+    let taken = |member: &Member| {
+        names.iter().any(|(from, to)| member.is(object, to) && object.members().any(|other| other.is(object, from)))
+    };
+    let object = if object.members().any(|member| taken(&member)) {
+        rewrite_object(object, |member| !taken(member), b"")
+    } else {
+        object.clone()
+    };
+    let mut edits = Edits::new(object.bytes().clone());
+    for member in object.members() {
+        if let Some((_, to)) = names.iter().find(|(from, _)| member.is(&object, from)) {
+            edits.replace(member.key, quote(to));
+        }
+    }
+    edits.finish_json()
+}
+
+fn with_status(task: &Json, status: &str) -> Json {
+    let Some(member) = task.members().find(|member| member.is(task, "status")) else { return task.clone() };
+    let mut edits = Edits::new(task.bytes().clone());
+    edits.replace(member.value, quote(status));
+    edits.finish_json()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! What reaches a client session that has a line of its own at a legacy HTTP server.
+
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use fanlight_backend::{Backend, BackendClient, Interest, SessionKey};
+use fanlight_protocol::{Json, Response};
+
+use crate::listening_legacy::telling;
+use crate::support::server::{Feeds, Reply, Seen, Server, feeds, status};
+use crate::support::{call, hear, listening, of_session, send, settings, start};
+
+const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+const CAPABILITIES: &str = r#"{"roots":{}}"#;
+
+/// A server whose streams the test writes to.
+async fn streaming(answer: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static) -> (Server, Feeds) {
+    let ((open, feeds), sessions) = (feeds(), AtomicUsize::new(0));
+    let server = Server::start(move |seen| {
+        let is_answer = seen.verb == "POST" && seen.method().is_empty();
+        let accepted = || Reply::Whole(202, String::new(), "text/plain", String::new());
+        let stream = || (seen.verb == "GET").then(|| open(seen));
+        let other = || telling(seen, &sessions).unwrap_or_else(|| seen.result("{}"));
+        answer(seen).or_else(stream).unwrap_or_else(|| if is_answer { accepted() } else { other() })
+    })
+    .await;
+    (server, feeds)
+}
+
+fn session() -> Interest {
+    Interest { session: true, ..Interest::default() }
+}
+
+async fn ask(backend: &Backend, method: &str, params: &str) -> String {
+    send(backend, listening(call(method, params), of_session(1, CAPABILITIES)).0).await.unwrap()
+}
+
+/// The next answer that the server got.
+async fn answered(server: &mut Server) -> Seen {
+    loop {
+        let seen = server.next().await;
+        if seen.method().is_empty() && seen.verb == "POST" {
+            return seen;
+        }
+    }
+}
+
+#[tokio::test]
+async fn everything_on_its_own_stream_is_the_sessions() {
+    let (server, mut feeds) = streaming(|_| None).await;
+    let backend = start(settings(server.transport()));
+    let interest = Interest { tools: true, ..session() };
+    let (listening, mut inbox) = hear(&backend, interest.clone(), of_session(1, CAPABILITIES)).await.unwrap();
+    assert_eq!(listening.honoured, interest);
+    // It has no line of its own yet: list changes come by the base one, and no line is opened.
+    let base = feeds.next().await;
+    assert_eq!(base.seen.header("mcp-session-id"), Some("s0"));
+    base.send(TOOLS);
+    assert_eq!(inbox.text().await, TOOLS);
+    ask(&backend, "x/y", "").await;
+    let own = feeds.next().await;
+    assert_eq!(own.seen.header("mcp-session-id"), Some("s1"));
+    base.closed().await;
+    for text in [
+        TOOLS,
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{ "level":"debug","data":1.0}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/x\u0041"}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1"}}"#,
+    ] {
+        own.send(text);
+        assert_eq!(inbox.text().await, text);
+    }
+    own.send(r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#);
+    own.send(TOOLS);
+    assert_eq!(inbox.text().await, TOOLS);
+    drop(listening);
+    own.closed().await;
+}
+
+#[tokio::test]
+async fn questions_outside_of_calls_are_asked_and_answered() {
+    let (mut server, mut feeds) = streaming(|_| None).await;
+    let backend = start(settings(server.transport()));
+    ask(&backend, "x/y", "").await;
+    let (_listening, mut inbox) = hear(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
+    let feed = feeds.next().await;
+    feed.send(r#"{"jsonrpc":"2.0","id":"q\u0041","method":"roots/list","params":{ "n":1.0}}"#);
+    let question = inbox.question().await;
+    assert_eq!(question.params.as_ref().unwrap().as_text(), r#"{ "n":1.0}"#);
+    question.answer.send(Response::from_result(&Json::literal(r#"{ "roots":[]}"#))).unwrap();
+    let answer = answered(&mut server).await;
+    assert_eq!(answer.body, r#"{"jsonrpc":"2.0","id":"q\u0041","result":{ "roots":[]}}"#);
+    assert_eq!(answer.header("mcp-session-id"), Some("s1"));
+    // What was not declared is refused, a ping is answered, neither reaches the client.
+    feed.send(r#"{"jsonrpc":"2.0","id":2,"method":"sampling/createMessage","params":{}}"#);
+    assert!(answered(&mut server).await.body.contains(r#""id":2,"error":{"code":-32601"#));
+    feed.send(r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#);
+    assert_eq!(answered(&mut server).await.body, r#"{"jsonrpc":"2.0","id":3,"result":{}}"#);
+    // The server withdraws one.
+    feed.send(r#"{"jsonrpc":"2.0","id":4,"method":"roots/list"}"#);
+    let mut question = inbox.question().await;
+    feed.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}"#);
+    question.answer.closed().await;
+    // The client cannot be asked.
+    feed.send(r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#);
+    drop(inbox.question().await);
+    assert!(answered(&mut server).await.body.contains(r#""id":5,"error":{"code":-32603"#));
+    assert!(inbox.is_empty());
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_answer_in_time_is_reported() {
+    let (mut server, mut feeds) = streaming(|_| None).await;
+    let mut settings = settings(server.transport());
+    settings.timeouts.question = Duration::from_millis(50);
+    let backend = start(settings);
+    ask(&backend, "x/y", "").await;
+    let (_listening, mut inbox) = hear(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
+    feeds.next().await.send(r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#);
+    let question = inbox.question().await;
+    assert!(answered(&mut server).await.body.contains("did not answer within"));
+    assert!(question.answer.is_closed());
+}
+
+#[tokio::test]
+async fn its_subscriptions_pass_as_they_are_and_outlive_the_session_at_the_server() {
+    let (mut server, mut feeds) = streaming(|seen| {
+        let gone = seen.verb == "GET" && seen.header("last-event-id").is_some();
+        gone.then(|| status(404))
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    let (_listening, mut inbox) = hear(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
+    let params = r#"{ "uri":"a:1","x":1.0}"#;
+    for uri in ["a:1", "a:2"] {
+        ask(&backend, "resources/subscribe", &params.replace("a:1", uri)).await;
+    }
+    ask(&backend, "resources/unsubscribe", r#"{"uri":"a:2"}"#).await;
+    let seen = server.next_of("resources/subscribe").await;
+    assert_eq!((seen.params().as_text(), seen.header("mcp-session-id")), (params, Some("s1")));
+    server.next_of("resources/unsubscribe").await;
+    let feed = feeds.next().await;
+    feed.raw("id: 1\nretry: 100\ndata:\n\n");
+    drop(feed);
+    let feed = feeds.next().await;
+    assert_eq!(feed.seen.header("mcp-session-id"), Some("s2"));
+    let again = server.next_of("resources/subscribe").await;
+    assert_eq!((again.params().as_text(), again.header("mcp-session-id")), (r#"{"uri":"a:1"}"#, Some("s2")));
+    let updated = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1"}}"#;
+    assert_eq!(inbox.text().await, updated);
+    assert_eq!(server.count("resources/subscribe"), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_listens_is_not_idle() {
+    let (mut server, mut feeds) = streaming(|_| None).await;
+    let mut settings = settings(server.transport());
+    settings.timeouts.session_idle = Duration::from_millis(50);
+    let backend = start(settings);
+    let (listening, _inbox) = hear(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
+    ask(&backend, "x/y", "").await;
+    let feed = feeds.next().await;
+    // Another session's line comes and goes meanwhile.
+    send(&backend, crate::support::listening(call("x/y", ""), of_session(2, "{}")).0).await.unwrap();
+    assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some("s2"));
+    assert!(feed.is_open());
+    drop(listening);
+    assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some("s1"));
+}
+
+#[tokio::test]
+async fn the_end_of_a_session_ends_its_listening() {
+    let (server, mut feeds) = streaming(|_| None).await;
+    let backend = start(settings(server.transport()));
+    ask(&backend, "x/y", "").await;
+    let (_listening, mut inbox) = hear(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
+    let feed = feeds.next().await;
+    backend.end_session(SessionKey(1));
+    feed.closed().await;
+    assert!(inbox.recv().await.is_none());
+}

@@ -1,0 +1,58 @@
+//! Tasks: clients and servers that speak of them in different ways, or not at all.
+
+mod awaited;
+mod extension_client;
+mod held;
+mod limits;
+mod requested_client;
+mod servers;
+mod stdio;
+mod verbatim;
+
+use fanlight_backend::{Backend, Call, CallContext, TaskDialect};
+
+use crate::support::{Inbox, call, json, listening, send, settings, start};
+use servers::Tasks;
+
+/// A backend at this server in which a call may take much less time than the tasks do.
+fn hurried(tasks: &Tasks) -> std::sync::Arc<Backend> {
+    let mut settings = settings(tasks.server.transport());
+    settings.timeouts.call = std::time::Duration::from_secs(1);
+    start(settings)
+}
+
+/// A legacy client with tasks.
+fn requested(key: u64) -> impl Fn(&mut CallContext) {
+    move |context| {
+        crate::support::of_session(key, r#"{"elicitation":{},"roots":{}}"#)(context);
+        context.tasks = Some(TaskDialect::Requested);
+    }
+}
+
+/// A modern client with the tasks extension.
+fn extension(capabilities: &str) -> impl Fn(&mut CallContext) {
+    let capabilities = json(capabilities);
+    move |context| {
+        context.capabilities = capabilities.clone();
+        context.tasks = Some(TaskDialect::Extension);
+    }
+}
+
+/// A legacy client that knows of no tasks.
+fn plain(key: u64) -> impl FnOnce(&mut CallContext) {
+    crate::support::of_session(key, r#"{"elicitation":{},"roots":{}}"#)
+}
+
+fn by(client: impl FnOnce(&mut CallContext), method: &str, params: &str) -> (Call, Inbox) {
+    listening(call(method, params), client)
+}
+
+/// The text of the result or error that a client gets.
+async fn get(backend: &Backend, client: impl FnOnce(&mut CallContext), method: &str, params: &str) -> String {
+    let (call, _inbox) = by(client, method, params);
+    send(backend, call).await.unwrap()
+}
+
+fn code(error: &str) -> i64 {
+    json(error).get("code").unwrap_or_else(|| panic!("no error: {error}")).as_i64().unwrap()
+}

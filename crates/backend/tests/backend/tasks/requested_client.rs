@@ -1,0 +1,204 @@
+//! Clients of 2025-11-25 with tasks at a modern server.
+
+use fanlight_backend::BackendClient;
+use fanlight_protocol::{Json, Response, RpcError};
+
+use super::servers::{EXTENSION, Tasks};
+use super::{by, code, get, hurried, requested};
+use crate::support::{json, send, settings, start};
+
+const WORKING: &str = r#"{"resultType":"complete","taskId":"t1","status":"working","ttlMs":6e4,"pollIntervalMs":1}"#;
+const DONE: &str =
+    r#"{"resultType":"complete","taskId":"t1","status":"completed","ttlMs":6e4,"result":{ "n" : 1.0 },"y":2.0}"#;
+const ASKING: &str = r#"{"taskId":"t1","status":"input_required","ttlMs":6e4,"pollIntervalMs":1,"inputRequests":{"k\u0031":{"method":"elicitation/create","params":{ "message":"\u0042"}},"k2":{"method":"roots/list"}}}"#;
+const RELATED: &str = r#""io.modelcontextprotocol/related-task":{"taskId":"t1"}"#;
+const T1: &str = r#"{"taskId":"t1"}"#;
+
+#[tokio::test]
+async fn a_call_becomes_a_task() {
+    let mut tasks = Tasks::modern(&[WORKING], "{}").await;
+    let backend = start(settings(tasks.server.transport()));
+    let params = r#"{ "name":"may","task":{"ttl":5},"arguments":{"n":1.0}}"#;
+    let created = get(&backend, requested(1), "tools/call", params).await;
+    assert_eq!(
+        created,
+        r#"{"task":{ "taskId":"t\u0031","status":"working","ttl":6e4,"x":1.0,"pollInterval":1},"_meta":{"m":1.0}}"#
+    );
+    let sent = tasks.server.next_of("tools/call").await.params();
+    assert!(sent.get("task").is_none());
+    assert_eq!(sent.get("arguments").unwrap().as_text(), r#"{"n":1.0}"#);
+    let declared = sent.get("_meta").unwrap().get("io.modelcontextprotocol/clientCapabilities").unwrap();
+    assert_eq!(
+        declared.as_text(),
+        format!(r#"{{"elicitation":{{}},"roots":{{}},"extensions":{{"{EXTENSION}":{{}}}}}}"#)
+    );
+    assert_eq!(
+        get(&backend, requested(1), "tasks/get", T1).await,
+        r#"{"taskId":"t1","status":"working","ttl":6e4,"pollInterval":1}"#
+    );
+    let asked = tasks.server.next_of("tasks/get").await;
+    assert_eq!((asked.header("mcp-method"), asked.header("mcp-name")), (Some("tasks/get"), Some("t1")));
+    // What the server wants before it begins is for the client's edge to get.
+    let asks = get(&backend, requested(1), "tools/call", r#"{"name":"asks","task":{}}"#).await;
+    assert_eq!(asks, r#"{"resultType":"input_required","requestState":"s"}"#);
+}
+
+#[tokio::test]
+async fn the_result_is_waited_for_beyond_the_time_of_a_call() {
+    // Some 30 polls of 50 ms, and a server that is gone for two of them.
+    let mut states = vec![WORKING; 30];
+    states.extend(["!", "!", DONE]);
+    let tasks = Tasks::modern(&states, "{}").await;
+    let backend = hurried(&tasks);
+    let result = get(&backend, requested(1), "tasks/result", T1).await;
+    assert_eq!(result, format!(r#"{{ "n" : 1.0,"_meta":{{{RELATED}}}}}"#));
+}
+
+#[tokio::test]
+async fn questions_of_the_task_reach_the_client_and_their_answers_the_server() {
+    let mut tasks = Tasks::modern(&[WORKING, ASKING, WORKING, DONE], "{}").await;
+    let backend = hurried(&tasks);
+    let (call, mut inbox) = by(requested(1), "tasks/result", T1);
+    let client = async {
+        let (first, second) = (inbox.question().await, inbox.question().await);
+        assert_eq!(first.method.as_str(), "elicitation/create");
+        assert_eq!(first.params.unwrap().as_text(), format!(r#"{{ "message":"\u0042","_meta":{{{RELATED}}}}}"#));
+        assert_eq!(second.method.as_str(), "roots/list");
+        assert_eq!(second.params.unwrap().as_text(), format!(r#"{{"_meta":{{{RELATED}}}}}"#));
+        second.answer.send(Response::from_result(&Json::literal(r#"{"roots":[]}"#))).unwrap();
+        // A person may be thinking, and the server is asked again meanwhile.
+        tasks.server.next_of("tasks/get").await;
+        tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+        first.answer.send(Response::from_result(&Json::literal(r#"{ "action":"accept","n":1E400}"#))).unwrap();
+        tasks.server.next_of("tasks/update").await
+    };
+    let (result, update) = tokio::join!(send(&backend, call), client);
+    assert!(result.unwrap().contains(RELATED));
+    let params = update.params();
+    assert_eq!(
+        params.get("inputResponses").unwrap().as_text(),
+        r#"{"k2":{"roots":[]},"k\u0031":{ "action":"accept","n":1E400}}"#
+    );
+    assert_eq!(update.header("mcp-name"), Some("t1"));
+    assert_eq!(tasks.server.count("tasks/update"), 0);
+}
+
+#[tokio::test]
+async fn a_client_without_an_answer_is_told_which_input_is_missing() {
+    let tasks = Tasks::modern(&[ASKING], "{}").await;
+    let backend = hurried(&tasks);
+    let (call, mut inbox) = by(requested(1), "tasks/result", T1);
+    let client = async {
+        let (first, _second) = (inbox.question().await, inbox.question().await);
+        first.answer.send(Response::from_error(&RpcError::new(-1, "no"))).unwrap();
+    };
+    let (error, ()) = tokio::join!(send(&backend, call), client);
+    let error = json(&error.unwrap());
+    assert_eq!(error.get("code").unwrap().as_i64(), Some(-32603));
+    assert_eq!(error.get("data").unwrap().as_text(), r#"{"key":"k\u0031","error":{"code":-1,"message":"no"}}"#);
+    // The task is the client's: it goes on.
+    let asks = r#"{"taskId":"t1","status":"input_required","ttlMs":1,"inputRequests":{"k":{"method":"sampling/createMessage"}}}"#;
+    tasks.is(asks);
+    let error = get(&backend, requested(1), "tasks/result", T1).await;
+    assert!(code(&error) == -32603 && error.contains("sampling"), "{error}");
+}
+
+#[tokio::test]
+async fn failures_pass_as_they_are_and_cancelled_tasks_say_so() {
+    let tasks = Tasks::modern(&[WORKING], "{}").await;
+    let backend = hurried(&tasks);
+    tasks.is(r#"{"taskId":"t1","status":"failed","ttlMs":1,"error":{ "code":-7,"message":"\u0041","data":1.0}}"#);
+    let error = get(&backend, requested(1), "tasks/result", T1).await;
+    assert_eq!(error, r#"{ "code":-7,"message":"\u0041","data":1.0}"#);
+    tasks.is(r#"{"taskId":"t1","status":"cancelled","ttlMs":1,"statusMessage":"by somebody"}"#);
+    let error = get(&backend, requested(1), "tasks/result", T1).await;
+    assert!(code(&error) == -32603 && error.contains("cancelled: by somebody"), "{error}");
+    tasks.is(r##"#{"code":-32602,"message":"no such task"}"##);
+    for method in ["tasks/result", "tasks/get", "tasks/cancel"] {
+        let error = get(&backend, requested(1), method, T1).await;
+        assert_eq!(error, r#"{"code":-32602,"message":"no such task"}"#, "{method}");
+    }
+    assert_eq!(code(&get(&backend, requested(1), "tasks/get", "{}").await), -32602);
+}
+
+#[tokio::test]
+async fn cancelling_tells_of_the_task() {
+    let cancelled = r#"{"taskId":"t1","status":"cancelled","ttlMs":1}"#;
+    let tasks = Tasks::modern(&[WORKING, WORKING, WORKING, cancelled], "{}").await;
+    let backend = hurried(&tasks);
+    let told = get(&backend, requested(1), "tasks/cancel", T1).await;
+    assert_eq!(told, r#"{"taskId":"t1","status":"cancelled","ttl":1}"#);
+    assert_eq!(code(&get(&backend, requested(1), "tasks/cancel", T1).await), -32602);
+}
+
+#[tokio::test]
+async fn a_result_that_came_at_once_is_kept_as_a_task() {
+    let result = r#"{ "resultType":"complete","content":[],"n":1.0}"#;
+    let mut tasks = Tasks::modern(&[WORKING], result).await;
+    let backend = start(settings(tasks.server.transport()));
+    let created = json(&get(&backend, requested(1), "tools/call", r#"{"name":"never","task":{"ttl":7000}}"#).await);
+    let task = created.get("task").unwrap();
+    assert_eq!(task.get("status").unwrap().as_text(), r#""working""#);
+    assert_eq!(task.get("ttl").unwrap().as_text(), "7000");
+    assert!(task.get("createdAt").unwrap().as_str().unwrap().ends_with('Z'));
+    let id = task.get("taskId").unwrap();
+    let params = format!(r#"{{"taskId":{id}}}"#);
+    // Whoever has the id has the task: the client may have come back with another session.
+    let now = json(&get(&backend, requested(2), "tasks/get", &params).await);
+    assert_eq!(now.get("status").unwrap().as_text(), r#""completed""#);
+    assert_eq!(
+        get(&backend, requested(1), "tasks/result", &params).await,
+        format!(
+            r#"{{ "resultType":"complete","content":[],"n":1.0,"_meta":{{"io.modelcontextprotocol/related-task":{{"taskId":{id}}}}}}}"#
+        )
+    );
+    assert_eq!(code(&get(&backend, requested(1), "tasks/cancel", &params).await), -32602);
+    assert_eq!(code(&get(&backend, requested(1), "tasks/get", r#"{"taskId":"fanlight-task-x"}"#).await), -32602);
+    assert_eq!(tasks.server.count("tasks/get"), 0);
+    let other = json(&get(&backend, requested(1), "tools/call", r#"{"name":"never","task":{}}"#).await);
+    assert_ne!(other.get("task").unwrap().get("taskId").unwrap(), id);
+    backend.stop().await;
+    assert_eq!(backend.name(), "tested");
+}
+
+#[tokio::test]
+async fn kept_results_of_failed_tools_are_failed_tasks() {
+    let tasks = Tasks::modern(&[WORKING], r#"{"isError":true,"content":[]}"#).await;
+    let backend = start(settings(tasks.server.transport()));
+    let created = json(&get(&backend, requested(1), "tools/call", r#"{"name":"never","task":{}}"#).await);
+    let id = created.get("task").unwrap().get("taskId").unwrap();
+    let now = json(&get(&backend, requested(1), "tasks/get", &format!(r#"{{"taskId":{id}}}"#)).await);
+    assert_eq!(now.get("status").unwrap().as_text(), r#""failed""#);
+}
+
+#[tokio::test]
+async fn the_list_has_the_tasks_of_this_client() {
+    let tasks = Tasks::modern(&[WORKING], "{}").await;
+    let mut settings = settings(tasks.server.transport());
+    settings.limits.tasks = 100;
+    let backend = start(settings);
+    for name in ["may", "never"] {
+        get(&backend, requested(1), "tools/call", &format!(r#"{{"name":"{name}","task":{{}}}}"#)).await;
+    }
+    let list = json(&get(&backend, requested(1), "tasks/list", "").await).get("tasks").unwrap();
+    let listed: Vec<_> = list.elements().map(|element| list.slice(element)).collect();
+    assert_eq!(listed[0].as_text(), r#"{"taskId":"t1","status":"working","ttl":6e4,"pollInterval":1}"#);
+    assert_eq!(listed[1].get("status").unwrap().as_text(), r#""completed""#);
+    assert_eq!(listed.len(), 2);
+    assert_eq!(get(&backend, requested(2), "tasks/list", "{}").await, r#"{"tasks":[]}"#);
+    // What the server no longer knows is no longer listed.
+    tasks.is(r##"#{"code":-32602,"message":"gone"}"##);
+    let list = json(&get(&backend, requested(1), "tasks/list", "").await).get("tasks").unwrap();
+    assert_eq!(list.elements().count(), 1);
+
+    for _ in 0..20 {
+        get(&backend, requested(1), "tools/call", r#"{"name":"never","task":{}}"#).await;
+    }
+    let page = json(&get(&backend, requested(1), "tasks/list", "").await);
+    assert_eq!(page.get("tasks").unwrap().elements().count(), 20);
+    let cursor = page.get("nextCursor").unwrap();
+    let rest = json(&get(&backend, requested(1), "tasks/list", &format!(r#"{{"cursor":{cursor}}}"#)).await);
+    assert_eq!(rest.get("tasks").unwrap().elements().count(), 1);
+    assert!(rest.get("nextCursor").is_none());
+    assert_eq!(code(&get(&backend, requested(1), "tasks/list", r#"{"cursor":"x"}"#).await), -32602);
+}

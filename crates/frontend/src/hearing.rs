@@ -1,0 +1,180 @@
+//! What a legacy client hears outside of calls: notifications, and questions of servers.
+//!
+//! There is one of it per session, begun when the client first has a way to hear it or something to
+//! hear of. Whoever can send to the client drives it; while nobody can, what comes waits in a
+//! mailbox.
+//!
+//! Source: 2025-11-25 basic/transports, Listening for Messages from the Server. Must not know:
+//! transports.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use fanlight_gateway::{Interest, Listen, Listening, ServerMessage, ServerMessages};
+use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::notify::{self, LogGate};
+use crate::port::Core;
+use crate::session::Session;
+use crate::streams::mailbox::{Mailbox, Room, Waiting};
+use crate::{legacy, subscription};
+
+type Opening = Pin<Box<dyn Future<Output = Result<Listening, RpcError>> + Send>>;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Hearing {
+    state: State,
+    mailbox: Mailbox,
+    room: Option<Room>,
+    /// Questions that the client has been asked, or that wait in the mailbox.
+    open: Vec<u64>,
+}
+
+#[derive(Default)]
+enum State {
+    /// Nobody listens. What had come before is in the mailbox.
+    #[default]
+    Deaf,
+    /// The core is being told.
+    Opening { opening: Opening, messages: mpsc::Receiver<ServerMessage>, opened: CancellationToken },
+    /// Somebody listens.
+    Listening { messages: mpsc::Receiver<ServerMessage>, _until_dropped: Listening },
+}
+
+impl Hearing {
+    /// Begins to listen for `session`, unless that has been done. The result is cancelled once the
+    /// core has been told, by whoever drives this.
+    pub(crate) fn begin<C: Core>(&mut self, core: &Arc<C>, session: &Session, room: Room) -> Option<CancellationToken> {
+        match &self.state {
+            State::Listening { .. } => return None,
+            State::Opening { opened, .. } => return Some(opened.clone()),
+            State::Deaf => {}
+        }
+        let (sender, messages) = ServerMessages::channel(room.messages);
+        let interest = Interest { tools: true, prompts: true, resources: true, session: true, ..Interest::default() };
+        let listen = Listen { interest, context: Arc::new(session.context(false)), messages: sender };
+        let core = Arc::clone(core);
+        let opened = CancellationToken::new();
+        self.room = Some(room);
+        self.state = State::Opening {
+            opening: Box::pin(async move { core.listen(listen).await }),
+            messages,
+            opened: opened.clone(),
+        };
+        Some(opened)
+    }
+
+    /// What the client of `session` is sent next.
+    pub(crate) fn poll_next(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<Json> {
+        loop {
+            // A question that has waited may not be wanted any more.
+            self.notice_withdrawn(session, cx);
+            if let Some(waiting) = self.mailbox.pop() {
+                return Poll::Ready(waiting.text);
+            }
+            ready!(self.poll_receive(session, cx));
+        }
+    }
+
+    /// Puts what comes into the mailbox, for as long as nobody can send it.
+    pub(crate) fn poll_keep(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.poll_receive(session, cx));
+        }
+    }
+
+    /// Stops listening, and withdraws what the client has been asked.
+    pub(crate) fn end(&mut self, session: &Session) {
+        for number in self.open.drain(..) {
+            drop(session.questions.withdraw(number));
+        }
+        let Self { state, mailbox, .. } = std::mem::take(self);
+        drop((state, mailbox));
+    }
+
+    fn poll_receive(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<()> {
+        if let State::Opening { opening, opened, .. } = &mut self.state
+            && let Poll::Ready(result) = opening.as_mut().poll(cx)
+        {
+            opened.cancel();
+            self.state = match (result, std::mem::take(&mut self.state)) {
+                (Ok(listening), State::Opening { messages, .. }) => {
+                    State::Listening { messages, _until_dropped: listening }
+                }
+                (Err(error), _) => {
+                    tracing::warn!(error = error.message, "a client hears nothing outside of calls");
+                    State::Deaf
+                }
+                (_, other) => other,
+            };
+        }
+        let (State::Opening { messages, .. } | State::Listening { messages, .. }) = &mut self.state else {
+            return Poll::Pending;
+        };
+        match ready!(messages.poll_recv(cx)) {
+            Some(message) => self.take_in(session, message),
+            // Nothing more comes of a future that has let go of its sender, nor of a core that has.
+            None => self.state = State::Deaf,
+        }
+        Poll::Ready(())
+    }
+
+    fn take_in(&mut self, session: &Session, message: ServerMessage) {
+        let Some(room) = self.room else { return };
+        let dropped = match message {
+            ServerMessage::Notification(notification) => {
+                let method = notification.method.clone();
+                match translate(notification, legacy::log_gate(session.log_level())) {
+                    Some(text) => self.mailbox.notify(&method, text, room),
+                    None => return,
+                }
+            }
+            ServerMessage::Request(question) => match session.ask(question) {
+                Some((number, text)) => {
+                    self.open.push(number);
+                    self.mailbox.push(Waiting { text, question: Some(number) }, room)
+                }
+                None => return,
+            },
+            ServerMessage::Pause { .. } | ServerMessage::Refused(_) => return,
+        };
+        for number in dropped.into_iter().filter_map(|waiting| waiting.question) {
+            self.open.retain(|open| *open != number);
+            drop(session.questions.withdraw(number));
+        }
+    }
+
+    fn notice_withdrawn(&mut self, session: &Session, cx: &mut Context<'_>) {
+        let (Self { open, mailbox, .. }, room) = (self, Room { messages: usize::MAX, bytes: usize::MAX });
+        open.retain(|number| match session.questions.poll_open(*number, cx) {
+            Ok(is_open) => is_open,
+            Err(cancelled) => {
+                if !mailbox.withdraw(*number) {
+                    drop(mailbox.push(Waiting { text: cancelled, question: None }, room));
+                }
+                false
+            }
+        });
+    }
+}
+
+/// The text to send for `notification`, or nothing if a legacy client is not to have it here.
+fn translate(notification: Notification, logs: LogGate) -> Option<Json> {
+    match notification.method {
+        // Belong to a request, which this side cannot know.
+        Method::Progress | Method::Cancelled => None,
+        Method::LogMessage if !logs.lets_through(&notification) => None,
+        ref method if !notify::is_known_to(Era::Legacy, method) => None,
+        _ => Some(subscription::without_id(&notification)),
+    }
+}
+
+impl std::fmt::Debug for Hearing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hearing").field("deaf", &matches!(self.state, State::Deaf)).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,94 @@
+//! The form of the answer to a POST: one JSON text, or an event stream if something precedes the
+//! answer or it takes long.
+//!
+//! Must not know: what is asked.
+
+use fanlight_protocol::json::Chunks;
+use fanlight_protocol::{Era, Revision, code};
+use http::{Response, StatusCode};
+use tokio::time::timeout;
+
+use super::mcp::Endpoint;
+use super::negotiate::Accepts;
+use super::reply::{self, ReplyBody};
+use super::stream::EventStream;
+use crate::port::Core;
+use crate::session::InUse;
+use crate::source::{Said, Source};
+use crate::streams::tap::{Tap, is_pausable, is_resumable};
+
+impl<C: Core> Endpoint<C> {
+    /// Waits for what comes of one call first, and answers in the form that suits it. `session` is
+    /// that of a legacy client.
+    pub(super) async fn answer(
+        &self,
+        mut source: Source,
+        accepts: Accepts,
+        session: Option<InUse>,
+    ) -> Response<ReplyBody> {
+        let era = session.as_ref().map_or(Era::Modern, |session| session.revision().era());
+        let revision = session.as_ref().map_or(Revision::NEWEST_MODERN, |session| session.revision());
+        loop {
+            let next = if accepts.events {
+                // Whoever waits longer is to see signs of life, and be able to come back.
+                timeout(self.settings.stream_after, source.next()).await
+            } else {
+                Ok(source.next().await)
+            };
+            match next {
+                Ok(Some(Said::Answer(text, error))) => {
+                    let status = match era {
+                        Era::Modern => modern_status(error),
+                        Era::Legacy => StatusCode::OK,
+                    };
+                    if accepts.json || status != StatusCode::OK || session.is_none() {
+                        return only(text, status, accepts);
+                    }
+                    source.put_back(Said::Answer(text, error));
+                    return self.stream(source, session, false);
+                }
+                Ok(Some(Said::Pause(_))) if era == Era::Modern || !accepts.events || !is_pausable(revision) => {}
+                Ok(Some(said)) => {
+                    source.put_back(said);
+                    return self.stream(source, session, false);
+                }
+                // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation), and
+                // what answers a POST with a request is a JSON object or a stream (basic/transports):
+                // so it is a stream with nothing on it.
+                Ok(None) => return reply::events([].into(), None),
+                Err(_) => return self.stream(source, session, true),
+            }
+        }
+    }
+
+    /// The event stream of what `source` says; `quiet` if it may be a while until it says anything.
+    pub(super) fn stream(&self, source: Source, session: Option<InUse>, quiet: bool) -> Response<ReplyBody> {
+        let keep_alive = self.settings.keep_alive;
+        let stream = match session.filter(|session| is_resumable(session.revision())) {
+            Some(session) => EventStream::tapped(Tap::call(session, &self.keeping, source), keep_alive),
+            None => EventStream::plain(source, keep_alive),
+        };
+        reply::events(stream.opening(quiet).into_iter().collect(), Some(stream))
+    }
+}
+
+/// A response that nothing precedes.
+pub(super) fn only(text: Chunks, status: StatusCode, accepts: Accepts) -> Response<ReplyBody> {
+    if accepts.json || status != StatusCode::OK {
+        reply::json(status, text)
+    } else {
+        reply::events(reply::event(text).into(), None)
+    }
+}
+
+/// The HTTP status that a modern revision gives an error (2026-07-28 streamable-http, Protocol
+/// Version Header and Server Validation; basic/index, Per-request protocol fields).
+pub(super) fn modern_status(error: Option<i64>) -> StatusCode {
+    match error {
+        Some(code::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        Some(code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY | code::UNSUPPORTED_PROTOCOL_VERSION) => {
+            StatusCode::BAD_REQUEST
+        }
+        _ => StatusCode::OK,
+    }
+}

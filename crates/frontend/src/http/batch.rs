@@ -1,0 +1,105 @@
+//! Several messages in one POST, which 2025-03-26 alone has: each is handled as if it were alone,
+//! and the requests run side by side.
+//!
+//! Source: 2025-03-26 basic/transports, Sending Messages to the Server. Must not know: what any
+//! message asks.
+
+use bytes::Bytes;
+use fanlight_protocol::json::{ArrayBuilder, Chunks};
+use fanlight_protocol::{Json, Message, Request, Revision, RpcError};
+use http::{HeaderMap, StatusCode};
+
+use super::mcp::{Endpoint, Reply, bad_request};
+use super::negotiate::Accepts;
+use super::reply;
+use crate::params::Params;
+use crate::port::Core;
+use crate::session::InUse;
+use crate::source::{Said, Source};
+use crate::{era, fault};
+
+impl<C: Core> Endpoint<C> {
+    /// Whether the request belongs to a session whose revision has batches.
+    pub(super) fn speaks_batches(&self, headers: &HeaderMap) -> bool {
+        self.session(headers).is_ok_and(|session| session.revision() == Revision::V2025_03_26)
+    }
+
+    /// Handles each message of a batch.
+    pub(super) async fn batch(&self, headers: &HeaderMap, accepts: Accepts, text: Bytes) -> Reply {
+        let session = self.session(headers)?;
+        let messages = Message::parse_batch(text, self.settings.nesting).ok().flatten().unwrap_or_default();
+        fault::check_batch(messages.len(), self.settings.max_batch).map_err(bad_request)?;
+        let (mut source, mut wants_answer) = (Source::default(), false);
+        for message in messages {
+            let refused = match message {
+                Ok(Message::Request(request)) => {
+                    wants_answer = true;
+                    let id = request.id.clone();
+                    self.one(&mut source, &session, request, accepts).await.err().map(|error| (error, Some(id)))
+                }
+                // Nothing answers these, whether they could be used or not.
+                Ok(Message::Notification(notification)) => {
+                    drop(self.notification(headers, &notification));
+                    None
+                }
+                Ok(Message::Response(response)) => {
+                    drop(self.response(headers, response));
+                    None
+                }
+                Err(error) => Some(fault::of_message(error, self.settings.nesting)),
+            };
+            if let Some((error, id)) = refused {
+                wants_answer = true;
+                source.put_back(Said::Answer(message_of(&error, id.as_ref()), Some(error.code)));
+            }
+        }
+        if !wants_answer {
+            return Ok(reply::empty(StatusCode::ACCEPTED));
+        }
+        if accepts.events {
+            return Ok(self.stream(source, Some(session), true));
+        }
+        Ok(all(source).await)
+    }
+
+    async fn one(
+        &self,
+        source: &mut Source,
+        session: &InUse,
+        request: Request,
+        accepts: Accepts,
+    ) -> Result<(), RpcError> {
+        let params = Params::read(request.params.as_ref())?;
+        fault::check_in_batch(&request.method, era::of_request(&request.method, &params.meta, None))?;
+        let (conversation, rendering) = self.begin(session.clone(), request, params, accepts.events).await;
+        source.add(conversation, rendering);
+        Ok(())
+    }
+}
+
+/// For a client that takes no stream: every answer in one array, once all are there.
+async fn all(mut source: Source) -> http::Response<reply::ReplyBody> {
+    let mut answers = ArrayBuilder::default();
+    let mut any = false;
+    while let Some(said) = source.next().await {
+        if let Said::Answer(text, _) = said
+            && let Ok(text) = Json::parse(text.into_bytes(), fanlight_protocol::json::MAX_NESTING)
+        {
+            any = true;
+            answers.push(&text);
+        }
+    }
+    // All have been cancelled.
+    if !any {
+        return reply::empty(StatusCode::ACCEPTED);
+    }
+    let mut text = Chunks::default();
+    text.push(answers.finish().into_bytes());
+    reply::json(StatusCode::OK, text)
+}
+
+fn message_of(error: &RpcError, id: Option<&Json>) -> Chunks {
+    let mut text = Chunks::default();
+    text.push(fault::message(id, error).into_bytes());
+    text
+}

@@ -1,0 +1,89 @@
+//! What one POST is answered with: everything said during its call, or during each call of a batch
+//! as it comes.
+//!
+//! Must not know: transports.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fanlight_protocol::json::Chunks;
+
+use crate::conversation::Conversation;
+use crate::event::Event;
+use crate::render::Rendering;
+
+/// The calls that are still running, and what has been said already.
+#[derive(Debug, Default)]
+pub(crate) struct Source {
+    said: VecDeque<Said>,
+    calls: Vec<(Conversation, Rendering)>,
+}
+
+/// Something to send.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// A notification or a question.
+    Message(Chunks),
+    /// The answer to a call, and the code of the error that it is, if it is one.
+    Answer(Chunks, Option<i64>),
+    /// A server will say more after a while; see [`Event::Pause`].
+    Pause(Option<Duration>),
+}
+
+impl Source {
+    /// What comes of one call.
+    pub(crate) fn one(conversation: Conversation, rendering: Rendering) -> Self {
+        let mut source = Self::default();
+        source.add(conversation, rendering);
+        source
+    }
+
+    /// Adds a call.
+    pub(crate) fn add(&mut self, conversation: Conversation, rendering: Rendering) {
+        self.calls.push((conversation, rendering));
+    }
+
+    /// Lets `said` come before everything else.
+    pub(crate) fn put_back(&mut self, said: Said) {
+        self.said.push_front(said);
+    }
+
+    /// What comes next; `None` once there is no more.
+    pub(crate) async fn next(&mut self) -> Option<Said> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// What comes next; `None` once there is no more.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Said>> {
+        if let Some(said) = self.said.pop_front() {
+            return Poll::Ready(Some(said));
+        }
+        let mut at = 0;
+        while let Some((conversation, rendering)) = self.calls.get_mut(at) {
+            let said = match conversation.poll_next(cx) {
+                Poll::Pending => {
+                    at += 1;
+                    continue;
+                }
+                Poll::Ready(Event::Message(text)) => {
+                    let mut chunks = Chunks::default();
+                    chunks.push(text.into_bytes());
+                    return Poll::Ready(Some(Said::Message(chunks)));
+                }
+                Poll::Ready(Event::Pause(retry)) => return Poll::Ready(Some(Said::Pause(retry))),
+                Poll::Ready(Event::Response(response)) => {
+                    Some(Said::Answer(rendering.message(&response), response.error_code()))
+                }
+                // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation).
+                Poll::Ready(Event::Cancelled) => None,
+            };
+            drop(self.calls.swap_remove(at));
+            if said.is_some() {
+                return Poll::Ready(said);
+            }
+        }
+        if self.calls.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+    }
+}

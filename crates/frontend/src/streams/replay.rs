@@ -1,0 +1,233 @@
+//! The latest events of a session's streams, kept so that a stream can be resumed after an event
+//! that its client has received.
+//!
+//! Bounded per session in number and size, and over all sessions in size; what was said first goes
+//! first, whichever stream it was said on. A session that has said nothing costs nothing.
+//!
+//! Source: 2025-11-25 basic/transports, Resumability and Redelivery. Must not know: what an event
+//! says, who reads it, or time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+/// The text of an event, in the pieces it is made of.
+pub(crate) type Event = Arc<[Bytes]>;
+
+/// How much is kept.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    /// Events per session.
+    pub(crate) events: usize,
+    /// Bytes per session.
+    pub(crate) bytes: usize,
+    /// Bytes of all sessions.
+    pub(crate) total: usize,
+    used: AtomicUsize,
+}
+
+impl Bounds {
+    /// Bounds of which nothing is used yet.
+    pub(crate) fn new(events: usize, bytes: usize, total: usize) -> Arc<Self> {
+        Arc::new(Self { events, bytes, total, used: AtomicUsize::new(0) })
+    }
+}
+
+/// What is kept of one session's streams. Positions on a stream begin at 1 and have no gaps.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    streams: BTreeMap<u64, Kept>,
+    /// The streams of the events kept, oldest event first.
+    order: VecDeque<u64>,
+    bytes: usize,
+    bounds: Option<Arc<Bounds>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    events: VecDeque<Event>,
+    /// The position of the first event kept, or of the next one if none is.
+    first: u64,
+}
+
+impl Kept {
+    fn next(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+}
+
+impl Replay {
+    /// Enters the next event of `stream`; returns its position. One that is larger than a session
+    /// may keep, and that somebody is there to take (`taken`), is not kept.
+    pub(crate) fn append(&mut self, stream: u64, event: Event, taken: bool, bounds: &Arc<Bounds>) -> u64 {
+        let size = size(&event);
+        let kept = self.streams.entry(stream).or_insert(Kept { events: VecDeque::new(), first: 1 });
+        let position = kept.next();
+        if taken && size > bounds.bytes {
+            self.skip(stream);
+            return position;
+        }
+        kept.events.push_back(event);
+        self.order.push_back(stream);
+        self.bytes += size;
+        bounds.used.fetch_add(size, Ordering::Relaxed);
+        self.bounds.get_or_insert_with(|| Arc::clone(bounds));
+        // The newest stays even if it alone is larger than a session may keep: it may be the answer
+        // that the client comes back for.
+        while self.order.len() > bounds.events || (self.bytes > bounds.bytes && self.order.len() > 1) {
+            self.evict();
+        }
+        while bounds.used.load(Ordering::Relaxed) > bounds.total && !self.order.is_empty() {
+            self.evict();
+        }
+        position
+    }
+
+    /// The position that the next event of `stream` will have.
+    pub(crate) fn next(&self, stream: u64) -> u64 {
+        self.streams.get(&stream).map_or(1, Kept::next)
+    }
+
+    /// The event at `position` of `stream`, if it is kept.
+    pub(crate) fn get(&self, stream: u64, position: u64) -> Option<Event> {
+        let kept = self.streams.get(&stream)?;
+        let at = usize::try_from(position.checked_sub(kept.first)?).ok()?;
+        kept.events.get(at).cloned()
+    }
+
+    /// Whether everything that followed `position` on `stream` is kept. 0 is before the first.
+    pub(crate) fn has_all_after(&self, stream: u64, position: u64) -> bool {
+        match self.streams.get(&stream) {
+            Some(kept) => position + 1 >= kept.first && position < kept.next(),
+            None => position == 0,
+        }
+    }
+
+    /// Forgets `stream`.
+    pub(crate) fn forget(&mut self, stream: u64) {
+        if let Some(kept) = self.streams.remove(&stream) {
+            self.order.retain(|owner| *owner != stream);
+            self.release(kept.events.iter().map(size).sum());
+        }
+    }
+
+    /// Lets go of all of `stream`, whose next event is not kept.
+    fn skip(&mut self, stream: u64) {
+        let next = self.next(stream) + 1;
+        self.forget(stream);
+        self.streams.insert(stream, Kept { events: VecDeque::new(), first: next });
+    }
+
+    fn evict(&mut self) {
+        let Some(stream) = self.order.pop_front() else { return };
+        let Some(kept) = self.streams.get_mut(&stream) else { return };
+        if let Some(event) = kept.events.pop_front() {
+            kept.first += 1;
+            self.release(size(&event));
+        }
+    }
+
+    fn release(&mut self, size: usize) {
+        self.bytes -= size;
+        if let Some(bounds) = &self.bounds {
+            bounds.used.fetch_sub(size, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        let left = self.bytes;
+        self.release(left);
+    }
+}
+
+fn size(event: &Event) -> usize {
+    event.iter().map(Bytes::len).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn event(text: &str) -> Event {
+        [Bytes::copy_from_slice(text.as_bytes())].into()
+    }
+
+    /// What follows `position` on `stream`.
+    fn after(replay: &Replay, stream: u64, position: u64) -> Vec<String> {
+        let positions = position + 1..replay.next(stream);
+        let text = |at| String::from_utf8(replay.get(stream, at).unwrap().concat()).unwrap();
+        positions.map(text).collect()
+    }
+
+    #[test]
+    fn the_oldest_goes_first_whichever_stream_it_is_on() {
+        let bounds = Bounds::new(3, 1000, 1000);
+        let mut replay = Replay::default();
+        for (stream, text, position) in [(1, "a", 1), (2, "b", 1), (1, "c", 2), (2, "d", 2), (1, "e", 3)] {
+            assert_eq!(replay.append(stream, event(text), true, &bounds), position);
+        }
+        assert_eq!((after(&replay, 1, 1), after(&replay, 2, 1)), (vec!["c".into(), "e".into()], vec!["d".into()]));
+        assert!(!replay.has_all_after(1, 0) && !replay.has_all_after(2, 0));
+        assert!(replay.has_all_after(2, 2) && !replay.has_all_after(2, 3) && !replay.has_all_after(3, 1));
+        replay.forget(1);
+        assert_eq!((replay.order.len(), replay.bytes, replay.next(1)), (1, 1, 1));
+    }
+
+    #[test]
+    fn sizes_are_bounded_per_session_and_together() {
+        let bounds = Bounds::new(100, 10, 25);
+        let (mut one, mut other) = (Replay::default(), Replay::default());
+        for text in ["1234", "5678", "90ab"] {
+            one.append(1, event(text), true, &bounds);
+        }
+        assert_eq!(after(&one, 1, 1), ["5678", "90ab"]);
+        // Larger than all: not kept if it has been taken, and all that is kept if it has not.
+        one.append(1, event("0123456789ab"), true, &bounds);
+        assert!(one.has_all_after(1, 4) && !one.has_all_after(1, 3));
+        assert_eq!((one.bytes, one.append(1, event("0123456789ab"), false, &bounds)), (0, 5));
+        assert_eq!(after(&one, 1, 4), ["0123456789ab"]);
+        other.append(1, event("0123456789abcd"), false, &bounds);
+        assert_eq!((other.bytes, bounds.used.load(Ordering::Relaxed)), (0, 12));
+        drop(one);
+        assert_eq!(bounds.used.load(Ordering::Relaxed), 0);
+    }
+
+    proptest! {
+        /// Wherever a stream is cut, what was received and what is replayed make up the whole, once.
+        #[test]
+        fn any_cut_is_healed_exactly(
+            said in proptest::collection::vec((1..4u64, "[a-z]{0,9}"), 0..60),
+            cut in 0..60usize,
+            events in 1..40usize,
+        ) {
+            let bounds = Bounds::new(events, 100, 1000);
+            let mut replay = Replay::default();
+            let mut whole: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+            for (stream, text) in &said {
+                let position = replay.append(*stream, event(text), true, &bounds);
+                let stream = whole.entry(*stream).or_default();
+                stream.push(text.clone());
+                prop_assert_eq!(position, stream.len() as u64);
+            }
+            prop_assert!(replay.order.len() <= events && replay.bytes <= 100);
+            for (stream, whole) in &whole {
+                let cut = cut % (whole.len() + 1);
+                if replay.has_all_after(*stream, cut as u64) && cut < whole.len() {
+                    let healed = [&whole[..cut], &after(&replay, *stream, cut as u64)].concat();
+                    prop_assert_eq!(&healed, whole);
+                } else {
+                    // Refused only if the very next one is gone, or nothing follows.
+                    prop_assert!(cut == whole.len() || replay.get(*stream, cut as u64 + 1).is_none());
+                }
+            }
+            drop(replay);
+            prop_assert_eq!(bounds.used.load(Ordering::Relaxed), 0);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What legacy clients hear outside of calls: on GET streams, and on lines.
+
+use std::time::Duration;
+
+use fanlight_frontend::FrontendSettings;
+use fanlight_gateway::{Listen, ServerMessage, ServerRequest};
+use fanlight_protocol::{Json, Method, Response};
+use tokio::sync::oneshot;
+
+use crate::client::{Client, Server, soon};
+use crate::core::notification;
+use crate::streams::Stdio;
+
+const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+const SUBSCRIBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"a:b"}}"#;
+const TOOLS: &str = "notifications/tools/list_changed";
+
+async fn say(listen: &Listen, method: &str, params: &str) {
+    listen.messages.send(ServerMessage::Notification(notification(method, params))).await;
+}
+
+async fn ask(listen: &Listen, method: &str) -> oneshot::Receiver<Response> {
+    let (answer, answered) = oneshot::channel();
+    let request =
+        ServerRequest { method: Method::from_name(method), params: Some(Json::literal(r#"{ "x":1.0}"#)), answer };
+    listen.messages.send(ServerMessage::Request(request)).await;
+    answered
+}
+
+fn text(method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)
+}
+
+/// A session that listens on a stream of its own.
+async fn listening(server: &mut Server, revision: &str) -> (String, Client, Listen) {
+    let mut client = server.connect().await;
+    let id = client.open(revision).await;
+    assert_eq!(client.listen(&id, None).await.status, 200);
+    let listen = server.log.listens().await;
+    (id, client, listen)
+}
+
+#[tokio::test]
+async fn what_a_session_is_told_arrives_as_it_was() {
+    let mut server = Server::start().await;
+    let (id, mut stream, listen) = listening(&mut server, "2025-06-18").await;
+    let interest = &listen.interest;
+    assert!(interest.session && interest.tools && interest.prompts && interest.resources && interest.uris.is_empty());
+    assert!(listen.context.session.is_some());
+    // Neither of another era nor of a request.
+    say(&listen, "notifications/subscriptions/acknowledged", "{}").await;
+    say(&listen, "notifications/tasks", "{}").await;
+    say(&listen, "notifications/progress", r#"{"progressToken":99,"progress":1}"#).await;
+    let odd = r#"{ "uri":"a:b","_meta":{"k" : 1E400}, "new":null }"#;
+    say(&listen, "notifications/resources/updated", odd).await;
+    assert_eq!(stream.event().await.unwrap(), text("notifications/resources/updated", odd));
+    say(&listen, TOOLS, r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7,"k":0}}"#).await;
+    assert_eq!(stream.event().await.unwrap(), text(TOOLS, r#"{"_meta":{"k":0}}"#));
+    // Logs go by the session's level, once it has one.
+    say(&listen, "notifications/message", r#"{"level":"debug"}"#).await;
+    assert!(stream.event().await.unwrap().contains("debug"));
+    let set = r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}"#;
+    assert_eq!(server.connect().await.post(&[("Mcp-Session-Id", &id)], set).await.status, 200);
+    say(&listen, "notifications/message", r#"{"level":"warning"}"#).await;
+    say(&listen, "notifications/message", r#"{"level":"error"}"#).await;
+    assert!(stream.event().await.unwrap().contains("error"));
+}
+
+#[tokio::test]
+async fn questions_are_asked_and_withdrawn() {
+    let mut server = Server::start().await;
+    let (id, mut stream, listen) = listening(&mut server, "2025-11-25").await;
+    let refused = soon(ask(&listen, "sampling/createMessage").await).await.unwrap();
+    assert_eq!(refused.error_code(), Some(-32601));
+    let answered = ask(&listen, "roots/list").await;
+    let asked = r#"{"jsonrpc":"2.0","id":"fanlight-1","method":"roots/list","params":{ "x":1.0}}"#;
+    assert_eq!(stream.event().await.unwrap(), asked);
+    let answer = r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{ "roots":[ ]}}"#;
+    assert_eq!(server.connect().await.post(&[("Mcp-Session-Id", &id)], answer).await.status, 202);
+    assert_eq!(soon(answered).await.unwrap().body().as_text(), r#"{ "roots":[ ]}"#);
+    let withdrawn = ask(&listen, "roots/list").await;
+    assert!(stream.event().await.unwrap().contains("fanlight-2"));
+    drop(withdrawn);
+    let told = stream.event().await.unwrap();
+    assert!(told.contains("notifications/cancelled") && told.contains("fanlight-2"), "{told}");
+    let kept = ask(&listen, "roots/list").await;
+    assert!(stream.event().await.unwrap().contains("fanlight-3"));
+    drop(stream);
+    // With the session they end.
+    let mut other = server.connect().await;
+    assert_eq!(other.call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)]).await.status, 204);
+    assert!(soon(kept).await.is_err());
+    server.log.listens_no_more().await;
+}
+
+#[tokio::test]
+async fn what_comes_while_nobody_listens_waits() {
+    let settings = FrontendSettings { notification_buffer: 3, ..FrontendSettings::default() };
+    let mut server = Server::with(settings).await;
+    let mut client = server.connect().await;
+    let id = client.open("2025-06-18").await;
+    // A subscription is something to hear of; what it brings at once is not lost.
+    let session = [("Mcp-Session-Id", id.as_str())];
+    assert_eq!(client.post(&session, SUBSCRIBE).await.status, 200);
+    let listen = server.log.listens().await;
+    assert_eq!(client.post(&session, SUBSCRIBE).await.status, 200);
+    assert!(!server.log.pending().iter().any(|happened| matches!(happened, crate::core::Happened::Listens(_))));
+    for count in [1, 2, 1, 2, 3, 4] {
+        let updated = format!(r#"{{"uri":"a:{count}"}}"#);
+        say(&listen, "notifications/resources/updated", &updated).await;
+    }
+    // All have been taken in once the last is there: a question goes the same way.
+    drop(soon(ask(&listen, "sampling/createMessage").await).await);
+    client.listen(&id, None).await;
+    for count in [2, 3, 4] {
+        assert!(client.event().await.unwrap().contains(&format!("a:{count}")));
+    }
+    // The same when a stream has been there before.
+    drop(client);
+    let mut other = server.connect().await;
+    while other.post(&session, PING).await.status != 200 {}
+    say(&listen, TOOLS, "{}").await;
+    other.listen(&id, None).await;
+    // Where it went depends on whether the end of the first stream had been noticed; what is said
+    // from now on comes.
+    say(&listen, TOOLS, r#"{"last":true}"#).await;
+    while !other.event().await.unwrap().contains("last") {}
+}
+
+#[tokio::test]
+async fn of_several_streams_the_newest_gets_what_is_new() {
+    let mut server = Server::start().await;
+    let (id, mut first, listen) = listening(&mut server, "2025-06-18").await;
+    say(&listen, TOOLS, "{}").await;
+    first.event().await.unwrap();
+    let mut second = server.connect().await;
+    second.listen(&id, None).await;
+    assert!(second.block().await.unwrap().comment);
+    for count in 0..3 {
+        say(&listen, TOOLS, &format!(r#"{{"n":{count}}}"#)).await;
+        assert!(second.event().await.unwrap().contains(&format!(r#""n":{count}"#)));
+    }
+    // When it goes, the other one is the newest.
+    drop(second);
+    let mut count = 3;
+    let heard = loop {
+        say(&listen, TOOLS, &format!(r#"{{"n":{count}}}"#)).await;
+        count += 1;
+        let heard = tokio::time::timeout(Duration::from_millis(50), first.event()).await;
+        if let Ok(heard) = heard {
+            break heard.unwrap();
+        }
+        assert!(count < 100);
+    };
+    assert!(heard.contains(TOOLS));
+}
+
+#[tokio::test]
+async fn what_opens_no_stream_is_refused() {
+    let server = Server::start().await;
+    let mut client = server.connect().await;
+    let id = client.open("2025-11-25").await;
+    let (session, events) = (("Mcp-Session-Id", id.as_str()), ("Accept", "text/event-stream"));
+    assert_eq!(client.call("GET", "/mcp", &[session]).await.status, 406);
+    assert_eq!(client.call("GET", "/mcp", &[session, ("Accept", "application/json")]).await.status, 406);
+    assert_eq!(client.call("GET", "/mcp", &[events]).await.status, 400);
+    assert_eq!(client.call("GET", "/mcp", &[events, ("Mcp-Session-Id", "unknown")]).await.status, 404);
+    let modern = client.call("GET", "/mcp", &[session, events, ("MCP-Protocol-Version", "2026-07-28")]).await;
+    assert_eq!((modern.status, modern.header("allow")), (405, Some("POST, OPTIONS")));
+    let unknown = client.call("GET", "/mcp", &[session, events, ("MCP-Protocol-Version", "1999-01-01")]).await;
+    assert_eq!(unknown.status, 400);
+    let preflight = [("Origin", "http://localhost:3000"), ("Access-Control-Request-Method", "GET")];
+    let allowed = client.call("OPTIONS", "/mcp", &preflight).await;
+    assert_eq!(allowed.header("access-control-allow-methods"), Some("GET, POST, DELETE, OPTIONS"));
+    assert!(allowed.header("access-control-allow-headers").unwrap().contains("Last-Event-ID"));
+}
+
+#[tokio::test]
+async fn a_stream_is_primed_by_revision() {
+    let mut server = Server::start().await;
+    for (revision, has_ids, primed) in [
+        ("2024-11-05", false, false),
+        ("2025-03-26", true, false),
+        ("2025-06-18", true, false),
+        ("2025-11-25", true, true),
+    ] {
+        let (_, mut stream, listen) = listening(&mut server, revision).await;
+        let opening = stream.block().await.unwrap();
+        assert_eq!((opening.comment, opening.data.as_str()), (!primed, ""), "{revision}");
+        assert_eq!((opening.id.is_some(), opening.retry.is_some()), (primed, primed), "{revision}");
+        say(&listen, TOOLS, "{}").await;
+        assert_eq!(stream.sse().await.unwrap().id.is_some(), has_ids, "{revision}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_keeps_its_session_and_ends_with_it() {
+    let settings = FrontendSettings {
+        keep_alive: Duration::from_millis(5),
+        session_idle: Duration::from_millis(1),
+        ..FrontendSettings::default()
+    };
+    let mut server = Server::with(settings).await;
+    let mut client = server.connect().await;
+    // So short-lived a session may be gone before its stream is there.
+    let id = loop {
+        let id = client.open("2025-11-25").await;
+        let head = client.listen(&id, None).await;
+        if head.status == 200 {
+            break id;
+        }
+        let length = head.header("content-length").unwrap().parse().unwrap();
+        client.skip(length).await;
+    };
+    server.log.listens().await;
+    for _ in 0..4 {
+        client.block().await.unwrap();
+    }
+    let mut other = server.connect().await;
+    assert_eq!(other.post(&[("Mcp-Session-Id", &id)], PING).await.status, 200);
+    assert_eq!(other.call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)]).await.status, 204);
+    while client.block().await.is_some() {}
+    server.log.listens_no_more().await;
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_streams_at_once() {
+    let mut server = Server::start().await;
+    let (_, mut stream, _listen) = listening(&mut server, "2025-11-25").await;
+    let mut deaf = server.connect().await;
+    let id = deaf.open("2025-11-25").await;
+    deaf.post(&[("Mcp-Session-Id", &id)], SUBSCRIBE).await;
+    server.log.listens().await;
+    server.shutdown.cancel();
+    while stream.block().await.is_some() {}
+    soon(server.served).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn lines_carry_what_a_session_is_told() {
+    let mut stdio = Stdio::start();
+    stdio.initialize_with(r#"{"roots":{}}"#).await;
+    assert!(!stdio.log.pending().iter().any(|happened| matches!(happened, crate::core::Happened::Listens(_))));
+    stdio.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+    let listen = stdio.log.listens().await;
+    assert!(listen.interest.session && listen.context.session.is_some());
+    say(&listen, "notifications/tasks", "{}").await;
+    say(&listen, TOOLS, r#"{ "x":1.0}"#).await;
+    assert_eq!(stdio.line().await.unwrap(), text(TOOLS, r#"{ "x":1.0}"#));
+    let answered = ask(&listen, "roots/list").await;
+    assert_eq!(stdio.message().await["id"], "fanlight-1");
+    stdio.send(r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{"a":1.0}}"#).await;
+    assert_eq!(soon(answered).await.unwrap().body().as_text(), r#"{"a":1.0}"#);
+    // A new session listens for itself; a subscription is enough.
+    stdio.initialize_with("{}").await;
+    stdio.log.listens_no_more().await;
+    stdio.send(SUBSCRIBE).await;
+    let listen = stdio.log.listens().await;
+    assert_eq!(stdio.message().await["id"], 1);
+    say(&listen, TOOLS, "{}").await;
+    assert_eq!(stdio.line().await.unwrap(), text(TOOLS, "{}"));
+    assert!(stdio.end().await.is_empty());
+}

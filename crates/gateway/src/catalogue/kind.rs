@@ -1,0 +1,167 @@
+//! Which lists there are, and what servers announce of them.
+//!
+//! Must not know: what is in the lists.
+
+use fanlight_backend::Interest;
+use fanlight_protocol::Method;
+
+/// The four lists that servers have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ListKind {
+    /// `tools/list`
+    Tools,
+    /// `resources/list`
+    Resources,
+    /// `resources/templates/list`
+    ResourceTemplates,
+    /// `prompts/list`
+    Prompts,
+}
+
+impl ListKind {
+    /// All lists.
+    pub const ALL: [Self; 4] = [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts];
+
+    /// The list that `method` asks for, if it asks for one.
+    #[must_use]
+    pub fn of(method: &Method) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.method() == *method)
+    }
+
+    /// The method that asks for the list.
+    #[must_use]
+    pub fn method(self) -> Method {
+        match self {
+            Self::Tools => Method::ListTools,
+            Self::Resources => Method::ListResources,
+            Self::ResourceTemplates => Method::ListResourceTemplates,
+            Self::Prompts => Method::ListPrompts,
+        }
+    }
+
+    /// The result's member that holds the entries.
+    #[must_use]
+    pub fn member(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Resources => "resources",
+            Self::ResourceTemplates => "resourceTemplates",
+            Self::Prompts => "prompts",
+        }
+    }
+
+    /// The entry's member that identifies it.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Tools | Self::Prompts => "name",
+            Self::Resources => "uri",
+            Self::ResourceTemplates => "uriTemplate",
+        }
+    }
+
+    /// The capability of servers that have the list.
+    #[must_use]
+    pub fn capability(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Resources | Self::ResourceTemplates => "resources",
+            Self::Prompts => "prompts",
+        }
+    }
+
+    /// Whether entries are identified by name and so take a prefix.
+    #[must_use]
+    pub fn is_named(self) -> bool {
+        matches!(self, Self::Tools | Self::Prompts)
+    }
+
+    /// The announcement that this list has changed.
+    pub(crate) fn change(self) -> Change {
+        match self {
+            Self::Tools => Change::Tools,
+            Self::Resources | Self::ResourceTemplates => Change::Resources,
+            Self::Prompts => Change::Prompts,
+        }
+    }
+
+    pub(crate) fn index(self) -> u8 {
+        match self {
+            Self::Tools => 0,
+            Self::Resources => 1,
+            Self::ResourceTemplates => 2,
+            Self::Prompts => 3,
+        }
+    }
+}
+
+/// What a server announces of its lists: `notifications/<kind>/list_changed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Change {
+    /// Of tools.
+    Tools,
+    /// Of prompts.
+    Prompts,
+    /// Of resources, templates included.
+    Resources,
+}
+
+impl Change {
+    pub(crate) const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
+
+    /// The change that `method` announces, if it announces one.
+    pub(crate) fn of(method: &Method) -> Option<Self> {
+        Self::ALL.into_iter().find(|change| change.method() == *method)
+    }
+
+    pub(crate) fn method(self) -> Method {
+        match self {
+            Self::Tools => Method::ToolsChanged,
+            Self::Prompts => Method::PromptsChanged,
+            Self::Resources => Method::ResourcesChanged,
+        }
+    }
+
+    /// The lists that may have changed.
+    pub(crate) fn kinds(self) -> &'static [ListKind] {
+        match self {
+            Self::Tools => &[ListKind::Tools],
+            Self::Prompts => &[ListKind::Prompts],
+            Self::Resources => &[ListKind::Resources, ListKind::ResourceTemplates],
+        }
+    }
+
+    /// The capability of servers that have these lists.
+    pub(crate) fn capability(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+        }
+    }
+
+    pub(crate) fn is_in(self, interest: &Interest) -> bool {
+        match self {
+            Self::Tools => interest.tools,
+            Self::Prompts => interest.prompts,
+            Self::Resources => interest.resources,
+        }
+    }
+
+    pub(crate) fn set(self, interest: &mut Interest) {
+        match self {
+            Self::Tools => interest.tools = true,
+            Self::Prompts => interest.prompts = true,
+            Self::Resources => interest.resources = true,
+        }
+    }
+
+    /// Its place in an array with one element for each.
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Tools => 0,
+            Self::Prompts => 1,
+            Self::Resources => 2,
+        }
+    }
+}

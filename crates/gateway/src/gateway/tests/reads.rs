@@ -1,0 +1,262 @@
+//! Reading resources: what is sent once, and what is served again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_backend::{Call, CallContext, Interest, ServerMessages, SessionKey};
+use fanlight_protocol::Method;
+use fanlight_protocol::json::Json;
+use futures_util::poll;
+use tokio::sync::Semaphore;
+use tokio::time::advance;
+
+use super::fake::*;
+use crate::settings::CacheLimits;
+
+const PUBLIC: &str = r#""result":{"contents":["1"],"ttlMs":60000,"cacheScope":"public"}"#;
+const PRIVATE: &str = r#""result":{"contents":["1"],"ttlMs":60000,"cacheScope":"private"}"#;
+const URI: &str = r#"{"uri":"fanlight://a/x://1"}"#;
+
+fn reader(body: &'static str) -> Scene {
+    scene(vec![announcing("a", &[("resources/read", body)]), fake("b", &[])])
+}
+
+impl Scene {
+    async fn read(&self) -> String {
+        self.ask("resources/read", Some(URI)).await
+    }
+
+    fn reads(&self) -> usize {
+        self.received(0).iter().filter(|request| request.starts_with("resources/read")).count()
+    }
+
+    /// Reads wait for the permits of what is returned.
+    fn gate(&self, body: &'static str) -> Arc<Semaphore> {
+        let gate = Arc::new(Semaphore::new(0));
+        self.backends[0].set("resources/read", Scripted::Waits(Arc::clone(&gate), body));
+        gate
+    }
+}
+
+fn by(context: CallContext) -> Call {
+    Call { context: Arc::new(context), ..call("resources/read", Some(URI)) }
+}
+
+fn anyone() -> CallContext {
+    (*CallContext::internal()).clone()
+}
+
+#[tokio::test]
+async fn the_same_read_at_the_same_time_is_sent_once() {
+    let scene = reader("");
+    let gate = scene.gate(PRIVATE);
+    let own = r#"{"uri":"fanlight://a/x://1","_meta":{"io.modelcontextprotocol/clientInfo":{"name":"c"}}}"#;
+    let release = async { gate.add_permits(1) };
+    let (a, b, c, ()) = tokio::join!(scene.read(), scene.read(), scene.ask("resources/read", Some(own)), release);
+    assert!(a.contains("contents") && a == b && a == c);
+    assert_eq!(scene.reads(), 1);
+    gate.add_permits(1);
+    scene.read().await;
+    assert_eq!(scene.reads(), 1, "a later read is one of its own");
+}
+
+#[tokio::test]
+async fn reads_that_a_server_can_tell_apart_are_sent_apart() {
+    let scene = reader("");
+    let gate = scene.gate(PRIVATE);
+    gate.add_permits(9);
+    let other = r#"{"uri":"fanlight://a/x://1","_meta":{"k":1}}"#;
+    let calls = [
+        by(anyone()),
+        by(CallContext { capabilities: Json::literal(r#"{"sampling":{}}"#), ..anyone() }),
+        by(CallContext { session: Some(SessionKey(1)), ..anyone() }),
+        by(CallContext { session: Some(SessionKey(1)), ..anyone() }),
+        by(CallContext { wants_progress: true, ..anyone() }),
+        call("resources/read", Some(other)),
+        call("resources/read", Some(r#"{"uri":"fanlight://a/x://1","requestState":"s"}"#)),
+        call("resources/read", Some(r#"{"uri":"fanlight://a/x://1","requestState":"s"}"#)),
+    ];
+    let count = calls.len();
+    futures_util::future::join_all(calls.map(|call| scene.gateway.handle(call))).await;
+    assert_eq!(scene.reads(), count);
+}
+
+#[tokio::test]
+async fn whoever_leaves_harms_no_other_and_the_last_one_cancels() {
+    let scene = reader("");
+    let gate = scene.gate(PRIVATE);
+    let mut leader = Box::pin(scene.read());
+    assert!(poll!(&mut leader).is_pending());
+    let mut followers: Vec<_> = (0..3).map(|_| Box::pin(scene.read())).collect();
+    for follower in &mut followers {
+        assert!(poll!(follower).is_pending());
+    }
+    drop(leader);
+    drop(followers.pop());
+    gate.add_permits(1);
+    for follower in followers {
+        assert!(follower.await.contains("contents"));
+    }
+    assert_eq!(scene.reads(), 1);
+    // Nobody is left: what was going on is gone, and the next one begins anew.
+    let mut alone = Box::pin(scene.read());
+    assert!(poll!(&mut alone).is_pending());
+    drop(alone);
+    gate.add_permits(1);
+    assert!(scene.read().await.contains("contents"));
+    assert_eq!((scene.reads(), gate.available_permits()), (2, 0));
+}
+
+#[tokio::test]
+async fn what_the_server_asks_one_client_is_not_shared() {
+    let scene = reader(PUBLIC);
+    let gate = scene.gate(PRIVATE);
+    scene.backends[0].ask_during_calls();
+    let asked = || {
+        let (messages, inbox) = ServerMessages::channel(4);
+        (Call { messages, ..by(anyone()) }, inbox)
+    };
+    let ((first, mut inbox), (second, mut other)) = (asked(), asked());
+    gate.add_permits(2);
+    let (_, _) = tokio::join!(scene.gateway.handle(first), scene.gateway.handle(second));
+    assert_eq!(scene.reads(), 2);
+    assert!(inbox.try_recv().is_ok() && other.try_recv().is_ok());
+
+    let needs = reader(r#""result":{"resultType":"input_required","requestState":"s"}"#);
+    tokio::join!(needs.read(), needs.read());
+    assert_eq!(needs.reads(), 2);
+}
+
+#[tokio::test]
+async fn an_error_that_may_come_of_an_unanswered_question_is_not_shared() {
+    let scene = reader("");
+    let gate = scene.gate(r#""error":{"code":-5,"message":"nobody answered"}"#);
+    let mut leader = Box::pin(scene.read());
+    assert!(poll!(&mut leader).is_pending());
+    let mut follower = Box::pin(scene.read());
+    assert!(poll!(&mut follower).is_pending());
+    drop(leader);
+    gate.add_permits(1);
+    assert!(poll!(&mut follower).is_pending());
+    scene.gate(PRIVATE);
+    gate.add_permits(1);
+    assert!(follower.await.contains("nobody answered"));
+    assert_eq!(scene.reads(), 2);
+    // With the one there whose call it is, all share it.
+    let gate = scene.gate(r#""error":{"code":-5,"message":"no"}"#);
+    tokio::join!(scene.read(), scene.read(), async { gate.add_permits(1) });
+    assert_eq!(scene.reads(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn public_results_are_served_for_their_time_to_anyone() {
+    let scene = reader(PUBLIC);
+    assert_eq!(scene.read().await, r#"{"contents":["1"],"ttlMs":60000,"cacheScope":"public"}"#);
+    advance(Duration::from_secs(59)).await;
+    let session = by(CallContext { session: Some(SessionKey(1)), wants_progress: true, ..anyone() });
+    let served = scene.gateway.handle(session).await.body().as_text().to_owned();
+    assert_eq!(served, r#"{"contents":["1"],"ttlMs":1000,"cacheScope":"public"}"#);
+    scene.ask("resources/read", Some(r#"{"uri":"fanlight://a/x://1","inputResponses":{}}"#)).await;
+    assert_eq!(scene.reads(), 2, "a retry with input is never served from what is kept");
+    advance(Duration::from_secs(1)).await;
+    scene.read().await;
+    assert_eq!(scene.reads(), 1);
+}
+
+#[tokio::test]
+async fn nothing_else_is_kept() {
+    for body in [
+        PRIVATE,
+        r#""result":{"contents":[],"ttlMs":60000}"#,
+        r#""result":{"contents":[],"cacheScope":"public"}"#,
+        r#""result":{"contents":[],"ttlMs":0,"cacheScope":"public"}"#,
+        r#""result":{"contents":[],"ttlMs":-1,"cacheScope":"public"}"#,
+        r#""result":{"resultType":"input_required","ttlMs":60000,"cacheScope":"public"}"#,
+        r#""error":{"code":-1,"message":"no","ttlMs":60000,"cacheScope":"public"}"#,
+    ] {
+        let scene = reader(body);
+        scene.read().await;
+        scene.read().await;
+        assert_eq!(scene.reads(), 2, "{body}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn announced_changes_evict() {
+    let scene = reader(PUBLIC);
+    let interest = Interest { uris: vec!["fanlight://a/x://1".into()], ..Interest::default() };
+    let _client = scene.listen(interest).await;
+    rest().await;
+    let updated = Method::ResourceUpdated;
+    for (method, params, reads) in [
+        (updated.clone(), Some(r#"{"uri":"x://1"}"#), 1),
+        (updated, Some(r#"{"uri":"x://1/other"}"#), 0),
+        (Method::ResourcesChanged, None, 1),
+        (Method::ToolsChanged, None, 0),
+    ] {
+        scene.read().await;
+        scene.forget();
+        scene.backends[0].announce(method.clone(), params);
+        scene.read().await;
+        assert_eq!(scene.reads(), reads, "{method} {params:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_before_a_change_is_neither_kept_nor_joined() {
+    let scene = reader("");
+    let _client = scene.listen(Interest { uris: vec!["fanlight://a/x://1".into()], ..Interest::default() }).await;
+    rest().await;
+    scene.forget();
+    let gate = scene.gate(PUBLIC);
+    let mut early = Box::pin(scene.read());
+    assert!(poll!(&mut early).is_pending());
+    scene.backends[0].announce(Method::ResourceUpdated, Some(r#"{"uri":"x://1"}"#));
+    let mut late = Box::pin(scene.read());
+    assert!(poll!(&mut late).is_pending());
+    gate.add_permits(1);
+    early.await;
+    assert_eq!(scene.reads(), 2);
+    gate.add_permits(1);
+    late.await;
+    scene.read().await;
+    assert_eq!(scene.reads(), 0, "the later one is kept");
+}
+
+#[tokio::test]
+async fn what_is_kept_is_bounded() {
+    let read = async |scene: &Scene, n: usize| {
+        let uri = format!(r#"{{"uri":"fanlight://a/x://{n}"}}"#);
+        scene.ask("resources/read", Some(&uri)).await;
+    };
+    for (entries, bytes, at_most) in [(4, 1 << 20, 4), (100, 4096, 10), (0, 4096, 0), (4, 0, 0), (4, 300, 0)] {
+        let backends = vec![(fake("a", &[("resources/read", PUBLIC)]), None), (fake("b", &[]), None)];
+        let scene = scene_of(backends, 10, CacheLimits { entries, bytes });
+        for n in 0..50 {
+            read(&scene, n).await;
+        }
+        scene.forget();
+        for n in 0..50 {
+            read(&scene, n).await;
+        }
+        let served = 50 - scene.reads();
+        assert!(served <= at_most, "{served} of {entries} entries, {bytes} bytes");
+        read(&scene, 49).await;
+        assert_eq!(scene.reads() == 0, at_most > 0, "{entries} entries, {bytes} bytes");
+    }
+}
+
+#[tokio::test]
+async fn the_only_backend_gets_the_same_treatment() {
+    let scene = scene(vec![announcing("a", &[("resources/read", PUBLIC)])]);
+    let read = async || scene.ask("resources/read", Some(r#"{"uri":"x://1"}"#)).await;
+    let mut client = scene.listen(Interest { uris: vec!["x://1".into()], tools: true, ..Interest::default() }).await;
+    read().await;
+    read().await;
+    assert_eq!(scene.reads(), 1);
+    scene.backends[0].announce(Method::ResourceUpdated, Some(r#"{ "uri":"x:\/\/1" }"#));
+    scene.backends[0].announce(Method::ToolsChanged, None);
+    assert_eq!(client.heard(), [r#"resources/updated { "uri":"x:\/\/1" }"#, "tools/list_changed"]);
+    read().await;
+    assert_eq!(scene.reads(), 1);
+}

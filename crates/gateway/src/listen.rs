@@ -1,0 +1,233 @@
+//! Listening on behalf of clients, with several backends.
+//!
+//! Changes of lists are the gateway's own to announce. For everything else each backend concerned
+//! gets one listening, whose messages go straight to the client, through a renaming where there is
+//! something to rename.
+//!
+//! Must not know: how a client hears it, or how a backend is listened to.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+
+use fanlight_backend::{Interest, Listen, Listening, ServerMessage, ServerMessages};
+use fanlight_protocol::json::Json;
+use fanlight_protocol::{Method, Notification};
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::debug;
+
+use crate::catalogue::Change;
+use crate::merge;
+use crate::route::{self, Place};
+use crate::watch::Watch;
+
+/// What one backend is to be listened to for.
+#[derive(Default)]
+struct Share {
+    interest: Interest,
+    /// What the client calls the resources in `interest`.
+    names: HashMap<Arc<str>, Arc<str>>,
+}
+
+/// Listens to all backends for a client. None of them is waited for longer than for a list.
+/// `owners` are the backends that have the tasks in the interest, where that is known.
+pub(crate) async fn to_all(watch: &Arc<Watch>, listen: Listen, owners: &HashMap<Arc<str>, usize>) -> Listening {
+    let deadline = Instant::now() + watch.sources.limits.timeout;
+    // Before anyone is asked, so that nothing is missed meanwhile.
+    let registered = watch.announcer.register(&listen.interest, listen.messages.clone());
+    for change in Change::ALL.into_iter().filter(|change| change.is_in(&listen.interest)) {
+        watch.catalogues.changed_by(change).for_each(|catalogue| catalogue.begin());
+    }
+    let (lists, (mut honoured, mut guards)) =
+        tokio::join!(lists(watch, &listen.interest, deadline), others(watch, &listen, owners, deadline));
+    Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut honoured));
+    registered.narrow(&honoured);
+    guards.shrink_to_fit();
+    let registered = Change::ALL.into_iter().any(|change| change.is_in(&honoured)).then_some(registered);
+    Listening::new(honoured, (registered, guards))
+}
+
+/// With one backend everything passes as it is, but what is kept of a resource that has changed is
+/// let go.
+pub(crate) fn evicting(listen: Listen, watch: &Arc<Watch>) -> Listen {
+    let watch = Arc::downgrade(watch);
+    let messages = listen.messages.mapped(move |message| {
+        if let ServerMessage::Notification(notification) = &message {
+            let change = watch.upgrade().filter(|_| Change::of(&notification.method) == Some(Change::Resources));
+            change.iter().for_each(|watch| watch.reads.all_changed(0));
+            evict(&watch, 0, notification);
+        }
+        Some(message)
+    });
+    Listen { messages, ..listen }
+}
+
+/// Which changes of lists are honoured: those of lists that any backend has, since merged lists
+/// are compared whatever their servers announce.
+async fn lists(watch: &Watch, interest: &Interest, deadline: Instant) -> Interest {
+    let wanted = Change::ALL.into_iter().filter(|change| change.is_in(interest));
+    let found = join_all(wanted.map(|change| async move {
+        let backends = 0..watch.sources.backends.len();
+        let asked = backends.map(|backend| watch.sources.have_capability(backend, change.capability()));
+        let any = asked.collect::<FuturesUnordered<_>>().any(|has| async move { has });
+        timeout_at(deadline, any).await.is_ok_and(|any| any).then_some(change)
+    }))
+    .await;
+    let mut honoured = Interest::default();
+    found.into_iter().flatten().for_each(|change| change.set(&mut honoured));
+    honoured
+}
+
+/// Listens for everything that is not about lists.
+async fn others(
+    watch: &Arc<Watch>,
+    listen: &Listen,
+    owners: &HashMap<Arc<str>, usize>,
+    deadline: Instant,
+) -> (Interest, Vec<Listening>) {
+    let shares = shares(watch, &listen.interest, owners, deadline).await;
+    let asked = (0..).zip(shares).flat_map(|(backend, shares)| {
+        shares.into_iter().map(move |share| listen_to(watch, listen, backend, share, deadline))
+    });
+    let mut honoured = Interest::default();
+    let (mut names, mut tasks, mut listenings) = (HashSet::new(), HashSet::new(), Vec::new());
+    for (share, listening) in join_all(asked).await.into_iter().flatten() {
+        let Interest { uris, tasks: owned, session, unknown, .. } = &listening.honoured;
+        names.extend(uris.iter().filter_map(|uri| share.names.get(uri)).cloned());
+        tasks.extend(owned.iter().cloned());
+        honoured.session |= *session;
+        honoured.unknown = match (honoured.unknown.take(), unknown) {
+            (Some(all), Some(one)) => Some(merge::union(&all, one)),
+            (all, one) => all.or_else(|| one.clone()),
+        };
+        if !listening.honoured.is_empty() {
+            listenings.push(listening);
+        }
+    }
+    let ordered = |wanted: &[Arc<str>], some: &HashSet<Arc<str>>| -> Vec<_> {
+        wanted.iter().filter(|name| some.contains(*name)).cloned().collect()
+    };
+    honoured.uris = ordered(&listen.interest.uris, &names);
+    honoured.tasks = ordered(&listen.interest.tasks, &tasks);
+    (honoured, listenings)
+}
+
+async fn listen_to(
+    watch: &Arc<Watch>,
+    listen: &Listen,
+    backend: usize,
+    share: Share,
+    deadline: Instant,
+) -> Option<(Share, Listening)> {
+    let entry = watch.sources.backends.get(backend)?;
+    let messages = match share.interest.session || !share.names.is_empty() {
+        true => renaming(watch, backend, &share, &listen.messages),
+        false => listen.messages.clone(),
+    };
+    let context = Arc::clone(&listen.context);
+    let asked = entry.client.listen(Listen { interest: share.interest.clone(), context, messages });
+    match timeout_at(deadline, asked).await {
+        Ok(Ok(listening)) => return Some((share, listening)),
+        Ok(Err(error)) => debug!(backend = entry.client.name(), %error, "a client cannot listen to this backend"),
+        Err(_) => debug!(backend = entry.client.name(), "this backend did not answer a client that listens"),
+    }
+    None
+}
+
+/// What each backend is to be listened to for. Several shares for one backend only if a client
+/// has several names for one resource.
+async fn shares(
+    watch: &Arc<Watch>,
+    interest: &Interest,
+    owners: &HashMap<Arc<str>, usize>,
+    deadline: Instant,
+) -> Vec<Vec<Share>> {
+    let mut all: Vec<Vec<Share>> = Vec::new();
+    for backend in 0..watch.sources.backends.len() {
+        let tasks = interest.tasks.iter().filter(|id| owners.get(*id) == Some(&backend)).cloned().collect();
+        let general =
+            Interest { tasks, session: interest.session, unknown: interest.unknown.clone(), ..Interest::default() };
+        let shares =
+            if general.is_empty() { Vec::new() } else { vec![Share { interest: general, names: HashMap::new() }] };
+        all.push(shares);
+    }
+    if interest.uris.is_empty() {
+        return all;
+    }
+    let readers = join_all((0..all.len()).map(|backend| watch.sources.have_capability(backend, "resources")));
+    let places = join_all(interest.uris.iter().map(|uri| route::locate(uri, watch)));
+    // Lists that take long leave half of the time for the listening itself.
+    let patience = deadline.saturating_duration_since(Instant::now()) / 2;
+    let (readers, places) = tokio::join!(timeout(patience, readers), timeout(patience, places));
+    let is_reader = |backend: usize| readers.as_ref().map_or(true, |all| all.get(backend) == Some(&true));
+    for (index, uri) in interest.uris.iter().enumerate() {
+        let place = places.as_ref().ok().and_then(|places| places.get(index));
+        for (backend, shares) in all.iter_mut().enumerate() {
+            match place {
+                Some(Place::At(at, original)) if *at == backend => add(shares, original.as_str().into(), uri),
+                Some(Place::Unlisted) | None if is_reader(backend) => add(shares, Arc::clone(uri), uri),
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
+fn add(shares: &mut Vec<Share>, original: Arc<str>, name: &Arc<str>) {
+    let free = shares.iter().position(|share| !share.names.contains_key(&original)).unwrap_or(shares.len());
+    if free == shares.len() {
+        shares.push(Share::default());
+    }
+    if let Some(share) = shares.get_mut(free) {
+        share.interest.uris.push(Arc::clone(&original));
+        share.names.insert(original, Arc::clone(name));
+    }
+}
+
+/// The client's way, with resources called what the client calls them.
+fn renaming(watch: &Arc<Watch>, backend: usize, share: &Share, messages: &ServerMessages) -> ServerMessages {
+    let names: Box<[_]> = share.names.iter().map(|(uri, name)| (Arc::clone(uri), Arc::clone(name))).collect();
+    let (watch, hears_all) = (Arc::downgrade(watch), share.interest.session);
+    messages.mapped(move |message| {
+        let ServerMessage::Notification(notification) = message else { return Some(message) };
+        // The gateway announces changes of lists itself.
+        if let Some(change) = Change::of(&notification.method) {
+            watch.upgrade().iter().for_each(|watch| watch.heard(change, backend));
+            return None;
+        }
+        let Some(uri) = evict(&watch, backend, &notification) else {
+            return Some(ServerMessage::Notification(notification));
+        };
+        let listed = || {
+            let watch = watch.upgrade().filter(|_| hears_all)?;
+            route::visible_uri(backend, &uri, &watch)
+        };
+        let own = names.iter().filter(|(original, _)| uri.starts_with(&**original));
+        let name = match own.max_by_key(|(original, _)| original.len()) {
+            Some((original, name)) if original == name => None,
+            // What is told may be a part of what was asked for, and an alias has the original at
+            // its end.
+            Some((original, name)) => Some(format!("{name}{}", uri.get(original.len()..).unwrap_or_default())),
+            None => listed(),
+        };
+        Some(ServerMessage::Notification(match name {
+            Some(name) => notification.with_param("uri", &Json::string(&name)),
+            None => notification,
+        }))
+    })
+}
+
+/// Lets go of what is kept of a resource that has changed; its URI if that is what `notification`
+/// says.
+fn evict(watch: &Weak<Watch>, backend: usize, notification: &Notification) -> Option<String> {
+    if notification.method != Method::ResourceUpdated {
+        return None;
+    }
+    let uri = notification.params()?.get("uri")?.as_str()?.into_owned();
+    if let Some(watch) = watch.upgrade() {
+        watch.reads.changed(backend, &uri);
+    }
+    Some(uri)
+}

@@ -1,0 +1,280 @@
+//! What a client has declared that it can do, and what of it a server's question needs.
+//!
+//! A capability is declared by an object; anything else in its place, `null` too, declares nothing.
+//!
+//! Source: 2025-11-25 and 2026-07-28 client/elicitation, client/sampling, client/roots, Capabilities
+//! and Error Handling. Must not know: who asks, or what is done about it.
+
+use crate::error::{RpcError, code};
+use crate::json::{Json, ObjectBuilder};
+use crate::meta::TASKS_EXTENSION;
+use crate::method::Method;
+
+/// The member of `data` in the error for a missing capability that lists what is missing
+/// (2026-07-28 basic/index, Error Codes).
+const REQUIRED: &str = "requiredCapabilities";
+
+/// What a question can need of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Need {
+    /// Elicitation by a form: what `elicitation` without any mode stands for.
+    ElicitationByForm,
+    /// `elicitation.url`
+    ElicitationByUrl,
+    /// Elicitation in a mode that no revision has, which nothing declares.
+    ElicitationByOther,
+    /// `sampling`
+    Sampling,
+    /// `sampling.tools`
+    SamplingWithTools,
+    /// `roots`
+    Roots,
+    /// The extension `io.modelcontextprotocol/tasks`.
+    Tasks,
+}
+
+impl Need {
+    /// What a question needs; `None` for one of which nothing is known.
+    #[must_use]
+    pub fn of(method: &Method, params: Option<&Json>) -> Option<Self> {
+        let param = |name: &str| params.and_then(|params| params.get(name));
+        match method {
+            Method::Elicit => Some(match param("mode") {
+                None => Self::ElicitationByForm,
+                Some(mode) => match mode.as_str().as_deref() {
+                    Some("form") => Self::ElicitationByForm,
+                    Some("url") => Self::ElicitationByUrl,
+                    _ => Self::ElicitationByOther,
+                },
+            }),
+            // 2025-11-25 schema, `CreateMessageRequestParams`.
+            Method::CreateMessage => Some(match param("tools").or_else(|| param("toolChoice")) {
+                Some(_) => Self::SamplingWithTools,
+                None => Self::Sampling,
+            }),
+            Method::ListRoots => Some(Self::Roots),
+            _ => None,
+        }
+    }
+
+    /// Whether a client with these capabilities has what is needed.
+    #[must_use]
+    pub fn is_met_by(self, capabilities: &Json) -> bool {
+        let Some(declared) = self.declared_in(capabilities) else { return false };
+        let has = |part: &str| object(&declared, part).is_some();
+        match self {
+            // "An empty capabilities object is equivalent to declaring support for form mode only."
+            Self::ElicitationByForm => has("form") || !has("url"),
+            Self::ElicitationByUrl => has("url"),
+            Self::ElicitationByOther => false,
+            Self::SamplingWithTools => has("tools"),
+            Self::Tasks => has(TASKS_EXTENSION),
+            Self::Sampling | Self::Roots => true,
+        }
+    }
+
+    /// The member of capabilities that this is, or is a part of.
+    fn member(self) -> &'static str {
+        match self {
+            Self::ElicitationByForm | Self::ElicitationByUrl | Self::ElicitationByOther => "elicitation",
+            Self::Sampling | Self::SamplingWithTools => "sampling",
+            Self::Roots => "roots",
+            Self::Tasks => "extensions",
+        }
+    }
+
+    /// The part of that member that it is, if it is not all of it.
+    fn part(self) -> Option<&'static str> {
+        match self {
+            Self::ElicitationByForm => Some("form"),
+            Self::ElicitationByUrl => Some("url"),
+            Self::SamplingWithTools => Some("tools"),
+            Self::Tasks => Some(TASKS_EXTENSION),
+            Self::ElicitationByOther | Self::Sampling | Self::Roots => None,
+        }
+    }
+
+    fn declared_in(self, capabilities: &Json) -> Option<Json> {
+        object(capabilities, self.member())
+    }
+}
+
+/// A need that a client's capabilities do not meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Missing {
+    /// What is needed.
+    pub need: Need,
+    /// Whether the client has declared the capability, but not the part of it that is needed.
+    in_part: bool,
+}
+
+impl Missing {
+    /// What a client with these capabilities lacks to be asked this; `None` if it may be asked. A
+    /// method of which nothing is known lacks nothing: it is the client's to judge.
+    #[must_use]
+    pub fn for_question(capabilities: &Json, method: &Method, params: Option<&Json>) -> Option<Self> {
+        Self::of(capabilities, Need::of(method, params)?)
+    }
+
+    /// What a client with these capabilities lacks; `None` if nothing.
+    #[must_use]
+    pub fn of(capabilities: &Json, need: Need) -> Option<Self> {
+        let missing = Self { need, in_part: need.declared_in(capabilities).is_some() };
+        (!need.is_met_by(capabilities)).then_some(missing)
+    }
+
+    /// The error that a legacy server gets which asks for it. "Server sends an `elicitation/create`
+    /// request with a mode not declared in client capabilities: -32602" (2025-11-25
+    /// client/elicitation, Error Handling), likewise for tools; "client does not support roots:
+    /// -32601" (client/roots), likewise for the others.
+    #[must_use]
+    pub fn refusal(self) -> RpcError {
+        let code = if self.in_part { code::INVALID_PARAMS } else { code::METHOD_NOT_FOUND };
+        let member = self.need.member();
+        let message = match self.need.part() {
+            Some(part) if self.in_part => format!("the client has not declared the capability \"{member}.{part}\""),
+            None if self.in_part => "the client has not declared this mode of elicitation".to_owned(),
+            _ => format!("the client has not declared the capability {member:?}"),
+        };
+        RpcError::new(code, message)
+    }
+}
+
+/// Whether these capabilities, a client's or a server's, have the extension for tasks.
+#[must_use]
+pub fn has_tasks_extension(capabilities: &Json) -> bool {
+    Need::Tasks.is_met_by(capabilities)
+}
+
+/// The error for a client that lacks what a request takes (2026-07-28 basic/index, Error Codes);
+/// `None` if nothing that it could declare would help. `more` are further members of `data`.
+#[must_use]
+pub fn missing_capability_error(missing: &[Missing], more: &[(&str, Json)]) -> Option<RpcError> {
+    let required = required_capabilities(missing)?;
+    let mut data = ObjectBuilder::new();
+    data.member(REQUIRED, &required);
+    for (key, value) in more {
+        data.member(key, value);
+    }
+    let error = RpcError::new(code::MISSING_CLIENT_CAPABILITY, "Missing required client capability");
+    Some(error.with_data(data.finish()))
+}
+
+/// The `ClientCapabilities` object that has all of this and nothing else; `None` if there is nothing
+/// to declare.
+fn required_capabilities(missing: &[Missing]) -> Option<Json> {
+    let mut all = ObjectBuilder::new();
+    for member in ["elicitation", "sampling", "roots", "extensions"] {
+        let of_member: Vec<Missing> =
+            missing.iter().copied().filter(|missing| missing.need.member() == member).collect();
+        if of_member.iter().any(|missing| missing.need != Need::ElicitationByOther) {
+            all.member(member, &required_parts(&of_member));
+        }
+    }
+    (!all.is_empty()).then(|| all.finish())
+}
+
+fn required_parts(missing: &[Missing]) -> Json {
+    // A plain `elicitation` stands for forms as long as no mode is named.
+    let names_modes = missing.iter().any(|missing| missing.in_part || missing.need == Need::ElicitationByUrl);
+    let mut needs: Vec<Need> = missing.iter().map(|missing| missing.need).collect();
+    needs.sort_unstable();
+    needs.dedup();
+    let mut parts = ObjectBuilder::new();
+    for need in needs {
+        match need.part() {
+            Some(part) if need != Need::ElicitationByForm || names_modes => {
+                parts.member(part, &Json::empty_object());
+            }
+            _ => {}
+        }
+    }
+    parts.finish()
+}
+
+fn object(of: &Json, name: &str) -> Option<Json> {
+    of.get(name).filter(Json::is_object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(capabilities: &'static str, method: &str, params: &'static str) -> Option<Missing> {
+        let (capabilities, params) = (Json::literal(capabilities), Json::literal(params));
+        Missing::for_question(&capabilities, &Method::from_name(method), Some(&params))
+    }
+
+    #[test]
+    fn only_what_was_declared_is_asked() {
+        let (no_method, no_mode) = (Some(code::METHOD_NOT_FOUND), Some(code::INVALID_PARAMS));
+        for (capabilities, method, params, expected) in [
+            ("{}", "elicitation/create", "{}", no_method),
+            ("{}", "elicitation/create", r#"{"mode":"odd"}"#, no_method),
+            (r#"{"elicitation":null}"#, "elicitation/create", "{}", no_method),
+            (r#"{"elicitation":{}}"#, "elicitation/create", "{}", None),
+            (r#"{"elicitation":{}}"#, "elicitation/create", r#"{"mode":"form"}"#, None),
+            (r#"{"elicitation":{}}"#, "elicitation/create", r#"{"mode":"url"}"#, no_mode),
+            (r#"{"elicitation":{"url":null}}"#, "elicitation/create", r#"{"mode":"url"}"#, no_mode),
+            (r#"{"elicitation":{"url":null}}"#, "elicitation/create", "{}", None),
+            (r#"{"elicitation":{"url":{}}}"#, "elicitation/create", r#"{"mode":"url"}"#, None),
+            (r#"{"elicitation":{"url":{}}}"#, "elicitation/create", "{}", no_mode),
+            (r#"{"elicitation":{"form":{}}}"#, "elicitation/create", r#"{"mode":"url"}"#, no_mode),
+            (r#"{"elicitation":{"form":{},"url":{}}}"#, "elicitation/create", "{}", None),
+            (r#"{"elicitation":{"form":{},"url":{}}}"#, "elicitation/create", r#"{"mode":7}"#, no_mode),
+            (r#"{"elicitation":{"odd":{}}}"#, "elicitation/create", r#"{"mode":"odd"}"#, no_mode),
+            ("{}", "sampling/createMessage", "{}", no_method),
+            (r#"{"sampling":{}}"#, "sampling/createMessage", "{}", None),
+            (r#"{"sampling":{}}"#, "sampling/createMessage", r#"{"tools":[]}"#, no_mode),
+            (r#"{"sampling":{}}"#, "sampling/createMessage", r#"{"toolChoice":{}}"#, no_mode),
+            (r#"{"sampling":{"tools":{}}}"#, "sampling/createMessage", r#"{"tools":[]}"#, None),
+            ("{}", "roots/list", "{}", no_method),
+            (r#"{"roots":true}"#, "roots/list", "{}", no_method),
+            (r#"{"roots":{"listChanged":true}}"#, "roots/list", "{}", None),
+            ("{}", "x/y", "{}", None),
+        ] {
+            let refused = missing(capabilities, method, params).map(|missing| missing.refusal().code);
+            assert_eq!(refused, expected, "{capabilities} {method} {params}");
+        }
+    }
+
+    #[test]
+    fn clients_are_told_what_to_declare() {
+        let url = r#"{"mode":"url"}"#;
+        let none = |method, params| missing("{}", method, params).unwrap();
+        let (form, by_url) = (none("elicitation/create", "{}"), none("elicitation/create", url));
+        let form_too = missing(r#"{"elicitation":{"url":{}}}"#, "elicitation/create", "{}").unwrap();
+        let odd = none("elicitation/create", r#"{"mode":"odd"}"#);
+        let (sampling, tools) =
+            (none("sampling/createMessage", "{}"), none("sampling/createMessage", r#"{"tools":[]}"#));
+        let (roots, tasks) = (none("roots/list", "{}"), Missing::of(&Json::empty_object(), Need::Tasks).unwrap());
+        let cases: [(&[Missing], &str); 10] = [
+            (&[form], r#"{"elicitation":{}}"#),
+            (&[by_url], r#"{"elicitation":{"url":{}}}"#),
+            (&[by_url, form, form], r#"{"elicitation":{"form":{},"url":{}}}"#),
+            (&[form_too], r#"{"elicitation":{"form":{}}}"#),
+            (&[odd, form], r#"{"elicitation":{}}"#),
+            (&[sampling], r#"{"sampling":{}}"#),
+            (&[sampling, tools], r#"{"sampling":{"tools":{}}}"#),
+            (&[roots, form], r#"{"elicitation":{},"roots":{}}"#),
+            (&[tasks], r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#),
+            (&[odd, roots], r#"{"roots":{}}"#),
+        ];
+        for (missing, required) in cases {
+            let error = missing_capability_error(missing, &[("x", Json::literal("1.0"))]).unwrap();
+            assert_eq!(error.code, code::MISSING_CLIENT_CAPABILITY);
+            assert_eq!(error.data.unwrap().as_text(), format!(r#"{{"requiredCapabilities":{required},"x":1.0}}"#));
+        }
+        assert_eq!(missing_capability_error(&[odd], &[]), None);
+        assert_eq!(missing_capability_error(&[], &[]), None);
+    }
+
+    #[test]
+    fn the_tasks_extension_is_declared_by_an_object() {
+        let has = |text| has_tasks_extension(&Json::literal(text));
+        assert!(has(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#));
+        for no in ["{}", r#"{"extensions":null}"#, r#"{"extensions":{"io.modelcontextprotocol/tasks":true}}"#] {
+            assert!(!has(no), "{no}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! One message against the schema of its revision: by kind, by method, and by what it answers.
+
+use serde_json::{Value, json};
+
+use super::Direction;
+use super::definitions::{error_of, notification_of, request_of};
+use super::official::{EXT_TASKS, Official};
+use crate::raw_client::{MODERN, NEWEST_LEGACY};
+
+/// What is wrong with a message.
+#[derive(Debug)]
+pub(super) struct Violation {
+    /// The definition it breaks.
+    pub(super) definition: String,
+    /// Where in what the definition is of, as a JSON pointer.
+    pub(super) place: String,
+    pub(super) reason: String,
+}
+
+impl Violation {
+    pub(super) fn new(definition: &str, reason: impl Into<String>) -> Self {
+        Self { definition: definition.to_owned(), place: String::new(), reason: reason.into() }
+    }
+}
+
+/// A request of the gateway's peer: what its answer is judged by.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    method: String,
+    /// What its `_meta` says.
+    pub(super) revision: Option<String>,
+    /// Whether it asks to be run as a task (2025-11-25 tasks).
+    task: bool,
+}
+
+impl Asked {
+    /// `None` if the message is no request.
+    pub(super) fn of(message: &Value) -> Option<Self> {
+        message.get("id")?;
+        Some(Self {
+            method: message["method"].as_str()?.to_owned(),
+            revision: stated_revision(message),
+            task: message["params"]["task"].is_object(),
+        })
+    }
+}
+
+/// The revision that a response to `initialize` settles.
+pub(super) fn negotiated(message: &Value, asked: Option<&Asked>) -> Option<String> {
+    let settles = asked.is_some_and(|asked| asked.method == "initialize");
+    settles.then(|| message["result"]["protocolVersion"].as_str().map(str::to_owned))?
+}
+
+/// Everything that is wrong with one message; `usual` is the peer's revision where the message is no other's.
+pub(super) fn judge(
+    official: &Official,
+    direction: Direction,
+    usual: &str,
+    message: &Value,
+    asked: Option<&Asked>,
+) -> Vec<Violation> {
+    let stated = stated_revision(message).or_else(|| asked.and_then(|asked| asked.revision.clone()));
+    let stated = stated.filter(|revision| official.knows(revision));
+    let revision = stated.unwrap_or_else(|| if official.knows(usual) { usual } else { MODERN }.to_owned());
+    let judge = Judge { official, direction, revision: &revision };
+    let mut violations = judge.envelope(message);
+    violations.extend(
+        match (message["method"].as_str(), message.get("id"), message.get("result"), message.get("error")) {
+            (Some(method), Some(_), None, None) => judge.request(method, message),
+            (Some(method), None, None, None) => judge.notification(method, message),
+            (None, _, Some(result), None) => judge.result(result, asked),
+            (None, _, None, Some(error)) => judge.error(error, message),
+            _ => vec![Violation::new("JSONRPCMessage", "neither request nor notification nor response")],
+        },
+    );
+    violations
+}
+
+/// What a modern message says of itself, or an `initialize` request asks for.
+fn stated_revision(message: &Value) -> Option<String> {
+    let meta = &message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
+    let wanted = &message["params"]["protocolVersion"];
+    let initialize = (message["method"] == "initialize").then(|| wanted.as_str().unwrap_or(NEWEST_LEGACY));
+    meta.as_str().or(initialize).map(str::to_owned)
+}
+
+struct Judge<'a> {
+    official: &'a Official,
+    direction: Direction,
+    revision: &'a str,
+}
+
+impl Judge<'_> {
+    /// The message around its result, which has definitions of its own.
+    fn envelope(&self, message: &Value) -> Vec<Violation> {
+        let mut message = message.clone();
+        if let Some(result @ Value::Object(_)) = message.get_mut("result") {
+            *result = json!({ "resultType": "complete" });
+        }
+        self.holds(self.revision, "JSONRPCMessage", &message)
+    }
+
+    fn request(&self, method: &str, message: &Value) -> Vec<Violation> {
+        let union = match self.direction {
+            Direction::ToClient => "ServerRequest",
+            Direction::ToBackend => "ClientRequest",
+        };
+        if !self.official.defines(self.revision, union) {
+            return vec![Violation::new(union, format!("{} has no requests in this direction", self.revision))];
+        }
+        request_of(method).map(|known| self.member_of(union, known.request, message)).unwrap_or_default()
+    }
+
+    fn notification(&self, method: &str, message: &Value) -> Vec<Violation> {
+        let union = match self.direction {
+            Direction::ToClient => "ServerNotification",
+            Direction::ToBackend => "ClientNotification",
+        };
+        notification_of(method).map(|known| self.member_of(union, known, message)).unwrap_or_default()
+    }
+
+    /// A message that some revision knows: this one must know it too, for this direction.
+    fn member_of(&self, union: &str, definition: &str, message: &Value) -> Vec<Violation> {
+        if self.is_extension(definition) {
+            return self.holds(EXT_TASKS, definition, message);
+        }
+        if !self.official.unites(self.revision, union, definition) {
+            return vec![Violation::new(definition, format!("{} has none among {union}", self.revision))];
+        }
+        self.holds(self.revision, definition, message)
+    }
+
+    fn result(&self, result: &Value, asked: Option<&Asked>) -> Vec<Violation> {
+        let Some(asked) = asked else {
+            return vec![Violation::new("JSONRPCResponse", "a result for a request that nobody made")];
+        };
+        let known = request_of(&asked.method).map_or("Result", |known| known.result);
+        let definition = match result["resultType"].as_str() {
+            Some("input_required") if self.revision == MODERN => "InputRequiredResult",
+            Some("task") if self.revision == MODERN => return self.holds(EXT_TASKS, "CreateTaskResult", result),
+            Some("complete") | None => known,
+            // A type that the schema does not know may hold anything.
+            Some(_) => "Result",
+        };
+        if asked.task && result["task"].is_object() {
+            return self.holds(self.revision, "CreateTaskResult", result);
+        }
+        if self.is_extension(definition) {
+            return self.holds(EXT_TASKS, definition, result);
+        }
+        // A method of another revision, which passed as it was, has no shape here but that of any result.
+        let definition = if self.official.defines(self.revision, definition) { definition } else { "Result" };
+        self.holds(self.revision, definition, result)
+    }
+
+    fn error(&self, error: &Value, message: &Value) -> Vec<Violation> {
+        let known = error_of(error["code"].as_i64());
+        let definition = known.iter().find(|definition| self.official.defines(self.revision, definition));
+        self.holds(self.revision, definition.expect("every revision has errors"), message)
+    }
+
+    /// Whether only the tasks extension of the newest revision has it.
+    fn is_extension(&self, definition: &str) -> bool {
+        let here = self.official.defines(self.revision, definition);
+        self.revision == MODERN && !here && self.official.defines(EXT_TASKS, definition)
+    }
+
+    fn holds(&self, schema: &str, definition: &str, value: &Value) -> Vec<Violation> {
+        let wrong = self.official.check(schema, definition, value).into_iter();
+        let violation = |(place, reason)| Violation {
+            definition: definition.to_owned(),
+            place,
+            reason: format!("{reason} ({schema})"),
+        };
+        wrong.map(violation).collect()
+    }
+}

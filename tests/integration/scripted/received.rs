@@ -1,0 +1,51 @@
+//! A message as it came to the scripted server.
+
+use fanlight_tests::slicer;
+
+/// A message as it came.
+#[derive(Debug)]
+pub(crate) struct Received {
+    /// The body of a POST, or a line. Empty for other HTTP methods.
+    pub(crate) text: String,
+    /// HTTP only; names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    /// HTTP's method for anything but POST, else the message's.
+    pub(super) method: String,
+}
+
+impl Received {
+    pub(super) fn message(text: String, headers: Vec<(String, String)>) -> Self {
+        let method = slicer::member(&text, "method").and_then(slicer::plain_string).unwrap_or_default().to_owned();
+        Self { text, headers, method }
+    }
+
+    /// The method of the message, or as in `HTTP DELETE`.
+    pub(crate) fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// Whether it answers what the server has asked.
+    pub(crate) fn is_response(&self) -> bool {
+        self.method.is_empty()
+    }
+
+    /// The raw text of a member.
+    pub(crate) fn member(&self, path: &str) -> Option<&str> {
+        slicer::member(&self.text, path)
+    }
+
+    /// The raw text of a member whose name has dots.
+    pub(crate) fn member_at(&self, path: &[&str]) -> Option<&str> {
+        slicer::member_at(&self.text, path)
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn target(&self) -> Option<&str> {
+        let name = self.member("params.name").or_else(|| self.member("params.uri"));
+        let name = name.or_else(|| self.member("params.taskId"))?;
+        slicer::plain_string(name)
+    }
+}

@@ -1,0 +1,122 @@
+//! A stream of the scripted server that its test writes, part by part.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fanlight_tests::slicer;
+
+use super::http::Events;
+use super::stdio::Output;
+use super::{Received, Shared, response};
+use crate::harness::within;
+
+/// An open way to one client: an event stream over HTTP, or the lines of one child over stdio.
+#[derive(Clone)]
+pub(crate) struct Stream {
+    /// What opened it: a request, or `HTTP GET` with its headers.
+    pub(crate) request: Arc<Received>,
+    way: Way,
+    shared: Arc<Shared>,
+}
+
+/// Where messages go.
+#[derive(Clone)]
+pub(super) enum Way {
+    Events(Events),
+    Lines(Arc<Output>),
+}
+
+impl Way {
+    pub(super) async fn message(&self, message: &str) {
+        match self {
+            // The client may be gone; who waits for it notices.
+            Self::Events(events) => {
+                let _ = events.send(Some(Ok(event(message).into()))).await;
+            }
+            Self::Lines(output) => output.line(message).await,
+        }
+    }
+}
+
+pub(super) fn event(message: &str) -> String {
+    format!("event: message\ndata: {message}\n\n")
+}
+
+impl Stream {
+    pub(super) fn of_events(request: Arc<Received>, events: Events, shared: Arc<Shared>) -> Self {
+        Self { request, way: Way::Events(events), shared }
+    }
+
+    pub(super) fn of_lines(request: Arc<Received>, output: Arc<Output>, shared: Arc<Shared>) -> Self {
+        Self { request, way: Way::Lines(output), shared }
+    }
+
+    /// Sends one whole message.
+    pub(crate) async fn message(&self, message: &str) {
+        self.shared.says(message);
+        within("the client to read", self.way.message(message)).await;
+    }
+
+    /// HTTP: sends one whole message as an event that can be resumed after.
+    pub(crate) async fn event(&self, id: &str, message: &str) {
+        self.shared.says(message);
+        self.raw(&format!("id: {id}\nevent: message\ndata: {message}\n\n")).await;
+    }
+
+    /// HTTP: sends this text as it is, for priming events, `retry` and comments.
+    pub(crate) async fn raw(&self, text: &str) {
+        self.part(Some(Ok(Bytes::copy_from_slice(text.as_bytes())))).await;
+    }
+
+    /// Sends the response to the request that opened the stream, with this raw result.
+    pub(crate) async fn result(&self, result: &str) {
+        self.message(&response(&self.request, "result", result)).await;
+    }
+
+    /// `subscriptions/listen`: acknowledges what will be sent, as a raw filter object.
+    pub(crate) async fn acknowledge(&self, notifications: &str) {
+        self.notify("notifications/subscriptions/acknowledged", &format!(r#""notifications":{notifications}"#)).await;
+    }
+
+    /// `subscriptions/listen`: sends a notification that says which subscription it belongs to; `params` are raw members
+    /// without braces.
+    pub(crate) async fn notify(&self, method: &str, params: &str) {
+        let id = self.request.member("id").expect("a request with an id");
+        let comma = if params.is_empty() { "" } else { "," };
+        let meta = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}"#);
+        self.message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params}{comma}{meta}}}}}"#)).await;
+    }
+
+    /// HTTP: ends the stream in good order.
+    pub(crate) async fn end(&self) {
+        self.part(None).await;
+    }
+
+    /// HTTP: breaks the connection off.
+    pub(crate) async fn cut(&self) {
+        self.part(Some(Err(io::ErrorKind::ConnectionAborted.into()))).await;
+    }
+
+    /// HTTP: waits until nobody reads it any more.
+    pub(crate) async fn closed(&self) {
+        let Way::Events(events) = &self.way else { panic!("lines do not close") };
+        within("the stream to close", events.closed()).await;
+    }
+
+    /// The event after which a client resumes, if it does.
+    pub(crate) fn resumes_after(&self) -> Option<&str> {
+        self.request.header("last-event-id")
+    }
+
+    /// The raw filter of a `subscriptions/listen` request.
+    pub(crate) fn filter(&self) -> Option<&str> {
+        slicer::member(&self.request.text, "params.notifications")
+    }
+
+    async fn part(&self, part: Option<io::Result<Bytes>>) {
+        let Way::Events(events) = &self.way else { panic!("only HTTP has events") };
+        // The client may be gone; the test sees that from the other side.
+        let _ = within("the client to read", events.send(part)).await;
+    }
+}

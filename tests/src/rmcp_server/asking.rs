@@ -1,0 +1,63 @@
+//! The tool `ask`: everything a server can ask its client, in the way of the request's era.
+
+use rmcp::RoleServer;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, InputRequiredResult, ProtocolVersion,
+    ServerRequest,
+};
+use rmcp::service::RequestContext;
+use serde_json::{Map, Value, json};
+
+use super::model;
+
+/// The questions by key, as they are on the wire.
+fn questions(label: &str) -> Vec<(&'static str, Value)> {
+    let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
+    let message = format!("{label} asks: which city?");
+    let prompt = json!([{ "role": "user", "content": { "type": "text", "text": format!("{label} says hello") } }]);
+    vec![
+        (
+            "elicitation",
+            json!({ "method": "elicitation/create", "params": { "message": message, "requestedSchema": schema } }),
+        ),
+        ("sampling", json!({ "method": "sampling/createMessage", "params": { "messages": prompt, "maxTokens": 10 } })),
+        ("roots", json!({ "method": "roots/list" })),
+    ]
+}
+
+/// A legacy client is asked one after the other while the call runs; a modern one by what the call answers.
+pub(super) async fn ask(
+    label: &str,
+    request: &CallToolRequestParams,
+    context: &RequestContext<RoleServer>,
+) -> Result<CallToolResponse, ErrorData> {
+    let is_modern = context.meta.protocol_version() == Some(ProtocolVersion::V_2026_07_28);
+    let answers = match (&request.input_responses, is_modern) {
+        (Some(answers), true) => {
+            if request.request_state.as_deref() != Some(label) {
+                return Err(ErrorData::invalid_params("this is not the state that was given", None));
+            }
+            answers.clone().into_iter().collect()
+        }
+        (None, true) => {
+            let inputs: Map<String, Value> =
+                questions(label).into_iter().map(|(key, it)| (key.to_owned(), it)).collect();
+            let wish = json!({ "resultType": "input_required", "inputRequests": inputs, "requestState": label });
+            return Ok(model::<InputRequiredResult>(wish)?.into());
+        }
+        (_, false) => ask_now(label, context).await?,
+    };
+    let result = json!({ "content": [], "structuredContent": { "label": label, "answers": answers } });
+    Ok(model::<CallToolResult>(result)?.into())
+}
+
+async fn ask_now(label: &str, context: &RequestContext<RoleServer>) -> Result<Map<String, Value>, ErrorData> {
+    let mut answers = Map::new();
+    for (key, question) in questions(label) {
+        let answer = context.peer.send_request(model::<ServerRequest>(question)?).await;
+        let answer = answer.map_err(|error| ErrorData::internal_error(format!("{key}: {error}"), None))?;
+        let value = serde_json::to_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        answers.insert(key.to_owned(), value);
+    }
+    Ok(answers)
+}
