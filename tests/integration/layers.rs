@@ -73,7 +73,7 @@ fn telemetry_knows_no_server_and_none_but_protocol() {
 
 #[test]
 fn backend_knows_neither_gateway_nor_frontend() {
-    assert_layer("fanlight-backend", &["fanlight-protocol"], &["hyper", "hyper-util"]);
+    assert_layer("fanlight-backend", &["fanlight-protocol", "fanlight-telemetry"], &["hyper", "hyper-util"]);
 }
 
 #[test]
@@ -87,7 +87,8 @@ fn gateway_knows_no_transport() {
 
 #[test]
 fn frontend_reaches_backends_only_through_the_gateway() {
-    assert_layer("fanlight-frontend", &["fanlight-gateway", "fanlight-protocol"], &["reqwest", "process-wrap"]);
+    let ours = ["fanlight-gateway", "fanlight-protocol", "fanlight-telemetry"];
+    assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use fanlight_protocol::capability::Missing;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response};
+use fanlight_telemetry::Parent;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::BackendError;
@@ -87,6 +88,8 @@ pub struct CallContext {
     pub wants_progress: bool,
     /// How the client speaks of tasks; `None` if it does not.
     pub tasks: Option<TaskDialect>,
+    /// The span that the request belongs to: what is done for it stands under it.
+    pub trace: Parent,
 }
 
 /// The two ways of speaking of tasks.
@@ -102,6 +105,12 @@ impl CallContext {
     /// The context of a request that Fanlight makes on its own behalf.
     #[must_use]
     pub fn internal() -> Arc<Self> {
+        Self::within(&Parent::default())
+    }
+
+    /// The same while Fanlight does what `trace` is about.
+    #[must_use]
+    pub fn within(trace: &Parent) -> Arc<Self> {
         Arc::new(Self {
             client_key: 0,
             session: None,
@@ -110,6 +119,7 @@ impl CallContext {
             log_level: None,
             wants_progress: false,
             tasks: None,
+            trace: trace.clone(),
         })
     }
 }
@@ -141,6 +151,8 @@ pub struct ServerRequest {
     pub method: Method,
     /// `params` as the server sent them.
     pub params: Option<Json>,
+    /// The span of the question.
+    pub trace: Parent,
     /// Where the client's answer goes: a result or an error, whose id does not matter. Dropped
     /// without one, the server is told that the client cannot be asked. Closed once the server
     /// does not wait for it any more.

@@ -31,6 +31,7 @@ mod supervisor;
 mod tasks;
 mod throttle;
 mod tool_table;
+mod trace;
 
 pub use backend::Backend;
 pub use client::{
@@ -39,4 +40,6 @@ pub use client::{
 };
 pub use error::{BackendError, Outcome};
 pub use listen::{Interest, Listen, Listening};
-pub use settings::{BackendSettings, EraChoice, Identity, Limits, Secret, SessionPolicy, Timeouts, TransportSettings};
+pub use settings::{
+    BackendSettings, EraChoice, Identity, Limits, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,
+};

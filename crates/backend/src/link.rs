@@ -62,6 +62,11 @@ impl Link {
         }
     }
 
+    /// The id of that session.
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.http().and_then(HttpLink::session)
+    }
+
     pub(crate) fn is_http(&self) -> bool {
         self.http().is_some()
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::{Era, Response};
+use fanlight_telemetry::Parent;
 use tokio::sync::{Notify, watch};
 
 use crate::client::{Call, CallContext, SessionKey};
@@ -63,7 +64,7 @@ impl Pool {
     /// Begins to connect the base line, in the background.
     pub(crate) fn start(settings: ConnectSettings, policy: SessionPolicy, hub: Arc<Hub>) -> Arc<Self> {
         let settings = Arc::new(settings);
-        let base = open(&settings, &hub, Origin::Base, Declared::nothing(), None);
+        let base = open(&settings, &hub, Origin::Base, Declared::nothing(), None, &settings.context.root);
         let (limits, tasks) = (settings.context.limits, settings.context.tasks.clone());
         let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
         let listeners = Listeners::new(Arc::clone(&hub), base.state.clone(), tasks, nesting, patience, limits.sessions);
@@ -190,7 +191,8 @@ impl Pool {
             Owner::Session(session) => Origin::Session(session),
             Owner::Capabilities(_) => Origin::Pooled,
         };
-        let line = open(&self.settings, &self.hub, origin, Declared::by(client, named), Some(for_client));
+        let line =
+            open(&self.settings, &self.hub, origin, Declared::by(client, named), Some(for_client), &client.trace);
         let taken = line.take();
         lines.insert(owner, line);
         Ok(taken)
@@ -235,6 +237,7 @@ fn open(
     origin: Origin,
     declared: Declared,
     for_client: Option<ForClient>,
+    asked_by: &Parent,
 ) -> Arc<Line> {
     let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting };
     let (sender, state) = watch::channel(State { phase, revision: None, attempted: false });
@@ -246,6 +249,7 @@ fn open(
         context: context.clone(),
         settings: Arc::clone(settings),
         for_client,
+        asked_by: asked_by.clone(),
         wanted: Arc::clone(&wanted),
         state: sender,
         shutdown: end.clone(),

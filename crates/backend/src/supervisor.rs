@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_protocol::{Era, Json, Revision};
+use fanlight_telemetry::{ConnectSpan, Outcome, Parent};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -87,6 +88,8 @@ pub(crate) struct Supervisor {
     pub(crate) settings: Arc<ConnectSettings>,
     /// The connection is a client's, not the base one.
     pub(crate) for_client: Option<ForClient>,
+    /// The request it is connected for at first.
+    pub(crate) asked_by: Parent,
     pub(crate) wanted: Arc<Notify>,
     pub(crate) state: watch::Sender<State>,
     pub(crate) shutdown: CancellationToken,
@@ -118,10 +121,13 @@ impl Supervisor {
         let mut remembered = given;
         let mut last_loss = self.for_client.filter(|given| given.reprobed).map(|_| Loss::EraDoubt);
         let mut early_ends = 0_u32;
+        let mut asked_by = &self.asked_by;
         loop {
             self.wait_until_wanted().await;
             self.enter(Phase::Connecting);
-            let error = match self.connect(remembered, last_loss).await {
+            let connecting = asked_by.connecting(&self.context.telemetry);
+            asked_by = &self.context.root;
+            let error = match self.connect(remembered, last_loss, connecting).await {
                 Ok(connection) => {
                     remembered = Some(connection.era());
                     let loss = self.watch(&connection).await;
@@ -162,18 +168,30 @@ impl Supervisor {
         }
     }
 
-    async fn connect(&self, remembered: Option<Era>, last_loss: Option<Loss>) -> Result<Arc<Connection>, BackendError> {
+    async fn connect(
+        &self,
+        remembered: Option<Era>,
+        last_loss: Option<Loss>,
+        span: ConnectSpan,
+    ) -> Result<Arc<Connection>, BackendError> {
+        let trace = span.parent();
         let handshake = Handshake {
             context: &self.context,
             choice: self.settings.choice,
             remembered,
             probe_timeout: self.settings.timeouts.probe,
             own_info: &self.settings.own_info,
+            trace: &trace,
         };
         let limit = self.settings.timeouts.connect;
         let agreed = timeout(limit, handshake.run(|| self.open()))
             .await
-            .map_err(|_| BackendError::Timeout { after: limit, sent: false })??;
+            .unwrap_or(Err(BackendError::Timeout { after: limit, sent: false }));
+        span.finish(&match &agreed {
+            Ok(_) => Outcome::Finished,
+            Err(error) => Outcome::failed(error.error_type()),
+        });
+        let agreed = agreed?;
         let reprobed = last_loss == Some(Loss::EraDoubt);
         Ok(Arc::new(Connection::new(self.context.clone(), agreed, reprobed)))
     }

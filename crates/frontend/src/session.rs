@@ -15,6 +15,7 @@ use fanlight_gateway::{CallContext, ServerRequest, SessionKey};
 use fanlight_protocol::capability::Missing;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};
+use fanlight_telemetry::Parent;
 use tokio::time::Instant;
 
 use crate::cancel::InFlight;
@@ -111,6 +112,7 @@ impl Session {
             log_level: self.log_level(),
             wants_progress,
             tasks: self.opening.tasks(),
+            trace: Parent::default(),
         }
     }
 

@@ -72,7 +72,8 @@ async fn answers(call: &Call, required: &InputRequired, limit: Duration) -> Resu
     let mut asked = Vec::with_capacity(requests.len());
     for InputRequest { key, method, params } in requests {
         let (sender, answer) = oneshot::channel();
-        let request = ServerRequest { method: method.clone(), params, answer: sender };
+        let trace = call.context.trace.clone();
+        let request = ServerRequest { method: method.clone(), params, trace, answer: sender };
         call.messages.send(ServerMessage::Request(request)).await;
         asked.push(Asked { key, method, answer, result: None });
     }

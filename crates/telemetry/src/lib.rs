@@ -25,10 +25,12 @@ pub mod otlp_json;
 mod parent;
 mod pipeline;
 mod propagation;
+mod recorder;
 mod redact;
 pub mod ring;
 mod settings;
 mod span;
+mod subject;
 mod telemetry;
 mod worker;
 
@@ -45,4 +47,5 @@ pub use propagation::Propagation;
 pub use ring::{Ring, RingLimits};
 pub use settings::{ExportSettings, FileSettings, OtlpTarget, Sampling, Settings, SettingsError};
 pub use span::{ClientSpan, ConnectSpan, ServerSpan};
+pub use subject::{Subject, Verdict};
 pub use telemetry::{Guard, StartError, Telemetry};

@@ -4,30 +4,36 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _};
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_sdk::trace::{SdkTracer, Span};
+use opentelemetry_sdk::trace::Span;
 
 use crate::context::TraceContext;
 use crate::error_type::Outcome;
 use crate::event::Event;
+use crate::inbound::HeaderContext;
 use crate::message::{Moment, capped};
 use crate::names::{ERROR_TYPE, RPC_RESPONSE_STATUS_CODE};
 use crate::propagation::Propagation;
+use crate::recorder::Recorder;
 
 /// Longest error message that is recorded, in characters.
 const LONGEST_MESSAGE: usize = 256;
 
 /// One span. The lock is its own: held for a push onto a vector, and never while it is handed on.
 pub(crate) struct Live {
-    tracer: SdkTracer,
+    recorder: Recorder,
     span: Mutex<Option<Span>>,
     context: SpanContext,
     tracestate: Option<Arc<str>>,
     baggage: Option<Arc<str>>,
+    /// The context of the client's headers, carried on where spans are seen here only.
+    passing: Option<Arc<HeaderContext>>,
     began: Moment,
+    cancelled: AtomicBool,
 }
 
 /// How a span begins.
@@ -51,10 +57,11 @@ pub(crate) enum Ancestor<'a> {
 
 impl Live {
     pub(crate) fn begin(
-        tracer: &SdkTracer,
+        recorder: &Recorder,
         beginning: Beginning,
         ancestor: &Ancestor<'_>,
         baggage: Option<Arc<str>>,
+        passing: Option<Arc<HeaderContext>>,
     ) -> Arc<Self> {
         let (parent, tracestate) = match ancestor {
             Ancestor::None => (None, None),
@@ -69,13 +76,23 @@ impl Live {
         }
         let root = Context::new();
         let around = parent.map_or_else(|| root.clone(), |parent| root.with_remote_span_context(parent));
-        let span = tracer.build_with_context(builder, &around);
+        let span = recorder.tracer.build_with_context(builder, &around);
         let context = span.span_context().clone();
-        Arc::new(Self { tracer: tracer.clone(), span: Mutex::new(Some(span)), context, tracestate, baggage, began })
+        let (recorder, span) = (recorder.clone(), Mutex::new(Some(span)));
+        Arc::new(Self {
+            recorder,
+            span,
+            context,
+            tracestate,
+            baggage,
+            passing,
+            began,
+            cancelled: AtomicBool::new(false),
+        })
     }
 
-    pub(crate) fn tracer(&self) -> &SdkTracer {
-        &self.tracer
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     pub(crate) fn context(&self) -> &SpanContext {
@@ -86,7 +103,14 @@ impl Live {
         self.baggage.clone()
     }
 
+    pub(crate) fn passing(&self) -> Option<Arc<HeaderContext>> {
+        self.passing.clone()
+    }
+
     pub(crate) fn propagation(&self) -> Propagation {
+        if !self.recorder.is_delivered {
+            return self.passing.as_deref().map(Propagation::of_headers).unwrap_or_default();
+        }
         let context = TraceContext::of(&self.context, self.tracestate.clone());
         Propagation::of_span(&context, self.baggage.clone())
     }
@@ -103,6 +127,14 @@ impl Live {
 
     pub(crate) fn event(&self, event: &Event) {
         self.with_span(|span| span.add_event(event.name(), event.attributes()));
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
     }
 
     /// Ends the span; only the first end counts.

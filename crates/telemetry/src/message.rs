@@ -181,6 +181,12 @@ fn recorded_uri(uri: &str) -> String {
     capped(&format!("{scheme}://{host}{path}"), LONGEST_VALUE).to_owned()
 }
 
+/// The first 64 bits of a digest: enough to tell sessions apart, useless to take one over.
+pub(crate) fn shown_session(id: &str) -> String {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, id.as_bytes());
+    digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The first `longest` characters.
 pub(crate) fn capped(text: &str, longest: usize) -> &str {
     if text.len() <= longest {

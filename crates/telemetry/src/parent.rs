@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use opentelemetry::KeyValue;
 use opentelemetry::trace::SpanKind;
-use opentelemetry_sdk::trace::SdkTracer;
 
 use crate::backend::BackendTelemetry;
 use crate::current::Ids;
@@ -15,6 +14,7 @@ use crate::inbound::HeaderContext;
 use crate::live::{Ancestor, Beginning, Live};
 use crate::message::{Arrival, Departure, Moment};
 use crate::names::{CACHE_HIT, CONNECT_SPAN, PARTIAL_FAILURES};
+use crate::recorder::Recorder;
 use crate::span::{ClientSpan, ConnectSpan, ServerSpan};
 
 /// The span that a call belongs to, by which others become its children. Cheap to clone; one that
@@ -30,7 +30,7 @@ enum State {
     /// Nothing is recorded, but the client's header context is carried on.
     Passing(Arc<HeaderContext>),
     /// Spans begin traces of their own.
-    Root(SdkTracer),
+    Root(Recorder),
     /// Spans are children of this one.
     Live(Arc<Live>),
 }
@@ -40,8 +40,8 @@ impl Parent {
         Self(State::Passing(Arc::new(context)))
     }
 
-    pub(crate) fn root(tracer: SdkTracer) -> Self {
-        Self(State::Root(tracer))
+    pub(crate) fn root(recorder: Recorder) -> Self {
+        Self(State::Root(recorder))
     }
 
     pub(crate) fn live(live: Arc<Live>) -> Self {
@@ -83,8 +83,8 @@ impl Parent {
     pub fn server(&self, backend: &BackendTelemetry, message: &Arrival<'_>) -> ServerSpan {
         let registry = backend.registry().cloned();
         let live = self
-            .tracer()
-            .map(|tracer| ServerSpan::begin(tracer, message, backend.attributes().to_vec(), self.live_span()));
+            .recorder()
+            .map(|recorder| ServerSpan::begin(recorder, message, backend.attributes().to_vec(), self.live_span()));
         ServerSpan::new(live, registry, Some(backend), message, Self::default())
     }
 
@@ -117,6 +117,17 @@ impl Parent {
         self.set(|| KeyValue::new(PARTIAL_FAILURES, i64::try_from(count).unwrap_or(i64::MAX)));
     }
 
+    /// The request has been cancelled: what is given up for it from now on is so for that reason.
+    pub fn cancel(&self) {
+        if let State::Live(live) = &self.0 {
+            live.cancel();
+        }
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.live_span().is_some_and(Live::is_cancelled)
+    }
+
     /// The ids of the span, for log lines.
     #[must_use]
     pub fn ids(&self) -> Option<Ids> {
@@ -139,11 +150,11 @@ impl Parent {
         }
     }
 
-    fn tracer(&self) -> Option<&SdkTracer> {
+    fn recorder(&self) -> Option<&Recorder> {
         match &self.0 {
             State::Off | State::Passing(_) => None,
-            State::Root(tracer) => Some(tracer),
-            State::Live(live) => Some(live.tracer()),
+            State::Root(recorder) => Some(recorder),
+            State::Live(live) => Some(live.recorder()),
         }
     }
 
@@ -155,11 +166,11 @@ impl Parent {
     }
 
     fn begin(&self, beginning: impl FnOnce() -> Beginning) -> Option<Arc<Live>> {
-        let tracer = self.tracer()?;
-        let (ancestor, baggage) = match self.live_span() {
-            Some(live) => (Ancestor::Live(live), live.baggage()),
-            None => (Ancestor::None, None),
+        let recorder = self.recorder()?;
+        let (ancestor, baggage, passing) = match self.live_span() {
+            Some(live) => (Ancestor::Live(live), live.baggage(), live.passing()),
+            None => (Ancestor::None, None, None),
         };
-        Some(Live::begin(tracer, beginning(), &ancestor, baggage))
+        Some(Live::begin(recorder, beginning(), &ancestor, baggage, passing))
     }
 }

@@ -74,6 +74,13 @@ impl Propagation {
         traceparent.into_iter().chain(tracestate).chain(baggage)
     }
 
+    /// The same for a message in an HTTP request: a context that is only carried on stays in the
+    /// headers there.
+    #[must_use]
+    pub fn within_http(&self) -> Self {
+        if self.mode == Mode::IfAbsent { Self::default() } else { self.clone() }
+    }
+
     /// Whether a message stays as it is.
     #[must_use]
     pub fn leaves_untouched(&self) -> bool {

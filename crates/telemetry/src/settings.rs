@@ -48,6 +48,13 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Whether spans go anywhere but to the ring.
+    pub(crate) fn delivers_spans(&self) -> bool {
+        self.console || self.file.is_some() || self.export.traces.is_some()
+    }
+}
+
 /// `--trace-file`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSettings {

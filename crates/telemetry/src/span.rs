@@ -7,14 +7,13 @@
 
 use std::sync::Arc;
 
-use fanlight_protocol::{Json, Revision};
+use fanlight_protocol::{Json, Method, Response, Revision};
 use opentelemetry::KeyValue;
 use opentelemetry::trace::SpanKind;
-use opentelemetry_sdk::trace::SdkTracer;
 
 use crate::backend::{BackendTelemetry, TraceContextPolicy};
-use crate::error_type::Outcome;
-use crate::inbound::Inbound;
+use crate::error_type::{ErrorType, Outcome};
+use crate::inbound::{HeaderContext, Inbound};
 use crate::live::{Ancestor, Beginning, Live};
 use crate::message::{self, Arrival, Departure, Moment, Network};
 use crate::metrics::{Metrics, Side, Timer};
@@ -23,7 +22,9 @@ use crate::names::{
 };
 use crate::parent::Parent;
 use crate::propagation::Propagation;
-use crate::redact;
+use crate::recorder::Recorder;
+use crate::subject::Verdict;
+use crate::{metrics::names, redact};
 
 /// A message received, from its arrival until its answer's final frame has gone (kind SERVER).
 #[derive(Debug)]
@@ -44,7 +45,7 @@ impl ServerSpan {
     }
 
     pub(crate) fn begin(
-        tracer: &SdkTracer,
+        recorder: &Recorder,
         message: &Arrival<'_>,
         mut more: Vec<KeyValue>,
         within: Option<&Live>,
@@ -70,7 +71,10 @@ impl ServerSpan {
             (None, Some(live)) => Ancestor::Live(live),
             (None, None) => Ancestor::None,
         };
-        Live::begin(tracer, beginning, &ancestor, inbound.baggage)
+        // What a backend asks comes with no headers of a client's.
+        let passing =
+            if recorder.is_delivered || within.is_some() { None } else { HeaderContext::read(&message.carriers) };
+        Live::begin(recorder, beginning, &ancestor, inbound.baggage, passing.map(Arc::new))
     }
 
     pub(crate) fn new(
@@ -110,9 +114,19 @@ impl ServerSpan {
         set_revision(self.live.as_deref(), self.timer.as_mut(), revision);
     }
 
-    /// The session it belongs to. Say it once.
+    /// The session it belongs to, of whose id a digest is recorded: whoever has the id is the client.
+    /// Say it once.
     pub fn set_session(&self, id: &str) {
         set_session(self.live.as_deref(), id);
+    }
+
+    /// What an answer says of how this ends; names of a list become known to metrics.
+    #[must_use]
+    pub fn verdict(&self, method: &Method, answer: &Response) -> Verdict {
+        if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
+            names::learn(registry, None, method, answer);
+        }
+        if self.live.is_none() && self.timer.is_none() { Verdict::default() } else { Verdict::of(method, answer) }
     }
 
     /// The final frame has gone, or never will.
@@ -203,9 +217,17 @@ impl ClientSpan {
         set_revision(self.live.as_deref(), self.timer.as_mut(), revision);
     }
 
-    /// The session with the receiver. Say it once.
+    /// The session with the receiver; a digest of the id is recorded. Say it once.
     pub fn set_session(&self, id: &str) {
         set_session(self.live.as_deref(), id);
+    }
+
+    /// The arguments in the `params` of a tool call; recorded only where that is switched on.
+    pub fn record_arguments_in(&self, params: &Json) {
+        let wanted = self.backend.as_ref().is_some_and(|backend| backend.content().arguments);
+        if let Some(arguments) = wanted.then(|| params.get("arguments")).flatten() {
+            self.record_arguments(&arguments);
+        }
     }
 
     /// The arguments of a tool call; recorded only where that is switched on.
@@ -216,6 +238,21 @@ impl ClientSpan {
     /// The result of a tool call; recorded only where that is switched on.
     pub fn record_result(&self, result: &Json) {
         self.record(GEN_AI_TOOL_CALL_RESULT, result, |backend| backend.content().results);
+    }
+
+    /// The answer came.
+    pub fn answered(self, method: &Method, answer: &Response) {
+        if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
+            names::learn(registry, self.backend.as_ref().map(BackendTelemetry::metrics), method, answer);
+        }
+        if self.live.is_none() && self.timer.is_none() {
+            return self.finish(&Outcome::Finished);
+        }
+        if let Some(result) = answer.result().filter(|_| *method == Method::CallTool) {
+            self.record_result(&result);
+        }
+        let verdict = Verdict::of(method, answer);
+        self.finish(&verdict.outcome());
     }
 
     /// The answer came, or never will.
@@ -244,7 +281,8 @@ impl ClientSpan {
 
 impl Drop for ClientSpan {
     fn drop(&mut self) {
-        self.end(&Outcome::Abandoned);
+        let cancelled = self.within.is_cancelled();
+        self.end(&if cancelled { Outcome::failed(ErrorType::Cancelled) } else { Outcome::Abandoned });
     }
 }
 
@@ -296,6 +334,6 @@ fn set_revision(live: Option<&Live>, timer: Option<&mut Timer>, revision: Revisi
 
 fn set_session(live: Option<&Live>, id: &str) {
     if let Some(live) = live {
-        live.set([KeyValue::new(MCP_SESSION_ID, message::capped(id, 128).to_owned())]);
+        live.set([KeyValue::new(MCP_SESSION_ID, message::shown_session(id))]);
     }
 }

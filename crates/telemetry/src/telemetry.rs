@@ -9,7 +9,7 @@ use std::time::Duration;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::runtime::Handle;
 
 use crate::backend::{BackendInfo, BackendTelemetry};
@@ -21,6 +21,7 @@ use crate::message::Arrival;
 use crate::metrics::{Metrics, Push};
 use crate::parent::Parent;
 use crate::pipeline::{Pipeline, RecordAll};
+use crate::recorder::Recorder;
 use crate::ring::Ring;
 use crate::settings::Settings;
 use crate::span::ServerSpan;
@@ -35,7 +36,7 @@ pub struct Telemetry(Option<Arc<Shared>>);
 
 #[derive(Debug)]
 struct Shared {
-    tracer: Option<SdkTracer>,
+    recorder: Option<Recorder>,
     ring: Option<Arc<Ring>>,
     metrics: Arc<Metrics>,
     resource: Resource,
@@ -86,7 +87,9 @@ impl Telemetry {
         let ring = settings.ring.filter(|_| settings.tracing).map(|limits| Arc::new(Ring::new(limits)));
         let provider = provider(&settings, &resource, ring.clone(), &metrics)?;
         let scope = InstrumentationScope::builder("fanlight").with_version(env!("CARGO_PKG_VERSION")).build();
-        let tracer = provider.as_ref().map(|provider| provider.tracer_with_scope(scope));
+        let is_delivered = settings.delivers_spans();
+        let recorder = provider.as_ref().map(|provider| provider.tracer_with_scope(scope));
+        let recorder = recorder.map(|tracer| Recorder { tracer, is_delivered });
         let push = match &settings.export.metrics {
             Some(target) => {
                 let client = Client::new(target, runtime()?)?;
@@ -95,7 +98,7 @@ impl Telemetry {
             }
             None => None,
         };
-        let shared = Arc::new(Shared { tracer, ring, metrics, resource });
+        let shared = Arc::new(Shared { recorder, ring, metrics, resource });
         Ok((Self(Some(shared)), Guard { provider, push }))
     }
 
@@ -104,9 +107,9 @@ impl Telemetry {
     pub fn server(&self, message: &Arrival<'_>) -> ServerSpan {
         let Some(shared) = &self.0 else { return ServerSpan::new(None, None, None, message, passing(message)) };
         let registry = Some(Arc::clone(&shared.metrics));
-        match &shared.tracer {
-            Some(tracer) => {
-                let live = ServerSpan::begin(tracer, message, Vec::new(), None);
+        match &shared.recorder {
+            Some(recorder) => {
+                let live = ServerSpan::begin(recorder, message, Vec::new(), None);
                 ServerSpan::new(Some(live), registry, None, message, Parent::default())
             }
             None => ServerSpan::new(None, registry, None, message, passing(message)),
@@ -117,8 +120,8 @@ impl Telemetry {
     /// spans begin traces of their own.
     #[must_use]
     pub fn root(&self) -> Parent {
-        let tracer = self.0.as_ref().and_then(|shared| shared.tracer.clone());
-        tracer.map_or_else(Parent::default, Parent::root)
+        let recorder = self.0.as_ref().and_then(|shared| shared.recorder.clone());
+        recorder.map_or_else(Parent::default, Parent::root)
     }
 
     /// What spans and counters of one backend need; made once per backend.

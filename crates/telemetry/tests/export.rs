@@ -165,7 +165,7 @@ async fn a_call_with_a_question_in_it_is_one_trace() {
         ("gen_ai.operation.name", "execute_tool"),
         ("jsonrpc.request.id", "7"),
         ("mcp.protocol.version", "2025-11-25"),
-        ("mcp.session.id", "s1"),
+        ("mcp.session.id", "e8bc163c82eee187"),
         ("network.transport", "tcp"),
         ("network.protocol.version", "1.1"),
         ("client.address", "127.0.0.1"),

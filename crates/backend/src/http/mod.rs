@@ -72,9 +72,16 @@ impl HttpLink {
         self.headers.contains_key(SESSION_ID)
     }
 
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.headers.get(SESSION_ID).and_then(|id| id.to_str().ok())
+    }
+
     /// Sends a request and reads its reply.
     pub(crate) async fn exchange(&self, request: Outgoing<'_>) -> Result<Reply, BackendError> {
-        let post = self.post(request.text.clone(), request.mirror.as_ref());
+        let mut post = self.post(request.text.clone(), request.mirror.as_ref());
+        for (name, value) in request.sending.propagation.headers() {
+            insert(post.headers_mut(), HeaderName::from_static(name), value);
+        }
         let mut abandoned = CancelOnDrop { link: self, id: request.id, armed: self.cancels(&request) };
         let reply = match self.endpoint.client.execute(post).await {
             Ok(response) => self.read(response, &request).await,

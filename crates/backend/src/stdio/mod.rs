@@ -120,6 +120,7 @@ impl StdioLink {
             clock: Arc::clone(request.clock),
             subscription: *request.method == Method::Listen,
             asks,
+            trace: request.sending.parent().clone(),
         };
         // Nothing was sent to a process that has ended already.
         self.shared.pending.insert(request.id, waiting).map_err(|_| ended())?;

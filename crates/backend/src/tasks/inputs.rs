@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_telemetry::Parent;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::oneshot;
@@ -90,7 +91,12 @@ impl<'a> Inputs<'a> {
             None => params,
         };
         let (answer, receiver) = oneshot::channel();
-        let sent = self.messages.send(ServerMessage::Request(ServerRequest { method, params, answer }));
+        let sent = self.messages.send(ServerMessage::Request(ServerRequest {
+            method,
+            params,
+            trace: Parent::default(),
+            answer,
+        }));
         timeout(self.limit, sent).await.map_err(|_| "the client does not keep up")?;
         Ok(receiver)
     }

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 
 use fanlight_gateway::ServerMessage;
 use fanlight_protocol::{Json, Method};
+use fanlight_telemetry::Parent;
 
 use self::held::Held;
 pub(crate) use self::table::{Parking, Resumed, Retry};
@@ -61,6 +62,13 @@ impl Parkable {
         held.capabilities = capabilities;
         held.running.set_stop(stop);
         Self { held: Some(held), subscription, parking: Some(parking) }
+    }
+
+    /// What the server sends from now on is told on this span.
+    pub(crate) fn set_trace(&mut self, trace: Parent) {
+        if let Some(held) = &mut self.held {
+            held.running.set_trace(trace);
+        }
     }
 
     /// What the client is sent next.

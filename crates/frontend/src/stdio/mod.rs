@@ -24,11 +24,18 @@ use self::connection::Connection;
 use crate::error::FrontendError;
 use crate::port::Core;
 use crate::settings::FrontendSettings;
+use crate::trace::Ending;
 
 /// Messages that wait to be written.
 const QUEUE: usize = 16;
 /// How much is read at a time, at least.
 const READ: usize = 16 << 10;
+
+/// A line to write, and the span that ends when it has been.
+struct OutLine {
+    text: Bytes,
+    ending: Option<Ending>,
+}
 
 /// Serves one client until its input ends or `shutdown` is cancelled; then running requests may
 /// finish for as long as [`FrontendSettings::drain`]. Nothing but messages is written to `output`.
@@ -107,14 +114,19 @@ async fn read_lines<C: Core>(
     Ok(())
 }
 
-async fn write_lines(output: impl AsyncWrite, mut lines: mpsc::Receiver<Bytes>) -> std::io::Result<()> {
+async fn write_lines(output: impl AsyncWrite, mut lines: mpsc::Receiver<OutLine>) -> std::io::Result<()> {
     let mut output = pin!(BufWriter::new(output));
-    while let Some(line) = lines.recv().await {
-        output.write_all(&line).await?;
+    let mut endings = Vec::new();
+    while let Some(OutLine { text, ending }) = lines.recv().await {
+        output.write_all(&text).await?;
         output.write_all(b"\n").await?;
-        if lines.is_empty() {
+        endings.extend(ending);
+        if lines.is_empty() || endings.len() == QUEUE {
             output.flush().await?;
+            endings.drain(..).for_each(Ending::delivered);
         }
     }
-    output.flush().await
+    output.flush().await?;
+    endings.into_iter().for_each(Ending::delivered);
+    Ok(())
 }

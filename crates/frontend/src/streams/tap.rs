@@ -15,6 +15,7 @@ use super::replay::Event;
 use super::{Carried, Keeping, Place, State, pump};
 use crate::session::InUse;
 use crate::source::{Said, Source};
+use crate::trace::Ending;
 
 /// Events up to this size are copied to be kept: a slice would keep the whole message it was cut
 /// from.
@@ -35,8 +36,8 @@ pub(crate) struct Tap {
 /// What a reader gets.
 #[derive(Debug)]
 pub(crate) enum Read {
-    /// A message, and its place if the client can come back to it.
-    Event(Option<Place>, Event),
+    /// A message, its place if the client can come back to it, and the end of a span if it is an answer.
+    Event(Option<Place>, Event, Option<Box<Ending>>),
     /// The client is to come back for the rest after this long, if somebody says how long.
     Pause(Option<Duration>),
 }
@@ -125,8 +126,9 @@ impl Tap {
                     return Poll::Ready(Some(Read::Pause(retry)));
                 }
                 Some(Said::Pause(_)) => {}
-                Some(Said::Message(text) | Said::Answer(text, _)) => {
-                    return Poll::Ready(Some(self.enter(to_event(text))));
+                Some(Said::Message(text)) => return Poll::Ready(Some(self.enter(to_event(text), None))),
+                Some(Said::Answer(text, _, ending)) => {
+                    return Poll::Ready(Some(self.enter(to_event(text), ending)));
                 }
             }
         }
@@ -143,7 +145,7 @@ impl Tap {
                 let text = ready!(hearing.poll_next(&session, cx));
                 let mut chunks = Chunks::default();
                 chunks.push(text.into_bytes());
-                Poll::Ready(Some(self.enter(to_event(chunks))))
+                Poll::Ready(Some(self.enter(to_event(chunks), None)))
             }
         }
     }
@@ -178,17 +180,17 @@ impl Tap {
     /// What is read when it is one that was kept.
     fn read(&mut self, event: Event) -> Read {
         self.position += 1;
-        Read::Event(Some(self.place_of(self.position)), event)
+        Read::Event(Some(self.place_of(self.position)), event, None)
     }
 
     /// What is read when it is new.
-    fn enter(&mut self, event: Event) -> Read {
+    fn enter(&mut self, event: Event, ending: Option<Box<Ending>>) -> Read {
         if !is_resumable(self.session.revision()) {
-            return Read::Event(None, event);
+            return Read::Event(None, event, ending);
         }
         let mut state = self.session.streams.state();
         self.position = state.replay.append(self.stream, Arc::clone(&event), true, &self.keeping.bounds);
-        Read::Event(Some(self.place_of(self.position)), event)
+        Read::Event(Some(self.place_of(self.position)), event, ending)
     }
 
     fn place_of(&self, position: u64) -> Place {

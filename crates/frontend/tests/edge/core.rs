@@ -219,7 +219,7 @@ impl TestCore {
 async fn ask(call: &Call, request: &Json) -> oneshot::Receiver<Response> {
     let (answer, answered) = oneshot::channel();
     let method = Method::from_name(&request.get("method").unwrap().as_str().unwrap());
-    let request = ServerRequest { method, params: request.get("params"), answer };
+    let request = ServerRequest { method, params: request.get("params"), trace: Default::default(), answer };
     call.messages.send(ServerMessage::Request(request)).await;
     answered
 }

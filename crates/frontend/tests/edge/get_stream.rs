@@ -21,8 +21,12 @@ async fn say(listen: &Listen, method: &str, params: &str) {
 
 async fn ask(listen: &Listen, method: &str) -> oneshot::Receiver<Response> {
     let (answer, answered) = oneshot::channel();
-    let request =
-        ServerRequest { method: Method::from_name(method), params: Some(Json::literal(r#"{ "x":1.0}"#)), answer };
+    let request = ServerRequest {
+        method: Method::from_name(method),
+        params: Some(Json::literal(r#"{ "x":1.0}"#)),
+        trace: Default::default(),
+        answer,
+    };
     listen.messages.send(ServerMessage::Request(request)).await;
     answered
 }

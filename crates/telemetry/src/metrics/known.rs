@@ -65,22 +65,13 @@ impl Known {
 
     pub(super) fn set<'a>(&self, owner: u16, kind: NameKind, names: impl IntoIterator<Item = &'a str>) {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        let Tables { texts, owners } = &mut *tables;
-        let known = owners.entry((owner, kind)).or_default();
-        known.current.clear();
-        for name in names {
-            if name.is_empty() || capped(name, LONGEST).len() < name.len() {
-                continue;
-            }
-            if let Some((text, _)) = known.places.get_key_value(name) {
-                known.current.insert(Arc::clone(text));
-            } else if known.places.len() < self.most {
-                let text: Arc<str> = Arc::from(name);
-                texts.push(Arc::clone(&text));
-                known.places.insert(Arc::clone(&text), u32::try_from(texts.len()).unwrap_or(0));
-                known.current.insert(text);
-            }
-        }
+        tables.owners.entry((owner, kind)).or_default().current.clear();
+        tables.add(self.most, owner, kind, names);
+    }
+
+    pub(super) fn add<'a>(&self, owner: u16, kind: NameKind, names: impl IntoIterator<Item = &'a str>) {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        tables.add(self.most, owner, kind, names);
     }
 
     pub(super) fn id(&self, owner: u16, target: Target<'_>) -> Option<NameId> {
@@ -99,5 +90,25 @@ impl Known {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         let place = (id.place as usize).checked_sub(1);
         place.and_then(|place| tables.texts.get(place)).map_or_else(|| OTHER.to_owned(), |text| text.to_string())
+    }
+}
+
+impl Tables {
+    fn add<'a>(&mut self, most: usize, owner: u16, kind: NameKind, names: impl IntoIterator<Item = &'a str>) {
+        let Self { texts, owners } = self;
+        let known = owners.entry((owner, kind)).or_default();
+        for name in names {
+            if name.is_empty() || capped(name, LONGEST).len() < name.len() {
+                continue;
+            }
+            if let Some((text, _)) = known.places.get_key_value(name) {
+                known.current.insert(Arc::clone(text));
+            } else if known.places.len() < most {
+                let text: Arc<str> = Arc::from(name);
+                texts.push(Arc::clone(&text));
+                known.places.insert(Arc::clone(&text), u32::try_from(texts.len()).unwrap_or(0));
+                known.current.insert(text);
+            }
+        }
     }
 }

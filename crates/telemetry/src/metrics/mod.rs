@@ -15,6 +15,7 @@ mod backend;
 mod family;
 mod histogram;
 mod known;
+pub(crate) mod names;
 mod otlp;
 mod prometheus;
 mod push;
@@ -132,6 +133,16 @@ impl Metrics {
         names: impl IntoIterator<Item = &'a str>,
     ) {
         self.known.set(backend.map_or(0, BackendMetrics::index), kind, names);
+    }
+
+    /// Says that there are these tools or prompts too.
+    pub(crate) fn add_known<'a>(
+        &self,
+        backend: Option<&BackendMetrics>,
+        kind: NameKind,
+        names: impl IntoIterator<Item = &'a str>,
+    ) {
+        self.known.add(backend.map_or(0, BackendMetrics::index), kind, names);
     }
 
     /// A session began (1) or ended (-1).

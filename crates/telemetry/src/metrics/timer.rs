@@ -58,6 +58,10 @@ impl Timer {
         Self { metrics, side, began, key: Some(key) }
     }
 
+    pub(crate) fn registry(&self) -> &Metrics {
+        &self.metrics
+    }
+
     pub(crate) fn set_transport(&mut self, transport: &'static str) {
         if let Some(key) = &mut self.key {
             key.transport = Some(transport);

@@ -165,7 +165,12 @@ impl Fake {
 
 fn question() -> ServerMessage {
     let (answer, _) = tokio::sync::oneshot::channel();
-    ServerMessage::Request(fanlight_backend::ServerRequest { method: Method::Elicit, params: None, answer })
+    ServerMessage::Request(fanlight_backend::ServerRequest {
+        method: Method::Elicit,
+        params: None,
+        trace: Default::default(),
+        answer,
+    })
 }
 
 impl BackendClient for Fake {

@@ -1,0 +1,56 @@
+//! The span of a request from a client, from its arrival until the final frame of its answer has gone.
+//!
+//! Must not know: transports, or how an answer came about.
+
+use fanlight_protocol::{Method, Request, Response, RpcError};
+use fanlight_telemetry::{Arrival, Carriers, Headers, Moment, Network, ServerSpan, Subject, Verdict};
+
+use crate::settings::FrontendSettings;
+
+/// How a request came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Came<'a> {
+    pub(crate) received: Moment,
+    pub(crate) network: Network,
+    pub(crate) headers: Headers<'a>,
+}
+
+/// Begins the span of `request`.
+pub(crate) fn begin(settings: &FrontendSettings, request: &Request, came: Came<'_>) -> ServerSpan {
+    let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
+    let subject = Subject::of(&request.method, request.params.as_ref());
+    let carriers = Carriers { meta: meta.as_ref(), headers: came.headers, trust: settings.trust_inbound };
+    let mut span = settings.telemetry.server(&Arrival {
+        method: &request.method,
+        target: subject.target(),
+        id: Some(&request.id),
+        received: came.received,
+        carriers,
+    });
+    span.set_network(came.network);
+    span
+}
+
+/// The end of a span that waits for the answer to have gone. Dropped before, the answer was given up.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    span: ServerSpan,
+    verdict: Verdict,
+}
+
+impl Ending {
+    /// Of a request for `method` that is answered with `response`.
+    pub(crate) fn answered(span: ServerSpan, method: &Method, response: &Response) -> Self {
+        Self { verdict: span.verdict(method, response), span }
+    }
+
+    /// Of a request that is refused.
+    pub(crate) fn refused(span: ServerSpan, error: &RpcError) -> Self {
+        Self { span, verdict: Verdict::of_error(error) }
+    }
+
+    /// The final frame has gone.
+    pub(crate) fn delivered(self) {
+        self.span.finish(&self.verdict.outcome());
+    }
+}
