@@ -34,3 +34,4 @@ mod schema;
 mod scripted;
 mod sessions;
 mod tasks;
+mod tracing;

@@ -1,0 +1,122 @@
+//! Trace context through the real binary: what backends are sent of it, and what `/metrics` says.
+
+use fanlight_tests::slicer::plain_string;
+
+use crate::harness::Gateway;
+use crate::raw_client::{Connection, modern_headers, modern_request, post};
+use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
+
+const A: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const B: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+/// Spans are delivered somewhere, so Fanlight's own stand in what goes out. Nobody listens there.
+const EXPORTING: &str = r#""telemetry":{"endpoint":"http://127.0.0.1:9"}"#;
+
+async fn start(transport: Transport, telemetry: &str, more: &str) -> (Gateway, Backend) {
+    let backend = Backend::start(Era::Modern, transport).await;
+    backend.offers_tools(&["t"]);
+    backend.on("tools/call", Reply::result(r#"{"resultType":"complete","content":[]}"#));
+    let servers = config(&[backend.entry_with("b", more)]);
+    let text = match telemetry {
+        "" => servers,
+        section => format!("{},{section}}}", servers.trim_end().strip_suffix('}').unwrap()),
+    };
+    (Gateway::start(&text).await, backend)
+}
+
+/// Calls the tool with this context and returns what the backend got.
+async fn sent(
+    gateway: &Gateway,
+    backend: &Backend,
+    meta: Option<&str>,
+    header: Option<&str>,
+) -> std::sync::Arc<Received> {
+    let before = backend.received("tools/call").len();
+    let meta = meta.map(|meta| format!(r#""traceparent":"{meta}","baggage":"k=v""#)).unwrap_or_default();
+    let body = modern_request("1", "tools/call", r#""name":"t""#, &meta);
+    let own = modern_headers(&body);
+    let mut headers: Vec<(&str, &str)> = own.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    headers.extend(header.map(|value| ("traceparent", value)));
+    let mut response = post(gateway.mcp, &headers, &body).await;
+    assert_eq!(response.status, 200);
+    response.text().await;
+    backend.wait_for("tools/call", before + 1).await.last().unwrap().clone()
+}
+
+fn in_meta(message: &Received) -> Option<&str> {
+    message.member_at(&["params", "_meta", "traceparent"]).and_then(plain_string)
+}
+
+#[tokio::test]
+async fn with_the_ring_alone_the_client_s_context_passes_untouched() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        let (gateway, backend) = start(transport, "", "").await;
+        assert_eq!(in_meta(&*sent(&gateway, &backend, Some(A), Some(B)).await), Some(A));
+        assert_eq!(in_meta(&*sent(&gateway, &backend, None, None).await), None);
+        let by_header = sent(&gateway, &backend, None, Some(B)).await;
+        match transport {
+            Transport::Http => assert_eq!((in_meta(&by_header), by_header.header("traceparent")), (None, Some(B))),
+            Transport::Stdio => assert_eq!(in_meta(&by_header), Some(B)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_exported_span_is_the_parent_of_what_the_backend_does() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        let (gateway, backend) = start(transport, EXPORTING, "").await;
+        for (meta, header, trace, flags) in [
+            (Some(A), None, Some(A), "01"),
+            (None, Some(A), Some(A), "01"),
+            (Some(A), Some(A), Some(A), "01"),
+            (Some(A), Some(B), Some(A), "01"),
+            (Some(B), None, Some(B), "00"),
+            (None, None, None, "01"),
+            (Some("00-malformed"), None, None, "01"),
+        ] {
+            let got = sent(&gateway, &backend, meta, header).await;
+            let parent = in_meta(&got).expect("a traceparent");
+            assert!(parent.ends_with(&format!("-{flags}")), "{parent}");
+            assert!([Some(A), Some(B)].iter().flatten().all(|given| *given != parent), "{parent}");
+            match trace {
+                Some(given) => assert_eq!(parent[..36], given[..36]),
+                None => assert!(parent[..36] != A[..36] && parent[..36] != B[..36]),
+            }
+            if transport == Transport::Http {
+                assert_eq!(got.header("traceparent"), Some(parent));
+            }
+            if meta.is_some() {
+                assert_eq!(got.member_at(&["params", "_meta", "baggage"]), Some(r#""k=v""#));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_backend_with_omit_gets_no_context() {
+    let (gateway, backend) = start(Transport::Http, EXPORTING, r#""traceContext":"omit""#).await;
+    let got = sent(&gateway, &backend, Some(A), Some(B)).await;
+    assert_eq!((in_meta(&got), got.header("traceparent")), (None, None));
+    assert_eq!(got.member_at(&["params", "_meta", "baggage"]), None);
+}
+
+#[tokio::test]
+async fn metrics_are_on_the_admin_listener_only() {
+    let (gateway, backend) = start(Transport::Http, "", "").await;
+    backend.once("tools/call", Reply::result(r#"{"resultType":"complete","content":[],"isError":true}"#));
+    sent(&gateway, &backend, None, None).await;
+    let mut admin = Connection::open(gateway.admin).await;
+    admin.request("GET", "/metrics", &[], b"").await;
+    let mut response = admin.response().await;
+    assert_eq!(response.status, 200);
+    let text = response.text().await;
+    for side in ["server", "client"] {
+        let line = text.lines().find(|line| {
+            line.starts_with(&format!("mcp_{side}_operation_duration_seconds_count"))
+                && line.contains(r#"mcp_method_name="tools/call""#)
+        });
+        assert!(line.is_some_and(|line| line.contains(r#"error_type="tool_error""#)), "{text}");
+    }
+    let mut front = Connection::open(gateway.mcp).await;
+    front.request("GET", "/metrics", &[], b"").await;
+    assert_eq!(front.response().await.status, 404);
+}
