@@ -69,7 +69,7 @@ pub(crate) struct Question {
     deadline: Instant,
     stopped: Stopped,
     /// `None` once it is answered.
-    span: Option<(ServerSpan, Method)>,
+    span: Option<Box<(ServerSpan, Method)>>,
 }
 
 impl Question {
@@ -85,7 +85,7 @@ impl Question {
         let stopped = clock.stop(OPEN).ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
         let (method, params, trace) = (request.method.clone(), request.params.clone(), span.parent());
-        let (deadline, span) = (Instant::now() + limit, Some((span, method.clone())));
+        let (deadline, span) = (Instant::now() + limit, Some(Box::new((span, method.clone()))));
         let question = Self { id: request.id.clone(), answer, limit, deadline, stopped, span };
         Ok((question, ServerRequest { method, params, trace, answer: sender }))
     }
@@ -145,7 +145,7 @@ impl Open {
         let Question { id, answer, limit, span, .. } = &mut self.question;
         match Pin::new(answer).poll(context) {
             Poll::Ready(Ok(response)) => {
-                if let Some((span, method)) = span.take() {
+                if let Some((span, method)) = span.take().map(|span| *span) {
                     question_answered(span, &method, &response);
                 }
                 Poll::Ready(response.to_message(id, b"").into_bytes())
@@ -153,7 +153,7 @@ impl Open {
             Poll::Ready(Err(_)) => Poll::Ready(unasked_text(id, "it takes no questions or has gone")),
             Poll::Pending => {
                 let too_late = |()| {
-                    if let Some((span, _)) = span.take() {
+                    if let Some((span, _)) = span.take().map(|span| *span) {
                         span.finish(&Outcome::failed(ErrorType::Timeout));
                     }
                     let message = format!("the client did not answer within {limit:?}");

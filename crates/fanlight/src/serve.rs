@@ -69,7 +69,7 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
 pub(crate) async fn stdio(loaded: Loaded, args: &TraceArgs) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let shutdown = signals.shutdown.clone();
-    signals.or_at_once(stdio_until(loaded, args, shutdown)).await
+    signals.or_at_once(Box::pin(stdio_until(loaded, args, shutdown))).await
 }
 
 async fn stdio_until(loaded: Loaded, args: &TraceArgs, shutdown: CancellationToken) -> Result<(), Failure> {

@@ -30,7 +30,7 @@ pub(crate) struct ReplyBody {
     /// Tells the connection that it has a request, until this body is gone.
     busy: Option<Busy>,
     /// The spans of what it answers.
-    endings: Vec<Box<Ending>>,
+    endings: Vec<Ending>,
 }
 
 /// A response without a body.
@@ -87,7 +87,7 @@ impl ReplyBody {
 
     /// Lets a span end when the body has been sent, or given up.
     pub(crate) fn ends(&mut self, ending: Option<Box<Ending>>) {
-        self.endings.extend(ending);
+        self.endings.extend(ending.map(|ending| *ending));
     }
 
     /// Keeps `busy` until the body has been sent or given up.
@@ -107,12 +107,12 @@ impl Body for ReplyBody {
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             // Whatever was there has been taken.
-            this.endings.drain(..).for_each(|ending| ending.delivered());
+            this.endings.drain(..).for_each(Ending::delivered);
             let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
             match std::task::ready!(stream.poll_next(cx)) {
                 Some((pieces, ending)) => {
                     this.ready.extend(pieces);
-                    this.endings.extend(ending);
+                    this.endings.extend(ending.map(|ending| *ending));
                 }
                 None => this.stream = None,
             }
@@ -135,7 +135,7 @@ impl Drop for ReplyBody {
     fn drop(&mut self) {
         // The last piece is taken without asking for more where the size is known.
         if self.is_end_stream() {
-            self.endings.drain(..).for_each(|ending| ending.delivered());
+            self.endings.drain(..).for_each(Ending::delivered);
         }
     }
 }

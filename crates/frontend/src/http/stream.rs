@@ -24,6 +24,9 @@ const COMMENT: Bytes = Bytes::from_static(b":\n\n");
 /// When a client that has lost its connection is to come back, unless a server says.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// The pieces of what comes next, and the end of a span if it is an answer.
+pub(crate) type Pieces = (Vec<Bytes>, Option<Box<Ending>>);
+
 /// An event stream on one connection.
 #[derive(Debug)]
 pub(crate) struct EventStream {
@@ -67,7 +70,7 @@ impl EventStream {
     }
 
     /// The pieces of what comes next; `None` once it is over.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Vec<Bytes>, Option<Box<Ending>>)>> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Pieces>> {
         let pieces = loop {
             let Some(carried) = &mut self.carried else { return Poll::Ready(None) };
             let next = match carried {
