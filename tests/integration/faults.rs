@@ -54,12 +54,14 @@ async fn a_child_killed_mid_call_fails_that_call_at_once_and_is_restarted_for_th
         let (bad, good) = (backend(era, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
         let mut client = client_of(&bad.entry("bad"), &good).await;
         client.call("bad__t").await.member("result");
-        let first = bad.children(1).await[0];
+        // Of a legacy server Fanlight has a process of its own, on which it reads lists.
+        let own = usize::from(era == Era::Legacy);
+        let first = bad.children(1 + own).await[own];
         bad.once("tools/call", Reply::fault(Fault::Die(1)));
         assert_fails_alone(&mut client).await;
         assert_eq!(bad.received("tools/call").len(), 2, "a call that may have run is not sent again");
         client.call("bad__t").await.member("result");
-        assert_eq!(bad.children(2).await.len(), 2);
+        assert_eq!(bad.children(2 + own).await.len(), 2 + own);
         assert_gone(first).await;
     }
 }

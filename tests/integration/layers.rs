@@ -100,10 +100,10 @@ fn the_typed_sdk_is_for_tests_only() {
 }
 
 #[test]
-fn nothing_depends_on_the_binary_or_the_tests() {
+fn nothing_depends_on_the_binary_the_tests_or_the_benchmarks() {
     for (package, dependencies) in workspace() {
         for dependency in dependencies {
-            let taboo = ["fanlight", "fanlight-tests"].contains(&dependency.name.as_str());
+            let taboo = ["fanlight", "fanlight-bench", "fanlight-tests"].contains(&dependency.name.as_str());
             assert!(!taboo, "{package} must not depend on {}", dependency.name);
         }
     }

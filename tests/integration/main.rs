@@ -11,6 +11,7 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+mod batches;
 mod cancellation;
 mod cli;
 mod clients;
@@ -22,10 +23,12 @@ mod generator;
 mod harness;
 mod http_rules;
 mod layers;
+mod listening;
 mod logging;
 mod matrix;
 mod missing_capability;
 mod modern_requests;
+mod old_sse;
 mod paging;
 mod questions;
 mod raw_client;
@@ -33,5 +36,6 @@ mod rmcp_peers;
 mod schema;
 mod scripted;
 mod sessions;
+mod streams;
 mod tasks;
 mod tracing;

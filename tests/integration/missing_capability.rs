@@ -35,8 +35,8 @@ async fn a_call_that_fails_for_want_of_a_capability_says_which() {
             assert_eq!(again.status, 400);
         }
         // A call that can do without it succeeds.
-        only.on("tools/call", Reply::result(r#"{"content":[1.0]}"#).after(&[ROOTS]));
-        assert_eq!(client.call("t").await.member("result.content"), "[1.0]");
+        only.on("tools/call", Reply::result(r#"{"content":[],"n":1.0}"#).after(&[ROOTS]));
+        assert_eq!(client.call("t").await.member("result.n"), "1.0");
     }
 }
 
@@ -60,7 +60,7 @@ async fn a_server_that_sends_the_user_to_a_url_first_is_called_again() {
     for far in TRANSPORTS {
         let only = server(far).await;
         only.once("tools/call", Reply::error(URL));
-        only.on("tools/call", Reply::result(r#"{"content":[1.0]}"#));
+        only.on("tools/call", Reply::result(r#"{"content":[],"n":1.0}"#));
         let gateway = Gateway::start(&config(&[only.entry("only")])).await;
         let call = |params: &str| {
             let request = modern_request("1", "tools/call", params, "");
@@ -75,7 +75,7 @@ async fn a_server_that_sends_the_user_to_a_url_first_is_called_again() {
         let accepted = r#"{"input-1":{"action":"accept"}}"#;
         let retry = call(&format!(r#""name":"t","inputResponses":{accepted},"requestState":{state}"#));
         let (_, answer) = post_modern(gateway.mcp, &retry).await.messages().await;
-        assert_eq!(member(&answer, "result.content"), Some("[1.0]"));
+        assert_eq!(member(&answer, "result.n"), Some("1.0"));
         let calls = only.received("tools/call");
         assert_eq!(calls.len(), 2);
         assert_eq!((calls[1].member("params.inputResponses"), calls[1].member("params.requestState")), (None, None));

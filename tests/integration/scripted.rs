@@ -128,6 +128,20 @@ impl Backend {
         within(&what, streams.wait_for(|streams| streams.len() > number)).await.unwrap()[number].clone()
     }
 
+    /// Waits for the newest stream of this session of a client, HTTP only.
+    pub(crate) async fn stream_of(&self, session: &str) -> Stream {
+        let of_session = |stream: &&Stream| stream.request.header("mcp-session-id") == Some(session);
+        let mut streams = self.shared.streams.subscribe();
+        let found = streams.wait_for(|streams| streams.iter().any(|stream| of_session(&stream)));
+        let streams = within("a stream of the session", found).await.unwrap();
+        streams.iter().rev().find(of_session).cloned().expect("just found")
+    }
+
+    /// All streams that clients have opened so far, the newest last.
+    pub(crate) fn streams(&self) -> Vec<Stream> {
+        self.shared.streams.borrow().clone()
+    }
+
     /// Lists these tools, each with nothing but a name and a schema.
     pub(crate) fn offers_tools(&self, names: &[&str]) {
         let tools: Vec<String> =

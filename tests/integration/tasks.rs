@@ -1,6 +1,8 @@
 //! Tasks of several servers that speak of tasks as the client does: whose each is, also after the gateway was restarted,
 //! and the merged list.
 
+mod dialects;
+
 use fanlight_tests::slicer::{elements, member, plain_string};
 
 use crate::harness::Gateway;
@@ -131,9 +133,9 @@ async fn a_ten_minute_task_of_a_modern_server_lives_on_when_the_gateway_is_resta
         assert!(gateway.terminate().await.success());
 
         let gateway = Gateway::start(&config).await;
-        let update = format!(r#"{},"inputResponses":{{"\u0061":{{"y":1.0}}}}"#, task("task-b"));
+        let update = format!(r#"{},"inputResponses":{{"\u0061":{{"action":"decline","y":1.0}}}}"#, task("task-b"));
         assert_eq!(ask_modern(&gateway, "tasks/update", &update).await, r#"{"resultType":"complete"}"#);
-        let responses = r#"{"\u0061":{"y":1.0}}"#;
+        let responses = r#"{"\u0061":{"action":"decline","y":1.0}}"#;
         assert_eq!(b.received("tasks/update")[0].member("params.inputResponses"), Some(responses));
         assert_eq!((a.received("tasks/get").len(), a.received("tasks/update").len()), (1, 0));
         assert_eq!(ask_modern(&gateway, "tasks/get", &task("task-b")).await, working);

@@ -24,7 +24,7 @@ use crate::http::HttpEndpoint;
 use crate::hub::{Hub, Origin, Outlet};
 use crate::listen::{Listen, Listening};
 use crate::pool::Pool;
-use crate::settings::{BackendSettings, SessionPolicy, Timeouts, TransportSettings};
+use crate::settings::{BackendSettings, Secret, SessionPolicy, Timeouts, TransportSettings};
 use crate::stdio::ProcessSettings;
 use crate::supervisor::{ConnectSettings, Phase, Target};
 use crate::tasks::TaskBridge;
@@ -52,13 +52,14 @@ impl Backend {
     /// Needs a tokio runtime around it.
     #[must_use]
     pub fn start(settings: BackendSettings, shutdown: CancellationToken) -> Arc<Self> {
-        let BackendSettings { name, transport, era, sessions, timeouts, limits, identity, telemetry } = settings;
+        let BackendSettings { name, transport, era, sessions, catalogue, timeouts, limits, identity, telemetry } =
+            settings;
         let name: Arc<str> = name.into();
         let tasks = TaskTracker::new();
         let shutdown = shutdown.child_token();
         let root = telemetry.telemetry.root();
         let telemetry = telemetry.of(&name, &transport);
-        let hub = Hub::new(Arc::clone(&name), limits.subscriptions, sessions == SessionPolicy::Shared);
+        let (hub, statuses) = Hub::new(Arc::clone(&name), limits.subscriptions, sessions == SessionPolicy::Shared);
         let context = LinkContext {
             name: Arc::clone(&name),
             limits,
@@ -70,26 +71,32 @@ impl Backend {
             telemetry,
             root,
         };
+        let http = |url: &str, headers: &[(String, Secret)]| {
+            let endpoint = HttpEndpoint::new(url, headers, &identity, timeouts.connect, limits.concurrency);
+            endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint)))
+        };
+        let sse_first = matches!(transport, TransportSettings::Sse { .. });
         let (transport, target) = match transport {
             TransportSettings::Stdio { command, args, env, cwd } => {
                 ("stdio", Target::Stdio(ProcessSettings { command, args, env, cwd }))
             }
-            TransportSettings::Http { url, headers } => {
-                let endpoint = HttpEndpoint::new(&url, &headers, &identity, timeouts.connect, limits.concurrency);
-                ("http", endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint))))
-            }
+            TransportSettings::Http { url, headers } => ("http", http(&url, &headers)),
+            TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),
         };
         let connect = ConnectSettings {
             context,
             target,
             choice: era,
             timeouts,
+            sse_first,
             own_info: identity.to_json(),
             shutdown: shutdown.clone(),
         };
-        let pool = Pool::start(connect, sessions, hub);
+        let pool = Pool::start(connect, sessions, catalogue, Arc::clone(&hub));
         let caller = Arc::new(Caller::new(Arc::clone(&pool), timeouts, limits.concurrency));
-        let bridge = TaskBridge::new(caller, &limits, tasks.clone(), shutdown.clone());
+        let bridge = TaskBridge::new(caller, Arc::clone(&hub), &limits, tasks.clone(), shutdown.clone());
+        let (end, telling) = (shutdown.clone(), Arc::clone(&bridge).tell(hub, statuses));
+        tasks.spawn(async move { end.run_until_cancelled(telling).await });
         Arc::new(Self { name, transport, timeouts, pool, bridge, shutdown, tasks })
     }
 
@@ -153,7 +160,10 @@ impl BackendClient for Backend {
         BackendStatus {
             era: state.revision.map(Revision::era),
             revision: state.revision.map(Revision::as_str),
-            transport: self.transport,
+            transport: match &state.phase {
+                Phase::Ready(connection) => connection.transport(),
+                _ => self.transport,
+            },
             attempted: state.attempted,
             state: match &state.phase {
                 Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,
@@ -185,6 +195,7 @@ mod tests {
             transport: TransportSettings::Http { url: url.into(), headers: Vec::new() },
             era: EraChoice::Auto,
             sessions: SessionPolicy::PerClient,
+            catalogue: false,
             timeouts: Timeouts {
                 connect: LONG,
                 probe: LONG,
@@ -201,6 +212,7 @@ mod tests {
                 nesting: 8,
                 tasks: 1,
                 task_bytes: 1024,
+                client_description: 1024,
             },
             identity: Identity { name: "fanlight".into(), version: "0".into() },
             telemetry: TelemetrySettings::default(),

@@ -14,6 +14,7 @@ use crate::connection::{Connection, Failure};
 use crate::error::BackendError;
 use crate::pool::{Lease, Pool};
 use crate::settings::Timeouts;
+use crate::shares::{Shares, Within};
 
 /// Sends requests to one backend.
 pub(crate) struct Caller {
@@ -23,6 +24,15 @@ pub(crate) struct Caller {
     /// Places for running and waiting requests: twice as many as may run.
     admission: Semaphore,
     running: Semaphore,
+    /// How many of these one session may have.
+    shares: Shares,
+}
+
+/// A request's place. What is given up first is declared first.
+struct Place<'a> {
+    _running: SemaphorePermit<'a>,
+    _admitted: SemaphorePermit<'a>,
+    _within: Within,
 }
 
 impl Caller {
@@ -34,6 +44,7 @@ impl Caller {
             concurrency,
             admission: Semaphore::new(2 * concurrency),
             running: Semaphore::new(concurrency),
+            shares: Shares::of(concurrency),
         }
     }
 
@@ -43,7 +54,7 @@ impl Caller {
         if let Some(error) = self.pool.down(&call.context) {
             return Err(error);
         }
-        let _place = self.place().await?;
+        let _place = self.place(&call.context).await?;
         self.exchange_unplaced(call, course).await
     }
 
@@ -89,15 +100,16 @@ impl Caller {
         if let Some(error) = self.pool.down(client) {
             return Err(error);
         }
-        let _place = self.place().await?;
+        let _place = self.place(client).await?;
         self.pool.lease(client).await
     }
 
-    async fn place(&self) -> Result<(SemaphorePermit<'_>, SemaphorePermit<'_>), BackendError> {
-        let busy = |_| BackendError::Busy { limit: self.concurrency };
-        let admitted = self.admission.try_acquire().map_err(busy)?;
+    async fn place(&self, client: &CallContext) -> Result<Place<'_>, BackendError> {
+        let busy = || BackendError::Busy { limit: self.concurrency };
+        let within = self.shares.enter(client.session).await.ok_or_else(busy)?;
+        let admitted = self.admission.try_acquire().map_err(|_| busy())?;
         // The semaphore is never closed.
         let running = self.running.acquire().await.map_err(|_| BackendError::ShuttingDown)?;
-        Ok((running, admitted))
+        Ok(Place { _running: running, _admitted: admitted, _within: within })
     }
 }

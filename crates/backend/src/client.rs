@@ -13,6 +13,7 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response};
 use fanlight_telemetry::Parent;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
@@ -71,7 +72,8 @@ pub struct SessionKey(pub u64);
 #[derive(Clone, Debug)]
 pub struct CallContext {
     /// Tells clients apart: calls with the same key come from the same session or connection, so
-    /// what is meant for one may be shown to the other. Unique per modern request.
+    /// what is meant for one may be shown to the other. Unique per modern request. 0 is Fanlight
+    /// itself.
     pub client_key: u64,
     /// The client's session, if it has one. A legacy server gets a session of its own for each, so
     /// that state and capabilities of one client never leak to another. Ends with
@@ -102,6 +104,19 @@ pub enum TaskDialect {
 }
 
 impl CallContext {
+    /// The context of the requests by which lists are read that are shown to clients of all kinds: a
+    /// server may list some entries only for clients that can be asked something.
+    #[must_use]
+    pub fn for_lists() -> Arc<Self> {
+        let capabilities = Json::literal(crate::declared::ALL_MODERN);
+        Arc::new(Self { capabilities, ..(*Self::internal()).clone() })
+    }
+
+    /// Whether the request is Fanlight's own.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.client_key == 0 && self.session.is_none()
+    }
+
     /// The context of a request that Fanlight makes on its own behalf.
     #[must_use]
     pub fn internal() -> Arc<Self> {
@@ -157,6 +172,8 @@ pub struct ServerRequest {
     /// without one, the server is told that the client cannot be asked. Closed once the server
     /// does not wait for it any more.
     pub answer: oneshot::Sender<Response>,
+    /// When whoever asks gives up: an answer after this is for nobody.
+    pub deadline: Instant,
 }
 
 /// The bounded way from a backend to the client of one call, or to one listener, in order.
@@ -243,7 +260,7 @@ pub struct BackendStatus {
     pub era: Option<Era>,
     /// The revision in use, once it is known.
     pub revision: Option<&'static str>,
-    /// `stdio` or `http`.
+    /// `stdio`, `http`, or `sse` for the deprecated HTTP+SSE transport.
     pub transport: &'static str,
 }
 

@@ -26,7 +26,7 @@ use crate::clock::Course;
 use crate::dialect::Dialect;
 use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply};
-use crate::handshake::Agreed;
+use crate::handshake::{Agreed, Known};
 use crate::link::Link;
 use crate::tool_table::ToolTable;
 use crate::trace::{Departing, Sending};
@@ -155,7 +155,7 @@ impl Connection {
         let attempt = course.attempts.fetch_add(1, Ordering::Relaxed) + 1;
         let sending = self.sending(&call.context.trace, id, attempt, &call.method, call.params.as_ref());
         let sending = sending.timed_by(&course.clock);
-        let params = sending.params(call.params.as_ref(), self.link.is_http());
+        let params = sending.params(call.params.as_ref(), self.link.has_headers());
         let params = params.as_ref();
         let token = (call.context.wants_progress && course.carries_on.is_none()).then_some(id);
         let request = Outgoing {
@@ -245,7 +245,7 @@ impl Connection {
         let id = self.context.next_id();
         let context = CallContext::within(within);
         let sending = self.sending(within, id, 1, method, params);
-        let params = sending.params(params, self.link.is_http());
+        let params = sending.params(params, self.link.has_headers());
         let params = params.as_ref();
         let request = Outgoing {
             id,
@@ -366,7 +366,18 @@ impl Connection {
         self.since.elapsed()
     }
 
-    pub(crate) fn is_process(&self) -> bool {
+    /// What a later connection to the server can go by.
+    pub(crate) fn known(&self) -> Known {
+        Known { era: self.era(), sse: self.link.is_sse() }
+    }
+
+    /// The name of its transport.
+    pub(crate) fn transport(&self) -> &'static str {
+        self.link.transport()
+    }
+
+    /// Whether it is a connection in the sense of something that breaks.
+    pub(crate) fn is_channel(&self) -> bool {
         !self.link.is_http()
     }
 }

@@ -9,13 +9,17 @@ use fanlight_protocol::{Json, Method};
 
 use crate::client::CallContext;
 
-/// Bytes of capabilities or client information at most. They are kept for as long as the
-/// connection; no client needs nearly as many.
-const LARGEST: usize = 16 << 10;
+/// What some client may be able to do, for Fanlight's own line, on which lists are read for all of
+/// them. Clients' calls do not run there, and what a server asks there all the same is refused.
+const ALL_LEGACY: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"tasks":{"list":{},"cancel":{},"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}}}"#;
+/// The same as modern requests declare it.
+pub(crate) const ALL_MODERN: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 
 /// What `initialize` says of the client.
 #[derive(Debug)]
 pub(crate) struct Declared {
+    /// Said instead of the capabilities that questions are judged by.
+    said: Option<Json>,
     capabilities: Json,
     client_info: Option<Json>,
 }
@@ -23,24 +27,33 @@ pub(crate) struct Declared {
 impl Declared {
     /// Nothing can be asked, and nobody is named.
     pub(crate) fn nothing() -> Self {
-        Self { capabilities: Json::empty_object(), client_info: None }
+        Self { said: None, capabilities: Json::empty_object(), client_info: None }
     }
 
-    /// The very bytes of a client's capabilities and, if it is `named`, of its information.
-    pub(crate) fn by(context: &CallContext, named: bool) -> Self {
+    /// The same, though the server is told that everything can be asked, so that it hides nothing.
+    pub(crate) fn for_lists() -> Self {
+        Self { said: Some(Json::literal(ALL_LEGACY)), ..Self::nothing() }
+    }
+
+    /// The very bytes of a client's capabilities and, if it is `named`, of its information. They
+    /// are kept for as long as the connection: what has more than `largest` bytes is left out.
+    pub(crate) fn by(context: &CallContext, named: bool, largest: usize) -> Self {
+        let kept = |value: &Json| fits(value, largest).then(|| value.detached());
         let client_info = context.client_info.as_ref().filter(|_| named).and_then(kept);
-        Self { capabilities: kept(&context.capabilities).unwrap_or_else(Json::empty_object), client_info }
+        let capabilities = kept(&context.capabilities).unwrap_or_else(Json::empty_object);
+        Self { said: None, capabilities, client_info }
     }
 
     /// What tells clients without a session apart: the text of their capabilities, if they have any.
-    pub(crate) fn key(context: &CallContext) -> Option<Bytes> {
+    pub(crate) fn key(context: &CallContext, largest: usize) -> Option<Bytes> {
         let capabilities = &context.capabilities;
-        let any = fits(capabilities) && capabilities.members().next().is_some();
+        let any = fits(capabilities, largest) && capabilities.members().next().is_some();
         any.then(|| Bytes::copy_from_slice(capabilities.bytes()))
     }
 
+    /// What the server is told.
     pub(crate) fn capabilities(&self) -> &Json {
-        &self.capabilities
+        self.said.as_ref().unwrap_or(&self.capabilities)
     }
 
     /// The client's `Implementation` object; Fanlight's own is to be used if absent.
@@ -48,7 +61,7 @@ impl Declared {
         self.client_info.as_ref()
     }
 
-    /// Whether no capability is declared.
+    /// Whether nothing can be asked.
     pub(crate) fn is_empty(&self) -> bool {
         self.capabilities.members().next().is_none()
     }
@@ -59,31 +72,28 @@ impl Declared {
     }
 }
 
-/// The value apart from the message it came in, unless it is too large to be kept.
-fn kept(value: &Json) -> Option<Json> {
-    fits(value).then(|| value.detached())
-}
-
-fn fits(value: &Json) -> bool {
-    value.is_object() && value.bytes().len() <= LARGEST
+fn fits(value: &Json, largest: usize) -> bool {
+    value.is_object() && value.bytes().len() <= largest
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const LARGEST: usize = 1000;
+
     #[test]
     fn bytes_are_kept_unless_there_are_too_many() {
         let mut context = (*CallContext::internal()).clone();
         context.capabilities = Json::literal(r#"{ "roots" : {"x":1.0} }"#);
         context.client_info = Some(Json::literal(r#"{"name":"\u0041"}"#));
-        let declared = Declared::by(&context, true);
+        let declared = Declared::by(&context, true, LARGEST);
         assert_eq!(declared.capabilities().as_text(), r#"{ "roots" : {"x":1.0} }"#);
         assert_eq!(declared.client_info().map(Json::as_text), Some(r#"{"name":"\u0041"}"#));
-        assert!(Declared::by(&context, false).client_info().is_none());
+        assert!(Declared::by(&context, false, LARGEST).client_info().is_none());
         let large = format!(r#"{{"roots":{{"x":"{}"}}}}"#, "x".repeat(LARGEST));
         context.capabilities = Json::parse(large.into(), 8).unwrap();
-        assert!(Declared::by(&context, true).is_empty());
-        assert_eq!(Declared::key(&context), None);
+        assert!(Declared::by(&context, true, LARGEST).is_empty());
+        assert_eq!(Declared::key(&context, LARGEST), None);
     }
 }

@@ -14,6 +14,7 @@ use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, RpcError, code, header};
 
 use crate::client::{Call, CallContext, TaskDialect};
+use crate::exchange::request_number;
 
 /// How one backend is spoken to, once its revision is known.
 #[derive(Clone, Debug)]
@@ -192,7 +193,7 @@ pub(crate) fn concerns(notification: &Notification, token: i64, context: &CallCo
 
 /// The request that a progress notification belongs to.
 pub(crate) fn progress_token(notification: &Notification) -> Option<i64> {
-    notification.params()?.get("progressToken")?.as_i64()
+    request_number(&notification.params()?.get("progressToken")?)
 }
 
 fn push_member(out: &mut Vec<u8>, key: &str, value: &[u8]) {

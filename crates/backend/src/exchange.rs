@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError};
+use fanlight_protocol::json::SyntaxErrorKind;
+use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, partial};
 use fanlight_telemetry::{BackendTelemetry, Parent};
 use reqwest::header::HeaderValue;
 use tokio_util::task::TaskTracker;
@@ -118,6 +119,35 @@ impl Iterator for Messages {
     }
 }
 
+/// The request that an id names. Fanlight's ids are integers, but a server may give one back as a
+/// string or as `10.0`: what it means is plain, and no other request could be meant.
+pub(crate) fn request_number(id: &Json) -> Option<i64> {
+    let text = id.as_str();
+    let text = text.as_deref().unwrap_or_else(|| id.as_text());
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let (number, zeros) = text.split_once('.')?;
+    let whole = !zeros.is_empty() && zeros.bytes().all(|digit| digit == b'0');
+    if whole { number.parse().ok() } else { None }
+}
+
+/// The request that a text was to answer that is no message.
+pub(crate) fn meant_for(text: &[u8], error: &MessageError) -> Option<i64> {
+    match error {
+        MessageError::Invalid { id, .. } => id.as_ref().and_then(request_number),
+        MessageError::Syntax(syntax) if syntax.kind == SyntaxErrorKind::Depth || claims_to_be_message(text) => {
+            partial::id_in_head(text).as_ref().and_then(request_number)
+        }
+        MessageError::Syntax(_) | MessageError::Batch => None,
+    }
+}
+
+fn claims_to_be_message(text: &[u8]) -> bool {
+    let head = text.get(..text.len().min(4096)).unwrap_or_default();
+    head.first() == Some(&b'{') && head.windows(9).any(|window| window == b"\"jsonrpc\"")
+}
+
 /// The message that cancels a request at a server.
 pub(crate) fn cancelled_text(id: i64) -> Bytes {
     let text = format!(
@@ -148,6 +178,16 @@ mod tests {
         assert!(messages(batch(), 8, None).is_err());
         let broken = Bytes::from_static(br#"[{"jsonrpc":"2.0","id":1,"result":{}},7]"#);
         assert!(messages(broken, 8, Some(Revision::V2025_03_26)).is_err());
+    }
+
+    #[test]
+    fn ids_are_known_however_they_are_written() {
+        for id in ["10", "\"10\"", "10.0", "10.00", r#""\u0031\u0030""#, "\"10.0\""] {
+            assert_eq!(request_number(&Json::parse(id.into(), 1).unwrap()), Some(10), "{id}");
+        }
+        for id in ["10.5", "1e1", "\"x\"", "\"\"", "null", "\"10.\"", "[10]"] {
+            assert_eq!(request_number(&Json::parse(id.into(), 2).unwrap()), None, "{id}");
+        }
     }
 
     #[test]

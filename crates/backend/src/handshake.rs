@@ -32,14 +32,24 @@ use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
 pub(crate) struct Handshake<'a> {
     pub(crate) context: &'a LinkContext,
     pub(crate) choice: EraChoice,
-    /// The era the server had when it was last spoken to.
-    pub(crate) remembered: Option<Era>,
+    /// What the server was when it was last spoken to.
+    pub(crate) remembered: Option<Known>,
+    /// The configuration says that it is of the HTTP+SSE transport.
+    pub(crate) sse_first: bool,
     /// How long to wait for the answer to the probe.
     pub(crate) probe_timeout: Duration,
     /// Fanlight's own `Implementation` object.
     pub(crate) own_info: &'a Json,
     /// The span of connecting.
     pub(crate) trace: &'a Parent,
+}
+
+/// What is known of a server that was spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) era: Era,
+    /// It is reached by the deprecated HTTP+SSE transport.
+    pub(crate) sse: bool,
 }
 
 /// What a handshake led to.
@@ -62,17 +72,23 @@ impl Handshake<'_> {
     /// and agrees on a revision. The caller bounds the time.
     pub(crate) async fn run(&self, open: impl Fn() -> Result<Link, BackendError>) -> Result<Agreed, BackendError> {
         let link = open()?;
-        match (self.choice, self.remembered) {
+        let sse_first = self.sse_first || self.remembered.is_some_and(|known| known.sse);
+        if sse_first && self.choice != EraChoice::Modern
+            // If it is none, it may be another server by now.
+            && let Some(agreed) = self.agree_by_sse(&link).await?
+        {
+            return Ok(agreed);
+        }
+        match (self.choice, self.remembered.map(|known| known.era)) {
             (EraChoice::Legacy, _) => {
-                let opened = self.initialize(&link, Revision::NEWEST_LEGACY).await.map_err(Refusal::into_error)?;
-                self.finish(link, opened).await
+                let opened = self.initialize(&link, Revision::NEWEST_LEGACY).await;
+                self.conclude(link, opened).await
             }
             (EraChoice::Auto, Some(Era::Legacy)) => {
                 match self.initialize(&link, Revision::NEWEST_LEGACY).await {
-                    Ok(opened) => self.finish(link, opened).await,
                     // It may have become another server since.
-                    Err(Refusal::Era(_)) => self.detect(link, open).await,
-                    Err(Refusal::Other(error)) => Err(error),
+                    Err(Refusal::Era(_) | Refusal::NotHere(_)) => self.detect(link, open).await,
+                    opened => self.conclude(link, opened).await,
                 }
             }
             (EraChoice::Auto | EraChoice::Modern, _) => self.detect(link, open).await,
@@ -80,20 +96,43 @@ impl Handshake<'_> {
     }
 
     async fn detect(&self, link: Link, open: impl Fn() -> Result<Link, BackendError>) -> Result<Agreed, BackendError> {
-        let opened = match self.probe(&link).await? {
-            Probed::Agreed(opened) => opened,
-            Probed::Crashed(revision) => {
+        match self.probe(&link).await {
+            Ok(Probed::Agreed(opened)) => self.finish(link, opened).await,
+            Ok(Probed::Crashed(revision)) => {
                 // Some legacy servers exit on a request before `initialize`.
                 drop(link);
                 let link = open()?;
                 let opened = self.initialize(&link, revision).await.map_err(Refusal::into_error)?;
-                return self.finish(link, opened).await;
+                self.finish(link, opened).await
             }
-        };
-        self.finish(link, opened).await
+            Err(refusal) => self.conclude(link, Err(refusal)).await,
+        }
     }
 
-    async fn probe(&self, link: &Link) -> Result<Probed, BackendError> {
+    /// Goes by what came of the last attempt. A server that takes no `initialize` where it is may
+    /// be one of the HTTP+SSE transport (2025-11-25 basic/transports, Backwards Compatibility).
+    async fn conclude(&self, link: Link, opened: Result<Opened, Refusal>) -> Result<Agreed, BackendError> {
+        match opened {
+            Ok(opened) => self.finish(link, opened).await,
+            Err(Refusal::NotHere(error)) => match self.agree_by_sse(&link).await {
+                Ok(Some(agreed)) => Ok(agreed),
+                Err(refused @ BackendError::Malformed { .. }) => Err(refused),
+                Ok(None) | Err(_) => Err(error),
+            },
+            Err(refusal) => Err(refusal.into_error()),
+        }
+    }
+
+    /// Agrees on a revision over the HTTP+SSE transport; `None` if the server has not got it.
+    async fn agree_by_sse(&self, link: &Link) -> Result<Option<Agreed>, BackendError> {
+        let Some(http) = link.http() else { return Ok(None) };
+        let Some(channel) = http.open_old(self.probe_timeout).await? else { return Ok(None) };
+        let link = Link::Sse(channel);
+        let opened = self.initialize(&link, Revision::NEWEST_LEGACY).await.map_err(Refusal::into_error)?;
+        self.finish(link, opened).await.map(Some)
+    }
+
+    async fn probe(&self, link: &Link) -> Result<Probed, Refusal> {
         let mut asked = Revision::NEWEST_MODERN;
         let mut retried = false;
         loop {
@@ -102,7 +141,7 @@ impl Handshake<'_> {
             let silent = reply.is_err();
             let reply = reply.unwrap_or(ProbeReply::Silent { after: self.probe_timeout });
             let crashed = matches!(reply, ProbeReply::Exited(_));
-            match judge_probe(reply, self.choice, retried)? {
+            match judge_probe(reply, self.choice, retried).map_err(Refusal::Other)? {
                 Verdict::Modern { revision, description } => {
                     return Ok(Probed::Agreed(Opened { revision, session: None, description }));
                 }
@@ -111,20 +150,19 @@ impl Handshake<'_> {
                 Verdict::Legacy(revision) => {
                     return match self.initialize(link, revision).await {
                         Ok(opened) => Ok(Probed::Agreed(opened)),
-                        Err(Refusal::Other(error)) => Err(error),
                         // A slow modern server answers the probe after all, and refuses `initialize`.
-                        Err(Refusal::Era(error)) if silent => {
+                        Err(refusal @ (Refusal::Era(_) | Refusal::NotHere(_))) if silent => {
                             match tokio::time::timeout(Duration::ZERO, &mut probe).await {
-                                Ok(late) => match judge_probe(late, self.choice, retried)? {
+                                Ok(late) => match judge_probe(late, self.choice, retried).map_err(Refusal::Other)? {
                                     Verdict::Modern { revision, description } => {
                                         Ok(Probed::Agreed(Opened { revision, session: None, description }))
                                     }
-                                    Verdict::Retry(_) | Verdict::Legacy(_) => Err(error),
+                                    Verdict::Retry(_) | Verdict::Legacy(_) => Err(refusal),
                                 },
-                                Err(_) => Err(error),
+                                Err(_) => Err(refusal),
                             }
                         }
-                        Err(Refusal::Era(error)) => Err(error),
+                        Err(refusal) => Err(refusal),
                     };
                 }
             }
@@ -175,7 +213,7 @@ impl Handshake<'_> {
         if let Some(span) = sending.span() {
             span.set_revision(dialect.revision());
         }
-        let params = sending.params(params, link.is_http());
+        let params = sending.params(params, link.has_headers());
         let params = params.as_ref();
         let request = Outgoing {
             id,

@@ -1,4 +1,4 @@
-//! MCP servers behind Fanlight: the [`BackendClient`] trait that the core speaks to, the two
+//! MCP servers behind Fanlight: the [`BackendClient`] trait that the core speaks to, the
 //! transports, the handshake that finds a server's era, and the supervision of connections.
 //!
 //! Everything that differs between eras or transports towards a server ends in this crate.
@@ -8,6 +8,7 @@
 mod backend;
 mod backoff;
 mod caller;
+mod channel;
 pub mod client;
 mod clock;
 mod connection;
@@ -26,6 +27,7 @@ mod listening;
 mod pool;
 mod question;
 pub mod settings;
+mod shares;
 mod stdio;
 mod supervisor;
 mod tasks;

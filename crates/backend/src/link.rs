@@ -1,4 +1,4 @@
-//! A way to a server over either transport: one request out, one reply in.
+//! A way to a server over any transport: one request out, one reply in.
 //!
 //! Must not know: eras beyond the few bits a transport needs, or reconnecting.
 
@@ -7,16 +7,19 @@ use fanlight_protocol::Revision;
 use reqwest::header::HeaderValue;
 use tokio_util::sync::CancellationToken;
 
+use crate::channel::Channel;
 use crate::error::BackendError;
 use crate::exchange::{Outgoing, Reply};
 use crate::http::HttpLink;
-use crate::stdio::StdioLink;
 
 /// A way to a server on which requests can be sent. Dropping it ends the child process, if the
 /// way leads to one.
 pub(crate) enum Link {
     Http(Box<HttpLink>),
-    Stdio(StdioLink),
+    /// A child process.
+    Stdio(Channel),
+    /// A server of the deprecated HTTP+SSE transport.
+    Sse(Channel),
 }
 
 impl Link {
@@ -25,7 +28,7 @@ impl Link {
     pub(crate) async fn exchange(&self, request: Outgoing<'_>) -> Result<Reply, BackendError> {
         match self {
             Self::Http(http) => http.exchange(request).await,
-            Self::Stdio(stdio) => stdio.exchange(request).await,
+            Self::Stdio(channel) | Self::Sse(channel) => channel.exchange(request).await,
         }
     }
 
@@ -33,7 +36,7 @@ impl Link {
     pub(crate) async fn notify(&self, text: Bytes) -> Result<(), BackendError> {
         match self {
             Self::Http(http) => http.notify(text).await,
-            Self::Stdio(stdio) => stdio.notify(text).await,
+            Self::Stdio(channel) | Self::Sse(channel) => channel.notify(text).await,
         }
     }
 
@@ -41,7 +44,7 @@ impl Link {
     pub(crate) fn adopt(&mut self, revision: Revision, session: Option<HeaderValue>) {
         match self {
             Self::Http(http) => http.adopt(revision, session),
-            Self::Stdio(stdio) => stdio.adopt(revision),
+            Self::Stdio(channel) | Self::Sse(channel) => channel.adopt(revision),
         }
     }
 
@@ -50,7 +53,7 @@ impl Link {
         match self {
             // A connection of its own is no part of HTTP: the server is there or is not.
             Self::Http(_) => CancellationToken::new(),
-            Self::Stdio(stdio) => stdio.gone(),
+            Self::Stdio(channel) | Self::Sse(channel) => channel.gone(),
         }
     }
 
@@ -59,12 +62,33 @@ impl Link {
         match self {
             Self::Http(http) => http.has_session(),
             Self::Stdio(_) => false,
+            // Its stream is the session.
+            Self::Sse(_) => true,
         }
     }
 
     /// The id of that session.
     pub(crate) fn session(&self) -> Option<&str> {
         self.http().and_then(HttpLink::session)
+    }
+
+    /// The transport's name.
+    pub(crate) fn transport(&self) -> &'static str {
+        match self {
+            Self::Http(_) => "http",
+            Self::Stdio(_) => "stdio",
+            Self::Sse(_) => "sse",
+        }
+    }
+
+    /// Whether the server is reached by the deprecated HTTP+SSE transport.
+    pub(crate) fn is_sse(&self) -> bool {
+        matches!(self, Self::Sse(_))
+    }
+
+    /// Whether messages go out in HTTP requests, with headers of their own.
+    pub(crate) fn has_headers(&self) -> bool {
+        matches!(self, Self::Http(_) | Self::Sse(_))
     }
 
     pub(crate) fn is_http(&self) -> bool {
@@ -74,7 +98,7 @@ impl Link {
     pub(crate) fn http(&self) -> Option<&HttpLink> {
         match self {
             Self::Http(http) => Some(http),
-            Self::Stdio(_) => None,
+            Self::Stdio(_) | Self::Sse(_) => None,
         }
     }
 
@@ -82,7 +106,7 @@ impl Link {
     pub(crate) async fn close(&self) {
         match self {
             Self::Http(http) => http.close().await,
-            Self::Stdio(stdio) => stdio.close(),
+            Self::Stdio(channel) | Self::Sse(channel) => channel.close(),
         }
     }
 }

@@ -37,14 +37,16 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_se
 pub(crate) struct Pool {
     settings: Arc<ConnectSettings>,
     policy: SessionPolicy,
+    /// More is declared on the base line than clients without capabilities can be asked.
+    catalogue: bool,
     hub: Arc<Hub>,
     listeners: Listeners,
     base: Arc<Line>,
     lines: Mutex<HashMap<Owner, Arc<Line>>>,
 }
 
-/// Whose a line is. Those that Fanlight uses itself, and clients that can be asked nothing and
-/// have no session, use the base line.
+/// Whose a line is. The base line is Fanlight's own, and that of clients that can be asked nothing
+/// and have no session, unless more is declared on it for the sake of the catalogue.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Owner {
     Session(SessionKey),
@@ -62,13 +64,17 @@ pub(crate) struct Lease {
 
 impl Pool {
     /// Begins to connect the base line, in the background.
-    pub(crate) fn start(settings: ConnectSettings, policy: SessionPolicy, hub: Arc<Hub>) -> Arc<Self> {
+    /// `catalogue`: lists are read on it for clients of all kinds.
+    pub(crate) fn start(settings: ConnectSettings, policy: SessionPolicy, catalogue: bool, hub: Arc<Hub>) -> Arc<Self> {
         let settings = Arc::new(settings);
-        let base = open(&settings, &hub, Origin::Base, Declared::nothing(), None, &settings.context.root);
+        // Where clients share it, all that is declared is what all of them can be asked.
+        let catalogue = catalogue && policy == SessionPolicy::PerClient;
+        let declared = if catalogue { Declared::for_lists() } else { Declared::nothing() };
+        let base = open(&settings, &hub, Origin::Base, declared, None, &settings.context.root);
         let (limits, tasks) = (settings.context.limits, settings.context.tasks.clone());
         let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
         let listeners = Listeners::new(Arc::clone(&hub), base.state.clone(), tasks, nesting, patience, limits.sessions);
-        let pool = Arc::new(Self { settings, policy, hub, listeners, base, lines: Mutex::default() });
+        let pool = Arc::new(Self { settings, policy, catalogue, hub, listeners, base, lines: Mutex::default() });
         if pool.policy == SessionPolicy::PerClient {
             let (tasks, shutdown) = (&pool.settings.context.tasks, pool.settings.shutdown.clone());
             let sweeping = Arc::clone(&pool);
@@ -120,15 +126,19 @@ impl Pool {
 
     /// Begins to listen for a client.
     pub(crate) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
-        let connection = self.base.ready(self.settings.timeouts.connect).await?;
+        let ready = self.base.ready(self.settings.timeouts.connect);
+        if listen.interest.session && listen.interest.unknown.is_none() {
+            return self.listeners.add_of_session(listen, ready).await;
+        }
+        let connection = ready.await?;
         self.listeners.add(listen, connection.era()).await
     }
 
-    /// The answer to a call that the clients on a shared line have in common, if it is one.
+    /// The answer to a call about what is listened to that the server is not asked for, if it is one.
     pub(crate) async fn local_answer(&self, call: &Call, lease: &Lease) -> Option<Response> {
         self.hub.note_level(&call.context);
         if lease.base.is_some() {
-            return None;
+            return listening::refusal(&self.hub, call);
         }
         listening::local_answer(&self.hub, call, lease.connection.era()).await
     }
@@ -161,13 +171,14 @@ impl Pool {
 
     /// `None` if the client shares the base line.
     fn owner(&self, client: &CallContext) -> Option<Owner> {
-        if self.policy == SessionPolicy::Shared {
+        if self.policy == SessionPolicy::Shared || (self.catalogue && client.is_internal()) {
             return None;
         }
         if let Some(session) = client.session {
             return Some(Owner::Session(session));
         }
-        Declared::key(client).map(Owner::Capabilities)
+        let none = || self.catalogue.then(|| Bytes::from_static(b"{}"));
+        Declared::key(client, self.largest_description()).or_else(none).map(Owner::Capabilities)
     }
 
     fn open_for(&self, owner: Owner, client: &CallContext, base: &Connection) -> Result<InUse, BackendError> {
@@ -186,16 +197,21 @@ impl Pool {
             }
         }
         let named = matches!(owner, Owner::Session(_));
-        let for_client = ForClient { era: base.era(), reprobed: base.is_reprobed() };
+        let for_client = ForClient { known: base.known(), reprobed: base.is_reprobed() };
         let origin = match owner {
             Owner::Session(session) => Origin::Session(session),
             Owner::Capabilities(_) => Origin::Pooled,
         };
-        let line =
-            open(&self.settings, &self.hub, origin, Declared::by(client, named), Some(for_client), &client.trace);
+        let declared = Declared::by(client, named, self.largest_description());
+        let line = open(&self.settings, &self.hub, origin, declared, Some(for_client), &client.trace);
         let taken = line.take();
         lines.insert(owner, line);
         Ok(taken)
+    }
+
+    /// Bytes of what is kept of a client's capabilities, and of its information.
+    fn largest_description(&self) -> usize {
+        self.settings.context.limits.client_description
     }
 
     async fn sweep(&self) {
@@ -204,7 +220,10 @@ impl Pool {
             tokio::time::sleep((bound / 4).clamp(LOOK.0, LOOK.1)).await;
             self.lines().retain(|owner, line| {
                 // The server may have something to say to a client that listens.
-                let listening = matches!(owner, Owner::Session(session) if self.hub.is_listening(*session));
+                let listening = match owner {
+                    Owner::Session(session) => self.hub.is_listening(*session),
+                    Owner::Capabilities(_) => self.hub.any_task(),
+                };
                 let expired = !listening && line.idle().is_some_and(|idle| idle >= bound);
                 if expired {
                     line.end();
@@ -255,17 +274,15 @@ fn open(
         shutdown: end.clone(),
     };
     tasks.spawn(supervisor.run());
-    if origin != Origin::Pooled {
-        let keeper = Keeper {
-            hub: Arc::clone(hub),
-            origin,
-            context,
-            state: state.clone(),
-            wanted: Arc::clone(&wanted),
-            asked,
-            patience: settings.timeouts.connect,
-        };
-        tasks.spawn(keeper.run());
-    }
+    let keeper = Keeper {
+        hub: Arc::clone(hub),
+        origin,
+        context,
+        state: state.clone(),
+        wanted: Arc::clone(&wanted),
+        asked,
+        patience: settings.timeouts.connect,
+    };
+    tasks.spawn(keeper.run());
     Line::new(state, wanted, end)
 }

@@ -84,10 +84,11 @@ impl Question {
         let too_many = || unasked_text(&request.id, &format!("{OPEN} questions of this call are open already"));
         let stopped = clock.stop(OPEN).ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
+        let deadline = Instant::now() + limit;
         let (method, params, trace) = (request.method.clone(), request.params.clone(), span.parent());
-        let (deadline, span) = (Instant::now() + limit, Some(Box::new((span, method.clone()))));
+        let span = Some(Box::new((span, method.clone())));
         let question = Self { id: request.id.clone(), answer, limit, deadline, stopped, span };
-        Ok((question, ServerRequest { method, params, trace, answer: sender }))
+        Ok((question, ServerRequest { method, params, trace, answer: sender, deadline }))
     }
 
     /// When the client has to have answered.

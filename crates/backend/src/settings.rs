@@ -24,6 +24,10 @@ pub struct BackendSettings {
     pub era: EraChoice,
     /// Whether clients share a session with it.
     pub sessions: SessionPolicy,
+    /// Whether its lists are read by Fanlight itself, for clients of all kinds. A legacy server is
+    /// told then that Fanlight has the capabilities that some client may have, and clients that have
+    /// none, and no session, share a session of their own.
+    pub catalogue: bool,
     /// Bounds on time.
     pub timeouts: Timeouts,
     /// Bounds on size and number.
@@ -50,7 +54,7 @@ impl TelemetrySettings {
     pub(crate) fn of(self, name: &str, transport: &TransportSettings) -> BackendTelemetry {
         let endpoint = match transport {
             TransportSettings::Stdio { .. } => Endpoint::Stdio,
-            TransportSettings::Http { url, .. } => {
+            TransportSettings::Http { url, .. } | TransportSettings::Sse { url, .. } => {
                 let url = reqwest::Url::parse(url).ok();
                 let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default().to_owned();
                 Endpoint::Http { host, port: url.and_then(|url| url.port_or_known_default()).unwrap_or_default() }
@@ -75,9 +79,17 @@ pub enum TransportSettings {
         /// Its working directory; Fanlight's own if absent.
         cwd: Option<PathBuf>,
     },
-    /// A Streamable HTTP server.
+    /// A Streamable HTTP server. One of the deprecated HTTP+SSE transport is recognised.
     Http {
         /// Its endpoint, `http` or `https`.
+        url: String,
+        /// Headers sent with each request. Those that the protocol itself defines are ignored.
+        headers: Vec<(String, Secret)>,
+    },
+    /// A server that is said to be of the deprecated HTTP+SSE transport of 2024-11-05. Should it be
+    /// none, it is reached as [`TransportSettings::Http`] is.
+    Sse {
+        /// Where its event stream is, `http` or `https`.
         url: String,
         /// Headers sent with each request. Those that the protocol itself defines are ignored.
         headers: Vec<(String, Secret)>,
@@ -143,6 +155,9 @@ pub struct Limits {
     pub tasks: usize,
     /// Bytes of results that are kept as tasks.
     pub task_bytes: usize,
+    /// Bytes of a client's capabilities, and of its information. A client with more declares none
+    /// to legacy servers.
+    pub client_description: usize,
 }
 
 /// Who Fanlight says it is, as `clientInfo` and in `User-Agent`.
@@ -204,6 +219,9 @@ impl fmt::Debug for TransportSettings {
                 .finish(),
             Self::Http { url, headers } => {
                 f.debug_struct("Http").field("url", &origin_of(url)).field("headers", headers).finish()
+            }
+            Self::Sse { url, headers } => {
+                f.debug_struct("Sse").field("url", &origin_of(url)).field("headers", headers).finish()
             }
         }
     }

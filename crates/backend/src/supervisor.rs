@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_protocol::{Era, Json, Revision};
+use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::{ConnectSpan, Outcome, Parent};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
@@ -19,11 +19,11 @@ use crate::backoff::Backoff;
 use crate::connection::{Connection, Loss};
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
-use crate::handshake::Handshake;
+use crate::handshake::{Handshake, Known};
 use crate::http::{HttpEndpoint, HttpLink};
 use crate::link::Link;
 use crate::settings::{EraChoice, Timeouts};
-use crate::stdio::{ProcessSettings, StdioLink};
+use crate::stdio::{self, ProcessSettings};
 
 /// A process that ran this long did not fail at its start.
 const STABLE: Duration = Duration::from_secs(5);
@@ -78,6 +78,8 @@ pub(crate) struct ConnectSettings {
     pub(crate) target: Target,
     pub(crate) choice: EraChoice,
     pub(crate) timeouts: Timeouts,
+    /// The server is said to be of the deprecated HTTP+SSE transport.
+    pub(crate) sse_first: bool,
     /// Fanlight's own `Implementation` object.
     pub(crate) own_info: Json,
     pub(crate) shutdown: CancellationToken,
@@ -98,8 +100,8 @@ pub(crate) struct Supervisor {
 /// What a client's connection goes by instead of finding it out.
 #[derive(Clone, Copy)]
 pub(crate) struct ForClient {
-    /// The era that the base connection found.
-    pub(crate) era: Era,
+    /// What the base connection found.
+    pub(crate) known: Known,
     /// Whether it was in doubt before.
     pub(crate) reprobed: bool,
 }
@@ -117,7 +119,7 @@ impl Supervisor {
 
     async fn keep_connected(&self) {
         let mut backoff = Backoff::default();
-        let given = self.for_client.map(|given| given.era);
+        let given = self.for_client.map(|given| given.known);
         let mut remembered = given;
         let mut last_loss = self.for_client.filter(|given| given.reprobed).map(|_| Loss::EraDoubt);
         let mut early_ends = 0_u32;
@@ -129,13 +131,13 @@ impl Supervisor {
             asked_by = &self.context.root;
             let error = match self.connect(remembered, last_loss, connecting).await {
                 Ok(connection) => {
-                    remembered = Some(connection.era());
+                    remembered = Some(connection.known());
                     let loss = self.watch(&connection).await;
                     last_loss = Some(loss);
                     if loss == Loss::EraDoubt {
                         remembered = given;
                     }
-                    if !connection.is_process() || connection.age() >= STABLE {
+                    if !connection.is_channel() || connection.age() >= STABLE {
                         backoff = Backoff::default();
                         early_ends = 0;
                         continue;
@@ -144,7 +146,8 @@ impl Supervisor {
                     if early_ends == 1 {
                         continue;
                     }
-                    BackendError::Unreachable { reason: "its process keeps ending soon after its start".into() }
+                    let what = if connection.known().sse { "event stream" } else { "process" };
+                    BackendError::Unreachable { reason: format!("its {what} keeps ending soon after its start") }
                 }
                 Err(error) => {
                     // Unless nobody was spoken to, the era may be what is wrong.
@@ -170,7 +173,7 @@ impl Supervisor {
 
     async fn connect(
         &self,
-        remembered: Option<Era>,
+        remembered: Option<Known>,
         last_loss: Option<Loss>,
         span: ConnectSpan,
     ) -> Result<Arc<Connection>, BackendError> {
@@ -179,6 +182,7 @@ impl Supervisor {
             context: &self.context,
             choice: self.settings.choice,
             remembered,
+            sse_first: self.settings.sse_first,
             probe_timeout: self.settings.timeouts.probe,
             own_info: &self.settings.own_info,
             trace: &trace,
@@ -201,7 +205,7 @@ impl Supervisor {
             Target::Http(endpoint) => {
                 Ok(Link::Http(Box::new(HttpLink::new(Arc::clone(endpoint), self.context.clone()))))
             }
-            Target::Stdio(settings) => Ok(Link::Stdio(StdioLink::start(settings, self.context.clone())?)),
+            Target::Stdio(settings) => Ok(Link::Stdio(stdio::start(settings, self.context.clone())?)),
             Target::Unusable(error) => Err(error.clone()),
         }
     }

@@ -14,6 +14,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Path of the MCP endpoint; starts with `/`.
     pub path: String,
+    /// Where the deprecated HTTP+SSE transport is served; starts with `/`. Absent when it is switched off.
+    pub sse_path: Option<String>,
     /// The admin listener.
     pub admin: Admin,
     /// Values of `Origin` that are answered, as `scheme://host[:port]` in lower case without a default port, or `*`.
@@ -41,6 +43,7 @@ impl Default for Config {
         Self {
             listen: loopback(8080),
             path: "/mcp".to_owned(),
+            sse_path: Some("/sse".to_owned()),
             admin: Admin { listen: Some(loopback(8081)) },
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
@@ -150,6 +153,13 @@ pub enum Transport {
         /// Headers sent with each request, in the order of the file; names and values are valid, names in lower case.
         headers: Vec<(String, Secret)>,
     },
+    /// A server of the deprecated HTTP+SSE transport of 2024-11-05.
+    Sse {
+        /// Where its event stream is; as for [`Transport::Http`].
+        url: String,
+        /// Headers sent with each request; as for [`Transport::Http`].
+        headers: Vec<(String, Secret)>,
+    },
 }
 
 impl fmt::Debug for Transport {
@@ -164,6 +174,11 @@ impl fmt::Debug for Transport {
                 .finish(),
             Self::Http { url, headers } => f
                 .debug_struct("Http")
+                .field("url", &format_args!("{}", url_without_secrets(url)))
+                .field("headers", headers)
+                .finish(),
+            Self::Sse { url, headers } => f
+                .debug_struct("Sse")
                 .field("url", &format_args!("{}", url_without_secrets(url)))
                 .field("headers", headers)
                 .finish(),

@@ -68,6 +68,14 @@ const TOP: &[Field] = &[
         ..field("listen", "Address and port of the HTTP front.", Shape::Address)
     },
     Field { default: Some(|config| json!(config.path)), ..field("path", "Path of the MCP endpoint.", Shape::Path) },
+    Field {
+        default: Some(|config| json!(config.sse_path)),
+        ..field(
+            "ssePath",
+            "Where the deprecated HTTP+SSE transport of 2024-11-05 is served, for clients that speak nothing newer; null or `off` switches it off.",
+            Shape::Path,
+        )
+    },
     field("admin", "The admin listener.", Shape::Of(Section::Admin)),
     field(
         "allowedOrigins",
@@ -128,7 +136,11 @@ const SERVER: &[Field] = &[
     field("serverUrl", "The same as `url`.", Shape::Text),
     field("httpUrl", "The same as `url`.", Shape::Text),
     field("headers", "Headers sent to the server.", Shape::Pairs),
-    field("type", "The transport; found from `command` or `url` when absent.", Shape::Choice(TYPES)),
+    field(
+        "type",
+        "The transport; found from `command` or `url` when absent. `sse` is the deprecated HTTP+SSE transport, which is found without it too.",
+        Shape::Choice(TYPES),
+    ),
     Field { default: Some(|_| json!(true)), ..field("enabled", "Whether the server takes part.", Shape::Flag) },
     field("disabled", "The opposite of `enabled`.", Shape::Flag),
     field(

@@ -34,6 +34,13 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path) -> Confi
     {
         config.path = path;
     }
+    if let Some(entry) = fields.take_or_null("ssePath") {
+        if is_off(entry) {
+            config.sse_path = None;
+        } else if let Some(path) = endpoint_path(reader, entry) {
+            config.sse_path = Some(path);
+        }
+    }
     if let Some(entry) = fields.take("admin") {
         read_admin(reader, &mut config, entry);
     }
@@ -50,6 +57,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path) -> Confi
         read_timeouts(reader, &mut config, entry);
     }
     check_addresses(reader, &config, &fields);
+    check_paths(reader, &mut config, &fields);
     read_servers(reader, &mut config, &fields, root, folder);
     config
 }
@@ -61,12 +69,16 @@ fn read_admin(reader: &mut Reader<'_>, config: &mut Config, entry: &Entry) {
     let Some(listen) = fields.take_or_null("listen") else {
         return;
     };
-    let is_off = matches!(&listen.value.value, crate::tree::Value::String(text) if text == "off");
-    if listen.value.is_null() || is_off {
+    if is_off(listen) {
         config.admin.listen = None;
     } else if let Some(address) = address(reader, listen) {
         config.admin.listen = Some(address);
     }
+}
+
+/// Whether a value says that there is to be none.
+fn is_off(entry: &Entry) -> bool {
+    entry.value.is_null() || matches!(&entry.value.value, crate::tree::Value::String(text) if text == "off")
 }
 
 fn read_limits(reader: &mut Reader<'_>, config: &mut Config, entry: &Entry) {
@@ -118,6 +130,23 @@ fn read_servers(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_
         if config.servers.iter().all(|server| !server.enabled) {
             reader.warn(entry.key_span, "no server is enabled", help);
         }
+    }
+}
+
+/// Reports paths of which one hides the other. The default gives way.
+fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>) {
+    let Some(base) = config.sse_path.as_deref().map(|path| path.trim_end_matches('/')) else { return };
+    let path = config.path.trim_end_matches('/');
+    if path != base && path.strip_prefix(base) != Some("/message") {
+        return;
+    }
+    match fields.take("ssePath") {
+        Some(entry) => reader.error(
+            entry.value.span,
+            "`path` and `ssePath` are in each other's way",
+            "give one of them another path, or switch the old transport off: `ssePath: null`",
+        ),
+        None => config.sse_path = None,
     }
 }
 

@@ -35,9 +35,11 @@ pub struct Limits {
     pub tasks: usize,
     /// Bytes of results of one backend that are kept as tasks. `taskResults`.
     pub task_results: usize,
-    /// Subscriptions of modern clients per listener, and resources and tasks of one backend that are listened to.
-    /// `subscriptions`.
+    /// Subscriptions of modern clients per listener; resources, and tasks, that are listened to: by one of them or by
+    /// one legacy session, and of one backend. `subscriptions`.
     pub subscriptions: usize,
+    /// Bytes of the capabilities of one client, and of its `clientInfo`. `clientDescription`.
+    pub client_description: usize,
     /// Messages in one batch (2025-03-26). `batch`.
     pub batch: usize,
     /// Events kept per legacy session, so that a broken stream can be resumed. `replayEvents`.
@@ -83,6 +85,7 @@ impl Default for Limits {
             tasks: 10_000,
             task_results: 64 << 20,
             subscriptions: 10_000,
+            client_description: 128 << 10,
             batch: 100,
             replay_events: 1000,
             replay_bytes: 1 << 20,
@@ -226,9 +229,15 @@ pub(crate) const LIMITS: &[LimitField] = &[
     }),
     count(
         "subscriptions",
-        "Subscriptions of modern clients per listener, and resources and tasks of one backend that are listened to.",
+        "Subscriptions of modern clients per listener; resources, and tasks, that are listened to: by one of them or by one legacy session, and of one backend.",
         1_000_000,
         |limits| &mut limits.subscriptions,
+    ),
+    bytes(
+        "clientDescription",
+        "Bytes of what a client says of itself and is kept: its capabilities, and as many of its clientInfo.",
+        16 << 20,
+        |limits| &mut limits.client_description,
     ),
     count("batch", "Messages in one batch (2025-03-26).", 100_000, |limits| &mut limits.batch),
     count(

@@ -56,7 +56,10 @@ pub(crate) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &Entry,
         (None, Some(_)) => {
             report_foreign(reader, fields, &["args", "env", "cwd"], "command");
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind != "stdio"));
-            return http;
+            return http.map(|(url, headers)| match kind {
+                Some((_, "sse")) => Transport::Sse { url, headers },
+                _ => Transport::Http { url, headers },
+            });
         }
     }
     None
@@ -138,12 +141,15 @@ fn read_env(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
     env
 }
 
-fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, url: Option<&Entry>) -> Option<Transport> {
+/// A URL and the headers for it.
+type Http = (String, Vec<(String, Secret)>);
+
+fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, url: Option<&Entry>) -> Option<Http> {
     let headers = match fields.take("headers") {
         Some(entry) => read_headers(reader, entry),
         None => Vec::new(),
     };
-    Some(Transport::Http { url: read_url(reader, url?)?, headers })
+    Some((read_url(reader, url?)?, headers))
 }
 
 fn read_url(reader: &mut Reader<'_>, entry: &Entry) -> Option<String> {
@@ -238,11 +244,5 @@ fn check_type(reader: &mut Reader<'_>, kind: Option<(&Entry, &str)>, fits: bool)
         };
         let message = format!("the type `{kind}` does not fit `{given}`");
         reader.error(entry.value.span, message, help);
-    } else if kind == "sse" {
-        reader.warn(
-            entry.value.span,
-            "the old HTTP+SSE transport is not supported yet: Streamable HTTP will be tried",
-            "write `http` if the server speaks Streamable HTTP at this URL",
-        );
     }
 }

@@ -132,6 +132,8 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             fanlight_config::SessionChoice::PerClient => SessionPolicy::PerClient,
             fanlight_config::SessionChoice::Shared => SessionPolicy::Shared,
         },
+        // With one backend each client reads its lists itself.
+        catalogue: config.servers.iter().filter(|server| server.enabled).count() > 1,
         timeouts: fanlight_backend::Timeouts {
             connect: config.timeouts.connect,
             probe: config.timeouts.probe,
@@ -144,13 +146,16 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             concurrency: server.concurrency,
             sessions: match server.transport {
                 fanlight_config::Transport::Stdio { .. } => config.limits.processes,
-                fanlight_config::Transport::Http { .. } => config.limits.backend_sessions,
+                fanlight_config::Transport::Http { .. } | fanlight_config::Transport::Sse { .. } => {
+                    config.limits.backend_sessions
+                }
             },
             subscriptions: config.limits.subscriptions,
             message_bytes: config.limits.message,
             nesting: config.limits.nesting,
             tasks: config.limits.tasks,
             task_bytes: config.limits.task_results,
+            client_description: config.limits.client_description,
         },
         identity: identity(),
         telemetry: TelemetrySettings {
@@ -182,6 +187,9 @@ fn transport(transport: &fanlight_config::Transport) -> TransportSettings {
         fanlight_config::Transport::Http { url, headers } => {
             TransportSettings::Http { url: url.clone(), headers: secrets(headers) }
         }
+        fanlight_config::Transport::Sse { url, headers } => {
+            TransportSettings::Sse { url: url.clone(), headers: secrets(headers) }
+        }
     }
 }
 
@@ -189,6 +197,7 @@ fn transport(transport: &fanlight_config::Transport) -> TransportSettings {
 pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Arc<FrontendSettings> {
     Arc::new(FrontendSettings {
         path: config.path.clone(),
+        sse_path: config.sse_path.clone(),
         allowed_origins: config.allowed_origins.clone(),
         allowed_hosts: config.allowed_hosts.clone(),
         keys: keys(config),
@@ -204,6 +213,7 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Arc<F
         max_input_rounds: config.limits.input_rounds,
         max_parked: config.limits.parked_calls,
         max_subscriptions: config.limits.subscriptions,
+        max_description: config.limits.client_description,
         max_batch: config.limits.batch,
         replay_events: config.limits.replay_events,
         replay_bytes: config.limits.replay_bytes,

@@ -12,7 +12,7 @@ use fanlight_gateway::{TaskDialect, merge};
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::{ArrayBuilder, Edits, Member, ObjectBuilder, rewrite_object};
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Json, Revision, meta};
+use fanlight_protocol::{Era, Json, Revision, meta};
 
 use crate::legacy;
 
@@ -51,8 +51,17 @@ pub(crate) fn discover_result(description: &Json) -> Json {
 /// errors list the same: "the versions it does support" (2026-07-28 basic/versioning, whose example
 /// lists both eras), legacy ones being reached through `initialize`.
 pub(crate) fn versions_served() -> Json {
+    names_of(|_| true)
+}
+
+/// The revisions served where modern ones are not, newest first.
+pub(crate) fn legacy_versions_served() -> Json {
+    names_of(|revision| revision.era() == Era::Legacy)
+}
+
+fn names_of(wanted: impl Fn(Revision) -> bool) -> Json {
     let mut names = ArrayBuilder::default();
-    for revision in Revision::ALL {
+    for revision in Revision::ALL.into_iter().filter(|revision| wanted(*revision)) {
         names.push(&Json::string(revision.as_str()));
     }
     names.finish()

@@ -83,6 +83,8 @@ impl Hearing {
     /// Puts what comes into the mailbox, for as long as nobody can send it.
     pub(crate) fn poll_keep(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<()> {
         loop {
+            // Questions that nobody wants answered any more would take the room of others.
+            self.notice_withdrawn(session, cx);
             ready!(self.poll_receive(session, cx));
         }
     }

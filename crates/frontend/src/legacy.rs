@@ -10,9 +10,6 @@ use crate::fault;
 use crate::notify::LogGate;
 use crate::params::Params;
 
-/// The longest text of each thing that a client says of itself, in bytes: a session keeps it.
-const LONGEST: usize = 128 << 10;
-
 /// What a client says of itself in `initialize`.
 #[derive(Clone, Debug)]
 pub(crate) struct Opening {
@@ -43,8 +40,9 @@ pub(crate) fn is_unknown(method: &Method) -> bool {
 }
 
 /// Reads the params of `initialize` and settles the revision: the client's if it is spoken here,
-/// else the newest legacy one (2025-11-25 basic/lifecycle, Version Negotiation).
-pub(crate) fn opening(params: &Params) -> Result<Opening, RpcError> {
+/// else the newest legacy one (2025-11-25 basic/lifecycle, Version Negotiation). A session keeps what
+/// the client says of itself, so that each part of it may be `longest` bytes long.
+pub(crate) fn opening(params: &Params, longest: usize) -> Result<Opening, RpcError> {
     let offered = params.protocol_version.as_ref().and_then(Json::as_str).ok_or_else(|| {
         RpcError::new(code::INVALID_PARAMS, "\"protocolVersion\" is missing from the params, or no string")
     })?;
@@ -52,8 +50,9 @@ pub(crate) fn opening(params: &Params) -> Result<Opening, RpcError> {
         Some(value) if !value.is_object() && !value.is_null() => {
             Err(RpcError::new(code::INVALID_PARAMS, format!("\"{name}\" must be an object")))
         }
-        Some(value) if value.bytes().len() > LONGEST => {
-            let message = format!("\"{name}\" is longer than {LONGEST} bytes, the limit here");
+        Some(value) if value.bytes().len() > longest => {
+            let message =
+                format!("\"{name}\" is longer than {longest} bytes, the limit here (limits.clientDescription)");
             Err(RpcError::new(code::INVALID_PARAMS, message))
         }
         member => Ok(member.as_ref().filter(|value| value.is_object()).map(Json::detached)),
@@ -97,8 +96,10 @@ pub(crate) fn pong() -> Response {
 mod tests {
     use super::*;
 
+    const LONGEST: usize = 1000;
+
     fn open(text: &'static str) -> Result<Opening, RpcError> {
-        opening(&Params::read(Some(&Json::literal(text))).unwrap())
+        opening(&Params::read(Some(&Json::literal(text))).unwrap(), LONGEST)
     }
 
     #[test]
@@ -134,7 +135,7 @@ mod tests {
         let with = |client_info: &str| {
             let text = format!(r#"{{"protocolVersion":"2025-11-25","clientInfo":{client_info}}}"#);
             let params = Json::parse(text.into(), 8).unwrap();
-            (opening(&Params::read(Some(&params)).unwrap()), params)
+            (opening(&Params::read(Some(&params)).unwrap(), LONGEST), params)
         };
         let (opened, params) = with(r#"{"name":"c"}"#);
         let kept = opened.unwrap().client_info.unwrap();

@@ -83,6 +83,16 @@ pub(crate) fn unsupported(requested: &str) -> RpcError {
     RpcError::new(code::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version").with_data(data.finish())
 }
 
+/// The error for a modern request on a transport that no modern revision has.
+pub(crate) fn not_served(method: &Method, meta: &Meta) -> RpcError {
+    let Some(requested) = meta.protocol_version.as_ref().and_then(Json::as_str) else {
+        return fault::method_not_found(method.as_str());
+    };
+    let mut data = ObjectBuilder::new();
+    data.member("supported", &describe::legacy_versions_served()).string("requested", &requested);
+    RpcError::new(code::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version").with_data(data.finish())
+}
+
 /// Whether earlier revisions have the method and 2026-07-28 removed it (changelog, Major changes 1
 /// to 5), or the tasks extension did. Such a method is unknown, whatever a backend would make of it.
 fn is_removed(method: &Method) -> bool {

@@ -54,7 +54,7 @@ impl Questions {
         }
         table.last += 1;
         let number = table.last;
-        let ServerRequest { method, params, trace, answer: asker } = question;
+        let ServerRequest { method, params, trace, answer: asker, .. } = question;
         let (id, target) = (id(number), Target::None);
         let span = trace.to_client(&Departure { method: &method, target, id: Some(&id), attempt: 1 });
         let text = request_text(&id, method.as_str(), span.propagation().into_params(params.as_ref()).as_ref());
@@ -115,20 +115,21 @@ fn cancelled(number: u64) -> Json {
 #[cfg(test)]
 mod tests {
     use std::task::Waker;
+    use std::time::Duration;
 
     use bytes::Bytes;
-    use fanlight_protocol::Message;
+    use fanlight_protocol::{Message, Method};
     use fanlight_telemetry::Parent;
+    use tokio::time::Instant;
 
     use super::*;
 
     fn question() -> (ServerRequest, oneshot::Receiver<Response>) {
         let (answer, answered) = oneshot::channel();
         let params = Some(Json::literal(r#"{ "x":1.0}"#));
-        (
-            ServerRequest { method: Method::from_name("elicitation/create"), params, trace: Parent::default(), answer },
-            answered,
-        )
+        let deadline = Instant::now() + Duration::from_secs(600);
+        let (method, trace) = (Method::from_name("elicitation/create"), Parent::default());
+        (ServerRequest { method, params, trace, answer, deadline }, answered)
     }
 
     fn answer(text: &'static str) -> Response {

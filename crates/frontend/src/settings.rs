@@ -12,6 +12,9 @@ use fanlight_telemetry::{Telemetry, TrustInbound};
 pub struct FrontendSettings {
     /// The path of the MCP endpoint, such as `/mcp`. A trailing slash makes no difference.
     pub path: String,
+    /// Where the deprecated HTTP+SSE transport of 2024-11-05 is served, such as `/sse`; clients POST
+    /// to `message` below it. Not served if absent.
+    pub sse_path: Option<String>,
     /// Values of `Origin` that are answered beside loopback ones: `scheme://host[:port]`, or `*`.
     pub allowed_origins: Vec<String>,
     /// Hosts that are answered beside loopback ones: `host` (any port), `host:port`, or `*`.
@@ -42,6 +45,8 @@ pub struct FrontendSettings {
     pub max_parked: usize,
     /// Subscriptions of modern clients; per process on HTTP, and per connection on stdio.
     pub max_subscriptions: usize,
+    /// The capabilities of a legacy client, and its `clientInfo`.
+    pub max_description: usize,
     /// Messages in one batch.
     pub max_batch: usize,
     /// Events kept per legacy HTTP session, so that a broken stream can be resumed.
@@ -80,6 +85,7 @@ impl Default for FrontendSettings {
     fn default() -> Self {
         Self {
             path: "/mcp".into(),
+            sse_path: Some("/sse".into()),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             keys: Keys::default(),
@@ -94,6 +100,7 @@ impl Default for FrontendSettings {
             max_input_rounds: 8,
             max_parked: 1000,
             max_subscriptions: 10_000,
+            max_description: 128 << 10,
             max_batch: 100,
             replay_events: 1000,
             replay_bytes: 1 << 20,

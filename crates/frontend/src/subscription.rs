@@ -73,7 +73,7 @@ impl Subscriptions {
         stop: Option<Stop>,
         trace: Parent,
     ) -> Result<Subscribed, RpcError> {
-        let interest = interest(request.params.as_ref())?;
+        let interest = interest(request.params.as_ref(), self.limit)?;
         let missing = Missing::of(&client.capabilities, Need::Tasks).filter(|_| !interest.tasks.is_empty());
         if let Some(error) = missing.and_then(|missing| missing_capability_error(&[missing], &[])) {
             return Err(error);
@@ -172,8 +172,8 @@ impl std::fmt::Debug for Subscribed {
     }
 }
 
-/// What the filter in `params` asks for.
-fn interest(params: Option<&Json>) -> Result<Interest, RpcError> {
+/// What the filter in `params` asks for, which may name `limit` resources, and as many tasks.
+fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
     let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);
     let filter = params.and_then(|params| params.get("notifications")).filter(Json::is_object);
     let filter =
@@ -191,6 +191,10 @@ fn interest(params: Option<&Json>) -> Result<Interest, RpcError> {
         let Some(value) = value else { return Ok(Vec::new()) };
         if value.kind() != fanlight_protocol::json::Kind::Array {
             return Err(wrong());
+        }
+        if value.elements().nth(limit).is_some() {
+            let message = format!("\"{name}\" in \"notifications\" has more than {limit} entries, the limit here");
+            return Err(invalid(message));
         }
         let text = |range| value.slice(range).as_str().map(Arc::from).ok_or_else(wrong);
         value.elements().map(text).collect()

@@ -16,7 +16,7 @@ use fanlight_protocol::capability::Missing;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::fault;
 use crate::input::{self, InputRequest, InputRequired};
@@ -70,10 +70,11 @@ async fn answers(call: &Call, required: &InputRequired, limit: Duration) -> Resu
         }
     }
     let mut asked = Vec::with_capacity(requests.len());
+    let deadline = Instant::now() + limit;
     for InputRequest { key, method, params } in requests {
         let (sender, answer) = oneshot::channel();
         let trace = call.context.trace.clone();
-        let request = ServerRequest { method: method.clone(), params, trace, answer: sender };
+        let request = ServerRequest { method: method.clone(), params, trace, answer: sender, deadline };
         call.messages.send(ServerMessage::Request(request)).await;
         asked.push(Asked { key, method, answer, result: None });
     }
@@ -87,7 +88,7 @@ async fn answers(call: &Call, required: &InputRequired, limit: Duration) -> Resu
         }
         if waiting { Poll::Pending } else { Poll::Ready(Ok(())) }
     });
-    match timeout(limit, all).await {
+    match timeout_at(deadline, all).await {
         Ok(all) => all?,
         Err(_) => return Err(RpcError::new(code::INTERNAL, format!("the client gave no input within {limit:?}"))),
     }

@@ -147,8 +147,10 @@ async fn shares(
     let mut all: Vec<Vec<Share>> = Vec::new();
     for backend in 0..watch.sources.backends.len() {
         let tasks = interest.tasks.iter().filter(|id| owners.get(*id) == Some(&backend)).cloned().collect();
-        let general =
-            Interest { tasks, session: interest.session, unknown: interest.unknown.clone(), ..Interest::default() };
+        // What a server announces to the client's session alone says something of the merged list too.
+        let (session, unknown) = (interest.session, interest.unknown.clone());
+        let lists = Interest { tools: session, prompts: session, resources: session, ..Interest::default() };
+        let general = Interest { tasks, session, unknown, ..lists };
         let shares =
             if general.is_empty() { Vec::new() } else { vec![Share { interest: general, names: HashMap::new() }] };
         all.push(shares);

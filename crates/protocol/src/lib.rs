@@ -21,6 +21,7 @@ pub mod result;
 pub mod revision;
 pub mod seal;
 pub mod sse;
+pub mod uri;
 
 pub use error::{RpcError, code};
 pub use json::Json;

@@ -6,16 +6,17 @@ import { parseArgs } from 'node:util';
 import { run, start, stop, stopAll } from '../../interop/lib/processes.mjs';
 import { gradeClients } from './clients.mjs';
 import { Expected } from './expected.mjs';
-import { listeningUrl, withFanlight } from './fanlight.mjs';
+import { fanlightOnStdio, listeningUrl, withFanlight } from './fanlight.mjs';
 import { install } from './install.mjs';
 import { PACKAGES, ROOT, fanlightBinary } from './paths.mjs';
-import { LEGS, SERVERS } from './servers.mjs';
+import { DOOR, LEGS, SERVERS, bridged } from './servers.mjs';
 import { Suite } from './suite.mjs';
 import { Tally } from './tally.mjs';
 
 const REVISIONS = ['2025-03-26', '2025-06-18', '2025-11-25', '2026-07-28'];
 const SUITES = ['@modelcontextprotocol/conformance', 'conformance-stable'];
-const RUN_TIMEOUT_MS = 25 * 60_000;
+const RUN_TIMEOUT_MS = 30 * 60_000;
+const MAX_TIMES = 10;
 const BUILD_TIMEOUT_MS = 10 * 60_000;
 const SERVER_START_TIMEOUT_MS = 20_000;
 
@@ -25,6 +26,7 @@ const { values: options } = parseArgs({
     revisions: { type: 'string' },
     legs: { type: 'string' },
     clients: { type: 'boolean', default: true },
+    times: { type: 'string', default: '1' }, // the same again, all of which must be as expected
     keep: { type: 'string' }, // an empty folder for the suite's files and the logs
   },
   allowNegative: true,
@@ -39,8 +41,7 @@ for (const [name, status] of [['SIGINT', 130], ['SIGTERM', 143]]) {
 
 try {
   await install();
-  setTimeout(() => abort(`not finished within ${RUN_TIMEOUT_MS} ms`, 1), RUN_TIMEOUT_MS).unref();
-  process.exitCode = (await main()).conclude() ? 0 : 1;
+  process.exitCode = (await several(times(options.times))) ? 0 : 1;
 } catch (error) {
   console.error(error.message);
   process.exitCode = 1;
@@ -48,14 +49,29 @@ try {
   await cleanUp();
 }
 
-async function main() {
+/** Everything `times` times, each time from scratch; true if each was as expected. */
+async function several(times) {
   console.log(`fanlight: ${path.relative(process.cwd(), fanlightBinary())}`);
+  let areGood = true;
+  for (let time = 1; time <= times; time += 1) {
+    const folder = times > 1 ? path.join(work, String(time)) : work;
+    mkdirSync(folder, { recursive: true });
+    const deadline = setTimeout(() => abort(`not finished within ${RUN_TIMEOUT_MS} ms`, 1), RUN_TIMEOUT_MS);
+    const tally = await once(folder);
+    clearTimeout(deadline);
+    if (times > 1) console.log(`run ${time} of ${times}:`);
+    areGood = tally.conclude() && areGood;
+  }
+  return areGood;
+}
+
+async function once(work) {
   const expected = new Expected(path.join(ROOT, 'expected.txt'));
   const tally = new Tally(expected);
   const suites = SUITES.map((name) => new Suite(path.join(PACKAGES, name)));
   for (const server of selected(SERVERS, options.servers)) {
     if (server.build) await run(server.build, { timeoutMs: BUILD_TIMEOUT_MS });
-    for (const suite of suites) await gradeServer(tally, suite, server);
+    for (const suite of suites) await gradeServer(tally, suite, server, work);
   }
   if (options.clients) await gradeClients(tally, suites[0], work);
   const isWhole = !options.servers && !options.revisions && !options.legs && options.clients;
@@ -64,7 +80,7 @@ async function main() {
 }
 
 /** Every revision a suite knows: directly first, then each leg against that. */
-async function gradeServer(tally, suite, server) {
+async function gradeServer(tally, suite, server, work) {
   const known = await suite.serverScenarios();
   const extensions = known.filter(({ tags }) => tags === 'extension').map(({ name }) => name);
   const revisions = selected(REVISIONS.map((name) => ({ name })), options.revisions).map(({ name }) => name);
@@ -75,24 +91,36 @@ async function gradeServer(tally, suite, server) {
     const plan = { revision, scenarios, extensions: server.extensions(revision, extensions) };
     const grade = (leg, url) => suite.gradeServer(url, { ...plan, out: path.join(work, fileName(label(leg))) });
 
-    const direct = await withServer(server, label('direct'), (url) => grade('direct', url));
-    tally.direct(label('direct'), direct);
-    for (const leg of selected(LEGS, options.legs)) {
-      await withServer(server, label(leg.name), async (url) => {
-        const backends = leg.backends({ url, command: server.command });
-        const name = fileName(label(leg.name));
-        const through = await withFanlight(backends, { name, work }, (front) => grade(leg.name, front));
-        tally.through(label(leg.name), direct, through);
-      });
+    const names = (leg) => ({ name: fileName(label(leg)), work });
+    const legs = selected([...LEGS, DOOR], options.legs);
+
+    if (legs.some((leg) => leg !== DOOR)) {
+      const direct = await withServer(server.command, names('direct'), (url) => grade('direct', url));
+      tally.direct(label('direct'), direct);
+      for (const leg of legs.filter((leg) => leg !== DOOR)) {
+        await withServer(server.command, names(leg.name), async (url) => {
+          const backends = leg.backends({ url, command: server.command });
+          const through = await withFanlight(backends, names(leg.name), (front) => grade(leg.name, front));
+          tally.through(label(leg.name), direct, through);
+        });
+      }
+    }
+    if (legs.includes(DOOR)) {
+      const bridge = bridged([...server.command, '--stdio']);
+      const direct = await withServer(bridge, names('bridge'), (url) => grade('bridge', url));
+      tally.direct(label('bridge'), direct);
+      const fanlight = fanlightOnStdio(DOOR.backends({ command: server.command }), names(DOOR.name));
+      const through = await withServer(bridged(fanlight), names(DOOR.name), (url) => grade(DOOR.name, url));
+      tally.through(label(DOOR.name), direct, through);
     }
   }
 }
 
 /** A fresh server for each run, so that no run finds what another left behind. */
-async function withServer(server, label, use) {
-  const child = await start(server.command, { logFile: path.join(work, `${fileName(label)}.server.log`) });
+async function withServer(command, { name, work }, use) {
+  const child = await start(command, { logFile: path.join(work, `${name}.server.log`) });
   try {
-    return await use(await listeningUrl(child, server.name, SERVER_START_TIMEOUT_MS));
+    return await use(await listeningUrl(child, name, SERVER_START_TIMEOUT_MS));
   } finally {
     await stop(child);
   }
@@ -104,6 +132,12 @@ function selected(items, names) {
   const unknown = wanted.filter((name) => !items.some((item) => item.name === name));
   if (unknown.length > 0) throw new Error(`no such name: ${unknown.join(', ')}; there are ${items.map((item) => item.name).join(', ')}`);
   return items.filter((item) => wanted.includes(item.name));
+}
+
+function times(text) {
+  const times = Number(text);
+  if (!(Number.isInteger(times) && times >= 1 && times <= MAX_TIMES)) throw new Error(`--times is a number from 1 to ${MAX_TIMES}`);
+  return times;
 }
 
 function emptyFolder(folder) {

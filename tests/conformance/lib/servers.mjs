@@ -38,4 +38,10 @@ export const LEGS = [
   },
 ];
 
+/** What runs where the suite's HTTP has to reach a stdio server: see bridge.mjs. */
+export const bridged = (command) => [NODE, script('lib/bridge.mjs'), ...command];
+
+/** Fanlight is a stdio server itself here, before the server over stdio; compared with that server, bridged as well. */
+export const DOOR = { name: 'door', backends: ({ command }) => LEGS.find(({ name }) => name === 'stdio').backends({ command }) };
+
 const http = (url) => ({ type: 'http', url });

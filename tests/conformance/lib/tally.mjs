@@ -8,6 +8,7 @@ export class Tally {
   #passed = 0;
   #failed = 0;
   #listed = new Map();
+  #since = Date.now();
 
   constructor(expected) {
     this.#expected = expected;
@@ -50,7 +51,10 @@ export class Tally {
 
   #print(run, kind, listed, unlisted, regained) {
     const mark = unlisted.length + regained.length === 0 ? 'ok  ' : 'FAIL';
-    console.log(`${mark}  ${run}: ${kind}${listed.length > 0 ? `, ${listed.length} listed as lost` : ''}`);
+    const [since, now] = [this.#since, Date.now()];
+    this.#since = now;
+    const known = listed.length > 0 ? `, ${listed.length} listed as lost` : '';
+    console.log(`${mark}  ${run}: ${kind}${known} (${Math.round((now - since) / 1000)} s)`);
     for (const { scenario, check, was, is, message } of unlisted) {
       const why = message ? `: ${message.replaceAll(/\s+/g, ' ').slice(0, SHOWN_MESSAGE)}` : '';
       console.log(`        ${scenario} ${check}  ${was} -> ${is}${why}`);

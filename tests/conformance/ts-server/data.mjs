@@ -53,9 +53,12 @@ export function registerPrompts(server, world) {
   server.registerPrompt('test_prompt_with_image', { description: 'A prompt with an image' }, async () => ({
     messages: [user(image()), user(text('Please analyze the image above.'))],
   }));
-  if (world.extraPrompt) {
-    server.registerPrompt('test_extra_prompt', { description: 'Comes and goes' }, async () => ({
-      messages: [user(text('Here for now.'))],
-    }));
-  }
+  if (world.extraPrompt) registerExtraPrompt(server);
+}
+
+/** The entry that comes and goes; what this returns takes it out again. */
+export function registerExtraPrompt(server) {
+  return server.registerPrompt('test_extra_prompt', { description: 'Comes and goes' }, async () => ({
+    messages: [user(text('Here for now.'))],
+  }));
 }

@@ -16,10 +16,10 @@ import {
 } from '@modelcontextprotocol/node';
 import { McpServer, createMcpHandler, createRequestStateCodec, isLegacyRequest } from '@modelcontextprotocol/server';
 import { serveStdio } from '@modelcontextprotocol/server/stdio';
-import { registerPrompts, registerResources } from './data.mjs';
+import { registerExtraPrompt, registerPrompts, registerResources } from './data.mjs';
 import { EventLog } from './events.mjs';
 import { registerInputTools } from './input.mjs';
-import { registerTools } from './tools.mjs';
+import { registerExtraTool, registerTools } from './tools.mjs';
 
 const MAX_SESSIONS = 256;
 
@@ -72,9 +72,20 @@ function build() {
 }
 
 if (options.stdio) {
-  serveStdio(build, { legacy: options.eras === 'modern' ? 'reject' : 'serve' });
+  serveStdio(buildChanging, { legacy: options.eras === 'modern' ? 'reject' : 'serve' });
 } else {
   serveHttp();
+}
+
+/** On stdio one server lasts as long as its connection: what comes and goes does so while it is connected. */
+function buildChanging() {
+  const server = build();
+  let [tool, prompt] = [undefined, undefined];
+  world.changed = {
+    tools: () => (tool = tool ? void tool.remove() : registerExtraTool(server)),
+    prompts: () => (prompt = prompt ? void prompt.remove() : registerExtraPrompt(server)),
+  };
+  return server;
 }
 
 function serveHttp() {

@@ -121,7 +121,10 @@ function changingTools(server, world) {
     world.togglePrompt();
     return answer(text('The list of prompts has changed.'));
   });
-  if (world.extraTool) {
-    server.registerTool('test_extra_tool', { description: 'Comes and goes' }, async () => answer(text('Here for now.')));
-  }
+  if (world.extraTool) registerExtraTool(server);
+}
+
+/** The entry that comes and goes; what this returns takes it out again. */
+export function registerExtraTool(server) {
+  return server.registerTool('test_extra_tool', { description: 'Comes and goes' }, async () => answer(text('Here for now.')));
 }

@@ -48,6 +48,9 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
         .collect();
     if head.method != Method::POST {
         let request = shared.record(Received { text: String::new(), headers, method: format!("HTTP {}", head.method) });
+        if let Some(reply) = shared.reply(&request) {
+            return single(reply, request, shared).await;
+        }
         return Ok(match head.method {
             Method::GET if shared.serves_get.load(Ordering::Relaxed) => driven(request, shared),
             Method::DELETE => plain(StatusCode::OK, "text/plain", ""),
@@ -59,6 +62,13 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
     let request = shared.record(Received::message(text, headers));
     match shared.reply(&request) {
         Some(reply) if matches!(reply.end, End::Driven) => Ok(driven(request, shared)),
+        Some(reply) if matches!(reply.end, End::Acknowledged) => {
+            let (stream, response) = unopened(request, &shared);
+            // There is room for one event before anyone reads.
+            stream.acknowledge(stream.filter().expect("a filter")).await;
+            shared.opened(stream);
+            Ok(response)
+        }
         Some(reply) if reply.stream || !reply.steps.is_empty() => Ok(streamed(reply, request, shared)),
         Some(reply) => single(reply, request, shared).await,
         None => Ok(plain(StatusCode::ACCEPTED, "text/plain", "")),
@@ -121,9 +131,14 @@ fn streamed(reply: Reply, request: Arc<Received>, shared: Arc<Shared>) -> Respon
 
 /// A stream that the test writes.
 fn driven(request: Arc<Received>, shared: Arc<Shared>) -> Response<Body> {
+    let (stream, response) = unopened(request, &shared);
+    shared.opened(stream);
+    response
+}
+
+fn unopened(request: Arc<Received>, shared: &Arc<Shared>) -> (Stream, Response<Body>) {
     let (events, received) = mpsc::channel(1);
-    shared.opened(Stream::of_events(request, events, Arc::clone(&shared)));
-    stream_of(received)
+    (Stream::of_events(request, events, Arc::clone(shared)), stream_of(received))
 }
 
 /// Parts of an event stream; `None` ends it in good order.

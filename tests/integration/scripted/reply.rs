@@ -41,6 +41,8 @@ pub(super) enum End {
     Compute(Arc<dyn Fn(&Received) -> String + Send + Sync>),
     Conclude(Arc<Conclude>),
     Driven,
+    /// Driven, once everything that the request asks for has been acknowledged.
+    Acknowledged,
     Fault(Fault),
 }
 
@@ -71,7 +73,7 @@ impl End {
             Self::Error(error) => Some(response(request, "error", error)),
             Self::Compute(compute) => Some(response(request, "result", &compute(request))),
             Self::Conclude(conclude) => Some(response(request, "result", &conclude(request, answers))),
-            Self::Driven | Self::Fault(_) => None,
+            Self::Driven | Self::Acknowledged | Self::Fault(_) => None,
         }
     }
 }
@@ -101,6 +103,11 @@ impl Reply {
     /// An event stream, or lines, that the test writes itself: see [`super::Backend::stream`].
     pub(crate) fn driven() -> Self {
         Self::of(End::Driven).streamed()
+    }
+
+    /// The same for `subscriptions/listen`; the whole filter is acknowledged first.
+    pub(crate) fn listening() -> Self {
+        Self::of(End::Acknowledged).streamed()
     }
 
     pub(crate) fn fault(fault: Fault) -> Self {

@@ -51,6 +51,11 @@ async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>, share
     }
     match reply.end {
         End::Driven => shared.opened(Stream::of_lines(request, output, Arc::clone(&shared))),
+        End::Acknowledged => {
+            let stream = Stream::of_lines(request, output, Arc::clone(&shared));
+            stream.acknowledge(stream.filter().expect("a filter")).await;
+            shared.opened(stream);
+        }
         End::Fault(Fault::Die(code)) => output.send(Command::Exit, &[code]).await,
         End::Fault(Fault::Garbage(bytes, result)) => {
             output.send(Command::Stdout, &bytes).await;

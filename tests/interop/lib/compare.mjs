@@ -7,7 +7,7 @@
 // 2. Several backends (`merged`): names carry `<server>__`; a URI that no backend has is refused by one of them or by
 //    Fanlight, so only the error's code is compared; the list members beside the items and the description of the
 //    server are Fanlight's own; the merged list of tools is the same for every client, so the tools that a server
-//    lists only for clients with certain capabilities (`conditionalTools`) may be missing there. They are called.
+//    lists only for clients with certain capabilities (`conditionalTools`) are not compared there. They are called.
 // 3. What the client's SDK does not hand out (`unreadOfTools`), though it received it.
 // 4. Volatile output: a step names the patterns (the time of day, …) that are blanked in both reports.
 
@@ -73,11 +73,10 @@ export function compareMergedLists(entries, through, { clientEra }) {
   for (const [kind, list] of Object.entries(through.lists)) {
     const expected = entries.flatMap(({ server, direct }) =>
       (direct.lists[kind]?.items ?? []).map((item) => prefixed(server, kind, item)));
-    const listed = (list?.items ?? []).map((item) => item.name);
     const conditional = entries.flatMap(({ server }) =>
       (server.conditionalTools ?? []).map((name) => mergedName(server, name)));
-    const mayBeMissing = ({ name }) => kind === 'tools' && conditional.includes(name) && !listed.includes(name);
-    compareValues(`lists.${kind}`, expected.filter((item) => !mayBeMissing(item)), list?.items ?? [], differences);
+    const isSure = ({ name }) => kind !== 'tools' || !conditional.includes(name);
+    compareValues(`lists.${kind}`, expected.filter(isSure), (list?.items ?? []).filter(isSure), differences);
   }
   for (const { server, direct } of entries) {
     const { instructions } = direct.server;

@@ -46,7 +46,8 @@ export function servers(root, fixture, ports) {
   const kubernetesArgs = ['--kubeconfig', fixture.kubeconfig];
   return [
     { name: 'everything', merged: true, config: http(ports.everything), steps: everythingSteps(),
-      conditionalTools: ['trigger-elicitation-request', 'trigger-sampling-request', 'trigger-url-elicitation'] },
+      conditionalTools: ['trigger-elicitation-request', 'trigger-sampling-request', 'trigger-url-elicitation',
+        'get-roots-list'] },
     { name: 'everything-stdio', config: { command: bin('mcp-server-everything'), args: ['stdio'] },
       steps: everythingSteps() },
     { name: 'filesystem', merged: true, config: { command: bin('mcp-server-filesystem'), args: [fixture.files] },

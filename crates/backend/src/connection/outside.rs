@@ -23,7 +23,7 @@ impl Connection {
     ) -> Result<Reply, BackendError> {
         let (id, clock, method) = (self.context.next_id(), Arc::default(), &Method::Listen);
         let sending = self.sending(&context.trace, id, 1, method, Some(params));
-        let carrying = sending.params(Some(params), self.link.is_http());
+        let carrying = sending.params(Some(params), self.link.has_headers());
         let (sending, messages) = sending.until_acknowledged(messages);
         let request = Outgoing {
             id,

@@ -50,6 +50,8 @@ pub(super) enum Verdict {
 pub(super) enum Refusal {
     /// In a way that may mean that the server is of the other era.
     Era(BackendError),
+    /// The same, by a status that a server of the HTTP+SSE transport gives too.
+    NotHere(BackendError),
     /// In any other.
     Other(BackendError),
 }
@@ -145,14 +147,17 @@ pub(super) fn judge_initialize(response: &Response) -> Result<(Revision, Json), 
 impl Refusal {
     pub(super) fn into_error(self) -> BackendError {
         match self {
-            Self::Era(error) | Self::Other(error) => error,
+            Self::Era(error) | Self::NotHere(error) | Self::Other(error) => error,
         }
     }
 
     pub(super) fn from_status(status: u16, error: Option<&Json>) -> Self {
         match (status, error) {
             (401 | 403, _) => Self::Other(BackendError::Unauthorized { status }),
-            (_, Some(error)) => Self::Era(malformed(format!("HTTP {status}: {}", in_words(error)))),
+            // 2025-11-25 basic/transports, Backwards Compatibility.
+            (400 | 404 | 405, None) => Self::NotHere(BackendError::Status { status }),
+            (400 | 404 | 405, Some(error)) => Self::NotHere(refused(status, error)),
+            (_, Some(error)) => Self::Era(refused(status, error)),
             (500.., None) => Self::Other(BackendError::Status { status }),
             (_, None) => Self::Era(BackendError::Status { status }),
         }
@@ -164,6 +169,10 @@ impl Refusal {
             other => Self::Other(other),
         }
     }
+}
+
+fn refused(status: u16, error: &Json) -> BackendError {
+    malformed(format!("HTTP {status}: {}", in_words(error)))
 }
 
 fn newest(offered: &[String], era: Era) -> Option<Revision> {

@@ -9,7 +9,7 @@ use reqwest::header;
 use super::{HttpLink, SESSION_ID};
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
-use crate::exchange::{Outgoing, Reply, messages};
+use crate::exchange::{Outgoing, Reply, messages, request_number};
 
 /// What a body is said to be.
 enum Form {
@@ -48,7 +48,7 @@ impl HttpLink {
             _ => None,
         });
         for response in answer {
-            if response.id().as_i64() == Some(id) {
+            if request_number(&response.id()) == Some(id) {
                 return Ok(response);
             }
         }
@@ -89,7 +89,7 @@ impl HttpLink {
         };
         let Some(body) = body else { return Reply::Rejected { status, error: None } };
         match Message::parse(body.clone(), self.context.limits.nesting) {
-            Ok(Message::Response(response)) if response.id().as_i64() == Some(id) => {
+            Ok(Message::Response(response)) if request_number(&response.id()) == Some(id) => {
                 Reply::Answer { response, session: None }
             }
             // An error that names no request may lack the id (2026-07-28 streamable-http, Sending

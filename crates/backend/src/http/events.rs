@@ -9,13 +9,13 @@ use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Era, Message, Method, Notification, Request, Response};
 use tokio::time::{Instant, timeout_at};
 
-use super::HttpLink;
 use super::stream::{EventStream, Opened, Position};
+use super::{HttpLink, let_end};
 use crate::client::ServerMessage;
 use crate::dialect::concerns;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
-use crate::exchange::{Outgoing, messages};
+use crate::exchange::{Outgoing, meant_for, messages, request_number};
 use crate::question::{AtOnce, OpenQuestions, Question, answer_at_once, unasked_text, withdrawn};
 use crate::trace;
 
@@ -26,6 +26,21 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Attempts in a row that bring nothing at all; then the stream is given up.
 const FUTILE: u32 = 5;
 
+/// What is known while the events of one call are read, over all its streams.
+#[derive(Default)]
+struct Reading {
+    questions: OpenQuestions,
+    /// Why an event was skipped. If there never is an answer, it may have been that.
+    skipped: Option<String>,
+}
+
+impl Reading {
+    /// There will be no answer.
+    fn ended(&mut self) -> BackendError {
+        self.skipped.take().map_or(BackendError::ClosedEarly, |reason| BackendError::Malformed { reason })
+    }
+}
+
 impl HttpLink {
     pub(super) async fn read_events(
         &self,
@@ -33,17 +48,17 @@ impl HttpLink {
         request: &Outgoing<'_>,
     ) -> Result<Response, BackendError> {
         let mut stream = EventStream::new(http, self.context.limits.message_bytes);
-        let (mut questions, mut position) = (OpenQuestions::default(), Position::default());
+        let (mut reading, mut position) = (Reading::default(), Position::default());
         let mut futile = 0;
         loop {
-            let read = self.read_stream(&mut stream, request, &mut questions).await?;
+            let read = self.read_stream(&mut stream, request, &mut reading).await?;
             if let Some(answer) = read {
-                self.let_end(stream.into_response());
+                let_end(&self.endpoint, &self.context.tasks, stream.into_response());
                 return Ok(answer);
             }
             stream.advance(&mut position);
             futile = if stream.has_received() { 0 } else { futile + 1 };
-            stream = self.resume(&position, request, &mut questions, &mut futile).await?;
+            stream = self.resume(&position, request, &mut reading, &mut futile).await?;
         }
     }
 
@@ -52,12 +67,12 @@ impl HttpLink {
         &self,
         stream: &mut EventStream,
         request: &Outgoing<'_>,
-        questions: &mut OpenQuestions,
+        reading: &mut Reading,
     ) -> Result<Option<Response>, BackendError> {
         loop {
             let more = tokio::select! {
                 biased;
-                settled = questions.next() => {
+                settled = reading.questions.next() => {
                     self.send_answer(settled);
                     continue;
                 }
@@ -72,7 +87,7 @@ impl HttpLink {
                 }
             }
             while let Some(event) = stream.next_event()? {
-                if let Some(answer) = self.take_event(event, request, questions).await? {
+                if let Some(answer) = self.take_event(event, request, reading).await? {
                     return Ok(Some(answer));
                 }
             }
@@ -86,23 +101,23 @@ impl HttpLink {
         &self,
         position: &Position,
         request: &Outgoing<'_>,
-        questions: &mut OpenQuestions,
+        reading: &mut Reading,
         futile: &mut u32,
     ) -> Result<EventStream, BackendError> {
         let Some(last_event) = position.last_event.as_ref().filter(|_| !self.is_modern()) else {
-            return Err(BackendError::ClosedEarly);
+            return Err(reading.ended());
         };
         let mut retry = position.retry;
         loop {
             if *futile >= FUTILE {
-                return Err(BackendError::ClosedEarly);
+                return Err(reading.ended());
             }
             request.messages.try_send(ServerMessage::Pause { retry });
-            self.pause(retry.unwrap_or(PAUSE), questions).await;
+            self.pause(retry.unwrap_or(PAUSE), &mut reading.questions).await;
             match self.get(Some(last_event)).await {
                 Ok(Opened::Stream(stream)) => return Ok(*stream),
                 Ok(Opened::Refused { status: 408 | 429 | 500 | 502..=504 }) | Err(_) => *futile += 1,
-                Ok(Opened::Refused { .. }) => return Err(BackendError::ClosedEarly),
+                Ok(Opened::Refused { .. }) => return Err(reading.ended()),
             }
             retry = Some(retry.unwrap_or(PAUSE).saturating_mul(2).min(LONGEST_PAUSE).max(retry.unwrap_or_default()));
         }
@@ -121,19 +136,33 @@ impl HttpLink {
         &self,
         event: Event,
         request: &Outgoing<'_>,
-        questions: &mut OpenQuestions,
+        reading: &mut Reading,
     ) -> Result<Option<Response>, BackendError> {
         // An event without data primes a resumable stream (2025-11-25 basic/transports).
         let is_message = event.name.is_empty() || event.name == "message";
         if !is_message || event.data.is_empty() {
             return Ok(None);
         }
-        let messages = messages(event.data, self.context.limits.nesting, self.revision)
-            .map_err(|error| BackendError::Malformed { reason: format!("an event that is no message: {error}") })?;
+        let messages = match messages(event.data.clone(), self.context.limits.nesting, self.revision) {
+            Ok(messages) => messages,
+            Err(error) => {
+                let reason = format!("an event that is no message: {error}");
+                // What was to be the answer ends the wait for it; anything else can be done without.
+                if meant_for(&event.data, &error) == Some(request.id) {
+                    return Err(BackendError::Malformed { reason });
+                }
+                self.warn_of(&reason, &event.data);
+                reading.skipped = Some(reason);
+                return Ok(None);
+            }
+        };
+        let Reading { questions, .. } = reading;
         let mut answer = None;
         for message in messages {
             match message {
-                Message::Response(response) if response.id().as_i64() == Some(request.id) => answer = Some(response),
+                Message::Response(response) if request_number(&response.id()) == Some(request.id) => {
+                    answer = Some(response);
+                }
                 Message::Response(response) => {
                     self.warn_of("an answer to another request", response.id().bytes());
                 }
@@ -173,12 +202,16 @@ impl HttpLink {
         }
     }
 
-    /// Waiting for a slow client holds up this one stream only. That a list has changed concerns
-    /// everybody, on whichever stream a legacy server says so.
+    /// Waiting for a slow client holds up this one stream only. That a list or a task has
+    /// changed concerns others too, on whichever stream a legacy server says so.
     async fn pass_on(&self, notification: Notification, request: &Outgoing<'_>) {
         let changed = matches!(
             notification.method,
-            Method::ToolsChanged | Method::PromptsChanged | Method::ResourcesChanged | Method::ResourceUpdated
+            Method::ToolsChanged
+                | Method::PromptsChanged
+                | Method::ResourcesChanged
+                | Method::ResourceUpdated
+                | Method::TaskStatus
         );
         if changed && !self.is_modern() {
             self.context.outlet.deliver_beside(notification.clone(), request.context.session);

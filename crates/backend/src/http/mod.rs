@@ -1,5 +1,5 @@
 //! The Streamable HTTP transport: every message is a POST of its own; what a legacy server sends
-//! outside of calls comes on the stream of a GET.
+//! outside of calls comes on the stream of a GET. `old` is the deprecated HTTP+SSE transport.
 //!
 //! Must not know: what requests mean, or how a server's era is found.
 
@@ -7,6 +7,7 @@ mod answer;
 mod endpoint;
 mod events;
 mod hear;
+mod old;
 mod stream;
 
 use std::sync::Arc;
@@ -16,9 +17,11 @@ use bytes::Bytes;
 use fanlight_protocol::{Era, Method, Revision, header};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 pub(crate) use endpoint::HttpEndpoint;
 pub(crate) use hear::{Deaf, Hearing};
+pub(crate) use old::Posts;
 
 use crate::dialect::Mirror;
 use crate::error::BackendError;
@@ -165,31 +168,31 @@ impl HttpLink {
         }
     }
 
-    /// Reads what is left of a stream after its answer, if that is little, so that the connection
-    /// goes back to the pool. Most servers end the stream in the same breath.
-    fn let_end(&self, mut response: reqwest::Response) {
-        use futures_util::FutureExt as _;
-        if matches!(response.chunk().now_or_never(), Some(Ok(None) | Err(_))) {
-            return;
-        }
-        let (limit, time) = REST;
-        self.endpoint.aside(&self.context.tasks, async move {
-            let rest = async {
-                let mut read = 0;
-                while let Ok(Some(chunk)) = response.chunk().await {
-                    read += chunk.len();
-                    if read > limit {
-                        break;
-                    }
-                }
-            };
-            let _ = timeout(time, rest).await;
-        });
-    }
-
     fn is_initialize(request: &Outgoing<'_>) -> bool {
         *request.method == Method::Initialize
     }
+}
+
+/// Reads what is left of a response that says nothing more, if that is little, so that the
+/// connection goes back to the pool. Most servers end it in the same breath.
+fn let_end(endpoint: &HttpEndpoint, tasks: &TaskTracker, mut response: reqwest::Response) {
+    use futures_util::FutureExt as _;
+    if matches!(response.chunk().now_or_never(), Some(Ok(None) | Err(_))) {
+        return;
+    }
+    let (limit, time) = REST;
+    endpoint.aside(tasks, async move {
+        let rest = async {
+            let mut read = 0;
+            while let Ok(Some(chunk)) = response.chunk().await {
+                read += chunk.len();
+                if read > limit {
+                    break;
+                }
+            }
+        };
+        let _ = timeout(time, rest).await;
+    });
 }
 
 /// A server decides how many parameters it wants mirrored, so the map's limit must not panic.

@@ -4,17 +4,21 @@
 //!
 //! Must not know: how messages come in.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Method, Notification};
+use fanlight_protocol::uri::with_parents;
+use fanlight_protocol::{Json, Method, Notification};
+use tokio::sync::mpsc;
 
 use super::Origin;
 use super::filter::Lists;
-use super::registry::{Entry, Listener, Registry, Session, Subscriber};
-use super::wire;
-use crate::client::{ServerMessage, ServerMessages, SessionKey};
+use super::registry::{Entry, Listener, ListenerId, Registry, Session, Subscriber};
+use super::{TaskStatus, wire};
+use crate::client::{ServerMessage, ServerMessages, SessionKey, TaskDialect};
 use crate::listen::Interest;
+use crate::tasks::translate::task_to_legacy;
 
 /// The flag of an interest that a list change is for.
 fn list_of(method: &Method) -> Option<fn(&Interest) -> bool> {
@@ -28,13 +32,13 @@ fn list_of(method: &Method) -> Option<fn(&Interest) -> bool> {
 
 /// Sends a notification to everybody it is for; how many did not take it.
 pub(super) fn deliver(
-    registry: &Registry,
+    (registry, statuses): (&Registry, &mpsc::Sender<TaskStatus>),
     origin: Origin,
     shared: bool,
     notification: &Notification,
     except: Option<SessionKey>,
 ) -> usize {
-    let mut outbox = Outbox { notification, except, dropped: 0 };
+    let mut outbox = Outbox { notification, statuses, except, dropped: 0 };
     if matches!(notification.method, Method::TaskStatus | Method::TaskChanged) {
         registry.about_task(origin, &mut outbox);
         return outbox.dropped;
@@ -48,10 +52,14 @@ pub(super) fn deliver(
 }
 
 /// Tells everybody that what they listen to may have changed; how many did not take it.
-pub(super) fn announce(registry: &Registry, origin: Origin, lists: Lists) -> usize {
+pub(super) fn announce(
+    (registry, statuses): (&Registry, &mpsc::Sender<TaskStatus>),
+    origin: Origin,
+    lists: Lists,
+) -> usize {
     let mut dropped = 0;
     for notification in changes(lists) {
-        dropped += deliver(registry, origin, false, &notification, None);
+        dropped += deliver((registry, statuses), origin, false, &notification, None);
     }
     let uris: Vec<Arc<str>> = match origin {
         Origin::Base => {
@@ -64,7 +72,7 @@ pub(super) fn announce(registry: &Registry, origin: Origin, lists: Lists) -> usi
         Origin::Pooled => Vec::new(),
     };
     for notification in uris.iter().filter_map(|uri| wire::updated(uri)) {
-        dropped += deliver(registry, origin, false, &notification, None);
+        dropped += deliver((registry, statuses), origin, false, &notification, None);
     }
     dropped
 }
@@ -87,6 +95,8 @@ fn changes(lists: Lists) -> Vec<Notification> {
 
 struct Outbox<'a> {
     notification: &'a Notification,
+    /// Where what takes time to be translated goes.
+    statuses: &'a mpsc::Sender<TaskStatus>,
     except: Option<SessionKey>,
     dropped: usize,
 }
@@ -98,6 +108,34 @@ impl Outbox<'_> {
         }
         let taken = listener.messages.try_send(ServerMessage::Notification(self.notification.clone()));
         self.dropped += usize::from(!taken);
+    }
+}
+
+impl Outbox<'_> {
+    /// Sends what is said of a task to a listener, in its own dialect. One that knows of no tasks
+    /// waits for calls that are tasks at the server, and hears nothing of these.
+    fn send_status(&mut self, id: ListenerId, listener: &Listener) {
+        if self.except.is_some() && listener.session == self.except {
+            return;
+        }
+        let told = match (&self.notification.method, listener.context.tasks) {
+            (_, None) => return,
+            (Method::TaskStatus, Some(TaskDialect::Extension)) => {
+                let status = self.notification.clone();
+                let (context, messages) = (Arc::clone(&listener.context), listener.messages.clone());
+                let taken = self.statuses.try_send(TaskStatus { listener: id, status, context, messages });
+                self.dropped += usize::from(taken.is_err());
+                return;
+            }
+            (Method::TaskChanged, Some(TaskDialect::Requested)) => {
+                let params = self.notification.params().map(|params| task_to_legacy(&params));
+                let told = params.and_then(|params| wire::with(self.notification, Method::TaskStatus, &params));
+                let Some(told) = told else { return };
+                told
+            }
+            _ => self.notification.clone(),
+        };
+        self.dropped += usize::from(!listener.messages.try_send(ServerMessage::Notification(told)));
     }
 }
 
@@ -165,43 +203,25 @@ impl Registry {
     /// The id of a task is known only to those who may hear of it.
     fn about_task(&self, origin: Origin, outbox: &mut Outbox<'_>) {
         let id = outbox.notification.params().and_then(|params| params.get("taskId"));
-        let named = id.and_then(|id| self.tasks.get(&*id.as_str()?));
-        let own = if let Origin::Session(key) = origin { self.sessions.get(&key) } else { None };
-        let own: &[u64] = own.map_or(&[], |session| &session.listeners);
-        let subscribers = named.into_iter().flat_map(|entry| &entry.subscribers);
-        let named = subscribers.filter_map(|subscriber| match subscriber {
-            Subscriber::Listener(id) if !own.contains(id) => Some(id),
-            _ => None,
-        });
-        for listener in named.chain(own).filter_map(|id| self.listeners.get(id)) {
-            outbox.send(listener);
+        let id = id.as_ref().and_then(Json::as_str);
+        let entry = id.as_ref().and_then(|id| self.tasks.get(&**id));
+        let of_session = |key: &SessionKey| self.sessions.get(key).map(|session| &*session.listeners);
+        let mut hearing = HashSet::new();
+        for subscriber in entry.into_iter().flat_map(|entry| &entry.subscribers) {
+            match subscriber {
+                Subscriber::Listener(id) => drop(hearing.insert(*id)),
+                Subscriber::Session(key) => hearing.extend(of_session(key).unwrap_or_default()),
+            }
+        }
+        if let Origin::Session(key) = origin {
+            hearing.extend(of_session(&key).unwrap_or_default());
+        }
+        for (id, listener) in hearing.iter().filter_map(|id| Some((*id, self.listeners.get(id)?))) {
+            outbox.send_status(id, listener);
         }
     }
 
     fn of(&self, session: &Session) -> impl Iterator<Item = &Listener> {
         session.listeners.iter().filter_map(|id| self.listeners.get(id))
-    }
-}
-
-/// A URI, and every part of it from the front that can name something that it is part of.
-fn with_parents(uri: &str) -> impl Iterator<Item = &str> {
-    let ends = uri.char_indices().filter(|(_, character)| matches!(character, '/' | '?' | '#'));
-    let parents = ends.flat_map(|(at, _)| [at, at + 1]).filter(|end| *end < uri.len() && *end > 0);
-    let mut last = 0;
-    let mut parents: Vec<_> = parents.filter(|end| std::mem::replace(&mut last, *end) != *end).collect();
-    parents.push(uri.len());
-    parents.into_iter().filter_map(|end| uri.get(..end))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_belong_to_what_holds_them() {
-        let parents: Vec<_> = with_parents("a://b/c?d").collect();
-        assert_eq!(parents, ["a:", "a:/", "a://", "a://b", "a://b/", "a://b/c", "a://b/c?", "a://b/c?d"]);
-        assert_eq!(with_parents("a/").collect::<Vec<_>>(), ["a", "a/"]);
-        assert_eq!(with_parents("x").collect::<Vec<_>>(), ["x"]);
     }
 }

@@ -16,19 +16,20 @@ mod wire;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Notification};
-use tokio::sync::watch;
+use fanlight_protocol::{Json, Method, Notification};
+use tokio::sync::{mpsc, watch};
 
 pub(crate) use agreed::Changes;
 pub(crate) use filter::{Filter, Lists};
 pub(crate) use outlet::{Asked, Outlet};
-pub(crate) use registry::Made;
-pub(crate) use wire::{subscription_id, without_subscription_id};
+pub(crate) use registry::{ListenerId, Made};
+pub(crate) use wire::{subscription_id, with, without_subscription_id};
 
 use crate::client::{CallContext, ServerMessages, SessionKey};
 use crate::listen::{Interest, Listen};
+use crate::tasks::translate::Status;
 use crate::throttle::Throttle;
-use registry::{ListenerId, Registry};
+use registry::Registry;
 
 /// Which line a message came on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,18 @@ pub(crate) enum Origin {
     /// One of clients without a session. Nobody listens to it.
     Pooled,
 }
+
+/// What a legacy server tells of a task, for a listener that knows tasks by the extension. Who takes
+/// it from the hub translates it, which may take asking the server.
+pub(crate) struct TaskStatus {
+    pub(crate) listener: ListenerId,
+    pub(crate) status: Notification,
+    pub(crate) context: Arc<CallContext>,
+    pub(crate) messages: ServerMessages,
+}
+
+/// Statuses on their way to be translated at most.
+const STATUSES: usize = 256;
 
 /// How far what is to be heard has been agreed on with the server.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +71,7 @@ pub(crate) struct Hub {
     /// Clients share the base line whatever the server's era.
     shared: bool,
     registry: Mutex<Registry>,
+    statuses: mpsc::Sender<TaskStatus>,
     changed: watch::Sender<u64>,
     standing: watch::Sender<Standing>,
     slow: Throttle,
@@ -70,8 +84,10 @@ pub(crate) struct Place {
 }
 
 impl Hub {
-    pub(crate) fn new(backend: Arc<str>, limit: usize, shared: bool) -> Arc<Self> {
-        Arc::new(Self {
+    /// A hub, and where statuses of tasks come out that are to be translated.
+    pub(crate) fn new(backend: Arc<str>, limit: usize, shared: bool) -> (Arc<Self>, mpsc::Receiver<TaskStatus>) {
+        let (statuses, translated) = mpsc::channel(STATUSES);
+        let hub = Arc::new(Self {
             backend,
             limit,
             shared,
@@ -79,7 +95,9 @@ impl Hub {
             changed: watch::Sender::new(0),
             standing: watch::Sender::new(Standing::default()),
             slow: Throttle::default(),
-        })
+            statuses,
+        });
+        (hub, translated)
     }
 
     /// Takes a listener up.
@@ -153,10 +171,40 @@ impl Hub {
         }
     }
 
+    /// Whether a session may subscribe to one more resource on its own line.
+    pub(crate) fn has_room(&self, session: SessionKey, uri: &Arc<str>) -> bool {
+        let registry = self.registry();
+        let own = registry.sessions.get(&session).map(|session| &session.own_uris);
+        own.is_none_or(|own| own.len() < self.limit || own.contains(uri))
+    }
+
     /// What a session has subscribed to on its own line.
     pub(crate) fn remembered(&self, session: SessionKey) -> Vec<Arc<str>> {
         let registry = self.registry();
         registry.sessions.get(&session).map(|session| session.own_uris.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// A task that this session has made, or asked after, at a server that tells of tasks on the
+    /// base line: the session hears of it while it listens.
+    pub(crate) fn own_task(&self, session: Option<SessionKey>, task: &str) {
+        if let Some(session) = session {
+            self.change(|registry| registry.own_task(session, task, self.limit));
+        }
+    }
+
+    /// There is nothing more to be told of a task.
+    pub(crate) fn end_task(&self, task: &str) {
+        self.change(|registry| registry.end_task(task));
+    }
+
+    /// Whether clients share the base line whatever the server's era.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// Whether the status of any task is to be heard.
+    pub(crate) fn any_task(&self) -> bool {
+        self.registry().any_task()
     }
 
     /// Forgets what is kept for a session.
@@ -226,7 +274,7 @@ impl Hub {
         let registry = self.registry();
         registry.lists().both(lists).any()
             || registry.any_uri()
-            || (tasks && !registry.tasks.is_empty())
+            || (tasks && registry.any_task())
             || (self.shared && registry.any_session())
     }
 
@@ -271,13 +319,20 @@ impl Hub {
 
     /// The same, but not to a session that has it already.
     pub(crate) fn deliver_beside(&self, origin: Origin, notification: Notification, except: Option<SessionKey>) {
-        let dropped = deliver::deliver(&self.registry(), origin, self.shared, &notification, except);
+        let dropped = deliver::deliver((&self.registry(), &self.statuses), origin, self.shared, &notification, except);
         self.warn_of_slow(dropped);
+        let is_status = matches!(notification.method, Method::TaskStatus | Method::TaskChanged);
+        if let Some(params) = notification.params().filter(|_| is_status)
+            && Status::of(&params).is_terminal()
+            && let Some(task) = params.get("taskId").as_ref().and_then(Json::as_str)
+        {
+            self.end_task(&task);
+        }
     }
 
     /// Tells everybody that what they listen to may have changed while nothing could be heard.
     pub(crate) fn announce(&self, origin: Origin, lists: Lists) {
-        let dropped = deliver::announce(&self.registry(), origin, lists);
+        let dropped = deliver::announce((&self.registry(), &self.statuses), origin, lists);
         self.warn_of_slow(dropped);
     }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fanlight_protocol::{Json, Notification, Request};
+use fanlight_protocol::{Json, Method, Notification, Request};
 use tokio::sync::mpsc;
 
 use super::{Hub, Origin};
@@ -42,9 +42,10 @@ impl Outlet {
     }
 
     /// Passes on what came on the stream of a call of `session` but concerns everybody. Only what
-    /// comes on the base line does: every other is heard by its own client at most.
+    /// comes on the base line does: every other is heard by its own client at most. The status of a
+    /// task concerns those who named the task, wherever it comes.
     pub(crate) fn deliver_beside(&self, notification: Notification, session: Option<SessionKey>) {
-        if self.origin == Origin::Base {
+        if self.origin == Origin::Base || notification.method == Method::TaskStatus {
             self.hub.deliver_beside(self.origin, notification, session);
         }
     }

@@ -11,11 +11,11 @@ use fanlight_protocol::{Json, Response};
 use tokio::sync::watch;
 
 use super::filter::{Filter, Lists};
-use crate::client::{ServerMessages, SessionKey};
+use crate::client::{CallContext, ServerMessages, SessionKey};
 use crate::listen::{Interest, Listen};
 
 /// Tells listeners apart.
-pub(super) type ListenerId = u64;
+pub(crate) type ListenerId = u64;
 
 /// Bytes of the `params` of a subscription at most that are kept to be sent again.
 const KEPT_PARAMS: usize = 16 << 10;
@@ -40,6 +40,7 @@ pub(super) struct Registry {
 pub(super) struct Listener {
     pub(super) interest: Interest,
     pub(super) session: Option<SessionKey>,
+    pub(super) context: Arc<CallContext>,
     pub(super) messages: ServerMessages,
 }
 
@@ -58,6 +59,8 @@ pub(super) struct Session {
     pub(super) own_uris: HashSet<Arc<str>>,
     /// Subscribed to on the base line.
     base_uris: HashSet<Arc<str>>,
+    /// Its tasks, whose status it hears on the base line.
+    tasks: HashSet<Arc<str>>,
 }
 
 /// A resource or a task.
@@ -72,6 +75,12 @@ pub(super) struct Entry {
 pub(super) enum Subscriber {
     Listener(ListenerId),
     Session(SessionKey),
+}
+
+impl Subscriber {
+    fn session(&self) -> Option<SessionKey> {
+        if let Self::Session(key) = self { Some(*key) } else { None }
+    }
 }
 
 /// What the server says to a subscription.
@@ -129,11 +138,12 @@ impl Registry {
             of_session.listeners.push(id);
             of_session.tell_presence();
             of_session.level = of_session.level.or(context.log_level);
+            self.generation += u64::from(!of_session.tasks.is_empty());
         }
         if !self.hears_itself(session) {
             self.count(&interest, true);
         }
-        self.listeners.insert(id, Listener { interest, session, messages });
+        self.listeners.insert(id, Listener { interest, session, context, messages });
         id
     }
 
@@ -146,13 +156,14 @@ impl Registry {
             self.unsubscribe(Subscriber::Listener(id), uri);
         }
         for task in &listener.interest.tasks {
-            self.leave_task(id, task);
+            self.leave_task(Subscriber::Listener(id), task);
         }
         if let Some(key) = listener.session
             && let Some(session) = self.sessions.get_mut(&key)
         {
             session.listeners.retain(|listener| *listener != id);
             session.tell_presence();
+            self.generation += u64::from(!session.tasks.is_empty());
             self.forget_if_empty(key);
         }
     }
@@ -171,7 +182,7 @@ impl Registry {
             self.unsubscribe(Subscriber::Listener(id), uri);
         }
         for task in before.tasks.iter().filter(|task| !honoured.tasks.contains(task)) {
-            self.leave_task(id, task);
+            self.leave_task(Subscriber::Listener(id), task);
         }
     }
 
@@ -201,13 +212,53 @@ impl Registry {
         }
     }
 
-    fn leave_task(&mut self, id: ListenerId, task: &Arc<str>) {
+    fn leave_task(&mut self, who: Subscriber, task: &Arc<str>) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
-        entry.subscribers.remove(&Subscriber::Listener(id));
+        entry.subscribers.remove(&who);
         if entry.subscribers.is_empty() {
             self.tasks.remove(task);
             self.generation += 1;
         }
+    }
+
+    /// A task has become a session's, whose listeners hear of it from now on, if there is room.
+    pub(super) fn own_task(&mut self, key: SessionKey, task: &str, limit: usize) {
+        if self.closed || (!self.tasks.contains_key(task) && self.tasks.len() >= limit) {
+            return;
+        }
+        let task: Arc<str> = task.into();
+        let entry = self.tasks.entry(Arc::clone(&task)).or_default();
+        if entry.subscribers.insert(Subscriber::Session(key)) {
+            self.generation += 1;
+        }
+        self.sessions.entry(key).or_default().tasks.insert(task);
+    }
+
+    /// There is nothing more to be told of a task to the sessions that have it.
+    pub(super) fn end_task(&mut self, task: &str) {
+        let Some((task, entry)) = self.tasks.get_key_value(task) else { return };
+        let task = Arc::clone(task);
+        let sessions: Vec<_> = entry.subscribers.iter().filter_map(Subscriber::session).collect();
+        for key in sessions {
+            self.leave_task(Subscriber::Session(key), &task);
+            if let Some(session) = self.sessions.get_mut(&key) {
+                session.tasks.remove(&task);
+                self.forget_if_empty(key);
+            }
+        }
+    }
+
+    /// Whether somebody listens who hears of this.
+    fn is_heard(&self, entry: &Entry) -> bool {
+        entry.subscribers.iter().any(|subscriber| match subscriber {
+            Subscriber::Listener(_) => true,
+            Subscriber::Session(key) => self.sessions.get(key).is_some_and(|session| !session.listeners.is_empty()),
+        })
+    }
+
+    /// Whether the status of any task is to be heard.
+    pub(super) fn any_task(&self) -> bool {
+        self.tasks.values().any(|entry| self.is_heard(entry))
     }
 
     pub(super) fn subscribe_session(
@@ -236,6 +287,9 @@ impl Registry {
         let Some(session) = self.sessions.get_mut(&key) else { return };
         session.own_uris.clear();
         let (uris, listeners) = (std::mem::take(&mut session.base_uris), session.listeners.clone());
+        for task in std::mem::take(&mut session.tasks) {
+            self.leave_task(Subscriber::Session(key), &task);
+        }
         for uri in uris {
             self.unsubscribe(Subscriber::Session(key), &uri);
         }
@@ -259,6 +313,7 @@ impl Registry {
                 || session.presence.as_ref().is_some_and(|presence| presence.receiver_count() > 0)
                 || !session.own_uris.is_empty()
                 || !session.base_uris.is_empty()
+                || !session.tasks.is_empty()
         };
         if !self.sessions.get(&key).is_some_and(of_use) {
             self.sessions.remove(&key);
@@ -320,11 +375,12 @@ impl Registry {
 
     /// Everything that is to be heard on the base line.
     pub(super) fn demand(&self) -> Filter {
+        let tasks = self.tasks.iter().filter(|(_, entry)| self.is_heard(entry));
         let subscribed = self.uris.iter().filter(|(_, entry)| !entry.subscribers.is_empty());
         Filter {
             lists: self.lists(),
             uris: subscribed.map(|(uri, _)| Arc::clone(uri)).collect(),
-            tasks: self.tasks.keys().cloned().collect(),
+            tasks: tasks.map(|(task, _)| Arc::clone(task)).collect(),
         }
     }
 }

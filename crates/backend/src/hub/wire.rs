@@ -3,7 +3,7 @@
 //!
 //! Must not know: whom they are for.
 
-use fanlight_protocol::json::{Edits, Member, ObjectBuilder, rewrite_object};
+use fanlight_protocol::json::{Edits, Member, ObjectBuilder, quote, rewrite_object};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::meta::SUBSCRIPTION_ID;
 use fanlight_protocol::{Json, Message, Method, Notification};
@@ -41,6 +41,24 @@ pub(crate) fn without_subscription_id(notification: Notification, nesting: usize
     match Message::parse(text.into_bytes(), nesting) {
         Ok(Message::Notification(stripped)) => stripped,
         _ => notification,
+    }
+}
+
+/// A notification with another method and other params; its other members stay.
+pub(crate) fn with(notification: &Notification, method: Method, params: &Json) -> Option<Notification> {
+    let text = &notification.text;
+    let mut edits = Edits::new(text.bytes().clone());
+    for member in text.members() {
+        if member.is(text, "method") {
+            edits.replace(member.value, quote(method.as_str()));
+        } else if member.is(text, "params") {
+            edits.replace(member.value, params.bytes().clone());
+        }
+    }
+    // What is put in was in a message before, within its limit.
+    match Message::parse(edits.finish_json().into_bytes(), usize::MAX) {
+        Ok(Message::Notification(told)) => Some(told),
+        _ => None,
     }
 }
 

@@ -47,6 +47,15 @@ pub(crate) async fn local_answer(hub: &Hub, call: &Call, era: Era) -> Option<Res
     })
 }
 
+/// The refusal of a subscription on a session's own line, if the session has as many as it may.
+/// Some may be on their way at the same time: what is remembered is bounded all the same.
+pub(crate) fn refusal(hub: &Hub, call: &Call) -> Option<Response> {
+    let (session, uri, begins) = subject(call)?;
+    let refused = begins && !hub.has_room(session, &uri);
+    let message = "this session has subscribed to as many resources of this server as limits.subscriptions allows";
+    refused.then(|| Response::from_error(&RpcError::new(code::INVALID_PARAMS, message)))
+}
+
 /// Remembers what an answered call has changed on a session's own line.
 pub(crate) fn remember(hub: &Hub, call: &Call, answer: &Response) {
     if let Some((session, uri, begins)) = subject(call)

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fanlight_protocol::Era;
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::legacy::{Base, Own};
+use super::legacy::{Base, Own, Pooled};
 use super::modern::Shared;
 use super::questions::Asking;
 use crate::connection::Connection;
@@ -120,7 +120,8 @@ async fn keep(
             let asking = Asking { hub, connection, session, limit: context.question, tasks: &context.tasks };
             tokio::join!(asking.keep(asked), Own { hub, connection, session, again }.keep());
         }
-        (Origin::Session(_), Era::Modern) | (Origin::Pooled, _) => {}
+        (Origin::Pooled, Era::Legacy) => Pooled { hub, connection }.keep().await,
+        (Origin::Session(_) | Origin::Pooled, Era::Modern) => {}
     }
     std::future::pending::<()>().await;
 }

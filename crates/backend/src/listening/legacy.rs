@@ -123,6 +123,42 @@ async fn wait_for_need(hub: &Hub, declares: Declares, changed: &mut watch::Recei
     }
 }
 
+/// A line of clients without a session: all that can concern them outside of calls is the status of
+/// their tasks, which a server tells in the session in which it has the task.
+pub(super) struct Pooled<'a> {
+    pub(super) hub: &'a Hub,
+    pub(super) connection: &'a Arc<Connection>,
+}
+
+impl Pooled<'_> {
+    /// Keeps a stream up while the status of tasks is to be heard, for ever.
+    pub(super) async fn keep(self) {
+        let Some(http) = self.connection.http().filter(|_| Declares::of(self.connection).tasks) else { return };
+        let mut changed = self.hub.watch();
+        loop {
+            self.wait_for_need(&mut changed, true).await;
+            tokio::select! {
+                deaf = http.hear(self.connection.is_seasoned(), |_| ()) => {
+                    if deaf == Deaf::SessionGone {
+                        self.connection.lose(Loss::SessionGone);
+                    }
+                    return;
+                }
+                () = self.wait_for_need(&mut changed, false) => {}
+            }
+        }
+    }
+
+    async fn wait_for_need(&self, changed: &mut watch::Receiver<u64>, need: bool) {
+        loop {
+            changed.mark_unchanged();
+            if self.hub.any_task() == need || changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
 /// A client session's own line at a legacy server.
 pub(super) struct Own<'a> {
     pub(super) hub: &'a Hub,

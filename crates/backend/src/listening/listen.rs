@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::dedicated::Dedicated;
+use crate::connection::Connection;
 use crate::error::BackendError;
 use crate::hub::{Hub, Place};
 use crate::listen::{Interest, Listen, Listening};
@@ -56,6 +57,34 @@ impl Listeners {
         let honoured = timeout(self.patience, self.hub.honoured(&interest)).await.map_err(|_| self.too_late())?;
         place.trim(&honoured);
         Ok(Listening::new(honoured, place))
+    }
+
+    /// Takes a session's listener up. It hears on whatever connection there is or will be, so that
+    /// neither a server that is not there at the moment nor one that agrees late is a failure: its
+    /// client listens once and for as long as it likes. `ready` is the way to the server.
+    pub(crate) async fn add_of_session(
+        &self,
+        listen: Listen,
+        ready: impl Future<Output = Result<Arc<Connection>, BackendError>>,
+    ) -> Result<Listening, BackendError> {
+        let (interest, own) = (listen.interest.clone(), Interest { session: true, ..Interest::default() });
+        let place = self.hub.add(listen);
+        // Nothing of it is the server's to agree to.
+        if interest == own {
+            return Ok(Listening::new(own, place));
+        }
+        match ready.await {
+            Ok(_) => {}
+            Err(BackendError::ShuttingDown) => return Err(BackendError::ShuttingDown),
+            Err(_) => return Ok(Listening::new(own, place)),
+        }
+        match timeout(self.patience, self.hub.honoured(&interest)).await {
+            Ok(honoured) => {
+                place.trim(&honoured);
+                Ok(Listening::new(honoured, place))
+            }
+            Err(_) => Ok(Listening::new(own, place)),
+        }
     }
 
     async fn add_dedicated(

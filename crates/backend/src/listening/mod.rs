@@ -16,6 +16,6 @@ mod modern;
 mod questions;
 mod subscription;
 
-pub(crate) use calls::{local_answer, remember};
+pub(crate) use calls::{local_answer, refusal, remember};
 pub(crate) use keeper::Keeper;
 pub(crate) use listen::Listeners;

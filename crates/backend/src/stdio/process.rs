@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::child::{Process, Spawned};
-use super::{Shared, reader, stderr, writer};
+use super::{reader, stderr, writer};
+use crate::channel::Shared;
 use crate::error::BackendError;
 
 /// How long after one of them the other is waited for: the end of the output, and the exit.
@@ -62,9 +63,7 @@ async fn mind(mut process: Process, stdout: ChildStdout, shared: &Shared) {
         }
         () = shared.end.cancelled() => None,
     };
-    shared.end.cancel();
-    shared.pending.close(&BackendError::Exited { status: status.map(|status| status.to_string()) });
-    shared.gone.cancel();
+    shared.close(&BackendError::Exited { status: status.map(|status| status.to_string()) });
     let mut ending = pin!(process.end());
     if read_all {
         return ending.await;

@@ -1,232 +1,41 @@
-//! Reading from a process: every line to whom it is for.
+//! Reading the standard output of a process, line by line.
 //!
-//! Never waits for a client: one that does not take its notifications must not hold up the
-//! others. Nothing a process writes is fatal to it.
-//!
-//! Must not know: processes.
+//! Must not know: what the lines say.
 
-use bytes::Bytes;
-use fanlight_protocol::capability::Missing;
-use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::line::{Line, LineDecoder};
-use fanlight_protocol::meta::{self, LogLevel};
-use fanlight_protocol::{Json, Message, MessageError, Method, Notification, Request, partial};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use super::Shared;
-use super::pending::{AskTarget, Asked, LogTarget};
-use crate::client::{ServerMessage, ServerMessages};
-use crate::dialect::progress_token;
-use crate::error::BackendError;
-use crate::excerpt::excerpt;
-use crate::exchange::messages;
-use crate::hub::subscription_id;
-use crate::question::{AtOnce, Question, answer_at_once, unasked_text, withdrawn};
-use crate::trace;
+use crate::channel::{Reader, Shared};
 
 /// Room made for one read.
 const READ: usize = 16 << 10;
-/// Characters shown of a line that is no message.
-const SHOWN: usize = 120;
 
 /// Reads until the stream ends.
 pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, shared: &Shared) {
     let mut lines = LineDecoder::new(shared.context.limits.message_bytes);
-    let mut reader = Reader { shared, garbage: 0 };
+    let mut reader = Reader::new(shared);
     loop {
         lines.buffer_mut().reserve(READ);
         if !matches!(stdout.read_buf(lines.buffer_mut()).await, Ok(1..)) {
             break;
         }
         while let Some(line) = lines.next_line() {
-            reader.take(line);
+            take(&mut reader, line);
         }
     }
     // The last line is a message without its line break, or half a message.
     if let Some(line) = lines.finish() {
-        reader.take(line);
+        take(&mut reader, line);
     }
-    if reader.garbage > 1 {
-        let (backend, lines) = (&*shared.context.name, reader.garbage);
+    if reader.garbage() > 1 {
+        let (backend, lines) = (&*shared.context.name, reader.garbage());
         tracing::warn!(backend, lines, "lines on standard output were no messages");
     }
 }
 
-struct Reader<'a> {
-    shared: &'a Shared,
-    /// Lines that were no messages.
-    garbage: u64,
-}
-
-impl Reader<'_> {
-    fn take(&mut self, line: Line) {
-        match line {
-            Line::Whole(text) => self.take_text(text),
-            Line::TooLong { head, tail, len } => self.take_too_long(&head, &tail, len),
-        }
+fn take(reader: &mut Reader<'_>, line: Line) {
+    match line {
+        Line::Whole(text) => reader.take_text(text),
+        Line::TooLong { head, tail, len } => reader.take_too_long(&head, &tail, len),
     }
-
-    fn take_text(&mut self, text: Bytes) {
-        let revision = self.shared.revision.get().copied();
-        match messages(text.clone(), self.shared.context.limits.nesting, revision) {
-            Ok(messages) => messages.for_each(|message| self.take_message(message)),
-            Err(error) => self.take_garbage(&text, &error),
-        }
-    }
-
-    fn take_message(&self, message: Message) {
-        match message {
-            Message::Response(response) => {
-                let id = response.id().as_i64();
-                // An answer to nobody is late: its request was cancelled.
-                if !id.is_some_and(|id| self.shared.pending.resolve(id, Ok(response))) {
-                    tracing::debug!(backend = &*self.shared.context.name, ?id, "answer to no pending request");
-                }
-            }
-            Message::Notification(notification) => self.take_notification(notification),
-            Message::Request(request) if self.shared.is_modern() => {
-                let method = excerpt(request.method.as_str().as_bytes(), 80);
-                let backend = &*self.shared.context.name;
-                tracing::debug!(backend, method, "a modern server must not send requests");
-            }
-            Message::Request(request) => {
-                let text = match answer_at_once(&request, &self.shared.context.declared) {
-                    Some(AtOnce { text, missing }) => {
-                        self.tell_refused(missing);
-                        Some(text)
-                    }
-                    None => self.ask(&request).err(),
-                };
-                if let Some(text) = text {
-                    self.shared.write_aside(text);
-                }
-            }
-        }
-    }
-
-    /// Passes a question on to the client that it must be for; the text for the server if that
-    /// cannot be done.
-    fn ask(&self, request: &Request) -> Result<(), Bytes> {
-        let unasked = |why: &str| unasked_text(&request.id, why);
-        let (messages, clock, asks, trace) = match self.shared.pending.ask_target(related_task(request).as_deref()) {
-            AskTarget::Call { messages, clock, asks, trace } => (messages, clock, asks, trace),
-            AskTarget::Nobody if self.shared.context.outlet.ask(request) => return Ok(()),
-            AskTarget::Nobody => return Err(unasked("no call is running that the question could belong to")),
-            AskTarget::Ambiguous => return Err(unasked("several clients could be meant")),
-        };
-        let span = trace::asked(&self.shared.context, &trace, request);
-        let (question, for_client) = Question::new(request, &clock, self.shared.context.question, span)?;
-        let place = asks.try_reserve().map_err(|_| unasked("the call is ending"))?;
-        if !messages.try_send(ServerMessage::Request(for_client)) {
-            return Err(unasked("it does not keep up"));
-        }
-        place.send(Asked::Question(question));
-        Ok(())
-    }
-
-    /// Tells the client that a question must have been for why it was not asked.
-    fn tell_refused(&self, missing: Option<Missing>) {
-        if let Some((missing, messages)) = missing.zip(self.shared.pending.only_client()) {
-            messages.try_send(ServerMessage::Refused(missing));
-        }
-    }
-
-    fn take_notification(&self, notification: Notification) {
-        let backend = &*self.shared.context.name;
-        if let Some(id) = withdrawn(&notification) {
-            self.shared.pending.withdraw(&id);
-            return self.shared.context.outlet.withdraw(&id);
-        }
-        if self.shared.is_modern()
-            && let Some(id) = subscription_id(&notification)
-        {
-            return self.take_subscribed(&id, notification);
-        }
-        match notification.method {
-            Method::Progress => {
-                let token = progress_token(&notification);
-                if let Some(target) = token.and_then(|id| self.shared.pending.progress_target(id)) {
-                    self.pass_on(&target, notification);
-                }
-            }
-            Method::LogMessage => {
-                match self.shared.pending.log_target(LogLevel::of(&notification), self.shared.is_modern()) {
-                    LogTarget::Call(target) => self.pass_on(&target, notification),
-                    LogTarget::Nobody => self.shared.context.outlet.deliver(notification),
-                    LogTarget::Ambiguous => {
-                        if let Some(suppressed) = self.shared.warnings.ambiguous_log.admit() {
-                            let why = "several clients could be meant";
-                            tracing::warn!(backend, suppressed, why, "log message of a shared process dropped");
-                        }
-                    }
-                }
-            }
-            _ => self.shared.context.outlet.deliver(notification),
-        }
-    }
-
-    /// What belongs to a subscription (2026-07-28 basic/patterns/subscriptions, Receiving
-    /// Notifications).
-    fn take_subscribed(&self, id: &Json, notification: Notification) {
-        match id.as_i64().and_then(|id| self.shared.pending.subscription(id)) {
-            Some(target) => self.pass_on(&target, notification),
-            None => {
-                let backend = &*self.shared.context.name;
-                tracing::debug!(backend, "notification of a subscription that has ended");
-            }
-        }
-    }
-
-    fn pass_on(&self, target: &ServerMessages, notification: Notification) {
-        if !target.try_send(ServerMessage::Notification(notification))
-            && let Some(suppressed) = self.shared.warnings.slow_client.admit()
-        {
-            let backend = &*self.shared.context.name;
-            tracing::warn!(backend, suppressed, "notification dropped: the client does not keep up");
-        }
-    }
-
-    fn take_garbage(&mut self, text: &Bytes, error: &MessageError) {
-        // What was to be an answer ends the wait for it.
-        let meant = match error {
-            MessageError::Invalid { id, .. } => id.as_ref().and_then(Json::as_i64),
-            MessageError::Syntax(syntax) if syntax.kind == SyntaxErrorKind::Depth || claims_to_be_message(text) => {
-                partial::id_in_head(text).and_then(|id| id.as_i64())
-            }
-            _ => None,
-        };
-        if let Some(id) = meant
-            && self.shared.pending.resolve(id, Err(BackendError::Malformed { reason: error.to_string() }))
-        {
-            return;
-        }
-        self.garbage += 1;
-        if self.garbage == 1 {
-            let (backend, line) = (&*self.shared.context.name, excerpt(text, SHOWN));
-            tracing::warn!(backend, line, "a line on standard output is no message; further ones are counted only");
-        }
-    }
-
-    fn take_too_long(&self, head: &[u8], tail: &[u8], len: usize) {
-        let limit = self.shared.context.limits.message_bytes;
-        let pending = &self.shared.pending;
-        let found = partial::id(head, tail).and_then(|id| id.as_i64()).or_else(|| pending.only());
-        let resolved = found.is_some_and(|id| pending.resolve(id, Err(BackendError::ResponseTooLarge { limit })));
-        if !resolved && let Some(suppressed) = self.shared.warnings.oversize.admit() {
-            let backend = &*self.shared.context.name;
-            tracing::warn!(backend, len, limit, suppressed, "a line over the limit belongs to no known request");
-        }
-    }
-}
-
-/// The task that a question belongs to (2025-11-25 basic/utilities/tasks, Associating Task-Related
-/// Messages).
-fn related_task(request: &Request) -> Option<String> {
-    let related = request.params.as_ref()?.get("_meta")?.get(meta::RELATED_TASK)?;
-    Some(related.get("taskId")?.as_str()?.into_owned())
-}
-
-fn claims_to_be_message(text: &[u8]) -> bool {
-    let head = text.get(..text.len().min(4096)).unwrap_or_default();
-    head.first() == Some(&b'{') && head.windows(9).any(|window| window == b"\"jsonrpc\"")
 }

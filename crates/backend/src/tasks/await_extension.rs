@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, code};
 
-use super::inputs::Inputs;
+use super::inputs::{Asker, Inputs};
 use super::pace::Pace;
 use super::translate::{Status, with_related_task};
 use super::{TaskBridge, error_response, refusal, task_params};
@@ -35,7 +35,7 @@ impl ExtensionWait<'_> {
         }
         let related = self.names_task.then_some(self.id);
         let mut inputs = Inputs::new(self.context, self.messages, related, self.bridge.timeouts.question);
-        let mut at_once = seen.is_none();
+        let (mut at_once, mut asker) = (seen.is_none(), None);
         loop {
             if !std::mem::take(&mut at_once) {
                 tokio::select! {
@@ -65,6 +65,11 @@ impl ExtensionWait<'_> {
             match Status::of(&task) {
                 Status::Working => {}
                 Status::InputRequired => {
+                    // Another that waits may be asking; should that one leave, this one takes over.
+                    asker = asker.or_else(|| Asker::of(&self.bridge.asked, self.id));
+                    if asker.is_none() {
+                        continue;
+                    }
                     if let Err(refusal) = inputs.ask(&task).await {
                         return Ok(refusal);
                     }

@@ -60,7 +60,6 @@ impl TaskBridge {
     /// `params` of `notifications/tasks` for what a legacy server tells by
     /// `notifications/tasks/status`: just what the client would get by asking after the task. `None`
     /// if that cannot be found out; the client goes on asking then, as it must be ready to.
-    #[allow(dead_code, reason = "whoever listens to a server outside of calls needs it")]
     pub(crate) async fn changed(self: &Arc<Self>, status: &Json, client: &Arc<CallContext>) -> Option<Json> {
         match Status::of(status) {
             Status::Working | Status::Cancelled => Some(task_to_extension(status, &Inlined::Nothing)),

@@ -77,21 +77,16 @@ impl TaskBridge {
         origin: &Arc<CallContext>,
         client: &CallContext,
     ) -> Result<Arc<Held>, BackendError> {
-        let declared = Declared::by(client, false);
+        let declared = || Declared::by(client, false, self.largest_description);
         let _deciding = self.holding.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(held) = self.held.touch(name)
-            && held.questions.is_used_by(declared)
+            && held.questions.is_used_by(declared())
         {
             return Ok(held);
         }
         let permit = self.permit()?;
         let questions = Arc::new(Questions {
-            state: Mutex::new(State {
-                open: Vec::new(),
-                declared: Declared::by(client, false),
-                used: Instant::now(),
-                ended: false,
-            }),
+            state: Mutex::new(State { open: Vec::new(), declared: declared(), used: Instant::now(), ended: false }),
             news: Notify::new(),
         });
         let end = self.shutdown.child_token();

@@ -6,19 +6,19 @@
 
 use std::collections::HashSet;
 use std::future::{pending, ready};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use fanlight_protocol::capability::Missing;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
-use fanlight_telemetry::Parent;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::translate::with_related_task;
 use crate::client::{CallContext, ServerMessage, ServerMessages, ServerRequest};
-use crate::declared::Declared;
 
 /// Questions over the life of one wait.
 const MOST: usize = 256;
@@ -35,6 +35,28 @@ pub(super) struct Inputs<'a> {
     seen: HashSet<String>,
     open: FuturesUnordered<BoxFuture<'static, Answered>>,
     answers: Vec<(Json, Json)>,
+}
+
+/// The right to ask what a task wants to know, given up by dropping it. Of several that wait for one
+/// task at the same time one alone has it, so that nobody is asked anything twice.
+pub(super) struct Asker {
+    asked: Arc<Mutex<HashSet<String>>>,
+    task: String,
+}
+
+impl Asker {
+    /// The right, unless another has it.
+    pub(super) fn of(asked: &Arc<Mutex<HashSet<String>>>, task: &Json) -> Option<Self> {
+        let task = task.as_str()?.into_owned();
+        let first = asked.lock().unwrap_or_else(PoisonError::into_inner).insert(task.clone());
+        first.then(|| Self { asked: Arc::clone(asked), task })
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.task);
+    }
 }
 
 /// What came of a question.
@@ -83,7 +105,7 @@ impl<'a> Inputs<'a> {
         let method = request.get("method").and_then(|method| Some(Method::from_name(&method.as_str()?)));
         let method = method.ok_or("it names no method")?;
         let params = request.get("params").filter(Json::is_object);
-        if let Some(missing) = Declared::by(self.context, false).missing(&method, params.as_ref()) {
+        if let Some(missing) = Missing::for_question(&self.context.capabilities, &method, params.as_ref()) {
             return Err(missing.refusal().message);
         }
         let params = match self.related {
@@ -91,12 +113,9 @@ impl<'a> Inputs<'a> {
             None => params,
         };
         let (answer, receiver) = oneshot::channel();
-        let sent = self.messages.send(ServerMessage::Request(ServerRequest {
-            method,
-            params,
-            trace: Parent::default(),
-            answer,
-        }));
+        let (deadline, trace) = (Instant::now() + self.limit, self.context.trace.clone());
+        let request = ServerRequest { method, params, trace, answer, deadline };
+        let sent = self.messages.send(ServerMessage::Request(request));
         timeout(self.limit, sent).await.map_err(|_| "the client does not keep up")?;
         Ok(receiver)
     }

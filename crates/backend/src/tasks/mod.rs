@@ -24,9 +24,11 @@ mod kept;
 mod pace;
 mod plain;
 mod requested;
+mod status;
 mod table;
 pub(crate) mod translate;
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,6 +44,7 @@ use crate::caller::Caller;
 use crate::client::{Call, CallContext, ServerMessages, TaskDialect};
 use crate::clock::Course;
 use crate::error::BackendError;
+use crate::hub::Hub;
 use crate::settings::{Limits, Timeouts};
 use held::Held;
 use kept::Kept;
@@ -56,10 +59,14 @@ const REMEMBERED: usize = 32 << 10;
 /// Stands between the core and one backend.
 pub(crate) struct TaskBridge {
     caller: Arc<Caller>,
+    /// Told whose a task is, so that its client hears of it.
+    hub: Arc<Hub>,
     timeouts: Timeouts,
     /// One permit for each wait for a task.
     waits: Arc<Semaphore>,
     most_waits: usize,
+    /// Bytes of what is kept of a client's capabilities.
+    largest_description: usize,
     /// Which client of 2025-11-25 has which of a modern server's tasks: that dialect has no list.
     owned: Table<Owned>,
     /// Results that a modern server gave at once although a client of 2025-11-25 wanted a task.
@@ -68,6 +75,8 @@ pub(crate) struct TaskBridge {
     origins: Table<Arc<CallContext>>,
     /// Legacy tasks whose questions are collected.
     held: Table<Arc<Held>>,
+    /// Modern servers' tasks of which somebody asks a client what they want to know.
+    asked: Arc<Mutex<HashSet<String>>>,
     /// Locked while it is decided whether a task is held already.
     holding: Mutex<()>,
     tasks: TaskTracker,
@@ -77,6 +86,7 @@ pub(crate) struct TaskBridge {
 impl TaskBridge {
     pub(crate) fn new(
         caller: Arc<Caller>,
+        hub: Arc<Hub>,
         limits: &Limits,
         tasks: TaskTracker,
         shutdown: CancellationToken,
@@ -86,12 +96,15 @@ impl TaskBridge {
         Arc::new(Self {
             timeouts: caller.timeouts,
             caller,
+            hub,
             waits: Arc::new(Semaphore::new(most)),
             most_waits: most,
+            largest_description: limits.client_description,
             owned: Table::new(most, bytes),
             kept: Table::new(most, limits.task_bytes),
             origins: Table::new(most, bytes),
             held: Table::new(most, bytes),
+            asked: Arc::default(),
             holding: Mutex::default(),
             tasks,
             shutdown,
@@ -126,7 +139,11 @@ impl TaskBridge {
             (Method::CallTool, None | Some(Requested), _) if !asks_for_task => {
                 self.call_plainly(server, call, course).await
             }
-            (Method::CallTool, ..) => self.caller.exchange(call, course).await,
+            (Method::CallTool, ..) => {
+                let response = self.caller.exchange(call, course).await?;
+                self.note_on_shared_line(call, &response);
+                Ok(response)
+            }
             (method, Some(Requested), Extension) if *method != Method::UpdateTask => {
                 self.serve_requested(call, course).await
             }
@@ -134,6 +151,17 @@ impl TaskBridge {
             // Clients without a session share one at the server: they must not see each other's tasks.
             (Method::ListTasks, None, Requested) if call.context.session.is_none() => Ok(no_such_method(&call.method)),
             _ => self.caller.exchange(call, course).await,
+        }
+    }
+
+    /// On a line that clients share, the server does not tell apart whose a task is.
+    fn note_on_shared_line(&self, call: &Call, response: &Response) {
+        if !self.hub.is_shared() {
+            return;
+        }
+        let id = response.result().and_then(|result| result.get("task")?.get("taskId"));
+        if let Some(id) = id.as_ref().and_then(Json::as_str) {
+            self.hub.own_task(call.context.session, &id);
         }
     }
 

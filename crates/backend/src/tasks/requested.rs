@@ -51,6 +51,9 @@ impl TaskBridge {
         let Some(result) = response.result() else { return Ok(response) };
         if let Some(id) = created(&result) {
             self.own(&call.context, &id, result.get("ttlMs"));
+            if let Some(name) = id.as_str() {
+                self.note(&call.context, &name, &result);
+            }
             return Ok(response.with_body(&created_to_legacy(&result)));
         }
         let kind = result.get("resultType");
@@ -86,8 +89,14 @@ impl TaskBridge {
             Method::GetTask => {
                 let call = Call { context: Arc::new(declaring(&call.context)), ..call.clone() };
                 let response = self.caller.exchange(&call, course).await?;
-                let Some(task) = response.result() else { return Ok(response) };
+                let Some(task) = response.result() else {
+                    if response.error_code() == Some(code::INVALID_PARAMS) {
+                        self.hub.end_task(&name);
+                    }
+                    return Ok(response);
+                };
                 self.own(&call.context, &id, task.get("ttlMs"));
+                self.note(&call.context, &name, &task);
                 Ok(response.with_body(&task_to_legacy(&task)))
             }
             Method::TaskResult => {
@@ -95,7 +104,11 @@ impl TaskBridge {
                 let context = Arc::new(quietly(&declaring(&call.context)));
                 let (messages, id) = (&call.messages, &id);
                 let wait = ExtensionWait { bridge: self, context: &context, messages, id, names_task: true };
-                self.wait(course, wait.run(None)).await
+                let outcome = self.wait(course, wait.run(None)).await?;
+                if outcome.error_code() != Some(code::INVALID_PARAMS) {
+                    self.own(&call.context, id, None);
+                }
+                Ok(outcome)
             }
             Method::CancelTask => self.cancel_requested(call, &id).await,
             _ => Ok(no_such_method(&call.method)),
@@ -169,6 +182,14 @@ impl TaskBridge {
             self.owned.remove(id);
         }
         Ok(response.result().map(|task| task_to_legacy(&task)))
+    }
+
+    /// Has the client hear of its task for as long as there is something to hear.
+    fn note(&self, client: &CallContext, name: &str, task: &Json) {
+        match Status::of(task).is_terminal() {
+            true => self.hub.end_task(name),
+            false => self.hub.own_task(client.session, name),
+        }
     }
 
     /// Remembers whose a task is.

@@ -75,7 +75,7 @@ async fn notifications_come_before_the_answer() {
                 ":comment\nid: 1\ndata:\n\n".to_owned(),
                 progress(&id, 1),
                 progress("\"other\"", 9),
-                event(&format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":{{"wrong":1}}}}"#)),
+                event(&format!(r#"{{"jsonrpc":"2.0","id":"other-{id}","result":{{"wrong":1}}}}"#)),
                 progress(&id, 2),
                 event(&format!("{{\"jsonrpc\":\"2.0\",\ndata: \"id\":{id},\"result\":{{\"n\":1.0}}}}")),
                 event("never read"),

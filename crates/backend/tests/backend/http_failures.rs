@@ -7,6 +7,7 @@ use std::time::Duration;
 use fanlight_backend::{BackendClient, BackendError, BackendState};
 use futures_util::FutureExt as _;
 
+use crate::support::log::Log;
 use crate::support::server::{Reply, Seen, Server, event, modern, ok, status};
 use crate::support::{ask, call, revision, settings, start};
 
@@ -59,6 +60,41 @@ async fn what_is_no_answer_is_said_to_be_none() {
     assert!(reason(error_of(html).await).contains("\"text/html\""));
     let deep = |seen: &Seen| ok(answer(seen, &format!("{{\"a\":{}{}}}", "[".repeat(99), "]".repeat(99))));
     assert!(reason(error_of(deep).await).contains("deep"));
+}
+
+#[tokio::test]
+async fn an_event_that_is_no_message_is_skipped_unless_it_was_to_be_the_answer() {
+    let log = Log::catch();
+    let then_answered = |seen: &Seen| {
+        let noise = ["{", "plain text", r#"{"jsonrpc":"2.0","id":"other","result":7}"#].map(event).concat();
+        Reply::Stream(format!("{noise}{}", event(&answer(seen, r#"{"n":1.0}"#))))
+    };
+    let server = Server::start(move |seen| modern(seen).unwrap_or_else(|| then_answered(seen))).await;
+    assert_eq!(ask(&start(settings(server.transport())), "x/y", "").await.unwrap(), r#"{"n":1.0}"#);
+    assert!(log.text().contains("an event that is no message"), "{}", log.text());
+    for broken in [r#"{"jsonrpc":"2.0","id":ID,"result":7}"#, r#"{"jsonrpc":"2.0","id":ID,"result":{"a":}}"#] {
+        // The stream stays open: that was all there is.
+        let open = move |seen: &Seen| Reply::Open(event(&broken.replace("ID", &seen.id())));
+        let error = error_of(open).await;
+        assert!(matches!(error, BackendError::Malformed { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_id_given_back_in_another_form_is_understood() {
+    let body = |seen: &Seen, id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"n":{}}}}}"#, seen.id());
+    for form in ["\"ID\"", "ID.0"] {
+        let id = move |seen: &Seen| form.replace("ID", &seen.id());
+        let whole = move |seen: &Seen| match seen.method().as_str() {
+            "x/whole" => ok(body(seen, &id(seen))),
+            _ => Reply::Stream(event(&body(seen, &id(seen)))),
+        };
+        let server = Server::start(move |seen| modern(seen).unwrap_or_else(|| whole(seen))).await;
+        let backend = start(settings(server.transport()));
+        for method in ["x/whole", "x/stream"] {
+            assert!(ask(&backend, method, "").await.unwrap().starts_with(r#"{"n":"#), "{form} {method}");
+        }
+    }
 }
 
 #[tokio::test]

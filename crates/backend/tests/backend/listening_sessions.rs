@@ -1,6 +1,7 @@
 //! What reaches a client session that has a line of its own at a legacy HTTP server.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendClient, Interest, SessionKey};
@@ -43,6 +44,26 @@ async fn answered(server: &mut Server) -> Seen {
             return seen;
         }
     }
+}
+
+#[tokio::test]
+async fn a_session_that_listens_hears_a_server_that_comes_later() {
+    let there = Arc::new(AtomicBool::new(false));
+    let is_there = Arc::clone(&there);
+    let absent = move |_: &Seen| (!is_there.load(Ordering::Relaxed)).then(|| status(503));
+    let (server, mut feeds) = streaming(absent).await;
+    let backend = start(settings(server.transport()));
+    let interest = Interest { tools: true, ..session() };
+    let (all, mut inbox) = hear(&backend, interest, of_session(1, CAPABILITIES)).await.unwrap();
+    let (own, mut other) = hear(&backend, session(), of_session(2, CAPABILITIES)).await.unwrap();
+    assert_eq!((&all.honoured, &own.honoured), (&session(), &session()));
+    there.store(true, Ordering::Relaxed);
+    let base = feeds.next().await;
+    base.send(TOOLS);
+    assert_eq!(inbox.text().await, TOOLS);
+    let own = r#"{"jsonrpc":"2.0","method":"notifications/x"}"#;
+    base.send(own);
+    assert_eq!((inbox.text().await, other.text().await), (own.to_owned(), own.to_owned()));
 }
 
 #[tokio::test]
@@ -149,6 +170,22 @@ async fn its_subscriptions_pass_as_they_are_and_outlive_the_session_at_the_serve
     let updated = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1"}}"#;
     assert_eq!(inbox.text().await, updated);
     assert_eq!(server.count("resources/subscribe"), 0);
+}
+
+#[tokio::test]
+async fn a_session_cannot_subscribe_without_end() {
+    let (mut server, _feeds) = streaming(|_| None).await;
+    let mut settings = settings(server.transport());
+    settings.limits.subscriptions = 1;
+    let backend = start(settings);
+    let uri = |uri: &str| format!(r#"{{"uri":"{uri}"}}"#);
+    assert_eq!(ask(&backend, "resources/subscribe", &uri("a:1")).await, "{}");
+    assert_eq!(ask(&backend, "resources/subscribe", &uri("a:1")).await, "{}");
+    let refused = ask(&backend, "resources/subscribe", &uri("a:2")).await;
+    assert!(refused.contains("-32602") && refused.contains("limits.subscriptions"), "{refused}");
+    assert_eq!(ask(&backend, "resources/unsubscribe", &uri("a:1")).await, "{}");
+    assert_eq!(ask(&backend, "resources/subscribe", &uri("a:2")).await, "{}");
+    assert_eq!(server.count("resources/subscribe"), 3);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Listening to child processes of both eras.
 
-use fanlight_backend::{Interest, SessionPolicy};
+use fanlight_backend::{BackendClient, Interest, SessionPolicy};
 use fanlight_protocol::{Json, Response};
 
 use crate::support::child::Child;
@@ -56,6 +56,7 @@ async fn what_a_sessions_own_process_says_is_the_sessions() {
     let session = Interest { session: true, ..Interest::default() };
     let capabilities = r#"{"roots":{}}"#;
     let (_listening, mut inbox) = hear(&backend, session, of_session(1, capabilities)).await.unwrap();
+    backend.describe().await.unwrap();
     assert_eq!(child.starts().len(), 1);
     let ask = async |method: &str| {
         let (call, inbox) = listening(call(method, ""), of_session(1, capabilities));

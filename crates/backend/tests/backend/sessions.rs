@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendClient, BackendError, SessionKey, SessionPolicy};
+use fanlight_backend::{Backend, BackendClient, BackendError, CallContext, SessionKey, SessionPolicy};
 use fanlight_protocol::meta::LogLevel;
 
 use crate::support::child::{Child, exists};
-use crate::support::server::{Reply, Seen, Server, legacy, modern, status};
+use crate::support::server::{Reply, Seen, Server, event, legacy, modern, status};
 use crate::support::{PATIENCE, call, json, listening, of_session, revision, send, settings, start};
 
 /// A legacy server whose sessions are `s0`, which is the base one, `s1` and so on.
@@ -243,4 +243,43 @@ async fn a_process_that_cannot_serve_a_client_fails_that_client_only() {
     assert_eq!(ask(1, r#"{"bad":{}}"#).await.unwrap_err(), error);
     revision(&backend).await;
     backend.stop().await;
+}
+
+#[tokio::test]
+async fn lists_are_read_as_for_a_client_that_can_be_asked_everything() {
+    let server = Server::start(|seen| {
+        let session = if seen.params().as_text().contains("elicitation") { "asks" } else { "plain" };
+        let of = || seen.header("mcp-session-id").unwrap_or_default().to_owned();
+        legacy(seen, session).unwrap_or_else(|| seen.result(&format!(r#"{{"of":"{}"}}"#, of())))
+    })
+    .await;
+    let mut settings = settings(server.transport());
+    settings.catalogue = true;
+    let backend = start(settings);
+    let of = |call| send(&backend, call);
+    let mut list = call("tools/list", "");
+    list.context = CallContext::for_lists();
+    assert_eq!(of(list).await.unwrap(), r#"{"of":"asks"}"#);
+    // What a client calls must not be asked for what it has not declared.
+    let (plain, _inbox) = listening(call("tools/call", "{}"), |context| context.client_key = 7);
+    assert_eq!(of(plain).await.unwrap(), r#"{"of":"plain"}"#);
+}
+
+#[tokio::test]
+async fn what_is_asked_where_lists_are_read_is_refused() {
+    let mut server = Server::start(|seen| {
+        let question = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, seen.id());
+        let stream = || Reply::Stream(format!("{}{}", event(question), event(&answer)));
+        legacy(seen, "s").unwrap_or_else(|| if seen.method().is_empty() { status(202) } else { stream() })
+    })
+    .await;
+    let mut settings = settings(server.transport());
+    settings.catalogue = true;
+    let backend = start(settings);
+    let mut list = call("tools/list", "");
+    list.context = CallContext::for_lists();
+    assert_eq!(send(&backend, list).await.unwrap(), "{}");
+    let refused = server.next_of("").await.body;
+    assert!(refused.contains(r#""id":"q""#) && refused.contains("-32601"), "{refused}");
 }

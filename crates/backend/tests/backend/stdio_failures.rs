@@ -133,6 +133,21 @@ async fn an_answer_that_is_no_message_ends_its_call() {
 }
 
 #[tokio::test]
+async fn an_id_given_back_in_another_form_is_understood() {
+    let child = Child::modern(
+        r#"*'"method":"test/string"'*) id="\"$id\""; result '{"n":1.0}';;
+        *'"method":"test/fraction"'*) id="$id.0"; result '{"n":2.0}';;
+        *'"method":"test/odd"'*) id="\"$id\""; result 7;;"#,
+    );
+    let backend = start(settings(child.transport()));
+    assert_eq!(ask(&backend, "test/string", "").await.unwrap(), r#"{"n":1.0}"#);
+    assert_eq!(ask(&backend, "test/fraction", "").await.unwrap(), r#"{"n":2.0}"#);
+    let error = ask(&backend, "test/odd", "").await.unwrap_err();
+    assert!(matches!(error, BackendError::Malformed { .. }), "{error:?}");
+    backend.stop().await;
+}
+
+#[tokio::test]
 async fn a_line_over_the_limit_fails_its_own_call_only() {
     let child = Child::modern(
         r#"*'"method":"test/wait"'*) waiting=$id;;

@@ -143,6 +143,9 @@ fn addresses_origins_hosts_and_keys() {
         (with_server("listen: ''"), "1:9 `` is not an address with a port"),
         (with_server("admin: {listen: 127.0.0.1:8080}"), "1:8 `listen` and `admin.listen` are the same address"),
         (with_server("path: /a b"), "1:7 `/a b` is not the path of an endpoint"),
+        (with_server("ssePath: sse"), "1:10 `sse` is not the path of an endpoint"),
+        (with_server("ssePath: /mcp/"), "1:10 `path` and `ssePath` are in each other's way"),
+        (with_server("ssePath: /a\npath: /a/message"), "1:10 `path` and `ssePath` are in each other's way"),
         (with_server("allowedOrigins: [example.com]"), "1:18 `example.com` is not an origin"),
         (with_server("allowedOrigins: ['https://e.com/x']"), "1:18 `https://e.com/x` is not an origin"),
         (with_server("allowedHosts: ['https://e.com']"), "1:16 `https://e.com` is not a host"),
@@ -200,10 +203,6 @@ fn files_without_servers() {
 #[test]
 fn what_deserves_a_warning() {
     for (text, message) in [
-        (
-            server("type: sse\nurl: http://e.com"),
-            "3:11 the old HTTP+SSE transport is not supported yet: Streamable HTTP will be tried",
-        ),
         (server("command: run\nautoApprove: [x]"), "4:5 `autoApprove` has no effect here"),
         (with_server("inputs: []"), "1:1 `inputs` has no effect here"),
         (server("command: npx -y thing"), "3:14 `command` is the name of one program, spaces included"),

@@ -130,6 +130,8 @@ fn schema_and_parser_agree_on_values() {
         top("listen", json!("127.0.0.1:1")),
         top("limits", json!({ "message": "64 kib", "header": 2048, "nesting": null })),
         top("admin", json!({ "listen": null })),
+        top("ssePath", Value::Null),
+        top("ssePath", json!("off")),
         top("$schema", json!("./schema.json")),
     ] {
         assert_eq!(parser_errors(&good), [""; 0], "{good}");

@@ -131,6 +131,18 @@ fn the_admin_listener_can_be_switched_off() {
 }
 
 #[test]
+fn the_old_transport_is_found_and_switched_off() {
+    assert_eq!(good(&with_server("path: /x")).sse_path.as_deref(), Some("/sse"));
+    assert_eq!(good(&with_server("ssePath: /old")).sse_path.as_deref(), Some("/old"));
+    for off in ["ssePath: off", "ssePath: null", "path: /sse\nssePath: off", "path: /sse/", "path: /sse/message"] {
+        assert_eq!(good(&with_server(off)).sse_path, None, "{off}");
+    }
+    let config = good(&server("type: sse\nurl: http://e.com/sse\nheaders: {A: b}"));
+    let Transport::Sse { url, headers } = &config.servers[0].transport else { panic!("not sse") };
+    assert_eq!((url.as_str(), headers[0].0.as_str()), ("http://e.com/sse", "a"));
+}
+
+#[test]
 fn origins_and_hosts_have_one_form() {
     let config = good(&with_server(
         "allowedOrigins: ['HTTPS://App.Example.com:443/', 'http://h:81', 'vscode-webview://abc', '*']

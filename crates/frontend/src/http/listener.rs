@@ -161,7 +161,9 @@ impl<S: Serve> Connection<S> {
                 request.extensions_mut().insert(peer);
             }
             let busy = activity.begin(request.version() == Version::HTTP_2);
-            let answer = Arc::clone(&self.endpoint).answer(request, local);
+            // Boxed, since the connection keeps the place of this future for as long as it lasts: that
+            // of a stream would else hold all that its request once needed.
+            let answer = Box::pin(Arc::clone(&self.endpoint).answer(request, local));
             async move {
                 let mut response = answer.await;
                 response.body_mut().hold(busy);

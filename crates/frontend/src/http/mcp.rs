@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::guard::Guard;
 use super::listener::{Peer, Serve};
 use super::negotiate::{self, Accepts};
+use super::old::OldSessions;
 use super::reply::{self, Refusal, ReplyBody};
 use super::{answer, body, cors, headers};
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
@@ -51,6 +52,7 @@ pub(crate) struct Endpoint<C> {
     parking: Arc<Parking>,
     pub(super) keeping: Arc<Keeping>,
     subscriptions: Subscriptions,
+    pub(super) old: OldSessions<C>,
     pub(super) shutdown: CancellationToken,
 }
 
@@ -86,6 +88,7 @@ impl<C: Core> Serve for Endpoint<C> {
         // Nobody can come back for what is parked.
         self.parking.end().await;
         self.detached.finished().await;
+        self.old.finished().await;
         self.sessions.end_all();
     }
 }
@@ -109,13 +112,18 @@ impl<C: Core> Endpoint<C> {
             keeping: Keeping::new(settings, Arc::clone(&detached)),
             detached,
             subscriptions: Subscriptions::new(most, buffer, shutdown.clone()),
+            old: OldSessions::new(settings.max_sessions, cut),
             shutdown,
             settings: Arc::clone(settings),
         })
     }
 
     async fn route(&self, head: &Parts, body: &mut Incoming, came: Came<'_>) -> Reply {
-        if head.uri.path().trim_end_matches('/') != self.settings.path.trim_end_matches('/') {
+        let path = head.uri.path().trim_end_matches('/');
+        if path != self.settings.path.trim_end_matches('/') {
+            if let Some(reply) = self.route_old(path, head, body, came).await {
+                return reply;
+            }
             let message = format!("nothing is served here; the MCP endpoint is {}", self.settings.path);
             return Err(Refusal::invalid(StatusCode::NOT_FOUND, message));
         }
@@ -255,7 +263,8 @@ impl<C: Core> Endpoint<C> {
 
     /// Opens a session, if the core can describe what it would be a session of.
     async fn initialize(&self, accepts: Accepts, request: Request, params: &Params, span: &mut ServerSpan) -> Reply {
-        let opening = legacy::opening(params).map_err(|error| Refusal::new(StatusCode::OK, error))?;
+        let opening = legacy::opening(params, self.settings.max_description)
+            .map_err(|error| Refusal::new(StatusCode::OK, error))?;
         let session = Session::new(opening, Arc::default(), self.settings.max_questions, &self.core);
         let rendering = rendering(request.id, request.method, session.revision());
         span.set_revision(session.revision());

@@ -1,4 +1,5 @@
-//! The Streamable HTTP side of the front end, for clients of both eras.
+//! The HTTP side of the front end: Streamable HTTP for clients of both eras, and beside it the
+//! deprecated HTTP+SSE transport.
 //!
 //! Must not know: what the core does with a request.
 
@@ -13,6 +14,7 @@ mod headers;
 pub(crate) mod listener;
 mod mcp;
 mod negotiate;
+mod old;
 pub(crate) mod reply;
 mod stream;
 

@@ -35,13 +35,19 @@ pub(crate) fn check_get(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
     if headers.contains_key(ACCEPT) && accepts(headers).events { Ok(()) } else { Err(not_acceptable("GET")) }
 }
 
+/// Checks the head of a GET of the HTTP+SSE transport, where no `Accept` is asked for.
+pub(crate) fn check_old_get(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
+    if accepts(headers).events { Ok(()) } else { Err(not_acceptable("GET")) }
+}
+
 /// The refusal of what can be answered by an event stream only.
 pub(crate) fn not_acceptable(what: &str) -> Box<Refusal> {
     let message = format!("{what} is answered by an event stream: list {} in \"Accept\"", sse::CONTENT_TYPE);
     Refusal::invalid(StatusCode::NOT_ACCEPTABLE, message)
 }
 
-fn content_type(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
+/// Checks what the body of a POST is said to be: it must be plain JSON.
+pub(crate) fn content_type(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
     let refuse = |message: &str| Err(Refusal::invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     let mut values = headers.get_all(CONTENT_TYPE).iter();
     let named = values.next().and_then(|value| value.to_str().ok()).map(essence);

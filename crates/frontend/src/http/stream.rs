@@ -13,7 +13,9 @@ use bytes::Bytes;
 use fanlight_protocol::json::Chunks;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::old::OldStream;
 use super::reply;
+use crate::channel::OutLine;
 use crate::source::{Said, Source};
 use crate::streams::Place;
 use crate::streams::tap::{Read, Tap, is_pausable};
@@ -41,6 +43,8 @@ enum Carried {
     Plain(Source),
     /// One that its client can come back to, or that many read.
     Tapped(Tap),
+    /// Everything that is said to a client of the HTTP+SSE transport.
+    Old(OldStream),
 }
 
 impl EventStream {
@@ -52,6 +56,11 @@ impl EventStream {
     /// A stream that `tap` reads.
     pub(crate) fn tapped(tap: Tap, keep_alive: Duration) -> Self {
         Self { carried: Some(Carried::Tapped(tap)), keep_alive: KeepAlive::new(keep_alive) }
+    }
+
+    /// The stream of a client of the HTTP+SSE transport.
+    pub(super) fn old(stream: OldStream, keep_alive: Duration) -> Self {
+        Self { carried: Some(Carried::Old(stream)), keep_alive: KeepAlive::new(keep_alive) }
     }
 
     /// What goes before the first message: the event that tells a client where to come back to, if
@@ -97,6 +106,13 @@ impl EventStream {
                     Poll::Ready(None) => Poll::Ready(None),
                     Poll::Pending => Poll::Pending,
                 },
+                Carried::Old(stream) => stream.poll_next(cx).map(|line| {
+                    line.map(|OutLine { text, ending }| {
+                        let mut chunks = Chunks::default();
+                        chunks.push(text);
+                        (event(None, chunks), ending.map(Box::new))
+                    })
+                }),
             };
             break next;
         };

@@ -4,15 +4,21 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use fanlight_gateway::{ServerMessage, ServerRequest};
 use fanlight_protocol::capability::{Missing, missing_capability_error};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
 
+use tokio::time::Instant;
+
 use super::state::{self, Subject};
 use super::table::Ticket;
 use crate::running::{Event, Running};
+
+/// How long before its questions are given up a parked call is cancelled: more than timers are out.
+const BEFORE_GIVEN_UP: Duration = Duration::from_millis(100);
 
 /// The member of an error's `data` that holds what the server answered itself.
 const ANSWER_KEY: &str = "dev.fanlight/answer";
@@ -111,6 +117,14 @@ impl Held {
 
     pub(super) fn questions(&self) -> &[Question] {
         &self.questions
+    }
+
+    /// When it is over with being parked: at `latest`, or shortly before a question is given up. The
+    /// call is to be cancelled then, not to go on with a question that went unanswered.
+    pub(super) fn deadline(&self, latest: Instant) -> Instant {
+        let asked = self.questions.iter().map(|question| question.request.deadline);
+        let given_up = asked.min().and_then(|first| first.checked_sub(BEFORE_GIVEN_UP));
+        given_up.map_or(latest, |given_up| given_up.min(latest))
     }
 
     /// Tells the server that the client cannot be asked.

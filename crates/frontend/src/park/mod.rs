@@ -10,12 +10,15 @@ mod held;
 mod state;
 mod table;
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use fanlight_gateway::ServerMessage;
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::Parent;
+use tokio::time::{Sleep, sleep};
 
 use self::held::Held;
 pub(crate) use self::table::{Parking, Resumed, Retry};
@@ -23,6 +26,10 @@ use crate::cancel::Stop;
 use crate::event::Event;
 use crate::notify::Subscription;
 use crate::running::{self, Running};
+
+/// How long it is waited for more questions after one: a server that asks for several things at once
+/// sends them one after the other.
+const MORE: Duration = Duration::from_millis(20);
 
 /// A call on its way that can be parked when the server asks something.
 #[derive(Debug)]
@@ -33,6 +40,8 @@ pub(crate) struct Parkable {
     subscription: Option<Subscription>,
     /// Where it is parked; `None` if the method is none that may be answered with a wish for input.
     parking: Option<Arc<Parking>>,
+    /// Runs while more questions may follow.
+    more: Option<Pin<Box<Sleep>>>,
 }
 
 impl Parkable {
@@ -47,7 +56,7 @@ impl Parkable {
         parking: Option<Arc<Parking>>,
     ) -> Self {
         let held = Box::new(Held::new(running, method, params, capabilities));
-        Self { held: Some(held), subscription, parking }
+        Self { held: Some(held), subscription, parking, more: None }
     }
 
     /// A call that goes on, for the request that brought the input; that one may have other
@@ -61,7 +70,7 @@ impl Parkable {
     ) -> Self {
         held.capabilities = capabilities;
         held.running.set_stop(stop);
-        Self { held: Some(held), subscription, parking: Some(parking) }
+        Self { held: Some(held), subscription, parking: Some(parking), more: None }
     }
 
     /// What the server sends from now on is told on this span.
@@ -103,11 +112,15 @@ impl Parkable {
                     self.held = None;
                     return Poll::Ready(Event::Cancelled);
                 }
-                // Everything that is there has been read: what is asked goes out together.
-                Poll::Pending if held.has_questions() => match self.park() {
-                    Some(event) => return Poll::Ready(event),
-                    None => continue,
-                },
+                // What is asked at once goes out together.
+                Poll::Pending if held.has_questions() => {
+                    ready!(self.more.get_or_insert_with(|| Box::pin(sleep(MORE))).as_mut().poll(cx));
+                    self.more = None;
+                    match self.park() {
+                        Some(event) => return Poll::Ready(event),
+                        None => continue,
+                    }
+                }
                 Poll::Pending => return Poll::Pending,
             }
         }

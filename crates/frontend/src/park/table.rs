@@ -113,7 +113,7 @@ impl Parking {
             }
             None => return Err(held),
         };
-        let deadline = Instant::now() + self.settings.input_timeout;
+        let deadline = held.deadline(Instant::now() + self.settings.input_timeout);
         let Some(state) = self.seal.seal(&State { id, round, expires: self.millis(deadline), subject }) else {
             return Err(held);
         };

@@ -100,7 +100,7 @@ impl Replay {
     /// Whether everything that followed `position` on `stream` is kept. 0 is before the first.
     pub(crate) fn has_all_after(&self, stream: u64, position: u64) -> bool {
         match self.streams.get(&stream) {
-            Some(kept) => position + 1 >= kept.first && position < kept.next(),
+            Some(kept) => position < kept.next() && position + 1 >= kept.first,
             None => position == 0,
         }
     }
@@ -175,6 +175,7 @@ mod tests {
         assert_eq!((after(&replay, 1, 1), after(&replay, 2, 1)), (vec!["c".into(), "e".into()], vec!["d".into()]));
         assert!(!replay.has_all_after(1, 0) && !replay.has_all_after(2, 0));
         assert!(replay.has_all_after(2, 2) && !replay.has_all_after(2, 3) && !replay.has_all_after(3, 1));
+        assert!(!replay.has_all_after(2, u64::MAX));
         replay.forget(1);
         assert_eq!((replay.order.len(), replay.bytes, replay.next(1)), (1, 1, 1));
     }

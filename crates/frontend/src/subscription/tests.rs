@@ -15,7 +15,7 @@ fn notification(text: &'static str) -> Notification {
 fn asked(filter: &'static str) -> Result<Interest, RpcError> {
     let mut params = ObjectBuilder::new();
     params.member("notifications", &Json::literal(filter));
-    interest(Some(&params.finish()))
+    interest(Some(&params.finish()), 3)
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn filters_are_read_and_told_back() {
     ] {
         assert_eq!(asked(wrong).unwrap_err().code, code::INVALID_PARAMS, "{wrong}");
     }
-    assert_eq!(interest(None).unwrap_err().code, code::INVALID_PARAMS);
+    assert_eq!(interest(None, 3).unwrap_err().code, code::INVALID_PARAMS);
 }
 
 #[test]

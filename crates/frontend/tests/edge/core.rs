@@ -216,10 +216,15 @@ impl TestCore {
     }
 }
 
+/// How long the servers behind this core wait for an answer.
+pub(crate) const GIVES_UP: Duration = Duration::from_secs(15);
+
 async fn ask(call: &Call, request: &Json) -> oneshot::Receiver<Response> {
     let (answer, answered) = oneshot::channel();
     let method = Method::from_name(&request.get("method").unwrap().as_str().unwrap());
-    let request = ServerRequest { method, params: request.get("params"), trace: Default::default(), answer };
+    let (params, trace) = (request.get("params"), Default::default());
+    let deadline = tokio::time::Instant::now() + GIVES_UP;
+    let request = ServerRequest { method, params, trace, answer, deadline };
     call.messages.send(ServerMessage::Request(request)).await;
     answered
 }

@@ -6,6 +6,7 @@ use fanlight_frontend::FrontendSettings;
 use fanlight_gateway::{Listen, ServerMessage, ServerRequest};
 use fanlight_protocol::{Json, Method, Response};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::client::{Client, Server, soon};
 use crate::core::notification;
@@ -21,12 +22,9 @@ async fn say(listen: &Listen, method: &str, params: &str) {
 
 async fn ask(listen: &Listen, method: &str) -> oneshot::Receiver<Response> {
     let (answer, answered) = oneshot::channel();
-    let request = ServerRequest {
-        method: Method::from_name(method),
-        params: Some(Json::literal(r#"{ "x":1.0}"#)),
-        trace: Default::default(),
-        answer,
-    };
+    let (method, params) = (Method::from_name(method), Some(Json::literal(r#"{ "x":1.0}"#)));
+    let (trace, deadline) = (Default::default(), Instant::now() + Duration::from_secs(600));
+    let request = ServerRequest { method, params, trace, answer, deadline };
     listen.messages.send(ServerMessage::Request(request)).await;
     answered
 }
@@ -129,6 +127,23 @@ async fn what_comes_while_nobody_listens_waits() {
     // from now on comes.
     say(&listen, TOOLS, r#"{"last":true}"#).await;
     while !other.event().await.unwrap().contains("last") {}
+}
+
+#[tokio::test]
+async fn what_is_no_longer_asked_takes_no_room_while_nobody_listens() {
+    let settings = FrontendSettings { max_questions: 1, ..FrontendSettings::default() };
+    let mut server = Server::with(settings).await;
+    let mut client = server.connect().await;
+    let id = client.open("2025-11-25").await;
+    assert_eq!(client.post(&[("Mcp-Session-Id", id.as_str())], SUBSCRIBE).await.status, 200);
+    let listen = server.log.listens().await;
+    drop(ask(&listen, "roots/list").await);
+    let second = ask(&listen, "roots/list").await;
+    client.listen(&id, None).await;
+    let asked = client.event().await.unwrap();
+    assert!(asked.contains("fanlight-2"), "{asked}");
+    drop(second);
+    assert!(client.event().await.unwrap().contains("notifications/cancelled"));
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod http_limits;
 mod http_modern;
 mod http_streams;
 mod missing_capability;
+mod old_sse;
 mod parked;
 mod relayed;
 mod resume;

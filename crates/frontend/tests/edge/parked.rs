@@ -218,6 +218,17 @@ async fn a_call_that_nobody_comes_back_for_is_cancelled_and_its_state_expires() 
     assert!(refusal(&stdio.ask(&ask(2, &rounds, &input(&given, r#"{"input-1":{}}"#))).await).contains("expired"));
 }
 
+/// The server would go on, with its question unanswered, if it gave up first.
+#[tokio::test(start_paused = true)]
+async fn a_parked_call_is_cancelled_before_its_questions_are_given_up() {
+    let settings = FrontendSettings { input_timeout: crate::core::GIVES_UP, ..FrontendSettings::default() };
+    let mut stdio = Stdio::with(settings);
+    state(&stdio.ask(&ask(1, &format!("[[{ROOTS}]]"), "")).await);
+    let parked = tokio::time::Instant::now();
+    assert!(matches!(stdio.log.ended().await, Happened::Dropped));
+    assert!(parked.elapsed() < crate::core::GIVES_UP);
+}
+
 #[tokio::test]
 async fn parked_calls_end_with_the_front_end() {
     let mut stdio = Stdio::start();

@@ -80,7 +80,8 @@ async fn what_is_wrong_is_said() {
     let mut server = Server::with(FrontendSettings { max_subscriptions: 1, ..FrontendSettings::default() }).await;
     let mut client = server.connect().await;
     let headers = modern_headers("subscriptions/listen", None);
-    for wrong in ["", r#""notifications":[]"#, r#""notifications":{"taskIds":"t"}"#] {
+    let too_many = r#""notifications":{"resourceSubscriptions":["a:1","a:2"]}"#;
+    for wrong in ["", r#""notifications":[]"#, r#""notifications":{"taskIds":"t"}"#, too_many] {
         let response = client.post(&headers, &subscribe("1", wrong)).await;
         assert_eq!((response.status, response.code()), (200, -32602), "{wrong}");
     }
@@ -105,7 +106,7 @@ async fn what_is_wrong_is_said() {
         (&["t".into()][..], Some(TaskDialect::Extension))
     );
     let mut other = server.connect().await;
-    let refused = other.post(&headers, &subscribe("1", FILTER)).await;
+    let refused = other.post(&headers, &subscribe("1", r#""notifications":{"toolsListChanged":true}"#)).await;
     assert!(refused.code() == -32603 && refused.body.contains("1 subscriptions are open"), "{}", refused.body);
     drop(client);
     server.log.listens_no_more().await;

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use fanlight_protocol::Response;
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
+use fanlight_protocol::uri::with_parents;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use tokio::time::Instant;
@@ -92,8 +93,12 @@ impl Kept {
         self.cache.insert((read.backend, Arc::from(read.uri.as_str())), entry);
     }
 
+    /// Lets go of a resource, and of those that it is part of: one that is updated may be part of
+    /// the one subscribed to (2026-07-28 schema, `ResourceUpdatedNotification`).
     pub(super) fn remove(&mut self, backend: usize, uri: &str) {
-        self.cache.remove(&(backend, Arc::from(uri)));
+        for uri in with_parents(uri) {
+            self.cache.remove(&(backend, Arc::from(uri)));
+        }
     }
 
     pub(super) fn remove_all(&mut self, backend: usize) {

@@ -102,7 +102,7 @@ impl Walk<'_> {
         let call = Call {
             method: self.kind.method(),
             params,
-            context: CallContext::internal(),
+            context: CallContext::for_lists(),
             messages: ServerMessages::nowhere(),
         };
         let response = self.backend.request(call).await.map_err(failed)?;

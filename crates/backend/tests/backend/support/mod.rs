@@ -26,6 +26,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         transport,
         era: EraChoice::Auto,
         sessions: SessionPolicy::PerClient,
+        catalogue: false,
         timeouts: Timeouts {
             connect: PATIENCE,
             probe: PATIENCE,
@@ -42,6 +43,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             nesting: 64,
             tasks: 8,
             task_bytes: 1 << 20,
+            client_description: 16 << 10,
         },
         identity: Identity { name: "fanlight".into(), version: "0.0.1".into() },
         telemetry: TelemetrySettings::default(),

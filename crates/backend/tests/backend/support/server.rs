@@ -17,6 +17,8 @@ use super::{PATIENCE, json};
 pub(crate) struct Seen {
     /// `POST`, `DELETE`, or `closed` when a connection was closed on an unanswered request.
     pub(crate) verb: String,
+    /// Path and query.
+    pub(crate) target: String,
     headers: HashMap<String, String>,
     pub(crate) body: String,
 }
@@ -206,12 +208,33 @@ impl Server {
 
     /// The next request with this method, or of this HTTP method.
     pub(crate) async fn next_of(&mut self, method: &str) -> Seen {
+        self.next_where(|seen| seen.method() == method || seen.verb == method).await
+    }
+
+    /// The next request of this kind.
+    pub(crate) async fn next_where(&mut self, mut wanted: impl FnMut(&Seen) -> bool) -> Seen {
         loop {
             let seen = self.next().await;
-            if seen.method() == method || seen.verb == method {
+            if wanted(&seen) {
                 return seen;
             }
         }
+    }
+
+    /// How many POSTs come before the next GET, which is taken too.
+    pub(crate) async fn count_until_get(&mut self) -> usize {
+        let mut posts = 0;
+        self.next_where(|seen| {
+            posts += usize::from(seen.verb == "POST");
+            seen.verb == "GET"
+        })
+        .await;
+        posts
+    }
+
+    /// How many requests of this HTTP method came in that were not asked for yet.
+    pub(crate) fn count_verb(&mut self, verb: &str) -> usize {
+        std::iter::from_fn(|| self.seen.try_recv().ok()).filter(|seen| seen.verb == verb).count()
     }
 
     /// How many requests with this method came in that were not asked for yet.
@@ -301,7 +324,8 @@ async fn receive(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Seen> {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8(buffer[..end].to_vec()).unwrap();
             let mut lines = head.lines();
-            let verb = lines.next()?.split(' ').next()?.to_owned();
+            let mut line = lines.next()?.split(' ').map(str::to_owned);
+            let (verb, target) = (line.next()?, line.next()?);
             let headers: HashMap<_, _> = lines
                 .filter_map(|line| line.split_once(": "))
                 .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
@@ -310,7 +334,7 @@ async fn receive(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Seen> {
             if buffer.len() >= end + 4 + length {
                 let body = String::from_utf8(buffer[end + 4..end + 4 + length].to_vec()).unwrap();
                 buffer.drain(..end + 4 + length);
-                return Some(Seen { verb, headers, body });
+                return Some(Seen { verb, target, headers, body });
             }
         }
         if stream.read_buf(buffer).await.ok()? == 0 {

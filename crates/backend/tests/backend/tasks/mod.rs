@@ -7,6 +7,7 @@ mod limits;
 mod requested_client;
 mod servers;
 mod stdio;
+mod told;
 mod verbatim;
 
 use fanlight_backend::{Backend, Call, CallContext, TaskDialect};
@@ -30,7 +31,7 @@ fn requested(key: u64) -> impl Fn(&mut CallContext) {
 }
 
 /// A modern client with the tasks extension.
-fn extension(capabilities: &str) -> impl Fn(&mut CallContext) {
+fn extension(capabilities: &str) -> impl Fn(&mut CallContext) + use<> {
     let capabilities = json(capabilities);
     move |context| {
         context.capabilities = capabilities.clone();

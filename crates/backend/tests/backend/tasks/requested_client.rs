@@ -202,3 +202,35 @@ async fn the_list_has_the_tasks_of_this_client() {
     assert!(rest.get("nextCursor").is_none());
     assert_eq!(code(&get(&backend, requested(1), "tasks/list", r#"{"cursor":"x"}"#).await), -32602);
 }
+
+#[tokio::test]
+async fn of_two_that_wait_at_the_same_time_one_is_asked() {
+    let tasks = Tasks::modern(&[ASKING, DONE], "{}").await;
+    let backend = hurried(&tasks);
+    let (first, mut inbox) = by(requested(1), "tasks/result", T1);
+    let (second, mut other) = by(requested(1), "tasks/result", T1);
+    let mut waiting = Box::pin(send(&backend, first));
+    let client = async { [inbox.question().await, inbox.question().await] };
+    let questions = tokio::select! {
+        outcome = &mut waiting => panic!("{outcome:?}"),
+        questions = client => questions,
+    };
+    // The other sees the same task, again and again.
+    let mut later = Box::pin(send(&backend, second));
+    let looked = tokio::time::timeout(std::time::Duration::from_millis(300), async {
+        tokio::select! {
+            outcome = &mut waiting => panic!("{outcome:?}"),
+            outcome = &mut later => panic!("{outcome:?}"),
+        }
+    });
+    assert!(looked.await.is_err() && other.is_empty());
+    // Once the first has gone, its questions are the other's to be asked.
+    drop((waiting, questions));
+    let client = async {
+        for _ in 0..2 {
+            other.question().await.answer.send(Response::from_result(&Json::literal("{}"))).unwrap();
+        }
+    };
+    let (result, ()) = tokio::join!(later, client);
+    assert!(result.unwrap().contains(RELATED));
+}

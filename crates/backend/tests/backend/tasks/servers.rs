@@ -17,7 +17,19 @@ impl Tasks {
     /// A modern server. `needs` cannot be called but as a task, `may` becomes one where it can, and
     /// `never` does not; their result is `result`.
     pub(super) async fn modern(states: &[&str], result: &'static str) -> Self {
+        Self::modern_with(states, result, |_| None).await
+    }
+
+    /// The same, which answers some requests otherwise.
+    pub(super) async fn modern_with(
+        states: &[&str],
+        result: &'static str,
+        answer: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static,
+    ) -> Self {
         Self::start(states, move |seen, states| {
+            if let Some(reply) = answer(seen) {
+                return reply;
+            }
             let declares = seen.params().as_text().contains(EXTENSION);
             match (seen.method().as_str(), name(seen).as_str()) {
                 ("server/discover", _) => seen.result(&format!(

@@ -165,12 +165,9 @@ impl Fake {
 
 fn question() -> ServerMessage {
     let (answer, _) = tokio::sync::oneshot::channel();
-    ServerMessage::Request(fanlight_backend::ServerRequest {
-        method: Method::Elicit,
-        params: None,
-        trace: Default::default(),
-        answer,
-    })
+    let (method, trace) = (Method::Elicit, Default::default());
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(600);
+    ServerMessage::Request(fanlight_backend::ServerRequest { method, params: None, trace, answer, deadline })
 }
 
 impl BackendClient for Fake {

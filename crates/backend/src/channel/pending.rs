@@ -1,8 +1,8 @@
-//! The requests that a process has not answered yet, and whom its notifications are for.
+//! The requests that a server has not answered yet, and whom its notifications are for.
 //!
 //! Locked for moments only, never across an await.
 //!
-//! Must not know: pipes.
+//! Must not know: pipes, HTTP.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,12 @@ use crate::clock::Clock;
 use crate::error::BackendError;
 use crate::question::Question;
 
+/// What has become of a request.
+pub(super) type Outcome = Result<Response, BackendError>;
+
 /// One unanswered request.
 pub(super) struct Waiting {
-    pub(super) answer: oneshot::Sender<Result<Response, BackendError>>,
+    pub(super) answer: oneshot::Sender<Outcome>,
     /// The progress token that its client is told of progress by.
     pub(super) token: i64,
     /// The task whose result it waits for.
@@ -67,7 +70,7 @@ struct Table {
     closed: bool,
 }
 
-/// No request can be added: the process has ended.
+/// No request can be added: the channel has ended.
 #[derive(Debug)]
 pub(super) struct Closed;
 
@@ -95,7 +98,7 @@ impl PendingCalls {
     }
 
     /// Gives a request its outcome; says whether it was still pending.
-    pub(super) fn resolve(&self, id: i64, outcome: Result<Response, BackendError>) -> bool {
+    pub(super) fn resolve(&self, id: i64, outcome: Outcome) -> bool {
         match self.remove(id) {
             Some(waiting) => {
                 // The caller may have gone just now.
@@ -141,7 +144,7 @@ impl PendingCalls {
         waiting.context.wants_progress.then(|| waiting.messages.clone())
     }
 
-    /// Whom a log message is for. On stdio it names no request, so it is delivered only where one
+    /// Whom a log message is for. On one channel it names no request, so it is delivered only where one
     /// client alone can be meant. Modern servers log for requests that ask for it
     /// (2026-07-28 server/utilities/logging), legacy ones for any.
     pub(super) fn log_target(&self, level: Option<LogLevel>, modern: bool) -> LogTarget {
@@ -164,8 +167,9 @@ impl PendingCalls {
     }
 
     /// Whom a question is for. One that belongs to a task is for the client that waits for the
-    /// task's result. Others name no request on stdio: the same certainty is needed as for log
-    /// messages.
+    /// task's result. Others name no request on one channel: the same certainty is needed as for log
+    /// messages. A progress token in a question is no sign: the server makes it up for progress on
+    /// the question (2025-11-25 basic/utilities/progress), and small numbers are often both.
     pub(super) fn ask_target(&self, task: Option<&str>) -> AskTarget {
         let table = self.lock();
         let can_be_asked = |waiting: &&Waiting| waiting.asks.is_some() && waiting.messages.reach_client();

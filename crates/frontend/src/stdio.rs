@@ -7,35 +7,23 @@
 //! Source: 2026-07-28 basic/transports/stdio, 2025-11-25 basic/transports. Must not know: that the
 //! streams are those of a process.
 
-mod connection;
-mod hear;
-
 use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use fanlight_protocol::line::LineDecoder;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufWriter};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::connection::Connection;
+use crate::channel::{Connection, OutLine, QUEUE, Terms};
 use crate::error::FrontendError;
 use crate::port::Core;
 use crate::settings::FrontendSettings;
 use crate::trace::Ending;
 
-/// Messages that wait to be written.
-const QUEUE: usize = 16;
 /// How much is read at a time, at least.
 const READ: usize = 16 << 10;
-
-/// A line to write, and the span that ends when it has been.
-struct OutLine {
-    text: Bytes,
-    ending: Option<Ending>,
-}
 
 /// Serves one client until its input ends or `shutdown` is cancelled; then running requests may
 /// finish for as long as [`FrontendSettings::drain`]. Nothing but messages is written to `output`.
@@ -53,7 +41,7 @@ pub async fn serve_stdio<C: Core>(
     let drain = settings.drain;
     let limit = settings.max_line;
     let (lines, queue) = mpsc::channel(QUEUE);
-    let connection = Connection::new(core, settings, lines)?;
+    let connection = Connection::new(core, settings, lines, Terms::default())?;
     let mut writer = pin!(write_lines(output, queue));
     let input = tokio::select! {
         input = read_lines(input, limit, &connection) => input,

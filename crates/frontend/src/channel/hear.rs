@@ -1,4 +1,4 @@
-//! What a legacy client on a pair of byte streams hears outside of its calls.
+//! What a legacy client on a channel hears outside of its calls.
 //!
 //! Must not know: what it is.
 

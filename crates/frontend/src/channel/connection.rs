@@ -1,9 +1,10 @@
-//! The straight line of one line of input: read, decide the era, check by its rules, hand to the
-//! core, answer.
+//! The straight line of one message: read, decide the era, check by its rules, hand to the core,
+//! answer.
 //!
-//! Must not know: the streams.
+//! Must not know: what carries the messages.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_gateway::CallContext;
@@ -14,10 +15,11 @@ use fanlight_protocol::{
 };
 use fanlight_telemetry::{ErrorType, Headers, Moment, Network, Outcome, ServerSpan};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::OutLine;
+use super::{OutLine, Terms};
 use crate::cancel::InFlight;
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
 use crate::error::FrontendError;
@@ -34,9 +36,9 @@ use crate::trace::{self, Came, Ending};
 use crate::{era, fault, legacy, modern};
 
 /// One client.
-pub(super) struct Connection<C> {
-    pub(super) core: Arc<C>,
-    pub(super) settings: Arc<FrontendSettings>,
+pub(crate) struct Connection<C> {
+    pub(crate) core: Arc<C>,
+    pub(crate) settings: Arc<FrontendSettings>,
     out: mpsc::Sender<OutLine>,
     /// What `initialize` settled, for requests without modern metadata.
     session: Mutex<Option<Arc<Session>>>,
@@ -47,18 +49,26 @@ pub(super) struct Connection<C> {
     parking: Arc<Parking>,
     subscriptions: Subscriptions,
     /// No more is read: what only listens is to end.
-    pub(super) closing: CancellationToken,
+    pub(crate) closing: CancellationToken,
     cut: CancellationToken,
+    legacy_only: bool,
+    patience: Option<Duration>,
 }
+
+/// A text that is no message, or not one that can be taken: what is wrong with it, and the id to
+/// answer under, if it could be read.
+pub(crate) type Refused = (RpcError, Option<Json>);
 
 impl<C: Core> Connection<C> {
     /// A client whose messages go to `out`.
-    pub(super) fn new(
+    pub(crate) fn new(
         core: Arc<C>,
         settings: Arc<FrontendSettings>,
         out: mpsc::Sender<OutLine>,
+        terms: Terms,
     ) -> Result<Arc<Self>, FrontendError> {
-        let (closing, cut) = (CancellationToken::new(), CancellationToken::new());
+        let Terms { legacy_only, patience, cut } = terms;
+        let closing = CancellationToken::new();
         let (most, buffer) = (settings.max_subscriptions, settings.notification_buffer);
         Ok(Arc::new(Self {
             core,
@@ -72,11 +82,13 @@ impl<C: Core> Connection<C> {
             subscriptions: Subscriptions::new(most, buffer, closing.clone()),
             closing,
             cut,
+            legacy_only,
+            patience,
         }))
     }
 
     /// Takes one line. Returns once it is under way; waits only for room to answer a refusal.
-    pub(super) async fn line(self: &Arc<Self>, line: Line) {
+    pub(crate) async fn line(self: &Arc<Self>, line: Line) {
         let text = match line {
             Line::Whole(text) => text,
             Line::TooLong { head, tail, len } => {
@@ -86,51 +98,60 @@ impl<C: Core> Connection<C> {
                 return self.refuse(id.as_ref(), &RpcError::new(code::INVALID_REQUEST, message)).await;
             }
         };
-        match Message::parse(text.clone(), self.settings.nesting) {
-            Err(MessageError::Batch) if self.speaks_batches() => self.batch(text).await,
-            message => self.message(message, false).await,
+        let came = Came { received: Moment::now(), network: Network::Stdio, headers: Headers::default() };
+        if let Err((error, id)) = self.take(text, came).await {
+            self.refuse(id.as_ref(), &error).await;
         }
+    }
+
+    /// Takes one text: a message, or a batch where the session's revision has them. Returns once it
+    /// is under way; waits only for room to answer a refusal. What is no message at all is left to
+    /// the caller to refuse.
+    pub(crate) async fn take(self: &Arc<Self>, text: Bytes, came: Came<'_>) -> Result<(), Refused> {
+        match Message::parse(text.clone(), self.settings.nesting) {
+            Ok(message) => self.message(message, false, came).await,
+            Err(MessageError::Batch) if self.speaks_batches() => return self.batch(text, came).await,
+            Err(error) => return Err(fault::of_message(error, self.settings.nesting)),
+        }
+        Ok(())
     }
 
     /// Takes the messages of a batch, each as if it were alone (2025-03-26 basic/index, Batching).
-    async fn batch(self: &Arc<Self>, text: Bytes) {
+    async fn batch(self: &Arc<Self>, text: Bytes, came: Came<'_>) -> Result<(), Refused> {
         let messages = Message::parse_batch(text, self.settings.nesting).ok().flatten().unwrap_or_default();
-        match fault::check_batch(messages.len(), self.settings.max_batch) {
-            Err(error) => self.refuse(None, &error).await,
-            Ok(()) => {
-                for message in messages {
-                    self.message(message, true).await;
+        fault::check_batch(messages.len(), self.settings.max_batch).map_err(|error| (error, None))?;
+        for message in messages {
+            match message {
+                Ok(message) => self.message(message, true, came).await,
+                Err(error) => {
+                    let (error, id) = fault::of_message(error, self.settings.nesting);
+                    self.refuse(id.as_ref(), &error).await;
                 }
             }
         }
+        Ok(())
     }
 
-    async fn message(self: &Arc<Self>, message: Result<Message, MessageError>, in_batch: bool) {
+    async fn message(self: &Arc<Self>, message: Message, in_batch: bool, came: Came<'_>) {
         match message {
-            Ok(Message::Request(request)) => {
+            Message::Request(request) => {
                 let id = request.id.clone();
-                let (network, headers) = (Network::Stdio, Headers::default());
-                let came = Came { received: Moment::now(), network, headers };
                 let mut span = trace::begin(&self.settings, &request, came);
                 if let Err(error) = self.request(request, in_batch, &mut span).await {
                     let text = fault::message(Some(&id), &error).into_bytes();
                     self.send_line(text, Some(Ending::refused(span, &error))).await;
                 }
             }
-            Ok(Message::Notification(notification)) => self.notification(&notification),
-            Ok(Message::Response(response)) => match self.current_session() {
+            Message::Notification(notification) => self.notification(&notification),
+            Message::Response(response) => match self.current_session() {
                 Some(session) => session.questions.answer(response),
                 None => tracing::debug!("ignoring a response of a client that is never asked"),
             },
-            Err(error) => {
-                let (error, id) = fault::of_message(error, self.settings.nesting);
-                self.refuse(id.as_ref(), &error).await;
-            }
         }
     }
 
     /// Waits until no request is running. New ones may still come.
-    pub(super) async fn finished(&self) {
+    pub(crate) async fn finished(&self) {
         self.tasks.close();
         self.tasks.wait().await;
         // Nobody comes back for what is parked.
@@ -138,13 +159,27 @@ impl<C: Core> Connection<C> {
     }
 
     /// Ends what only listens.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.closing.cancel();
     }
 
     /// Ends whatever is running, without answers.
-    pub(super) fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.cut.cancel();
+    }
+
+    /// Waits until it is cut off.
+    pub(crate) async fn is_cut(&self) {
+        self.cut.cancelled().await;
+    }
+
+    /// Ends the session, if there is one, and whatever is running.
+    pub(crate) fn end(&self) {
+        self.close();
+        self.cut();
+        if let Some(session) = self.replace_session(None) {
+            session.end();
+        }
     }
 
     async fn request(
@@ -159,6 +194,7 @@ impl<C: Core> Connection<C> {
         }
         let session = self.current_session();
         match era::of_line(&request.method, &params.meta, session.is_some()) {
+            Some(Era::Modern) if self.legacy_only => Err(modern::not_served(&request.method, &params.meta)),
             Some(Era::Modern) => self.modern(request, params, span),
             Some(Era::Legacy) => match (&request.method, session) {
                 (Method::Initialize, _) => self.initialize(request, &params, span),
@@ -169,11 +205,11 @@ impl<C: Core> Connection<C> {
                     Ok(())
                 }
                 (_, Some(session)) => self.legacy(request, params, session, span),
-                (_, None) => Err(not_opened(&params.meta)),
+                (_, None) => Err(self.not_opened(&params.meta)),
             },
             // "A request missing any required field is malformed" (2026-07-28 basic/index,
             // Per-request protocol fields), and nothing has selected legacy semantics.
-            None => Err(not_opened(&params.meta)),
+            None => Err(self.not_opened(&params.meta)),
         }
     }
 
@@ -243,7 +279,7 @@ impl<C: Core> Connection<C> {
     /// Opens the connection's legacy session at once, so that messages sent without waiting for
     /// the answer find it, and closes it again should the core have no answer.
     fn initialize(self: &Arc<Self>, request: Request, params: &Params, span: &mut ServerSpan) -> Result<(), RpcError> {
-        let opening = legacy::opening(params)?;
+        let opening = legacy::opening(params, self.settings.max_description)?;
         let slot = self.slot()?;
         let in_flight = Arc::clone(&self.in_flight);
         let session = Arc::new(Session::new(opening, in_flight, self.settings.max_questions, &self.core));
@@ -294,7 +330,7 @@ impl<C: Core> Connection<C> {
         }
     }
 
-    pub(super) fn spawn(&self, slot: Option<OwnedSemaphorePermit>, work: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, slot: Option<OwnedSemaphorePermit>, work: impl Future<Output = ()> + Send + 'static) {
         let cut = self.cut.clone();
         self.tasks.spawn(async move {
             tokio::select! { () = work => {} () = cut.cancelled() => {} }
@@ -332,20 +368,35 @@ impl<C: Core> Connection<C> {
         self.send(fault::message(id, error).into_bytes()).await;
     }
 
-    pub(super) async fn send(&self, message: Bytes) {
+    pub(crate) async fn send(&self, message: Bytes) {
         self.send_line(message, None).await;
     }
 
     async fn send_line(&self, message: Bytes, ending: Option<Ending>) {
+        let sent = self.out.send(OutLine { text: on_one_line(&message), ending });
         // An error means that the client is gone, and with it whoever would want to know.
-        let _ = self.out.send(OutLine { text: on_one_line(&message), ending }).await;
+        match self.patience {
+            None => drop(sent.await),
+            Some(patience) if timeout(patience, sent).await.is_err() => {
+                tracing::debug!("a client that does not read what it is sent is cut off");
+                self.cut();
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn not_opened(&self, meta: &Meta) -> RpcError {
+        match modern::revision(meta) {
+            Err(error) if !self.legacy_only => error,
+            _ => RpcError::new(code::INVALID_REQUEST, "open a session with \"initialize\" first"),
+        }
     }
 
     fn speaks_batches(&self) -> bool {
         self.current_session().is_some_and(|session| session.revision() == Revision::V2025_03_26)
     }
 
-    pub(super) fn current_session(&self) -> Option<Arc<Session>> {
+    pub(crate) fn current_session(&self) -> Option<Arc<Session>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -360,11 +411,4 @@ fn taken(span: &mut ServerSpan) -> ServerSpan {
 
 fn rendering(request: &Request, revision: Revision) -> Rendering {
     Rendering { id: request.id.clone(), method: request.method.clone(), revision, mirrors_params: false }
-}
-
-fn not_opened(meta: &Meta) -> RpcError {
-    match modern::revision(meta) {
-        Err(error) => error,
-        Ok(_) => RpcError::new(code::INVALID_REQUEST, "open a session with \"initialize\" first"),
-    }
 }

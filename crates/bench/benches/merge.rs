@@ -1,0 +1,81 @@
+//! What it takes to put lists together, and to go from a client's names to a backend's.
+
+use divan::{Bencher, black_box};
+use fanlight_gateway::cursor::{CursorSeal, Position};
+use fanlight_gateway::merge::{Contribution, Except, merge, union};
+use fanlight_gateway::naming::namings;
+use fanlight_protocol::Json;
+use fanlight_protocol::seal::Keys;
+
+fn main() {
+    divan::main();
+}
+
+const BACKENDS: usize = 10;
+const TOOLS: usize = 50;
+
+fn tool(index: usize) -> String {
+    format!(
+        r#"{{"name":"tool_{index:03}","description":"Looks up record {index} and returns what is known of it.","inputSchema":{{"type":"object","properties":{{"query":{{"type":"string"}}}}}}}}"#
+    )
+}
+
+fn list(backend: usize) -> Json {
+    let tools: Vec<_> = (0..TOOLS).map(tool).collect();
+    let text = format!(
+        r#"{{"resultType":"complete","ttlMs":{},"cacheScope":"public","tools":[{}],"_meta":{{"dev.example/a":{backend},"dev.example/b":true}}}}"#,
+        60_000 + backend,
+        tools.join(",")
+    );
+    Json::parse(text.into(), 128).unwrap_or_else(|_| Json::null())
+}
+
+fn contributions() -> Vec<Contribution> {
+    let one = |backend| Contribution {
+        backend: format!("s{backend}"),
+        outcome: fanlight_backend::Outcome::Ok,
+        reason: None,
+        results: vec![list(backend)],
+    };
+    (0..BACKENDS).map(one).collect()
+}
+
+/// Everything of ten lists but their entries.
+#[divan::bench]
+fn merge_members_and_meta(bencher: Bencher<'_, '_>) {
+    let contributions = contributions();
+    let except = Except { members: &["tools", "nextCursor"], replaced: &[] };
+    bencher.bench(|| merge(black_box(&contributions), except, &[]));
+}
+
+/// The entries of one list, as places.
+#[divan::bench]
+fn walk_entries(bencher: Bencher<'_, '_>) {
+    let tools = list(0).get("tools").unwrap_or_else(Json::null);
+    bencher.counter(divan::counter::ItemsCount::new(TOOLS)).bench(|| black_box(&tools).elements().count());
+}
+
+#[divan::bench]
+fn visible_names(bencher: Bencher<'_, '_>) {
+    let namings = namings(&[("s0", None), ("s1", None)]);
+    let names: Vec<_> = (0..TOOLS).map(|index| Json::string(&format!("tool_{index:03}"))).collect();
+    let Some(naming) = namings.first() else { return };
+    bencher
+        .counter(divan::counter::ItemsCount::new(TOOLS))
+        .bench(|| black_box(&names).iter().map(|name| naming.visible(name).bytes().len()).sum::<usize>());
+}
+
+#[divan::bench]
+fn union_of_capabilities(bencher: Bencher<'_, '_>) {
+    let first = Json::literal(r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{}}"#);
+    let second = Json::literal(r#"{"tools":{"listChanged":false},"prompts":{},"experimental":{"x":{"y":1}}}"#);
+    bencher.bench(|| union(black_box(&first), black_box(&second)));
+}
+
+/// A cursor made and read again, as for one page of a merged list.
+#[divan::bench]
+fn cursor_there_and_back(bencher: Bencher<'_, '_>) {
+    let Ok(seal) = CursorSeal::new(&Keys::new([[7; 32]])) else { return };
+    let position = Position { list: 1, generation: 42, backend: 3, offset: 17 };
+    bencher.bench(|| seal.seal(black_box(position)).and_then(|cursor| seal.open(&cursor)));
+}

@@ -1,0 +1,98 @@
+//! The budget: how many instructions each kind of call may take, and by how much it may be more.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{BenchError, Doing, Result};
+
+/// What is in the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Budget {
+    /// How much more than the budget is let pass, in per cent: what the counts vary by from run to run.
+    tolerance_percent: f64,
+    /// By kind of call.
+    instructions: BTreeMap<String, f64>,
+}
+
+/// What a comparison found.
+pub(super) struct Compared {
+    pub(super) text: String,
+    /// How many counts are over their budget, or have none.
+    pub(super) count: usize,
+}
+
+impl Budget {
+    pub(super) fn of(counted: &BTreeMap<String, f64>) -> Self {
+        Self { tolerance_percent: 5.0, instructions: counted.clone() }
+    }
+
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).doing(format!("reading {}", path.display()))?;
+        serde_json::from_str(&text).map_err(|error| BenchError::Other(format!("{}: {error}", path.display())))
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| BenchError::Other(error.to_string()))?;
+        fs::write(path, text + "\n").doing(format!("writing {}", path.display()))
+    }
+
+    pub(super) fn compare(&self, counted: &BTreeMap<String, f64>) -> Compared {
+        let (mut text, mut count) = (String::new(), 0);
+        for (name, found) in counted {
+            let budget = self.instructions.get(name).copied().unwrap_or(0.0);
+            let change = (found / budget - 1.0) * 100.0;
+            let verdict = if budget <= 0.0 {
+                count += 1;
+                "NO BUDGET"
+            } else if change > self.tolerance_percent {
+                count += 1;
+                "OVER BUDGET"
+            } else if change < -self.tolerance_percent {
+                "under budget: lower it with --update, or it cannot be kept"
+            } else {
+                "ok"
+            };
+            let _ = writeln!(text, "{name:<32} {found:>12.0} of {budget:>12.0} ({change:+.1}%) {verdict}");
+        }
+        for name in self.instructions.keys().filter(|name| !counted.contains_key(*name)) {
+            count += 1;
+            let _ = writeln!(text, "{name:<32} NOT COUNTED");
+        }
+        Compared { text, count }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(pairs: &[(&str, f64)]) -> BTreeMap<String, f64> {
+        pairs.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    }
+
+    #[test]
+    fn more_than_the_tolerance_fails() {
+        let budget = Budget::of(&counts(&[("a", 1000.0), ("b", 1000.0)]));
+        assert_eq!(budget.compare(&counts(&[("a", 1049.0), ("b", 500.0)])).count, 0);
+        assert_eq!(budget.compare(&counts(&[("a", 1051.0), ("b", 1000.0)])).count, 1);
+    }
+
+    #[test]
+    fn what_is_missing_on_either_side_fails() {
+        let budget = Budget::of(&counts(&[("a", 1000.0)]));
+        assert_eq!(budget.compare(&counts(&[("a", 1000.0), ("new", 1.0)])).count, 1);
+        assert_eq!(budget.compare(&counts(&[])).count, 1);
+    }
+
+    #[test]
+    fn the_committed_budget_can_be_read_and_says_something_of_every_kind() {
+        let budget = Budget::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/budget.json"))).unwrap();
+        let named: Vec<_> = super::super::SETUPS.iter().flat_map(|setup| setup.work).map(|work| work.name).collect();
+        assert!(named.iter().all(|name| budget.instructions.contains_key(*name)), "{budget:?}");
+    }
+}

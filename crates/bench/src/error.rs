@@ -1,0 +1,57 @@
+//! What can go wrong while measuring. Everything ends in a sentence for the person who runs it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why something could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BenchError {
+    /// The system refused something.
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+    /// A peer closed a connection or a pipe before it had answered.
+    #[error("{0} closed the connection before the whole answer was there")]
+    Closed(&'static str),
+    /// An answer was not what it has to be, byte for byte.
+    #[error("wrong answer: {0}")]
+    Wrong(String),
+    /// A system under test does not do this; its row is left out, and the report says so.
+    #[error("{0}")]
+    Unsupported(String),
+    /// A time limit ran out.
+    #[error("waited {seconds} s in vain for {what}")]
+    Late { what: String, seconds: u64 },
+    /// A program that is to be measured is not there.
+    #[error("{program} is not here: {hint}", program = .program.display())]
+    Missing { program: PathBuf, hint: &'static str },
+    /// Somebody asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// The regression check found more instructions than the budget allows.
+    #[error("{0} of the counts are over their budget")]
+    OverBudget(usize),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+pub(crate) type Result<T> = std::result::Result<T, BenchError>;
+
+/// Says what was being done when the system refused.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl Into<String>) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
+    fn doing(self, what: impl Into<String>) -> Result<T> {
+        self.map_err(|source| BenchError::Io { what: what.into(), source: source.into() })
+    }
+}
+
+/// Waits for `future` at most `seconds`.
+pub(crate) async fn within<T>(what: &str, seconds: u64, future: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(std::time::Duration::from_secs(seconds), future).await {
+        Ok(done) => done,
+        Err(_) => Err(BenchError::Late { what: what.to_owned(), seconds }),
+    }
+}

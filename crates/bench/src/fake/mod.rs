@@ -1,0 +1,90 @@
+//! A fake MCP server of either era: cheap enough not to be what is measured, and exact enough that every byte of its
+//! answers can be checked.
+//!
+//! Over HTTP it answers `tools/call`, `tools/list`, the opening of its era, and holds streams open (`GET`,
+//! `subscriptions/listen`); over stdio it answers the same, line by line. Besides, for the benchmark alone:
+//! `GET /stats` tells what it was asked, `POST /emit` sends one notification on every open stream.
+//!
+//! Must not know: who asks, or what is measured.
+
+mod http;
+pub(crate) mod payload;
+pub(crate) mod rpc;
+pub(crate) mod stdio;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::net::TcpListener;
+
+use crate::era::Era;
+use crate::error::{BenchError, Doing, Result};
+
+/// How the fake server behaves.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FakeArgs {
+    /// The era it speaks
+    #[arg(long, value_enum, default_value = "modern")]
+    pub(crate) era: Era,
+    /// How many servers it is: each listens at an address of its own
+    #[arg(long, default_value_t = 1)]
+    pub(crate) servers: usize,
+    /// Tools in each server's list
+    #[arg(long, default_value_t = 50)]
+    pub(crate) tools: usize,
+    /// Milliseconds it takes to answer the opening and a list
+    #[arg(long, default_value_t = 0)]
+    pub(crate) delay_ms: u64,
+    /// Answer calls with an event stream even where one JSON object would do
+    #[arg(long)]
+    pub(crate) events: bool,
+}
+
+/// Listens at as many free ports as asked for, says where, and serves until the process ends.
+pub(crate) async fn serve(args: &FakeArgs) -> Result<()> {
+    let (listeners, addresses) = listen(args.servers).await?;
+    let words: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    println!("{LISTENING}{}", words.join(" "));
+    run(args, listeners).await
+}
+
+/// What precedes the addresses in the one line that the server prints.
+pub(crate) const LISTENING: &str = "listening at ";
+
+pub(crate) async fn listen(count: usize) -> Result<(Vec<TcpListener>, Vec<SocketAddr>)> {
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let listener = bind()?;
+        addresses.push(listener.local_addr().doing("a listener's address")?);
+        listeners.push(listener);
+    }
+    Ok((listeners, addresses))
+}
+
+/// A queue long enough for thousands of clients that connect at once.
+fn bind() -> Result<TcpListener> {
+    let socket = tokio::net::TcpSocket::new_v4().doing("opening a socket")?;
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).doing("binding a socket")?;
+    socket.listen(4096).doing("listening")
+}
+
+/// Serves on all listeners until the future is dropped.
+pub(crate) async fn run(args: &FakeArgs, listeners: Vec<TcpListener>) -> Result<()> {
+    let shared = Arc::new(http::Shared::new(args));
+    let mut serving = tokio::task::JoinSet::new();
+    for listener in listeners {
+        serving.spawn(http::accept(listener, Arc::clone(&shared)));
+    }
+    match serving.join_next().await {
+        Some(Ok(Err(error))) => Err(error),
+        _ => Err(BenchError::Other("the fake server has ended".into())),
+    }
+}
+
+impl FakeArgs {
+    fn delay(&self) -> Duration {
+        Duration::from_millis(self.delay_ms)
+    }
+}

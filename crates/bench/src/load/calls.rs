@@ -1,0 +1,186 @@
+//! The load: requests on connections that are kept alive, each answer checked.
+//!
+//! *Closed loop*: each connection sends its next request when it has the answer to the last. *Fixed rate*: requests are
+//! due at fixed times whatever happened to those before, and latency counts from when one was due, so that a system that
+//! stalls is not spared the requests it would have got meanwhile (coordinated omission).
+//!
+//! Must not know: what is in front of the server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use super::request::{Exchange, Id, Message};
+use super::session::Client;
+use super::timer::Timer;
+use crate::era::Era;
+use crate::error::{BenchError, Result, within};
+use crate::latency::Latencies;
+
+/// A load to be put on something.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub(crate) address: SocketAddr,
+    pub(crate) era: Era,
+    pub(crate) connections: usize,
+    /// What each connection sends, in turn.
+    pub(crate) messages: Arc<Vec<Message>>,
+}
+
+/// How fast requests are sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pace {
+    Closed,
+    /// Requests a second.
+    Rate(f64),
+    /// So many requests on each connection, as fast as in a closed loop.
+    Count(u64),
+}
+
+/// What came of a load.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    pub(crate) calls: u64,
+    pub(crate) took: Duration,
+    pub(crate) latencies: Latencies,
+}
+
+impl Served {
+    pub(crate) fn per_second(&self) -> f64 {
+        count(self.calls) / self.took.as_secs_f64().max(1e-9)
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts of calls are far below 2^52")]
+pub(crate) fn count(calls: u64) -> f64 {
+    calls as f64
+}
+
+/// Connections that are open and have each been answered once.
+pub(crate) struct Ready {
+    workers: Vec<Worker>,
+}
+
+struct Worker {
+    client: Client,
+    exchanges: Vec<Exchange>,
+    next: u64,
+}
+
+/// Connecting, and any one answer, takes at most so many seconds.
+const PATIENCE: u64 = 60;
+
+impl Load {
+    /// Opens the connections, and sends each message once on the first, so that whatever is found out on a first call is
+    /// found out before anything is measured.
+    pub(crate) async fn open(&self) -> Result<Ready> {
+        let mut workers = Vec::new();
+        for number in 0..self.connections {
+            let client = within("a connection", PATIENCE, Client::open(self.address, self.era)).await?;
+            let exchanges: Vec<_> = self.messages.iter().map(|message| client.exchange(message)).collect();
+            let mut worker = Worker { client, exchanges, next: 0 };
+            let turns = if number == 0 { self.messages.len() } else { 1 };
+            for _ in 0..turns {
+                within("an answer", PATIENCE, worker.turn()).await?;
+            }
+            // Not all connections with the same message at the same time.
+            worker.next += u64::try_from(number).unwrap_or(0);
+            workers.push(worker);
+        }
+        Ok(Ready { workers })
+    }
+}
+
+impl Ready {
+    /// Puts the load on for `time`. The first wrong answer ends it.
+    pub(crate) async fn run(&mut self, pace: Pace, time: Duration) -> Result<Served> {
+        let start = Instant::now();
+        let schedule = Arc::new(Schedule { start, end: start + time, pace, claimed: AtomicU64::new(0) });
+        let mut running = JoinSet::new();
+        for mut worker in self.workers.drain(..) {
+            let schedule = Arc::clone(&schedule);
+            running.spawn(async move {
+                let latencies = worker.work(&schedule).await?;
+                Ok::<_, BenchError>((worker, latencies))
+            });
+        }
+        let mut latencies = Latencies::new()?;
+        let limit = time.as_secs() + PATIENCE;
+        let collected = async {
+            while let Some(done) = running.join_next().await {
+                let (worker, own) = done.map_err(|error| BenchError::Other(error.to_string()))??;
+                latencies.add(&own);
+                self.workers.push(worker);
+            }
+            Ok(())
+        };
+        within("the answers", limit, collected).await?;
+        Ok(Served { calls: latencies.count(), took: start.elapsed(), latencies })
+    }
+}
+
+/// When requests are due, for all connections together.
+struct Schedule {
+    start: Instant,
+    end: Instant,
+    pace: Pace,
+    claimed: AtomicU64,
+}
+
+impl Schedule {
+    /// When request `number` is due at `rate` a second.
+    fn due(&self, number: u64, rate: f64) -> Instant {
+        self.start + Duration::from_secs_f64(count(number) / rate)
+    }
+}
+
+impl Worker {
+    async fn work(&mut self, schedule: &Schedule) -> Result<Latencies> {
+        let mut latencies = Latencies::new()?;
+        match schedule.pace {
+            Pace::Closed => {
+                let mut before = Instant::now();
+                while before < schedule.end {
+                    self.turn().await?;
+                    let after = Instant::now();
+                    latencies.record(after - before);
+                    before = after;
+                }
+            }
+            Pace::Count(turns) => {
+                for _ in 0..turns {
+                    let before = Instant::now();
+                    self.turn().await?;
+                    latencies.record(before.elapsed());
+                }
+            }
+            Pace::Rate(rate) => {
+                let mut timer = Timer::new()?;
+                loop {
+                    let due = schedule.due(schedule.claimed.fetch_add(1, Ordering::Relaxed), rate);
+                    if due >= schedule.end {
+                        break;
+                    }
+                    timer.until(due).await?;
+                    self.turn().await?;
+                    latencies.record(due.elapsed());
+                }
+            }
+        }
+        Ok(latencies)
+    }
+
+    /// One request and its answer.
+    async fn turn(&mut self) -> Result<()> {
+        let id = Id::number(self.next % 1_000_000_000);
+        let length = u64::try_from(self.exchanges.len()).unwrap_or(1).max(1);
+        let index = usize::try_from(self.next % length).unwrap_or(0);
+        self.next += 1;
+        let Some(exchange) = self.exchanges.get_mut(index) else { return Ok(()) };
+        let answer = self.client.connection.exchange(exchange.with_id(id)).await?;
+        exchange.check(id, &answer)
+    }
+}

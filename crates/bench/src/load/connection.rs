@@ -1,0 +1,290 @@
+//! One HTTP/1.1 connection of a client: as little work as possible, since it shares a processor with the fake server.
+//!
+//! Must not know: MCP, beyond the header that names a session.
+
+use std::net::SocketAddr;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use memchr::memmem;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::request::shown;
+use crate::error::{BenchError, Doing, Result};
+
+/// Bytes of a head at most.
+const LONGEST_HEAD: usize = 64 << 10;
+
+/// A connection that is kept alive.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    received: BytesMut,
+}
+
+/// The head of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) status: u16,
+    /// Whether the body is an event stream.
+    pub(crate) events: bool,
+    pub(crate) session: Option<String>,
+    framing: Framing,
+}
+
+/// How the body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Length(usize),
+    Chunked,
+    UntilClosed,
+}
+
+impl Connection {
+    pub(crate) async fn open(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).await.doing(format!("connecting to {address}"))?;
+        stream.set_nodelay(true).doing("setting up a connection")?;
+        Ok(Self { stream, received: BytesMut::new() })
+    }
+
+    /// Sends a whole request and reads the head of the response.
+    pub(crate) async fn send(&mut self, request: &[u8]) -> Result<Head> {
+        self.stream.write_all(request).await.doing("sending a request")?;
+        loop {
+            if let Some((head, length)) = parse_head(&self.received)? {
+                self.received.advance(length);
+                return Ok(head);
+            }
+            self.read_more(0).await?;
+        }
+    }
+
+    /// The whole body: of an event stream, the data of its last event.
+    pub(crate) async fn body(&mut self, head: &Head) -> Result<Bytes> {
+        let body = match head.framing {
+            Framing::Length(length) => {
+                while self.received.len() < length {
+                    self.read_more(length - self.received.len()).await?;
+                }
+                self.received.split_to(length).freeze()
+            }
+            Framing::Chunked | Framing::UntilClosed => {
+                let mut body = Body::new(head);
+                while !self.read_body(&mut body).await? {}
+                body.data.freeze()
+            }
+        };
+        if !head.events {
+            return Ok(body);
+        }
+        let mut rest = BytesMut::from(&*body);
+        let mut last = Bytes::new();
+        while let Some(event) = take_event(&mut rest) {
+            last = event;
+        }
+        Ok(last)
+    }
+
+    /// Sends a request and returns the body of the response, whose status must be 200.
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<Bytes> {
+        let head = self.send(request).await?;
+        let body = self.body(&head).await?;
+        if head.status == 200 { Ok(body) } else { Err(unexpected(&head, &body)) }
+    }
+
+    /// Reads some of the body; true once it is complete.
+    pub(crate) async fn read_body(&mut self, body: &mut Body) -> Result<bool> {
+        self.received.reserve(8 << 10);
+        if self.received.is_empty() && self.stream.read_buf(&mut self.received).await.doing("reading a body")? == 0 {
+            return if body.framing == Framing::UntilClosed { Ok(true) } else { Err(BenchError::Closed("the server")) };
+        }
+        let before = self.received.len();
+        let complete = body.take(&mut self.received)?;
+        if !complete && self.received.len() == before {
+            self.read_more(0).await?;
+        }
+        Ok(complete)
+    }
+
+    async fn read_more(&mut self, expected: usize) -> Result<()> {
+        self.received.reserve(expected.max(8 << 10));
+        match self.stream.read_buf(&mut self.received).await.doing("reading a response")? {
+            0 => Err(BenchError::Closed("the server")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An answer with another status than 200.
+pub(crate) fn unexpected(head: &Head, body: &[u8]) -> BenchError {
+    BenchError::Wrong(format!("HTTP {}: {}", head.status, shown(body)))
+}
+
+/// A body as it comes in.
+#[derive(Debug)]
+pub(crate) struct Body {
+    framing: Framing,
+    /// Bytes of the chunk, or of the body, that are still to come.
+    left: usize,
+    /// What has come and nobody has taken yet.
+    pub(crate) data: BytesMut,
+}
+
+impl Body {
+    pub(crate) fn new(head: &Head) -> Self {
+        let left = if let Framing::Length(length) = head.framing { length } else { 0 };
+        Self { framing: head.framing, left, data: BytesMut::new() }
+    }
+
+    /// Moves what belongs to the body from `received` to `data`; true once it is complete.
+    fn take(&mut self, received: &mut BytesMut) -> Result<bool> {
+        match self.framing {
+            Framing::UntilClosed => {
+                self.data.unsplit(received.split());
+                Ok(false)
+            }
+            Framing::Length(_) => {
+                self.take_left(received);
+                Ok(self.left == 0)
+            }
+            Framing::Chunked => self.take_chunks(received),
+        }
+    }
+
+    fn take_left(&mut self, received: &mut BytesMut) {
+        let count = self.left.min(received.len());
+        self.data.extend_from_slice(&received.split_to(count));
+        self.left -= count;
+    }
+
+    /// RFC 9112, 7.1. `left` counts a chunk's own line break too.
+    fn take_chunks(&mut self, received: &mut BytesMut) -> Result<bool> {
+        loop {
+            if self.left > 2 {
+                let count = (self.left - 2).min(received.len());
+                self.data.extend_from_slice(&received.split_to(count));
+                self.left -= count;
+            }
+            if self.left > 0 && self.left <= 2 {
+                if received.len() < self.left {
+                    return Ok(false);
+                }
+                received.advance(self.left);
+                self.left = 0;
+            }
+            if self.left > 0 {
+                return Ok(false);
+            }
+            let Some(end) = memmem::find(received, b"\r\n") else { return Ok(false) };
+            let size = chunk_size(received.get(..end).unwrap_or_default())?;
+            if size == 0 {
+                // There are no trailers here, only the empty line.
+                let complete = received.len() >= end + 4;
+                if complete {
+                    received.advance(end + 4);
+                }
+                return Ok(complete);
+            }
+            received.advance(end + 2);
+            self.left = size + 2;
+        }
+    }
+
+    /// The data of the next event, if a whole one has come.
+    pub(crate) fn next_event(&mut self) -> Option<Bytes> {
+        take_event(&mut self.data)
+    }
+}
+
+fn chunk_size(line: &[u8]) -> Result<usize> {
+    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
+    let size = std::str::from_utf8(digits).ok().and_then(|digits| usize::from_str_radix(digits.trim(), 16).ok());
+    size.ok_or_else(|| BenchError::Wrong(format!("a chunk of the size {:?}", shown(line))))
+}
+
+/// The data of the next event that has any. Events here have one line of data and end with an empty line.
+fn take_event(stream: &mut BytesMut) -> Option<Bytes> {
+    loop {
+        let end = memmem::find(stream, b"\n\n")?;
+        let event = stream.split_to(end + 2).freeze();
+        let start = memmem::find(&event, b"data: ").filter(|at| *at == 0 || event.get(at - 1) == Some(&b'\n'));
+        if let Some(start) = start {
+            let line = event.slice(start + 6..end);
+            let length = memchr::memchr(b'\n', &line).unwrap_or(line.len());
+            return Some(line.slice(..length));
+        }
+    }
+}
+
+/// A head and its length, if it is complete.
+fn parse_head(received: &[u8]) -> Result<Option<(Head, usize)>> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut headers);
+    let wrong = |what: String| BenchError::Wrong(format!("{what}: {}", shown(received)));
+    let length = match response.parse(received).map_err(|error| wrong(error.to_string()))? {
+        httparse::Status::Complete(length) => length,
+        httparse::Status::Partial if received.len() > LONGEST_HEAD => return Err(wrong("an endless head".into())),
+        httparse::Status::Partial => return Ok(None),
+    };
+    let status = response.code.unwrap_or_default();
+    // RFC 9112, 6.3: these have no body.
+    let bodiless = status == 204 || status == 304;
+    let mut framing = if bodiless { Framing::Length(0) } else { Framing::UntilClosed };
+    let (mut events, mut session) = (false, None);
+    for header in response.headers.iter() {
+        let value = std::str::from_utf8(header.value).unwrap_or_default();
+        match header.name.to_ascii_lowercase().as_str() {
+            "content-length" => framing = Framing::Length(value.parse().map_err(|_| wrong("Content-Length".into()))?),
+            "transfer-encoding" if value.eq_ignore_ascii_case("chunked") => framing = Framing::Chunked,
+            "content-type" => events = value.starts_with("text/event-stream"),
+            "mcp-session-id" => session = Some(value.to_owned()),
+            _ => {}
+        }
+    }
+    Ok(Some((Head { status, events, session, framing }, length)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take_all(stream: &[u8], piece: usize) -> (Vec<u8>, bool) {
+        let head = Head { status: 200, events: false, session: None, framing: Framing::Chunked };
+        let (mut body, mut received, mut complete) = (Body::new(&head), BytesMut::new(), false);
+        for part in stream.chunks(piece) {
+            received.extend_from_slice(part);
+            complete = body.take(&mut received).unwrap();
+        }
+        (body.data.to_vec(), complete)
+    }
+
+    #[test]
+    fn chunks_are_put_together_however_they_are_cut() {
+        let stream = b"5\r\nhello\r\n1\r\n \r\nA;x=1\r\n0123456789\r\n0\r\n\r\n";
+        for piece in 1..=stream.len() {
+            assert_eq!(take_all(stream, piece), (b"hello 0123456789".to_vec(), true), "{piece}");
+        }
+        assert!(!take_all(&stream[..stream.len() - 1], 7).1);
+    }
+
+    #[test]
+    fn a_head_tells_how_the_body_ends() {
+        let head = |text: &str| parse_head(text.as_bytes()).unwrap().map(|(head, _)| head);
+        let json = head("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n").unwrap();
+        assert_eq!((json.status, json.events, json.framing), (200, false, Framing::Length(12)));
+        let events = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nMcp-Session-Id: s\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let events = head(events).unwrap();
+        assert_eq!((events.events, events.framing, events.session.as_deref()), (true, Framing::Chunked, Some("s")));
+        assert_eq!(head("HTTP/1.1 204 No Content\r\n\r\n").unwrap().framing, Framing::Length(0));
+        assert_eq!(head("HTTP/1.1 200"), None);
+        assert!(parse_head(b"nonsense\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn events_without_data_are_skipped() {
+        let mut stream = BytesMut::from(&b": hello\n\nevent: message\ndata: {\"a\":1}\nid: 7\n\ndata: cut"[..]);
+        assert_eq!(take_event(&mut stream).unwrap(), r#"{"a":1}"#);
+        assert_eq!(take_event(&mut stream), None);
+        assert_eq!(stream, &b"data: cut"[..]);
+    }
+}

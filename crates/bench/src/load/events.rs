@@ -1,0 +1,144 @@
+//! Progress notifications on the event streams of calls: how long each takes to arrive.
+//!
+//! The server writes the time into each event; both read the same clock of the same machine.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use tokio::task::JoinSet;
+
+use super::calls::count;
+use super::connection::{Body, Connection, unexpected};
+use super::request::{Id, Message, shown};
+use super::session::Client;
+use crate::era::Era;
+use crate::error::{BenchError, Result, within};
+use crate::latency::Latencies;
+use crate::usage::monotonic_nanos;
+
+/// Calls that report progress, each on a connection of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    pub(crate) address: SocketAddr,
+    pub(crate) era: Era,
+    /// The name of the tool that reports progress.
+    pub(crate) tool: String,
+    pub(crate) streams: usize,
+    /// Events on each stream.
+    pub(crate) events: u32,
+    /// Milliseconds between two events of one stream; zero for as fast as they go.
+    pub(crate) every_ms: u64,
+}
+
+/// What came of them.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) latencies: Latencies,
+    pub(crate) took: Duration,
+}
+
+impl Arrived {
+    pub(crate) fn per_second(&self) -> f64 {
+        count(self.latencies.count()) / self.took.as_secs_f64().max(1e-9)
+    }
+}
+
+#[derive(Deserialize)]
+struct Notification<'a> {
+    method: &'a str,
+    #[serde(borrow)]
+    params: Params<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Params<'a> {
+    progress_token: &'a str,
+    progress: u32,
+    /// When the server sent it, in nanoseconds.
+    message: &'a str,
+}
+
+const PATIENCE: u64 = 120;
+
+impl Progress {
+    /// Opens the connections first, then makes all calls at once and reads them to their ends.
+    pub(crate) async fn run(&self) -> Result<Arrived> {
+        let mut clients = Vec::new();
+        for _ in 0..self.streams {
+            clients.push(within("a connection", PATIENCE, Client::open(self.address, self.era)).await?);
+        }
+        let start = Instant::now();
+        let mut running = JoinSet::new();
+        for client in clients {
+            let message = Message::progress(self.era, &self.tool, self.events, self.every_ms);
+            let events = self.events;
+            running.spawn(async move { follow(client, &message, events).await });
+        }
+        let mut latencies = Latencies::new()?;
+        let all = async {
+            while let Some(done) = running.join_next().await {
+                latencies.add(&done.map_err(|error| BenchError::Other(error.to_string()))??);
+            }
+            Ok(())
+        };
+        within("the events", PATIENCE, all).await?;
+        Ok(Arrived { latencies, took: start.elapsed() })
+    }
+}
+
+async fn follow(mut client: Client, message: &Message, events: u32) -> Result<Latencies> {
+    let mut exchange = client.exchange(message);
+    let id = Id::number(1);
+    let connection: &mut Connection = &mut client.connection;
+    let head = connection.send(exchange.with_id(id)).await?;
+    if head.status != 200 || !head.events {
+        let body = connection.body(&head).await?;
+        return Err(unexpected(&head, &body));
+    }
+    let mut latencies = Latencies::new()?;
+    let (mut body, mut complete, mut seen) = (Body::new(&head), false, 0);
+    loop {
+        while let Some(event) = body.next_event() {
+            if seen == events {
+                // Whatever the end of the stream looks like: the last event is the answer.
+                return exchange.check(id, &event).map(|()| latencies);
+            }
+            let sent = sent_at(&event, seen)?;
+            latencies.record(Duration::from_nanos(monotonic_nanos().saturating_sub(sent)));
+            seen += 1;
+        }
+        if complete {
+            return Err(BenchError::Wrong(format!("the stream ended after {seen} of {events} events")));
+        }
+        complete = connection.read_body(&mut body).await?;
+    }
+}
+
+/// When the server sent this event, which must be number `expected`.
+fn sent_at(event: &[u8], expected: u32) -> Result<u64> {
+    let wrong = || BenchError::Wrong(format!("not progress {expected}: {}", shown(event)));
+    let notification: Notification<'_> = serde_json::from_slice(event).map_err(|_| wrong())?;
+    let Params { progress_token, progress, message } = notification.params;
+    let is_it = notification.method == "notifications/progress" && progress_token == "token" && progress == expected;
+    if is_it { message.parse().map_err(|_| wrong()) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_checked() {
+        let text = |token: &str, progress: u32| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":"{token}","progress":{progress},"total":9,"message":"12345"}}}}"#
+            )
+        };
+        assert_eq!(sent_at(text("token", 3).as_bytes(), 3).unwrap(), 12345);
+        assert!(sent_at(text("token", 4).as_bytes(), 3).is_err(), "one is missing");
+        assert!(sent_at(text("other", 3).as_bytes(), 3).is_err(), "another call's");
+        assert!(sent_at(b"{}", 0).is_err());
+    }
+}

@@ -1,0 +1,108 @@
+//! Calls over the standard input and output of a child process, a window of them in flight.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, BytesMut};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{ChildStdin, ChildStdout};
+
+use super::request::{Exchange, Id, Message, id_of, shown};
+use crate::error::{BenchError, Doing, Result, within};
+
+/// A client over pipes.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    input: ChildStdin,
+    output: ChildStdout,
+    received: BytesMut,
+    exchange: Exchange,
+    /// Which numbers have been sent and not been answered: the place is the number, modulo the length.
+    open: Vec<Option<u64>>,
+    next: u64,
+}
+
+const PATIENCE: u64 = 60;
+
+impl Pipe {
+    /// Calls of `message`, at most `window` of which wait for their answers.
+    pub(crate) fn new(input: ChildStdin, output: ChildStdout, message: &Message, window: usize) -> Self {
+        let exchange = Exchange::line(message);
+        // Answers may overtake each other, but not by more than this.
+        let open = vec![None; window * 64];
+        Self { input, output, received: BytesMut::new(), exchange, open, next: 0 }
+    }
+
+    /// The same pipe, for calls of another message from now on.
+    pub(crate) fn then(self, message: &Message, window: usize) -> Self {
+        Self { exchange: Exchange::line(message), open: vec![None; window * 64], ..self }
+    }
+
+    /// Keeps `window` calls in flight for `time`, then waits for the last answers. The number of calls, and how long it
+    /// took.
+    pub(crate) async fn run(&mut self, window: u64, time: Duration) -> Result<(u64, Duration)> {
+        let start = Instant::now();
+        let first = self.next;
+        let work = async {
+            self.send(window).await?;
+            let mut flying = window;
+            while flying > 0 {
+                let answered = self.receive().await?;
+                flying -= answered;
+                if start.elapsed() < time {
+                    self.send(answered).await?;
+                    flying += answered;
+                }
+            }
+            Ok(())
+        };
+        within("answers through the pipe", time.as_secs() + PATIENCE, work).await?;
+        Ok((self.next - first, start.elapsed()))
+    }
+
+    async fn send(&mut self, count: u64) -> Result<()> {
+        let mut lines = Vec::new();
+        for _ in 0..count {
+            let number = self.next;
+            self.next += 1;
+            lines.extend_from_slice(self.exchange.with_id(Id::number(number)));
+            match self.place(number) {
+                Some(place @ None) => *place = Some(number),
+                _ => return Err(BenchError::Wrong("a call was not answered while many later ones were".into())),
+            }
+        }
+        self.input.write_all(&lines).await.doing("writing to a child")
+    }
+
+    /// Waits for at least one answer and checks all that have come; how many.
+    async fn receive(&mut self) -> Result<u64> {
+        let mut answered = 0;
+        while answered == 0 {
+            self.received.reserve(64 << 10);
+            if self.output.read_buf(&mut self.received).await.doing("reading from a child")? == 0 {
+                return Err(BenchError::Closed("the child"));
+            }
+            while let Some(end) = memchr::memchr(b'\n', &self.received) {
+                let line = self.received.split_to(end);
+                self.received.advance(1);
+                self.check(&line)?;
+                answered += 1;
+            }
+        }
+        Ok(answered)
+    }
+
+    fn check(&mut self, line: &[u8]) -> Result<()> {
+        let number = id_of(line).ok_or_else(|| BenchError::Wrong(shown(line)))?;
+        self.exchange.check(Id::number(number), line)?;
+        match self.place(number) {
+            Some(place) if *place == Some(number) => *place = None,
+            _ => return Err(BenchError::Wrong(format!("an answer to nothing: {}", shown(line)))),
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, number: u64) -> Option<&mut Option<u64>> {
+        let length = u64::try_from(self.open.len()).ok()?;
+        self.open.get_mut(usize::try_from(number % length).ok()?)
+    }
+}

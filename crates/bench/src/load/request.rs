@@ -1,0 +1,282 @@
+//! Requests as the clients of each era send them, ready to be sent again and again with another id, and what has to
+//! come back.
+//!
+//! Must not know: sockets.
+
+use bytes::Bytes;
+use memchr::memmem;
+
+use crate::era::Era;
+use crate::error::{BenchError, Result};
+use crate::fake::payload::Tool;
+
+/// Ids have ten digits, so that a request keeps its length whatever its id.
+const FIRST_ID: u64 = 1_000_000_000;
+
+/// A number for a request, as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Id([u8; 10]);
+
+impl Id {
+    /// The id of the request with this number, below nine billion.
+    pub(crate) fn number(number: u64) -> Self {
+        let mut digits = [b'0'; 10];
+        let mut rest = FIRST_ID + number;
+        for digit in digits.iter_mut().rev() {
+            *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+            rest /= 10;
+        }
+        Self(digits)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The number that `text` is the id of.
+    pub(crate) fn parse(text: &[u8]) -> Option<u64> {
+        std::str::from_utf8(text).ok()?.parse::<u64>().ok()?.checked_sub(FIRST_ID)
+    }
+}
+
+/// One request and what has to come back.
+#[derive(Clone, Debug)]
+pub(crate) struct Exchange {
+    text: Vec<u8>,
+    id_at: usize,
+    pub(crate) expected: Expected,
+}
+
+/// What has to come back.
+#[derive(Clone, Debug)]
+pub(crate) enum Expected {
+    /// A response with exactly these bytes as its result.
+    Result(Bytes),
+    /// A response with a list of so many tools.
+    Tools(usize),
+    /// Any result.
+    Anything,
+}
+
+const BEFORE_ID: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+const BEFORE_RESULT: &[u8] = br#","result":"#;
+
+impl Exchange {
+    /// A line of stdio.
+    pub(crate) fn line(message: &Message) -> Self {
+        let mut text = message.text.clone();
+        text.push(b'\n');
+        Self { id_at: BEFORE_ID.len(), text, expected: message.expected.clone() }
+    }
+
+    /// A POST of HTTP/1.1, within `session` if there is one.
+    pub(crate) fn post(message: &Message, session: Option<&str>) -> Self {
+        let mut head = format!(
+            "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+             accept: application/json, text/event-stream\r\nmcp-protocol-version: {}\r\ncontent-length: {}\r\n",
+            message.era.revision(),
+            message.text.len()
+        );
+        for (name, value) in &message.mirrored {
+            head += &format!("{name}: {value}\r\n");
+        }
+        if let Some(session) = session {
+            head += &format!("mcp-session-id: {session}\r\n");
+        }
+        head += "\r\n";
+        let id_at = head.len() + BEFORE_ID.len();
+        let mut text = head.into_bytes();
+        text.extend_from_slice(&message.text);
+        Self { text, id_at, expected: message.expected.clone() }
+    }
+
+    /// The bytes to send, with `id` in them.
+    pub(crate) fn with_id(&mut self, id: Id) -> &[u8] {
+        if let Some(place) = self.text.get_mut(self.id_at..self.id_at + 10) {
+            place.copy_from_slice(id.as_bytes());
+        }
+        &self.text
+    }
+
+    /// Whether `answer` is the response to this request with `id`, byte for byte.
+    pub(crate) fn check(&self, id: Id, answer: &[u8]) -> Result<()> {
+        let result = answer
+            .strip_prefix(BEFORE_ID)
+            .and_then(|rest| rest.strip_prefix(id.as_bytes()))
+            .and_then(|rest| rest.strip_prefix(BEFORE_RESULT))
+            .and_then(|rest| rest.strip_suffix(b"}"));
+        let wrong = |what: &str| BenchError::Wrong(format!("{what}: {}", shown(answer)));
+        let result = result.ok_or_else(|| wrong("not a response with this id and a result"))?;
+        match &self.expected {
+            Expected::Anything => Ok(()),
+            Expected::Result(expected) if expected == result => Ok(()),
+            Expected::Result(_) => Err(wrong("the result is not what the server sent")),
+            Expected::Tools(count) => match count_tools(result) {
+                found if found == *count => Ok(()),
+                found => Err(wrong(&format!("{found} tools instead of {count}"))),
+            },
+        }
+    }
+}
+
+/// How many tools a list has.
+pub(crate) fn count_tools(result: &[u8]) -> usize {
+    memmem::find_iter(result, br#""inputSchema""#).count()
+}
+
+/// The id of a response, whatever it answers.
+pub(crate) fn id_of(answer: &[u8]) -> Option<u64> {
+    Id::parse(answer.strip_prefix(BEFORE_ID)?.get(..10)?)
+}
+
+/// The beginning of something unexpected.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.get(..300).unwrap_or(bytes)).into_owned()
+}
+
+/// A request before it is known how it travels.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    era: Era,
+    text: Vec<u8>,
+    /// Headers that repeat parts of it.
+    mirrored: Vec<(&'static str, String)>,
+    expected: Expected,
+}
+
+impl Message {
+    /// A call of the tool that clients know as `name`.
+    pub(crate) fn call(era: Era, name: &str, tool: Tool) -> Self {
+        let params = format!(r#""name":"{name}","arguments":{{"query":"benchmark","limit":10}}"#);
+        Self::new(era, "tools/call", Some(name), &params, "", Expected::Result(tool.result(era)))
+    }
+
+    /// A call of the tool `progress`.
+    pub(crate) fn progress(era: Era, name: &str, events: u32, every_ms: u64) -> Self {
+        let params = format!(r#""name":"{name}","arguments":{{"events":{events},"every_ms":{every_ms}}}"#);
+        let expected = Expected::Result(Tool::Progress.result(era));
+        Self::new(era, "tools/call", Some(name), &params, r#""progressToken":"token""#, expected)
+    }
+
+    /// A list of tools, from `cursor` on.
+    pub(crate) fn list(era: Era, cursor: Option<&str>, count: usize) -> Self {
+        let params = cursor.map(|cursor| format!(r#""cursor":"{cursor}""#)).unwrap_or_default();
+        Self::new(era, "tools/list", None, &params, "", Expected::Tools(count))
+    }
+
+    /// A subscription to changes of the list of tools.
+    pub(crate) fn listen() -> Self {
+        let params = r#""notifications":{"toolsListChanged":true}"#;
+        Self::new(Era::Modern, "subscriptions/listen", None, params, "", Expected::Anything)
+    }
+
+    /// The opening of a session.
+    pub(crate) fn initialize() -> Self {
+        let params = format!(r#""protocolVersion":"{}","capabilities":{{}},{CLIENT}"#, Era::Legacy.revision());
+        Self::new(Era::Legacy, "initialize", None, &params, "", Expected::Anything)
+    }
+
+    fn new(era: Era, method: &str, name: Option<&str>, params: &str, meta: &str, expected: Expected) -> Self {
+        let mut mirrored = Vec::new();
+        let mut keys: Vec<String> = Some(meta.to_owned()).filter(|meta| !meta.is_empty()).into_iter().collect();
+        if era == Era::Modern {
+            mirrored.push(("mcp-method", method.to_owned()));
+            mirrored.extend(name.map(|name| ("mcp-name", name.to_owned())));
+            keys.push(format!(
+                r#""io.modelcontextprotocol/protocolVersion":"{}","io.modelcontextprotocol/clientInfo":{{"name":"bench","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{{}}"#,
+                era.revision()
+            ));
+        }
+        let meta = if keys.is_empty() { String::new() } else { format!(r#""_meta":{{{}}}"#, keys.join(",")) };
+        let comma = if params.is_empty() || meta.is_empty() { "" } else { "," };
+        let id = Id::number(0);
+        let id = String::from_utf8_lossy(id.as_bytes()).into_owned();
+        let before = String::from_utf8_lossy(BEFORE_ID);
+        let text = format!(r#"{before}{id},"method":"{method}","params":{{{params}{comma}{meta}}}}}"#);
+        Self { era, text: text.into_bytes(), mirrored, expected }
+    }
+}
+
+const CLIENT: &str = r#""clientInfo":{"name":"bench","version":"1"}"#;
+
+/// `notifications/initialized`, as a POST within `session`.
+pub(crate) fn initialized(session: &str) -> Vec<u8> {
+    let body = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    format!(
+        "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\nmcp-protocol-version: {}\r\ncontent-length: {}\r\n\
+         mcp-session-id: {session}\r\n\r\n{body}",
+        Era::Legacy.revision(),
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// A request without a body, such as the GET of a session's stream.
+pub(crate) fn bare(method: &str, path: &str, session: Option<&str>) -> Vec<u8> {
+    let session = session.map(|session| format!("mcp-session-id: {session}\r\n")).unwrap_or_default();
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\nmcp-protocol-version: {}\r\n\
+         {session}content-length: 0\r\n\r\n",
+        Era::Legacy.revision()
+    )
+    .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(id: Id, result: &[u8]) -> Vec<u8> {
+        [BEFORE_ID, id.as_bytes(), BEFORE_RESULT, result, b"}"].concat()
+    }
+
+    #[test]
+    fn ids_have_ten_digits_and_come_back() {
+        assert_eq!(Id::number(0).as_bytes(), b"1000000000");
+        assert_eq!(Id::number(1234).as_bytes(), b"1000001234");
+        assert_eq!(id_of(&response(Id::number(42), b"{}")), Some(42));
+        assert_eq!(id_of(b"{}"), None);
+    }
+
+    #[test]
+    fn a_request_keeps_its_length_and_is_json() {
+        for era in Era::ALL {
+            let message = Message::call(era, "text_200", Tool::Text(200));
+            let mut exchange = Exchange::post(&message, Some("s"));
+            let sent = String::from_utf8(exchange.with_id(Id::number(7)).to_vec()).unwrap();
+            let (head, body) = sent.split_once("\r\n\r\n").unwrap();
+            assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
+            assert_eq!(head.contains("mcp-name: text_200"), era == Era::Modern);
+            let body: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert_eq!(body["id"], 1_000_000_007_u64);
+            assert_eq!(body["params"]["name"], "text_200");
+        }
+    }
+
+    #[test]
+    fn every_byte_of_an_answer_counts() {
+        let message = Message::call(Era::Modern, "text_300", Tool::Text(300));
+        let exchange = Exchange::line(&message);
+        let id = Id::number(9);
+        let result = Tool::Text(300).result(Era::Modern);
+        let right = response(id, &result);
+        assert!(exchange.check(id, &right).is_ok());
+        assert!(exchange.check(Id::number(8), &right).is_err(), "another id");
+        for at in 0..right.len() {
+            let mut wrong = right.clone();
+            wrong[at] ^= 1;
+            assert!(exchange.check(id, &wrong).is_err(), "byte {at}");
+        }
+        assert!(exchange.check(id, &right[..right.len() - 1]).is_err(), "too short");
+    }
+
+    #[test]
+    fn lists_are_counted() {
+        let exchange = Exchange::line(&Message::list(Era::Legacy, None, 3));
+        let id = Id::number(1);
+        let list = |count| crate::fake::payload::tool_list(Era::Legacy, count);
+        assert!(exchange.check(id, &response(id, list(3).as_bytes())).is_ok());
+        assert!(exchange.check(id, &response(id, list(2).as_bytes())).is_err());
+    }
+}

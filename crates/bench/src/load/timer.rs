@@ -1,0 +1,54 @@
+//! Waiting to the microsecond: the runtime's own timers go by milliseconds, which is more than a call takes.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe::Receiver;
+
+use crate::error::{Doing, Result};
+
+/// A timer of the kernel: a file that can be read once the time has come.
+///
+/// The runtime has no type for such files that needs no `unsafe`, but its pipes do the same thing: wait and read.
+pub(crate) struct Timer(Receiver);
+
+impl Timer {
+    pub(crate) fn new() -> Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).doing("making a timer")?;
+        Receiver::from_owned_fd_unchecked(timer).map(Self).doing("watching a timer")
+    }
+
+    /// Waits until `due`, if that is still to come.
+    pub(crate) async fn until(&mut self, due: Instant) -> Result<()> {
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(left) };
+        rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once).doing("setting a timer")?;
+        // How often it has expired, which is once.
+        self.0.read_u64().await.map(drop).doing("reading a timer")
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX), tv_nsec: duration.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn it_waits_as_long_as_asked_and_not_for_what_is_past() {
+        let mut timer = Timer::new().unwrap();
+        let start = Instant::now();
+        for _ in 0..3 {
+            timer.until(Instant::now() + Duration::from_micros(300)).await.unwrap();
+        }
+        assert!(start.elapsed() >= Duration::from_micros(900));
+        timer.until(start).await.unwrap();
+    }
+}

@@ -1,0 +1,188 @@
+//! Tables for people and JSON for programs.
+//!
+//! Must not know: how anything was measured.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use crate::error::{BenchError, Doing, Result};
+use crate::goals::{self, Bound, Goal, ratio};
+use crate::results::{Median, Results, Sample};
+use crate::scenario::{Plan, calls};
+
+/// What was measured on.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Machine {
+    processor: String,
+    processors: usize,
+    kernel: String,
+    /// Load averages before and after: what else was going on.
+    load_before: String,
+    load_after: String,
+}
+
+impl Machine {
+    pub(crate) fn look() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+        Self {
+            processor: model.trim_start_matches([' ', '\t', ':']).to_owned(),
+            processors: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            kernel: first_line("/proc/sys/kernel/osrelease"),
+            load_before: first_line("/proc/loadavg"),
+            load_after: String::new(),
+        }
+    }
+
+    pub(crate) fn look_again(self) -> Self {
+        let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let count = processors.lines().filter(|line| line.starts_with("processor")).count();
+        Self { load_after: first_line("/proc/loadavg"), processors: count.max(1), ..self }
+    }
+}
+
+fn first_line(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// The file's content.
+#[derive(Serialize)]
+struct File<'a> {
+    machine: &'a Machine,
+    rounds: usize,
+    seconds: f64,
+    connections: usize,
+    goals: Vec<Goal>,
+    medians: Vec<Median>,
+    samples: &'a [Sample],
+    skipped: &'a [String],
+    failures: &'a [String],
+}
+
+pub(crate) fn write(path: &Path, machine: &Machine, plan: &Plan, results: &Results) -> Result<()> {
+    let file = File {
+        machine,
+        rounds: plan.rounds,
+        seconds: plan.window.as_secs_f64(),
+        connections: plan.connections,
+        goals: goals::all(results),
+        medians: results.medians(),
+        samples: &results.samples,
+        skipped: &results.skipped,
+        failures: &results.failures,
+    };
+    let text = serde_json::to_string_pretty(&file).map_err(|error| BenchError::Other(error.to_string()))?;
+    fs::write(path, text).doing(format!("writing {}", path.display()))
+}
+
+/// What a person reads: the costs of calls beside nginx, all medians, the goals, and what is missing.
+pub(crate) fn tables(machine: &Machine, plan: &Plan, results: &Results) -> String {
+    let mut text = format!(
+        "{} processors, {}; Linux {}; load before {}, after {}\n{} rounds of {} s, {} connections; medians\n\n",
+        machine.processors,
+        machine.processor,
+        machine.kernel,
+        machine.load_before,
+        machine.load_after,
+        plan.rounds,
+        plan.window.as_secs_f64(),
+        plan.connections
+    );
+    for (title, table) in [
+        ("CPU per call, in us", calls_table(plan, results)),
+        ("Everything else, medians", medians_table(results)),
+        ("Goals", goals_table(results)),
+    ] {
+        if table.row_count() > 0 {
+            let _ = write!(text, "{title}\n\n{table}\n\n");
+        }
+    }
+    for (title, lines) in [("Not measured", &results.skipped), ("Failed", &results.failures)] {
+        for line in lines {
+            let _ = writeln!(text, "{title}: {line}");
+        }
+    }
+    text
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header(header);
+    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table
+}
+
+fn calls_table(plan: &Plan, results: &Results) -> Table {
+    let mut table = table(&["result", "nginx", "fanlight", "to nginx", "10 backends", "to 1 backend"]);
+    for era in &plan.eras {
+        for (tool, name) in calls::SIZES {
+            let cpu = |system: &str| results.median(&calls::scenario(*era, tool), system, "cpu_us_per_call");
+            let (nginx, one, ten) = (cpu("nginx"), cpu("fanlight"), cpu("fanlight10"));
+            if nginx.or(one).or(ten).is_some() {
+                let label = format!("{name}, {}", era.as_str());
+                table.add_row([
+                    label,
+                    shown(nginx),
+                    shown(one),
+                    shown(ratio(one, nginx)),
+                    shown(ten),
+                    shown(ratio(ten, one)),
+                ]);
+            }
+        }
+    }
+    table
+}
+
+fn medians_table(results: &Results) -> Table {
+    let mut table = table(&["scenario", "system", "values"]);
+    for median in results.medians() {
+        let values: Vec<_> =
+            median.values.iter().map(|(name, value)| format!("{name} {}", shown(Some(*value)))).collect();
+        table.add_row([median.scenario, median.system, values.join(", ")]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Left);
+    }
+    table
+}
+
+fn goals_table(results: &Results) -> Table {
+    let mut table = table(&["goal", "at", "limit", "measured", "met"]);
+    for goal in goals::all(results) {
+        let met = match goal.met() {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => continue,
+        };
+        let bound = if goal.bound == Bound::Most { "most" } else { "least" };
+        let limit = format!("{} {}", shown(Some(goal.limit)), goal.unit);
+        table.add_row([goal.name.as_str(), bound, limit.trim(), &shown(goal.measured), met]);
+    }
+    table
+}
+
+/// Three digits that say something.
+fn shown(value: Option<f64>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(value) if value.abs() >= 100.0 => format!("{value:.0}"),
+        Some(value) if value.abs() >= 10.0 => format!("{value:.1}"),
+        Some(value) => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_long_as_they_say_something() {
+        let shown: Vec<_> = [0.123, 12.34, 12345.6].into_iter().map(|value| shown(Some(value))).collect();
+        assert_eq!(shown, ["0.12", "12.3", "12346"]);
+    }
+}

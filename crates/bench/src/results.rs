@@ -1,0 +1,99 @@
+//! What was measured: samples, one for each round, and their medians.
+//!
+//! Must not know: how anything was measured, or how it is shown.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::latency::median;
+
+/// What one round of one scenario gave for one system.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Sample {
+    pub(crate) scenario: String,
+    pub(crate) system: String,
+    pub(crate) round: usize,
+    /// Each name says its unit.
+    pub(crate) values: Values,
+}
+
+pub(crate) type Values = BTreeMap<&'static str, f64>;
+
+/// Everything that was measured in one run.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    pub(crate) samples: Vec<Sample>,
+    /// What was left out, and why.
+    pub(crate) skipped: Vec<String>,
+    /// What failed: a wrong answer, a broken connection.
+    pub(crate) failures: Vec<String>,
+}
+
+/// The medians of all rounds of one scenario for one system.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Median {
+    pub(crate) scenario: String,
+    pub(crate) system: String,
+    pub(crate) rounds: usize,
+    pub(crate) values: Values,
+}
+
+impl Results {
+    pub(crate) fn add(&mut self, scenario: &str, system: &str, round: usize, values: Values) {
+        let told: Vec<_> = values.iter().map(|(name, value)| format!("{name} {value:.1}")).collect();
+        eprintln!("  {scenario:<24} {system:<11} round {}: {}", round + 1, told.join(", "));
+        self.samples.push(Sample { scenario: scenario.into(), system: system.into(), round, values });
+    }
+
+    /// The median over the rounds of one value; `None` if it was not measured.
+    pub(crate) fn median(&self, scenario: &str, system: &str, value: &str) -> Option<f64> {
+        let all: Vec<f64> = self.of(scenario, system).filter_map(|sample| sample.values.get(value)).copied().collect();
+        median(&all)
+    }
+
+    /// The medians, in the order of measurement.
+    pub(crate) fn medians(&self) -> Vec<Median> {
+        let mut medians: Vec<Median> = Vec::new();
+        for sample in &self.samples {
+            let (scenario, system) = (&sample.scenario, &sample.system);
+            if medians.iter().any(|known| known.scenario == *scenario && known.system == *system) {
+                continue;
+            }
+            let names: std::collections::BTreeSet<_> =
+                self.of(scenario, system).flat_map(|sample| sample.values.keys().copied()).collect();
+            let values = names.into_iter().filter_map(|name| Some((name, self.median(scenario, system, name)?)));
+            medians.push(Median {
+                scenario: scenario.clone(),
+                system: system.clone(),
+                rounds: self.of(scenario, system).count(),
+                values: values.collect(),
+            });
+        }
+        medians
+    }
+
+    fn of(&self, scenario: &str, system: &str) -> impl Iterator<Item = &Sample> {
+        self.samples.iter().filter(move |sample| sample.scenario == scenario && sample.system == system)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_per_scenario_system_and_value() {
+        let mut results = Results::default();
+        for (round, cost) in [5.0, 1.0, 3.0].into_iter().enumerate() {
+            results.add("calls", "a", round, Values::from([("cpu", cost), ("rss", 7.0)]));
+            results.add("calls", "b", round, Values::from([("cpu", cost * 10.0)]));
+        }
+        assert_eq!(results.median("calls", "a", "cpu"), Some(3.0));
+        assert_eq!(results.median("calls", "b", "cpu"), Some(30.0));
+        assert_eq!(results.median("calls", "b", "rss"), None);
+        let medians = results.medians();
+        assert_eq!(medians.len(), 2);
+        assert_eq!((medians[0].rounds, medians[0].values.len()), (3, 2));
+    }
+}

@@ -1,0 +1,144 @@
+//! `run`: measures what the command line asks for and reports it. `load`: puts load on something that is running.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::cli::{LoadArgs, RunArgs};
+use crate::era::Era;
+use crate::error::{BenchError, Doing, Result, within};
+use crate::fake::payload::Tool;
+use crate::load::calls::{Load, Pace};
+use crate::load::request::Message;
+use crate::report::{self, Machine};
+use crate::results::Results;
+use crate::scenario::{Group, Plan, Run};
+use crate::system::process::{pin, processors, raise_file_limit};
+use crate::system::{Bench, Cores, Kind, this_program};
+
+/// Files that a system may need for each idle stream, one to the client and one to a server, and for everything else.
+const FILES_PER_STREAM: u64 = 2;
+const OTHER_FILES: u64 = 1000;
+
+pub(crate) async fn run(args: &RunArgs) -> Result<()> {
+    let mut plan = plan(args);
+    let mut results = Results::default();
+    let wanted =
+        u64::try_from(plan.streams).unwrap_or(u64::from(u32::MAX)).saturating_mul(FILES_PER_STREAM) + OTHER_FILES;
+    let files = raise_file_limit(wanted);
+    if files < wanted {
+        plan.streams = usize::try_from(files.saturating_sub(OTHER_FILES) / FILES_PER_STREAM).unwrap_or(0);
+        let why = format!("more than {} idle streams: only {files} files may be open here", plan.streams);
+        results.skipped.push(why);
+    }
+    let needs_fanlight = plan.systems.iter().any(|kind| matches!(kind, Kind::Fanlight | Kind::Fanlight10));
+    let fanlight = match &args.fanlight {
+        Some(path) => path.clone(),
+        None if needs_fanlight => build_fanlight().await?,
+        None => PathBuf::new(),
+    };
+    let (gateway, load) = cores(args, &mut results)?;
+    let machine = Machine::look();
+    let mut run = Run { bench: Bench { fanlight, gateway, load }, plan, results };
+    run.all().await;
+    let machine = machine.look_again();
+    let output = args.output.clone().map_or_else(|| target_folder().map(|to| to.join("bench-results.json")), Ok)?;
+    report::write(&output, &machine, &run.plan, &run.results)?;
+    println!("{}", report::tables(&machine, &run.plan, &run.results));
+    println!("everything that was measured: {}", output.display());
+    if run.results.failures.is_empty() {
+        return Ok(());
+    }
+    Err(BenchError::Other(format!("{} measurements failed", run.results.failures.len())))
+}
+
+fn plan(args: &RunArgs) -> Plan {
+    let all = |chosen: &[Group]| {
+        let every = [
+            Group::Calls,
+            Group::Latency,
+            Group::Lists,
+            Group::Events,
+            Group::Idle,
+            Group::Stdio,
+            Group::Start,
+            Group::Memory,
+        ];
+        if chosen.is_empty() { every.to_vec() } else { chosen.to_vec() }
+    };
+    let seconds = args.seconds.unwrap_or(if args.quick { 0.2 } else { 2.0 });
+    Plan {
+        groups: all(&args.only),
+        systems: if args.systems.is_empty() { Kind::ALL.to_vec() } else { args.systems.clone() },
+        eras: if args.eras.is_empty() { Era::ALL.to_vec() } else { args.eras.clone() },
+        rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 3 }).max(1),
+        window: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(2)),
+        connections: args.connections.max(1),
+        streams: args.streams.unwrap_or(if args.quick { 200 } else { 10_000 }),
+        churn: Duration::from_secs(args.churn_seconds.unwrap_or(if args.quick { 1 } else { 15 })),
+    }
+}
+
+/// Keeps this process on the processor for load, if there are two.
+fn cores(args: &RunArgs, results: &mut Results) -> Result<(Cores, Cores)> {
+    let there = processors();
+    let (gateway, load) = (args.gateway_core, args.load_core);
+    if gateway == load || !there.contains(&gateway) || !there.contains(&load) {
+        let why = format!("two processors: {gateway} and {load} are not both here, so everything runs anywhere");
+        results.skipped.push(why);
+        return Ok((Cores::Any, Cores::Any));
+    }
+    pin(load)?;
+    Ok((Cores::One(gateway), Cores::One(load)))
+}
+
+/// The folder that this program's profile folder is in.
+fn target_folder() -> Result<PathBuf> {
+    let program = this_program()?;
+    let folder = program.parent().and_then(Path::parent).map(Path::to_owned);
+    folder.ok_or_else(|| BenchError::Other(format!("{} is in no folder", program.display())))
+}
+
+/// The Fanlight beside this program. Where cargo runs this program, Fanlight is built first: a measurement of yesterday's
+/// Fanlight would help nobody.
+pub(crate) async fn build_fanlight() -> Result<PathBuf> {
+    let program = this_program()?.with_file_name("fanlight");
+    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(program) };
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "--package", "fanlight", "--manifest-path"]);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml")).kill_on_drop(true);
+    match program.parent().and_then(Path::file_name).and_then(|profile| profile.to_str()) {
+        Some("debug") | None => {}
+        Some(profile) => {
+            command.args(["--profile", profile]);
+        }
+    }
+    let built = async { command.status().await.doing("running cargo") };
+    if within("cargo to build Fanlight", 1800, built).await?.success() {
+        return Ok(program);
+    }
+    Err(BenchError::Other("Fanlight could not be built".into()))
+}
+
+pub(crate) async fn load(args: &LoadArgs) -> Result<()> {
+    let tool = Tool::from_name(&args.tool);
+    let tool = tool.ok_or_else(|| BenchError::Other(format!("no tool is called {}", args.tool)))?;
+    let messages = Arc::new(vec![Message::call(args.era, &format!("{}{}", args.prefix, args.tool), tool)]);
+    let load = Load { address: args.address, era: args.era, connections: args.connections, messages };
+    let time = Duration::try_from_secs_f64(args.seconds)
+        .map_err(|_| BenchError::Other("the number of seconds is no time".into()))?;
+    let served = load.open().await?.run(args.rate.map_or(Pace::Closed, Pace::Rate), time).await?;
+    let percentile = |percent| served.latencies.percentile(percent);
+    println!(
+        "{} calls, {:.0} a second; p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us, longest {:.0} us",
+        served.calls,
+        served.per_second(),
+        percentile(50.0),
+        percentile(99.0),
+        percentile(99.9),
+        served.latencies.max()
+    );
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! How long a call takes: alone on one connection, and on many at half of the rate that is possible.
+
+use super::calls::calls_of;
+use super::{Run, under_load};
+use crate::error::Result;
+use crate::fake::payload::Tool;
+use crate::load::calls::Pace;
+use crate::system::{Fakes, FanlightConfig};
+
+const TOOL: Tool = Tool::Text(200);
+
+pub(super) async fn measure(run: &mut Run) -> Result<()> {
+    for era in run.plan.eras.clone() {
+        let fakes = Fakes::start(&run.bench, era, 10, 50, 0).await?;
+        let systems = run.start_systems(&fakes, FanlightConfig::default(), &[]).await;
+        let mut peaks = Vec::new();
+        for system in &systems {
+            let load = calls_of(system, era, TOOL, run.plan.connections);
+            let peak = under_load(system, &load, Pace::Closed, run.plan.window).await;
+            let peak = run.told(system.kind.as_str(), peak).and_then(|values| values.get("calls_per_s").copied());
+            peaks.push(peak.unwrap_or(1.0));
+        }
+        for round in 0..run.plan.rounds {
+            for (system, peak) in systems.iter().zip(&peaks) {
+                let alone = calls_of(system, era, TOOL, 1);
+                run.put_on(&format!("alone {}", era.as_str()), round, system, &alone, Pace::Closed).await;
+                let many = calls_of(system, era, TOOL, run.plan.connections);
+                run.put_on(&format!("half rate {}", era.as_str()), round, system, &many, Pace::Rate(peak / 2.0)).await;
+            }
+        }
+        run.stop_systems(systems, fakes).await;
+    }
+    Ok(())
+}

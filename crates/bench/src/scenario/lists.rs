@@ -1,0 +1,142 @@
+//! Lists of tools: as one server has them, and merged from ten.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::Run;
+use crate::era::Era;
+use crate::error::{BenchError, Result};
+use crate::load::calls::{Load, Pace, count};
+use crate::load::connection::Connection;
+use crate::load::request::{Message, bare, count_tools, shown};
+use crate::load::session::Client;
+use crate::results::Values;
+use crate::system::{Fakes, FanlightConfig, Kind, System};
+
+/// Tools of each server.
+const TOOLS: usize = 50;
+/// Clients that ask for a list at the same time.
+const AT_ONCE: usize = 64;
+
+pub(super) async fn measure(run: &mut Run) -> Result<()> {
+    for era in run.plan.eras.clone() {
+        let fakes = Fakes::start(&run.bench, era, 10, TOOLS, 0).await?;
+        let systems = run.start_systems(&fakes, FanlightConfig::default(), &[]).await;
+        let scenario = format!("list {}", era.as_str());
+        for round in 0..run.plan.rounds {
+            for system in &systems {
+                let message = Message::list(era, None, TOOLS * system.backends());
+                let load = lists(system, era, vec![message], run.plan.connections);
+                run.put_on(&scenario, round, system, &load, Pace::Closed).await;
+            }
+        }
+        if run.has(Kind::Fanlight10) {
+            let paged = pages(run, era, &fakes).await;
+            run.told("lists in pages", paged);
+            let fanned = fan_outs(run, era, &fakes).await;
+            run.told("lists at the same time", fanned);
+        }
+        run.stop_systems(systems, fakes).await;
+    }
+    Ok(())
+}
+
+fn lists(system: &System, era: Era, messages: Vec<Message>, connections: usize) -> Load {
+    Load { address: system.address, era, connections, messages: Arc::new(messages) }
+}
+
+/// The merged list in pages of 50, each page as often as every other.
+async fn pages(run: &mut Run, era: Era, fakes: &Fakes) -> Result<()> {
+    let config = FanlightConfig { page_size: Some(TOOLS), ..FanlightConfig::default() };
+    let system = System::start(&run.bench, Kind::Fanlight10, &fakes.addresses, &config).await?;
+    let walked = walk(&system, era).await;
+    if let Some(messages) = run.told("walking the pages", walked) {
+        let load = lists(&system, era, messages, run.plan.connections);
+        for round in 0..run.plan.rounds {
+            run.put_on(&format!("list page {}", era.as_str()), round, &system, &load, Pace::Closed).await;
+        }
+    }
+    system.stop().await
+}
+
+#[derive(Deserialize)]
+struct Page {
+    result: PageResult,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageResult {
+    next_cursor: Option<String>,
+}
+
+/// The requests for all pages, found by asking for each.
+async fn walk(system: &System, era: Era) -> Result<Vec<Message>> {
+    let mut client = Client::open(system.address, era).await?;
+    let mut messages = vec![Message::list(era, None, TOOLS)];
+    while let Some(message) = messages.last() {
+        let answer = client.once(message).await?;
+        let page: Page = serde_json::from_slice(&answer).map_err(|_| BenchError::Wrong(shown(&answer)))?;
+        match page.result.next_cursor {
+            Some(cursor) if messages.len() < 100 => messages.push(Message::list(era, Some(&cursor), TOOLS)),
+            _ => break,
+        }
+    }
+    Ok(messages)
+}
+
+/// How many times each server is asked for its list when many clients want the merged one at once: just after the start,
+/// and just after the servers have said that their lists have changed.
+async fn fan_outs(run: &mut Run, era: Era, fakes: &Fakes) -> Result<()> {
+    let config = FanlightConfig::default();
+    let system = System::start(&run.bench, Kind::Fanlight10, &fakes.addresses, &config).await?;
+    let server = fakes.first()?;
+    let first = asked_by(&system, era, server).await?;
+    request(server, "POST", "/emit").await?;
+    // What a change has to do before the first client asks for the list, it does now.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let changed = asked_by(&system, era, server).await?;
+    let values = Values::from([("fan_outs_at_start", first), ("fan_outs_after_change", changed)]);
+    run.results.add(&format!("list at once {}", era.as_str()), system.kind.as_str(), 0, values);
+    system.stop().await
+}
+
+/// How often each server was asked while many clients asked for the merged list.
+async fn asked_by(system: &System, era: Era, server: SocketAddr) -> Result<f64> {
+    let mut clients = Vec::new();
+    for _ in 0..AT_ONCE {
+        clients.push(Client::open(system.address, era).await?);
+    }
+    let before = lists_asked(server).await?;
+    let mut asking = tokio::task::JoinSet::new();
+    let message = Arc::new(Message::list(era, None, TOOLS * system.backends()));
+    for mut client in clients {
+        let message = Arc::clone(&message);
+        asking.spawn(async move { client.once(&message).await.map(|answer| count_tools(&answer)) });
+    }
+    while let Some(done) = asking.join_next().await {
+        done.map_err(|error| BenchError::Other(error.to_string()))??;
+    }
+    let asked = lists_asked(server).await? - before;
+    Ok(count(asked) / count(u64::try_from(system.backends()).unwrap_or(1)))
+}
+
+#[derive(Deserialize)]
+struct Stats {
+    lists: u64,
+}
+
+async fn lists_asked(server: SocketAddr) -> Result<u64> {
+    let answer = request(server, "GET", "/stats").await?;
+    serde_json::from_slice::<Stats>(&answer).map(|stats| stats.lists).map_err(|_| BenchError::Wrong(shown(&answer)))
+}
+
+/// A request to the fake server for the benchmark's own purposes.
+pub(super) async fn request(server: SocketAddr, method: &str, path: &str) -> Result<bytes::Bytes> {
+    let mut connection = Connection::open(server).await?;
+    let head = connection.send(&bare(method, path, None)).await?;
+    connection.body(&head).await
+}

@@ -1,0 +1,112 @@
+//! Memory over time: after a burst of large results, and while sessions come and go.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use super::calls::calls_of;
+use super::{Run, mebibytes};
+use crate::era::Era;
+use crate::error::{BenchError, Result, within};
+use crate::fake::payload::Tool;
+use crate::load::calls::{Pace, count};
+use crate::load::request::Message;
+use crate::load::session::{Client, close_session};
+use crate::results::Values;
+use crate::system::{Fakes, FanlightConfig, Kind, System};
+
+const CONNECTIONS: usize = 64;
+/// With the connections, a gibibyte of results of a mebibyte each.
+const EACH: u64 = 16;
+
+pub(super) async fn measure(run: &mut Run) -> Result<()> {
+    for kind in run.plan.systems.clone() {
+        if kind == Kind::Direct {
+            continue;
+        }
+        let burst = burst(run, kind).await;
+        if let Some(values) = run.told(&format!("burst, {}", kind.as_str()), burst) {
+            run.results.add("burst of 1 GiB", kind.as_str(), 0, values);
+        }
+        if matches!(kind, Kind::Fanlight | Kind::Fanlight10) && !run.plan.churn.is_zero() {
+            let churn = churn(run, kind).await;
+            if let Some(values) = run.told(&format!("churn, {}", kind.as_str()), churn) {
+                run.results.add("churn", kind.as_str(), 0, values);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn burst(run: &Run, kind: Kind) -> Result<Values> {
+    let fakes = Fakes::start(&run.bench, Era::Modern, 10, 50, 0).await?;
+    let system = System::start(&run.bench, kind, &fakes.addresses, &FanlightConfig::default()).await?;
+    let small = calls_of(&system, Era::Modern, Tool::Text(200), CONNECTIONS);
+    small.open().await?.run(Pace::Count(100), Duration::ZERO).await?;
+    let before = system.usage()?.resident;
+    let large = calls_of(&system, Era::Modern, Tool::Text(1 << 20), CONNECTIONS);
+    let mut ready = large.open().await?;
+    ready.run(Pace::Count(EACH), Duration::from_secs(60)).await?;
+    let at_end = system.usage()?.resident;
+    drop(ready);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let later = system.usage()?.resident;
+    system.stop().await?;
+    fakes.stop().await?;
+    Ok(Values::from([
+        ("before_mib", mebibytes(before)),
+        ("at_end_mib", mebibytes(at_end)),
+        ("after_5_s_mib", mebibytes(later)),
+    ]))
+}
+
+/// Sessions that are opened, used once and ended, on connections of their own.
+async fn churn(run: &Run, kind: Kind) -> Result<Values> {
+    let fakes = Fakes::start(&run.bench, Era::Legacy, 10, 50, 0).await?;
+    let system = System::start(&run.bench, kind, &fakes.addresses, &FanlightConfig::default()).await?;
+    let time = run.plan.churn;
+    let name = system.names(&Tool::Text(200).name()).into_iter().next().unwrap_or_default();
+    let mut rounds = 0;
+    let mut resident = Vec::new();
+    for _ in 0..3 {
+        rounds += come_and_go(system.address, &name, time / 3).await?;
+        resident.push(mebibytes(system.usage()?.resident));
+    }
+    system.stop().await?;
+    fakes.stop().await?;
+    let at = |index: usize| resident.get(index).copied().unwrap_or_default();
+    Ok(Values::from([
+        ("sessions", count(rounds)),
+        ("first_third_mib", at(0)),
+        ("second_third_mib", at(1)),
+        ("last_third_mib", at(2)),
+    ]))
+}
+
+async fn come_and_go(address: SocketAddr, name: &str, time: Duration) -> Result<u64> {
+    let end = Instant::now() + time;
+    let mut clients = JoinSet::new();
+    for _ in 0..16 {
+        let message = Message::call(Era::Legacy, name, Tool::Text(200));
+        clients.spawn(async move {
+            let mut rounds = 0;
+            while Instant::now() < end {
+                let mut client = Client::open(address, Era::Legacy).await?;
+                client.once(&message).await?;
+                let session = client.session.take().unwrap_or_default();
+                close_session(&mut client.connection, &session).await?;
+                rounds += 1;
+            }
+            Ok::<u64, BenchError>(rounds)
+        });
+    }
+    let all = async {
+        let mut rounds = 0;
+        while let Some(done) = clients.join_next().await {
+            rounds += done.map_err(|error| BenchError::Other(error.to_string()))??;
+        }
+        Ok(rounds)
+    };
+    within("sessions to end", time.as_secs() + 60, all).await
+}

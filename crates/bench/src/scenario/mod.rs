@@ -1,0 +1,166 @@
+//! What is measured. Each group stands for itself: it starts what it needs and ends it.
+//!
+//! Must not know: how results are shown.
+
+pub(crate) mod calls;
+mod events;
+mod idle;
+mod latency;
+mod lists;
+mod memory;
+mod start;
+mod stdio;
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::era::Era;
+use crate::error::{BenchError, Result};
+use crate::load::calls::{Load, Pace, count};
+use crate::results::{Results, Values};
+use crate::system::{Bench, Fakes, FanlightConfig, Kind, System};
+
+/// A group of measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Group {
+    /// Calls of several sizes on 16 connections: processor time, throughput
+    Calls,
+    /// One connection, and a fixed rate at half of the peak
+    Latency,
+    /// Merged lists of tools
+    Lists,
+    /// Progress notifications
+    Events,
+    /// Thousands of idle streams: memory
+    Idle,
+    /// A shared child process behind pipes
+    Stdio,
+    /// Time to the first answer, and the size of the program
+    Start,
+    /// A burst of large results, and sessions that come and go
+    Memory,
+}
+
+/// What to measure, and for how long.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) groups: Vec<Group>,
+    pub(crate) systems: Vec<Kind>,
+    pub(crate) eras: Vec<Era>,
+    pub(crate) rounds: usize,
+    /// One measurement of one system.
+    pub(crate) window: Duration,
+    /// Connections of the closed loop.
+    pub(crate) connections: usize,
+    /// Idle streams.
+    pub(crate) streams: usize,
+    /// How long sessions come and go.
+    pub(crate) churn: Duration,
+}
+
+/// One run: what it measures with, and what it has found.
+pub(crate) struct Run {
+    pub(crate) bench: Bench,
+    pub(crate) plan: Plan,
+    pub(crate) results: Results,
+}
+
+impl Run {
+    /// Measures every group of the plan. What cannot be measured is told in the results.
+    pub(crate) async fn all(&mut self) {
+        for group in self.plan.groups.clone() {
+            eprintln!("{group:?}");
+            let done = match group {
+                Group::Calls => calls::measure(self).await,
+                Group::Latency => latency::measure(self).await,
+                Group::Lists => lists::measure(self).await,
+                Group::Events => events::measure(self).await,
+                Group::Idle => idle::measure(self).await,
+                Group::Stdio => stdio::measure(self).await,
+                Group::Start => start::measure(self).await,
+                Group::Memory => memory::measure(self).await,
+            };
+            self.told(&format!("{group:?}"), done);
+        }
+    }
+
+    /// Notes what went wrong; the value if nothing did.
+    fn told<T>(&mut self, what: &str, done: Result<T>) -> Option<T> {
+        let error = match done {
+            Ok(value) => return Some(value),
+            Err(error) => error,
+        };
+        let text = format!("{what}: {error}");
+        eprintln!("  {text}");
+        match error {
+            BenchError::Unsupported(_) | BenchError::Missing { .. } => self.results.skipped.push(text),
+            _ => self.results.failures.push(text),
+        }
+        None
+    }
+
+    fn has(&self, kind: Kind) -> bool {
+        self.plan.systems.contains(&kind)
+    }
+
+    /// Starts all systems of the plan, `besides` some, in front of the same servers. Those that are not on this machine
+    /// are left out.
+    async fn start_systems(&mut self, fakes: &Fakes, config: FanlightConfig, besides: &[Kind]) -> Vec<System> {
+        let mut systems = Vec::new();
+        for kind in self.plan.systems.clone() {
+            if !besides.contains(&kind) {
+                let started = System::start(&self.bench, kind, &fakes.addresses, &config).await;
+                systems.extend(self.told(kind.as_str(), started));
+            }
+        }
+        systems
+    }
+
+    async fn stop_systems(&mut self, systems: Vec<System>, fakes: Fakes) {
+        for system in systems {
+            let kind = system.kind;
+            let stopped = system.stop().await;
+            self.told(kind.as_str(), stopped);
+        }
+        let stopped = fakes.stop().await;
+        self.told("the fake server", stopped);
+    }
+
+    /// Puts `load` on `system`: first for a moment, then for as long as the plan says, and adds what that took.
+    async fn put_on(&mut self, scenario: &str, round: usize, system: &System, load: &Load, pace: Pace) {
+        let measured = under_load(system, load, pace, self.plan.window).await;
+        let name = system.kind.as_str();
+        if let Some(values) = self.told(&format!("{scenario}, {name}"), measured) {
+            self.results.add(scenario, name, round, values);
+        }
+    }
+}
+
+/// What a system takes, and how long its answers take, while `load` is on it.
+async fn under_load(system: &System, load: &Load, pace: Pace, window: Duration) -> Result<Values> {
+    let mut ready = load.open().await?;
+    ready.run(pace, window / 5).await?;
+    let before = system.usage()?;
+    let served = ready.run(pace, window).await?;
+    let after = system.usage()?;
+    let calls = count(served.calls).max(1.0);
+    let cpu = (after.cpu - before.cpu).as_secs_f64();
+    let user = after.user.saturating_sub(before.user).as_secs_f64();
+    Ok(Values::from([
+        ("cpu_us_per_call", cpu * 1e6 / calls),
+        ("user_us_per_call", user * 1e6 / calls),
+        ("busy_percent", cpu * 100.0 / served.took.as_secs_f64()),
+        ("calls_per_s", served.per_second()),
+        ("p50_us", served.latencies.percentile(50.0)),
+        ("p99_us", served.latencies.percentile(99.0)),
+        ("p999_us", served.latencies.percentile(99.9)),
+        ("max_us", served.latencies.max()),
+        ("rss_mib", mebibytes(after.resident)),
+    ]))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "memory in bytes is far below 2^52")]
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}

@@ -1,0 +1,161 @@
+//! The systems that are compared: nothing in between (`direct`), nginx, and Fanlight with one and with ten backends.
+//!
+//! Must not know: what is measured.
+
+mod fanlight;
+mod nginx;
+pub(crate) mod process;
+mod temp;
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+pub(crate) use fanlight::{FanlightConfig, stdio_config};
+pub(crate) use process::{Cores, Process};
+pub(crate) use temp::TempFile;
+
+use crate::era::Era;
+use crate::error::{BenchError, Doing, Result};
+use crate::fake;
+use crate::usage::Usage;
+
+/// What can stand between a client and servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Direct,
+    Nginx,
+    /// With one backend.
+    Fanlight,
+    /// With ten backends.
+    Fanlight10,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] = [Self::Direct, Self::Nginx, Self::Fanlight, Self::Fanlight10];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Nginx => "nginx",
+            Self::Fanlight => "fanlight",
+            Self::Fanlight10 => "fanlight10",
+        }
+    }
+
+    fn backends(self) -> usize {
+        if self == Self::Fanlight10 { 10 } else { 1 }
+    }
+}
+
+/// Where programs are and where they run.
+#[derive(Clone, Debug)]
+pub(crate) struct Bench {
+    pub(crate) fanlight: PathBuf,
+    /// Where the system under test runs.
+    pub(crate) gateway: Cores,
+    /// Where the fake server runs; this process, which makes the load, is kept there too.
+    pub(crate) load: Cores,
+}
+
+/// A running system under test.
+#[derive(Debug)]
+pub(crate) struct System {
+    pub(crate) kind: Kind,
+    pub(crate) address: SocketAddr,
+    /// What precedes a tool's name, for each backend.
+    prefixes: Vec<String>,
+    process: Option<Process>,
+    _files: Vec<TempFile>,
+}
+
+impl System {
+    /// Starts a system in front of `fakes`. [`BenchError::Missing`] if its program is not on this machine.
+    pub(crate) async fn start(
+        bench: &Bench,
+        kind: Kind,
+        fakes: &[SocketAddr],
+        config: &FanlightConfig,
+    ) -> Result<Self> {
+        let fakes = fakes.get(..kind.backends()).unwrap_or(fakes);
+        let first = *fakes.first().ok_or_else(|| BenchError::Other("no fake server".into()))?;
+        match kind {
+            Kind::Direct => {
+                Ok(Self { kind, address: first, prefixes: vec![String::new()], process: None, _files: vec![] })
+            }
+            Kind::Nginx => nginx::start(bench, first).await,
+            Kind::Fanlight | Kind::Fanlight10 => fanlight::start(bench, kind, fakes, config).await,
+        }
+    }
+
+    /// Starts Fanlight in front of all of `fakes`.
+    pub(crate) async fn start_fanlight(bench: &Bench, fakes: &[SocketAddr], config: &FanlightConfig) -> Result<Self> {
+        fanlight::start(bench, Kind::Fanlight, fakes, config).await
+    }
+
+    /// The names clients know a tool by: one for each backend.
+    pub(crate) fn names(&self, tool: &str) -> Vec<String> {
+        self.prefixes.iter().map(|prefix| format!("{prefix}{tool}")).collect()
+    }
+
+    pub(crate) fn backends(&self) -> usize {
+        self.prefixes.len()
+    }
+
+    /// What it has used so far; nothing if there is no process in between.
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        self.process.as_ref().map_or(Ok(Usage::default()), |process| Usage::of_tree(process.pid()))
+    }
+
+    pub(crate) async fn stop(self) -> Result<()> {
+        match self.process {
+            Some(process) => process.stop().await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Fake servers of one era, all in one process.
+#[derive(Debug)]
+pub(crate) struct Fakes {
+    pub(crate) addresses: Vec<SocketAddr>,
+    process: Process,
+}
+
+impl Fakes {
+    /// Starts `servers` fake servers with 50 tools each, or `tools`.
+    pub(crate) async fn start(bench: &Bench, era: Era, servers: usize, tools: usize, delay_ms: u64) -> Result<Self> {
+        let program = this_program()?;
+        let args = [
+            "serve".to_owned(),
+            format!("--era={}", era.as_str()),
+            format!("--servers={servers}"),
+            format!("--tools={tools}"),
+            format!("--delay-ms={delay_ms}"),
+        ];
+        let args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
+        let mut process = Process::start("the fake server", &program, &args, bench.load)?;
+        let said = process.line_after(fake::LISTENING).await?;
+        let parse = |word: &str| word.parse().map_err(|_| BenchError::Other(format!("no address: {word}")));
+        let addresses: Vec<SocketAddr> = said.split_whitespace().map(parse).collect::<Result<_>>()?;
+        Ok(Self { addresses, process })
+    }
+
+    /// The only one, or the first.
+    pub(crate) fn first(&self) -> Result<SocketAddr> {
+        self.addresses.first().copied().ok_or_else(|| BenchError::Other("no fake server".into()))
+    }
+
+    pub(crate) async fn stop(self) -> Result<()> {
+        self.process.stop().await
+    }
+}
+
+/// This program, which is the fake server too.
+pub(crate) fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().doing("finding this program")
+}

@@ -1,0 +1,173 @@
+//! A process under test: started on the processor it is to have, and ended with its owner whatever happens.
+//!
+//! Must not know: what it is.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
+
+use crate::error::{BenchError, Doing, Result, within};
+
+/// Lines of output kept until somebody looks for one.
+const LINES: usize = 1000;
+
+/// Where a process may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cores {
+    /// On this one only.
+    One(usize),
+    /// Wherever there is room.
+    Any,
+}
+
+/// A running process. Dropped, it is killed.
+#[derive(Debug)]
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    pid: u32,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Process {
+    /// Starts `program`. It ends, too, if this process is killed, where `setpriv` (util-linux) is there to arrange it.
+    pub(crate) fn start(name: &str, program: &Path, args: &[OsString], cores: Cores) -> Result<Self> {
+        let mut process = Self::spawn(name, program, args, cores, false)?;
+        let (sender, lines) = mpsc::channel(LINES);
+        if let Some(output) = process.child.stdout.take() {
+            tokio::spawn(forward(output, sender.clone()));
+        }
+        if let Some(output) = process.child.stderr.take() {
+            tokio::spawn(forward(output, sender));
+        }
+        process.lines = lines;
+        Ok(process)
+    }
+
+    /// Starts `program` as a server over stdio; its standard error goes nowhere.
+    pub(crate) fn piped(
+        name: &str,
+        program: &Path,
+        args: &[OsString],
+        cores: Cores,
+    ) -> Result<(Self, ChildStdin, ChildStdout)> {
+        let mut process = Self::spawn(name, program, args, cores, true)?;
+        let missing = || BenchError::Other(format!("{name} has no pipes"));
+        let input = process.child.stdin.take().ok_or_else(missing)?;
+        let output = process.child.stdout.take().ok_or_else(missing)?;
+        Ok((process, input, output))
+    }
+
+    fn spawn(name: &str, program: &Path, args: &[OsString], cores: Cores, piped: bool) -> Result<Self> {
+        let mut command = tied_to_this_process(program);
+        command.args(args).kill_on_drop(true).stdout(Stdio::piped());
+        command.stdin(if piped { Stdio::piped() } else { Stdio::null() });
+        command.stderr(if piped { Stdio::null() } else { Stdio::piped() });
+        // A log of every request would be measured too.
+        command.env_remove("RUST_LOG");
+        let child = on_cores(cores, || command.spawn().doing(format!("starting {name}")))?;
+        let pid = child.id().ok_or_else(|| BenchError::Other(format!("{name} has ended at once")))?;
+        Ok(Self { name: name.to_owned(), child, pid, lines: mpsc::channel(1).1 })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits for a line of output that contains `part`, and returns what follows it there.
+    pub(crate) async fn line_after(&mut self, part: &str) -> Result<String> {
+        let mut seen = String::new();
+        let name = self.name.clone();
+        let found = async {
+            while let Some(line) = self.lines.recv().await {
+                if let Some((_, rest)) = line.split_once(part) {
+                    return Ok(rest.trim().to_owned());
+                }
+                seen = seen + &line + "\n";
+            }
+            Err(BenchError::Other(format!("{name} ended without saying {part:?}:\n{seen}")))
+        };
+        within(&format!("{} to say {part:?}", self.name), 120, found).await
+    }
+
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
+            // It may have ended already.
+            let _ = rustix::process::kill_process(pid, Signal::TERM);
+        }
+    }
+
+    /// Asks it to end, and makes it if it does not.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.terminate();
+        self.lines.close();
+        match tokio::time::timeout(Duration::from_secs(20), self.child.wait()).await {
+            Ok(ended) => ended.map(drop).doing(format!("waiting for {}", self.name)),
+            Err(_) => self.child.kill().await.doing(format!("ending {}", self.name)),
+        }
+    }
+}
+
+async fn forward(output: impl AsyncRead + Unpin, sender: mpsc::Sender<String>) {
+    let mut lines = BufReader::new(output).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        // Once nobody looks any more, the rest is read and dropped, so that the process does not block.
+        let _ = sender.try_send(line);
+    }
+}
+
+fn tied_to_this_process(program: &Path) -> Command {
+    let helper = ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists());
+    match helper {
+        Some(helper) => {
+            let mut command = Command::new(helper);
+            command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+            command
+        }
+        None => Command::new(program),
+    }
+}
+
+/// Runs `start` with this thread on the given processors: children inherit where their parent runs.
+fn on_cores<T>(cores: Cores, start: impl FnOnce() -> Result<T>) -> Result<T> {
+    let Cores::One(core) = cores else { return start() };
+    let before = sched_getaffinity(None).doing("asking where this process runs")?;
+    pin(core)?;
+    let started = start();
+    sched_setaffinity(None, &before).doing("moving back to where this process ran")?;
+    started
+}
+
+/// Keeps this thread on one processor.
+pub(crate) fn pin(core: usize) -> Result<()> {
+    let mut only = CpuSet::new();
+    only.set(core);
+    sched_setaffinity(None, &only).doing(format!("moving to processor {core}"))
+}
+
+/// The processors this process may run on.
+pub(crate) fn processors() -> Vec<usize> {
+    let allowed = sched_getaffinity(None).ok();
+    (0..CpuSet::MAX_CPU).filter(|core| allowed.is_some_and(|allowed| allowed.is_set(*core))).collect()
+}
+
+/// Lets this process and its children have as many files as the system allows; how many.
+pub(crate) fn raise_file_limit(wanted: u64) -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: Some(wanted), maximum: Some(now.maximum.map_or(wanted, |most| most.max(wanted))) };
+    let within_hard = Rlimit { current: now.maximum, maximum: now.maximum };
+    if now.current.is_none_or(|current| current >= wanted) || setrlimit(Resource::Nofile, raised).is_ok() {
+        return wanted;
+    }
+    let _ = setrlimit(Resource::Nofile, within_hard);
+    getrlimit(Resource::Nofile).current.unwrap_or(wanted)
+}

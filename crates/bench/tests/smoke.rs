@@ -1,0 +1,54 @@
+//! The whole program on a small scale: the fake server and the load, with nothing in between.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Where results go, and a folder that goes with its owner.
+struct Folder(std::path::PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_short_run_without_anything_in_between() {
+    let folder = Folder(std::env::temp_dir().join(format!("fanlight-bench-smoke-{}", std::process::id())));
+    std::fs::create_dir_all(&folder.0).unwrap();
+    let output = folder.0.join("results.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fanlight-bench"));
+    command.args(["run", "--quick", "--systems=direct", "--only=calls,latency,lists,events,stdio"]);
+    command.args(["--seconds=0.05", "--output"]).arg(&output).stdin(Stdio::null());
+    let ran = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{out}\n{err}");
+
+    let results: Value = serde_json::from_slice(&std::fs::read(&output).unwrap()).unwrap();
+    assert_eq!(results["failures"], Value::Array(vec![]), "{err}");
+    let medians = results["medians"].as_array().unwrap();
+    for scenario in [
+        "call modern text_200",
+        "call legacy rows_1048576",
+        "alone legacy",
+        "half rate modern",
+        "list modern",
+        "events paced legacy",
+        "events flood modern",
+        "stdio modern",
+    ] {
+        let median = medians.iter().find(|median| median["scenario"] == scenario);
+        let values = &median.unwrap_or_else(|| panic!("no {scenario} in {medians:#?}"))["values"];
+        let rate = values.get("calls_per_s").or_else(|| values.get("events_per_s")).unwrap().as_f64().unwrap();
+        assert!(rate > 0.0, "{scenario}: {values}");
+    }
+}
+
+#[test]
+fn it_ends_when_its_input_makes_no_sense() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fanlight-bench"));
+    let ran = command.args(["load", "127.0.0.1:1", "--tool", "nonsense"]).output().unwrap();
+    assert!(!ran.status.success());
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("no tool is called nonsense"));
+}

@@ -1,0 +1,38 @@
+//! What a URI says of the resources it is part of.
+//!
+//! Must not know: schemes.
+
+/// Parts of one URI at most. Each is looked up by its text, so that a server which sends a URI of
+/// nothing but separators would otherwise cost the square of its length.
+const PARTS: usize = 64;
+
+/// A URI, and every part of it from the front that can name something that it is part of: the first
+/// 64 of them, and the URI itself last.
+pub fn with_parents(uri: &str) -> impl Iterator<Item = &str> {
+    let ends = uri.bytes().enumerate().filter(|(_, byte)| matches!(byte, b'/' | b'?' | b'#'));
+    let parents = ends.flat_map(|(at, _)| [at, at + 1]).filter(|end| *end < uri.len() && *end > 0);
+    let mut last = 0;
+    let parents = parents.filter(move |end| std::mem::replace(&mut last, *end) != *end).take(PARTS);
+    parents.chain([uri.len()]).filter_map(|end| uri.get(..end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_belong_to_what_holds_them() {
+        let parents: Vec<_> = with_parents("a://b/c?d").collect();
+        assert_eq!(parents, ["a:", "a:/", "a://", "a://b", "a://b/", "a://b/c", "a://b/c?", "a://b/c?d"]);
+        assert_eq!(with_parents("a/").collect::<Vec<_>>(), ["a", "a/"]);
+        assert_eq!(with_parents("x").collect::<Vec<_>>(), ["x"]);
+        assert_eq!(with_parents("é/ü").collect::<Vec<_>>(), ["é", "é/", "é/ü"]);
+    }
+
+    #[test]
+    fn a_uri_of_separators_has_few_parts() {
+        let long = "/".repeat(1 << 20);
+        let parts: Vec<_> = with_parents(&long).collect();
+        assert_eq!((parts.len(), parts.first(), parts.last()), (PARTS + 1, Some(&"/"), Some(&long.as_str())));
+    }
+}

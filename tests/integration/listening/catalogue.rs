@@ -1,0 +1,85 @@
+//! Lists that are served without asking, because the gateway listens or because the server says for how long.
+
+use super::*;
+use crate::harness::within;
+use crate::scripted::{Reply, config};
+
+const SERVERS: [(Era, Transport); 4] = [
+    (Era::Modern, Transport::Http),
+    (Era::Modern, Transport::Stdio),
+    (Era::Legacy, Transport::Http),
+    (Era::Legacy, Transport::Stdio),
+];
+
+/// A second server, so that lists are merged.
+async fn beside(server: (Era, Transport)) -> Speaker {
+    Speaker::start((server.0, other_transport(server.1)), "beta").await
+}
+
+#[tokio::test]
+async fn a_list_is_served_without_asking_while_its_servers_announce_changes() {
+    for server in SERVERS {
+        let (alpha, beta) = (Speaker::start(server, "alpha").await, beside(server).await);
+        let entries = [alpha.entry(), beta.entry()];
+        let mut client = Client::start(&config(&entries), Era::Modern, Transport::Http).await;
+        assert_eq!(client.tool_names().await, ["alpha__t", "beta__t"]);
+        let mut stream = listen(client.address(), ID, &filter(&[])).await;
+        stream.event().await.unwrap().expect("an acknowledgement");
+        // Each has announced something, so both are listened to.
+        for (speaker, count) in [(&alpha, 3), (&beta, 4)] {
+            speaker.backend.offers_tools(&["t", "first"]);
+            speaker.says_tools_changed().await;
+            let changed = stream.event().await.unwrap().expect("a message");
+            assert!(changed.contains(TOOLS_CHANGED), "{changed}");
+            assert_eq!(client.tool_names().await.len(), count);
+        }
+        let asked = || [&alpha, &beta].map(|speaker| speaker.backend.received("tools/list").len());
+        let before = asked();
+        for _ in 0..5 {
+            assert_eq!(client.tool_names().await.len(), 4);
+        }
+        assert_eq!(asked(), before, "{server:?}");
+        for names in [["t", "a"], ["t", "b"]] {
+            alpha.backend.offers_tools(&names);
+            alpha.says_tools_changed().await;
+            let changed = stream.event().await.unwrap().expect("a message");
+            assert!(changed.contains(TOOLS_CHANGED), "{changed}");
+            assert_eq!(
+                client.tool_names().await,
+                ["alpha__t", &format!("alpha__{}", names[1]), "beta__t", "beta__first"]
+            );
+        }
+        assert_eq!(asked()[1], before[1], "it has announced nothing");
+    }
+}
+
+/// 2026-07-28 caching: `ttlMs` says for how long, and clients are told what is left of it.
+#[tokio::test]
+async fn a_list_is_served_without_asking_while_its_time_runs() {
+    const TTL: u32 = 1500;
+    let server = |ttl: u32| async move {
+        let speaker = Speaker::start((Era::Modern, Transport::Http), if ttl > 0 { "alpha" } else { "beta" }).await;
+        speaker.backend.declares(r#"{"tools":{}}"#);
+        speaker.backend.on(LISTEN, Reply::error(r#"{"code":-32601,"message":"Method not found"}"#));
+        let tools = r#""tools":[{"name":"t","inputSchema":{"type":"object"}}]"#;
+        let list = format!(r#"{{"resultType":"complete",{tools},"ttlMs":{ttl},"cacheScope":"public"}}"#);
+        speaker.backend.on("tools/list", Reply::result(list));
+        speaker
+    };
+    let (lasting, fleeting) = (server(TTL).await, server(0).await);
+    let mut client = Client::start(&config(&[lasting.entry(), fleeting.entry()]), Era::Modern, Transport::Http).await;
+    let first = client.request("1", "tools/list", "", "").await;
+    assert_eq!(first.member("result.ttlMs"), "0", "the least of both");
+    let asked = |speaker: &Speaker| speaker.backend.received("tools/list").len();
+    let (before, fleeting_before) = (asked(&lasting), asked(&fleeting));
+    client.tool_names().await;
+    assert!(asked(&fleeting) > fleeting_before);
+    // Time is what is tested: asked in a row, it is asked for again only once its time is over.
+    within("the time to run out", async {
+        while asked(&lasting) == before {
+            client.tool_names().await;
+        }
+    })
+    .await;
+    assert!(asked(&fleeting) > asked(&lasting));
+}

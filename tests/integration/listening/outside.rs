@@ -1,0 +1,110 @@
+//! Questions and log messages of legacy servers that belong to no call, at legacy clients.
+
+use super::*;
+use crate::scripted::{Stream, config};
+
+const TRANSPORTS: [Transport; 2] = [Transport::Http, Transport::Stdio];
+
+struct Connected {
+    speaker: Speaker,
+    /// Lists and names are merged.
+    _other: Speaker,
+    ear: Ear,
+    way: Stream,
+}
+
+/// A client with a session of its own at the server, and the server's way to it.
+async fn connected(front: Transport, back: Transport, capabilities: &str) -> Connected {
+    let speaker = Speaker::start((Era::Legacy, back), "alpha").await;
+    let other = Speaker::start((Era::Modern, other_transport(back)), "beta").await;
+    let config = config(&[speaker.entry(), other.entry()]);
+    let mut ear = Ear::open_with(capabilities, &config, (Era::Legacy, front), &[]).await;
+    // Its first call opens its session.
+    ear.request("tools/call", r#""name":"alpha__t","arguments":{}"#).await;
+    let way = match back {
+        Transport::Http => {
+            let call = speaker.backend.received("tools/call").remove(0);
+            speaker.backend.stream_of(call.header("mcp-session-id").expect("a session")).await
+        }
+        Transport::Stdio => speaker.ways().await.pop().expect("a process"),
+    };
+    Connected { speaker, _other: other, ear, way }
+}
+
+async fn send(ear: &mut Ear, message: &str) {
+    match &ear.stream {
+        Some(_) => assert_eq!(ear.client.session().post(message).await.status, 202),
+        None => ear.client.stdio().send(message).await,
+    }
+}
+
+/// As servers do that want to know the roots as soon as the client is there.
+#[tokio::test]
+async fn a_server_asks_for_roots_once_it_is_initialized() {
+    for front in TRANSPORTS {
+        for back in TRANSPORTS {
+            let Connected { speaker, _other, mut ear, way } =
+                connected(front, back, r#"{"roots":{"listChanged":true}}"#).await;
+            let question = r#"{"jsonrpc":"2.0","id":"\u0071","method":"roots/list","params":{"x":1E400}}"#;
+            way.message(question).await;
+            let asked = ear.hear().await;
+            assert_eq!(member(&asked, "method"), Some(r#""roots/list""#), "{front:?} {back:?}");
+            assert_eq!(member(&asked, "params"), Some(r#"{"x":1E400}"#));
+            let roots = r#"{"roots":[{"uri":"file:\/\/\/r"}],"y":-0}"#;
+            let id = member(&asked, "id").expect("an id");
+            send(&mut ear, &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{roots}}}"#)).await;
+            let answer = speaker.backend.answer_to(r#""\u0071""#, &speaker.backend.received("tools/call")[0]).await;
+            assert_eq!(answer.member("result"), Some(roots), "{front:?} {back:?}");
+        }
+    }
+}
+
+/// A question to a client that has not declared what it takes is refused without it.
+#[tokio::test]
+async fn a_client_is_not_asked_what_it_cannot_answer() {
+    for back in TRANSPORTS {
+        let Connected { speaker, _other, mut ear, way } = connected(Transport::Http, back, "{}").await;
+        way.message(r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#).await;
+        let answer = speaker.backend.answer_to("7", &speaker.backend.received("tools/call")[0]).await;
+        assert!(answer.member("error.code").is_some(), "{}", answer.text);
+        ear.request("tools/list", "").await;
+        speaker.backend.offers_tools(&["t", "new"]);
+        speaker.says_tools_changed().await;
+        ear.hears_tools_changed().await;
+    }
+}
+
+#[tokio::test]
+async fn log_messages_reach_the_client_from_the_level_on_that_it_asked_for() {
+    for front in TRANSPORTS {
+        for back in TRANSPORTS {
+            let Connected { speaker, _other, mut ear, way } = connected(front, back, "{}").await;
+            let log = |level: &str| format!(r#""level":"{level}","logger":"l","data":{{"n":1.0,"level":"{level}"}}"#);
+            speaker.say(&way, LOGGED, &log("debug")).await;
+            let heard = ear.hear().await;
+            assert_eq!(member(&heard, "params").map(str::to_owned), Some(format!("{{{}}}", log("debug"))));
+            ear.request("logging/setLevel", r#""level":"warning""#).await;
+            let told = speaker.backend.wait_for("logging/setLevel", 1).await;
+            assert_eq!(told[0].member("params.level"), Some(r#""warning""#));
+            // A server that does not care about levels.
+            for level in ["info", "notice", "warning", "debug", "emergency"] {
+                speaker.say(&way, LOGGED, &log(level)).await;
+            }
+            for level in ["warning", "emergency"] {
+                let heard = ear.hear().await;
+                assert_eq!(member(&heard, "params.data.level"), Some(format!("\"{level}\"").as_str()));
+            }
+        }
+    }
+}
+
+/// Nothing is lost while a client has no stream for the moment.
+#[tokio::test]
+async fn what_is_said_while_the_client_has_no_stream_waits_for_it() {
+    let Connected { speaker, _other, mut ear, way } = connected(Transport::Http, Transport::Http, "{}").await;
+    ear.stream = None;
+    speaker.say(&way, LOGGED, r#""level":"info","data":1.0"#).await;
+    ear.stream = Some(ear.client.session().stream(None).await);
+    let heard = ear.hear().await;
+    assert_eq!(member(&heard, "params.data"), Some("1.0"), "{heard}");
+}

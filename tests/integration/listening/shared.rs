@@ -1,0 +1,186 @@
+//! Several listeners, several servers: what they share, and what the trouble of one does not do to the others.
+
+use super::*;
+use crate::harness::Gateway;
+use crate::raw_client::LegacySession;
+use crate::scripted::{Fault, Reply, config};
+
+/// Another id than the number.
+const OTHER: &str = r#""1""#;
+
+const SERVERS: [(Era, Transport); 4] = [
+    (Era::Modern, Transport::Http),
+    (Era::Modern, Transport::Stdio),
+    (Era::Legacy, Transport::Http),
+    (Era::Legacy, Transport::Stdio),
+];
+
+/// The subscription `id` of a client without a session, acknowledged.
+async fn subscription(gateway: &Gateway, id: &str, uris: &[String]) -> Response {
+    let mut stream = listen(gateway.mcp, id, &filter(uris)).await;
+    let acknowledged = heard(&mut stream, id).await;
+    assert_eq!(member(&acknowledged, "params.notifications"), Some(filter(uris).as_str()), "{acknowledged}");
+    stream
+}
+
+async fn heard(stream: &mut Response, id: &str) -> String {
+    let message = stream.event().await.expect("a whole stream").expect("a message before the end");
+    assert_eq!(member_at(&message, &["params", "_meta", SUBSCRIPTION_ID]), Some(id), "{message}");
+    message
+}
+
+fn number(message: &str) -> Option<&str> {
+    member(message, "params.n")
+}
+
+#[tokio::test]
+async fn clients_share_what_a_server_is_asked_for_until_the_last_leaves() {
+    for server in SERVERS {
+        let speaker = Speaker::start(server, "alpha").await;
+        let gateway = Gateway::start(&config(&[speaker.entry()])).await;
+        let uris = [speaker.uri()];
+        let mut one = subscription(&gateway, "1", &uris).await;
+        let mut other = subscription(&gateway, OTHER, &uris).await;
+        let asked = if server.0 == Era::Legacy { "resources/subscribe" } else { LISTEN };
+        assert_eq!(speaker.backend.received(asked).len(), 1, "{server:?}");
+        speaker.says_updated("1").await;
+        assert_eq!(number(&heard(&mut one, "1").await), Some("1"));
+        assert_eq!(number(&heard(&mut other, OTHER).await), Some("1"));
+        drop(one);
+        speaker.says_updated("2").await;
+        assert_eq!(number(&heard(&mut other, OTHER).await), Some("2"));
+        assert_eq!(speaker.backend.received("resources/unsubscribe").len(), 0);
+        drop(other);
+        match server {
+            (Era::Legacy, _) => drop(speaker.backend.wait_for("resources/unsubscribe", 1).await),
+            (Era::Modern, Transport::Stdio) => drop(speaker.backend.wait_for("notifications/cancelled", 1).await),
+            (Era::Modern, Transport::Http) => {}
+        }
+        if server.1 == Transport::Http {
+            speaker.backend.stream(0).await.closed().await;
+        }
+    }
+}
+
+/// Three servers; the one that dies is missed by nobody but those who wait for it, and is heard again.
+#[tokio::test]
+async fn a_server_that_dies_is_heard_again_and_the_others_all_the_time() {
+    let dying = Speaker::start((Era::Legacy, Transport::Stdio), "alpha").await;
+    let others = [
+        Speaker::start((Era::Modern, Transport::Http), "beta").await,
+        Speaker::start((Era::Legacy, Transport::Http), "gamma").await,
+    ];
+    let entries = [dying.entry(), others[0].entry(), others[1].entry()];
+    let gateway = Gateway::start(&config(&entries)).await;
+    let uris = [dying.uri(), others[0].uri(), others[1].uri()];
+    let mut stream = subscription(&gateway, "7", &uris).await;
+    // It dies of being read anew, which happens on the line that is listened to.
+    dying.backend.once("tools/list", Reply::fault(Fault::Die(1)));
+    dying.says_tools_changed().await;
+    for (speaker, said) in others.iter().zip(["1", "2"]) {
+        speaker.says_updated(said).await;
+        loop {
+            // What the dead one may have missed to say can come in between.
+            let message = heard(&mut stream, "7").await;
+            if number(&message) == Some(said) {
+                break;
+            }
+            assert!(message.contains(&dying.uri()) || message.contains(TOOLS_CHANGED), "{message}");
+        }
+    }
+    // It has been subscribed to again; what may have been missed is announced.
+    dying.backend.wait_for("resources/subscribe", 2).await;
+    dying.says_updated("3").await;
+    loop {
+        let message = heard(&mut stream, "7").await;
+        if number(&message) == Some("3") {
+            break;
+        }
+        assert!(message.contains(&dying.uri()) || message.contains(TOOLS_CHANGED), "{message}");
+    }
+}
+
+/// 2026-07-28 HTTP: the stream breaks, the server lives.
+#[tokio::test]
+async fn a_subscription_that_breaks_is_made_again_and_what_may_be_missed_is_announced() {
+    let speaker = Speaker::start((Era::Modern, Transport::Http), "alpha").await;
+    let gateway = Gateway::start(&config(&[speaker.entry()])).await;
+    let mut stream = subscription(&gateway, "7", &[speaker.uri()]).await;
+    speaker.backend.stream(0).await.cut().await;
+    let again = speaker.backend.stream(1).await;
+    assert_eq!(again.filter(), speaker.backend.stream(0).await.filter());
+    let missed = [heard(&mut stream, "7").await, heard(&mut stream, "7").await];
+    assert!(missed[0].contains(TOOLS_CHANGED), "{missed:?}");
+    assert!(missed[1].contains(UPDATED) && missed[1].contains(&speaker.uri()), "{missed:?}");
+    speaker.says_updated("1").await;
+    assert_eq!(number(&heard(&mut stream, "7").await), Some("1"));
+}
+
+/// 2025-11-25 transports, Session Management: 404 on the stream ends the session; subscriptions are made in the next.
+#[tokio::test]
+async fn a_session_that_the_server_forgot_while_it_was_listened_to_is_subscribed_again() {
+    for client in [Era::Legacy, Era::Modern] {
+        let speaker = Speaker::start((Era::Legacy, Transport::Http), "alpha").await;
+        let uri = speaker.uri();
+        let mut ear =
+            Ear::open(&config(&[speaker.entry()]), (client, Transport::Http), std::slice::from_ref(&uri)).await;
+        speaker.says_updated("1").await;
+        ear.hears_update(&uri, "1").await;
+        let session = |subscribed: &crate::scripted::Received| subscribed.header("mcp-session-id").unwrap().to_owned();
+        let forgotten = session(&speaker.backend.received("resources/subscribe")[0]);
+        speaker.backend.once("HTTP GET", Reply::fault(Fault::Status(404, "text/plain", "no such session")));
+        speaker.backend.stream_of(&forgotten).await.cut().await;
+        let subscribed = speaker.backend.wait_for("resources/subscribe", 2).await;
+        assert_ne!(session(&subscribed[1]), forgotten);
+        speaker.says_updated("2").await;
+        loop {
+            let message = ear.hear().await;
+            if number(&message) == Some("2") {
+                break;
+            }
+            assert!(message.contains("list_changed") || message.contains(&uri), "{message}");
+        }
+    }
+}
+
+/// It loses messages of its own, and nobody else does.
+#[tokio::test]
+async fn a_slow_reader_loses_only_its_own() {
+    const MESSAGES: usize = 400;
+    const AGAIN: &str = "\"again\"";
+    let speaker = Speaker::start((Era::Modern, Transport::Http), "alpha").await;
+    let limits = r#""limits":{"notifications":8,"replayBytes":65536}"#;
+    let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{}}},{limits}}}"#, speaker.entry())).await;
+    let uris = [speaker.uri()];
+    let session = LegacySession::open(gateway.mcp).await;
+    let mut slow_session = session.stream(None).await;
+    let subscribe = legacy_request("1", "resources/subscribe", &format!(r#""uri":"{}""#, uris[0]));
+    session.post(&subscribe).await.messages().await;
+    let mut slow = subscription(&gateway, "1", &uris).await;
+    let mut fast = subscription(&gateway, "2", &uris).await;
+    let padding = "x".repeat(128 << 10);
+    let mut said = 0;
+    while !gateway.log.text().contains("a listening client does not keep up") {
+        speaker.says_updated(&format!(r#"[{said},"{padding}"]"#)).await;
+        let message = heard(&mut fast, "2").await;
+        assert_eq!(member(number(&message).unwrap(), "0"), Some(said.to_string().as_str()), "nothing is lost");
+        said += 1;
+        assert!(said < MESSAGES, "something is lost once no buffer has room");
+    }
+    // What it has not lost is in order, and it hears again once it reads.
+    let mut last = None;
+    loop {
+        speaker.says_updated(AGAIN).await;
+        assert_eq!(number(&heard(&mut fast, "2").await), Some(AGAIN));
+        let message = heard(&mut slow, "1").await;
+        if number(&message) == Some(AGAIN) {
+            break;
+        }
+        let index = number(&message).and_then(|n| member(n, "0")).unwrap().parse::<usize>().unwrap();
+        assert!(last < Some(index), "{last:?} {index}");
+        last = Some(index);
+    }
+    assert!(last < Some(said - 1), "{last:?} of {said}");
+    drop(slow);
+    assert!(slow_session.event().await.unwrap().is_some());
+}

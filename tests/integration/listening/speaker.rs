@@ -1,0 +1,95 @@
+//! A server that says things outside of calls when its test wants it to, as servers of its era do.
+
+use crate::scripted::{Backend, Era, Reply, Stream, Transport};
+
+/// See the module.
+pub(super) struct Speaker {
+    pub(super) backend: Backend,
+    pub(super) era: Era,
+    pub(super) transport: Transport,
+    name: &'static str,
+}
+
+impl Speaker {
+    /// A server with a tool `t`, and a resource of its own.
+    pub(super) async fn start((era, transport): (Era, Transport), name: &'static str) -> Self {
+        let backend = Backend::start(era, transport).await;
+        let logging = if era == Era::Legacy { r#","logging":{}"# } else { "" };
+        backend.declares(&format!(
+            r#"{{"tools":{{"listChanged":true}},"resources":{{"subscribe":true,"listChanged":true}}{logging}}}"#
+        ));
+        backend.offers_tools(&["t"]);
+        backend.on("tools/call", Reply::result(era.complete(r#""content":[]"#)));
+        match (era, transport) {
+            (Era::Modern, _) => backend.on("subscriptions/listen", Reply::listening()),
+            (Era::Legacy, Transport::Http) => backend.serves_get(),
+            (Era::Legacy, Transport::Stdio) => backend.on("notifications/initialized", Reply::driven()),
+        }
+        let speaker = Self { backend, era, transport, name };
+        let resource = format!(r#"{{"uri":"{}","name":"r"}}"#, speaker.uri());
+        speaker.backend.on("resources/list", speaker.backend.list("resources", &resource));
+        speaker
+    }
+
+    pub(super) fn uri(&self) -> String {
+        format!("test://{}/r", self.name)
+    }
+
+    pub(super) fn entry(&self) -> String {
+        self.backend.entry(self.name)
+    }
+
+    /// Says that its tools have changed to whoever listens.
+    pub(super) async fn says_tools_changed(&self) {
+        for way in self.ways().await {
+            self.say(&way, super::TOOLS_CHANGED, "").await;
+        }
+    }
+
+    /// Says that its resource has changed to whoever has subscribed to it; `number` is a member of its own, raw.
+    pub(super) async fn says_updated(&self, number: &str) {
+        let params = format!(r#""uri":"{}","n":{number}"#, self.uri());
+        for way in self.subscribed().await {
+            self.say(&way, super::UPDATED, &params).await;
+        }
+    }
+
+    /// Says it on one way.
+    pub(super) async fn say(&self, way: &Stream, method: &str, params: &str) {
+        match self.era {
+            Era::Modern => way.notify(method, params).await,
+            Era::Legacy if params.is_empty() => {
+                way.message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#)).await;
+            }
+            Era::Legacy => {
+                way.message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params}}}}}"#)).await;
+            }
+        }
+    }
+
+    /// Every way on which it can say something: of a modern server the newest subscription, which covers the others; of
+    /// a legacy one all sessions or processes.
+    pub(super) async fn ways(&self) -> Vec<Stream> {
+        match (self.era, self.transport) {
+            (Era::Legacy, Transport::Stdio) => {
+                let processes = self.backend.wait_for("notifications/initialized", 1).await.len();
+                self.backend.stream(processes - 1).await;
+            }
+            _ => drop(self.backend.stream(0).await),
+        }
+        let all = self.backend.streams();
+        match self.era {
+            Era::Legacy => all,
+            Era::Modern => all.into_iter().next_back().into_iter().collect(),
+        }
+    }
+
+    /// The ways of those who have subscribed to its resource.
+    async fn subscribed(&self) -> Vec<Stream> {
+        if (self.era, self.transport) != (Era::Legacy, Transport::Http) {
+            return self.ways().await;
+        }
+        let newest = self.backend.wait_for("resources/subscribe", 1).await.pop().expect("one at least");
+        vec![self.backend.stream_of(newest.header("mcp-session-id").expect("a session")).await]
+    }
+}
