@@ -105,11 +105,12 @@ pub enum TaskDialect {
 
 impl CallContext {
     /// The context of the requests by which lists are read that are shown to clients of all kinds: a
-    /// server may list some entries only for clients that can be asked something.
+    /// server may list some entries only for clients that can be asked something. `trace` is of the
+    /// request that has them read, if there is one.
     #[must_use]
-    pub fn for_lists() -> Arc<Self> {
+    pub fn for_lists(trace: &Parent) -> Arc<Self> {
         let capabilities = Json::literal(crate::declared::ALL_MODERN);
-        Arc::new(Self { capabilities, ..(*Self::internal()).clone() })
+        Arc::new(Self { capabilities, ..(*Self::within(trace)).clone() })
     }
 
     /// Whether the request is Fanlight's own.

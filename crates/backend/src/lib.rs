@@ -41,6 +41,8 @@ pub use client::{
     ServerRequest, SessionKey, TaskDialect,
 };
 pub use error::{BackendError, Outcome};
+/// What [`CallContext::trace`] is.
+pub use fanlight_telemetry::Parent;
 pub use listen::{Interest, Listen, Listening};
 pub use settings::{
     BackendSettings, EraChoice, Identity, Limits, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,

@@ -87,7 +87,7 @@ async fn others(
     owners: &HashMap<Arc<str>, usize>,
     deadline: Instant,
 ) -> (Interest, Vec<Listening>) {
-    let shares = shares(watch, &listen.interest, owners, deadline).await;
+    let shares = shares(watch, listen, owners, deadline).await;
     let asked = (0..).zip(shares).flat_map(|(backend, shares)| {
         shares.into_iter().map(move |share| listen_to(watch, listen, backend, share, deadline))
     });
@@ -140,10 +140,11 @@ async fn listen_to(
 /// has several names for one resource.
 async fn shares(
     watch: &Arc<Watch>,
-    interest: &Interest,
+    listen: &Listen,
     owners: &HashMap<Arc<str>, usize>,
     deadline: Instant,
 ) -> Vec<Vec<Share>> {
+    let Listen { interest, context, .. } = listen;
     let mut all: Vec<Vec<Share>> = Vec::new();
     for backend in 0..watch.sources.backends.len() {
         let tasks = interest.tasks.iter().filter(|id| owners.get(*id) == Some(&backend)).cloned().collect();
@@ -159,7 +160,7 @@ async fn shares(
         return all;
     }
     let readers = join_all((0..all.len()).map(|backend| watch.sources.have_capability(backend, "resources")));
-    let places = join_all(interest.uris.iter().map(|uri| route::locate(uri, watch)));
+    let places = join_all(interest.uris.iter().map(|uri| route::locate(uri, watch, &context.trace)));
     // Lists that take long leave half of the time for the listening itself.
     let patience = deadline.saturating_duration_since(Instant::now()) / 2;
     let (readers, places) = tokio::join!(timeout(patience, readers), timeout(patience, places));

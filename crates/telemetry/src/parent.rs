@@ -112,8 +112,12 @@ impl Parent {
         self.set(|| KeyValue::new(CACHE_HIT, hit));
     }
 
-    /// So many backends contributed nothing to the merged answer. Say it once.
+    /// So many backends contributed nothing to the merged answer, or not all of it. Say it once; of
+    /// none there is nothing to say.
     pub fn partial_failures(&self, count: usize) {
+        if count == 0 {
+            return;
+        }
         self.set(|| KeyValue::new(PARTIAL_FAILURES, i64::try_from(count).unwrap_or(i64::MAX)));
     }
 

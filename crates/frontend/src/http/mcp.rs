@@ -191,7 +191,7 @@ impl<C: Core> Endpoint<C> {
         modern::admit(&request.method, &client)
             .map_err(|error| Refusal::new(answer::modern_status(Some(error.code)), error))?;
         if let (Method::CallTool, Some(name)) = (&request.method, params.name.as_ref().and_then(Json::as_str)) {
-            let mirrored = self.core.param_headers(&name).await;
+            let mirrored = self.core.param_headers(&name, &span.parent()).await;
             headers::check_params(headers, &mirrored, params.arguments.as_ref()).map_err(bad_request)?;
         }
         let rendering = rendering(request.id.clone(), request.method.clone(), revision);

@@ -254,7 +254,7 @@ impl Core for TestCore {
         response
     }
 
-    async fn param_headers(&self, name: &str) -> Arc<[ParamHeader]> {
+    async fn param_headers(&self, name: &str, _: &fanlight_telemetry::Parent) -> Arc<[ParamHeader]> {
         match name {
             "mirrored" => Arc::new([ParamHeader { name: "Region".into(), path: vec!["region".into()] }]),
             _ => Arc::new([]),

@@ -77,6 +77,7 @@ impl Reads {
     ) -> Result<Response, BackendError> {
         let Some(read) = self.recognise(backend, &call) else { return client.request(call).await };
         if let Some(response) = self.kept().and_then(|mut kept| kept.get(&read)) {
+            call.context.trace.cache_hit(true);
             return Ok(response);
         }
         let Some(key) = flight_key(&read, &call) else { return self.ask(&read, client.as_ref(), call).await };
@@ -84,7 +85,10 @@ impl Reads {
         match self.board(key, &read, client, &call) {
             Seat::Leader(flight) => flight.land().await,
             Seat::Follower(flight) => match flight.land().await {
-                Some(outcome) => outcome,
+                Some(outcome) => {
+                    call.context.trace.cache_hit(true);
+                    outcome
+                }
                 // It was the other client's own after all.
                 None => self.ask(&read, client.as_ref(), call).await,
             },
