@@ -3,8 +3,8 @@
 use fanlight_tests::slicer::plain_string;
 
 use crate::harness::{Gateway, TempFile, within};
-use crate::raw_client::{Connection, modern_headers, modern_request, post};
-use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
+use crate::raw_client::{Connection, LegacySession, legacy_request, modern_headers, modern_request, post};
+use crate::scripted::{Backend, Era, Fault, Received, Reply, Transport, config};
 
 const A: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const B: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
@@ -193,4 +193,55 @@ async fn a_list_of_several_backends_is_one_trace_with_siblings_and_says_what_is_
     let failed: Vec<_> = clients.iter().filter_map(|span| attribute(span, "error.type")).collect();
     assert_eq!(failed.len(), 1);
     assert_eq!(failed[0]["stringValue"], "-32603");
+}
+
+/// The value at `/metrics` of the series that begins like this.
+async fn metric(gateway: &Gateway, series: &str) -> Option<f64> {
+    let mut admin = Connection::open(gateway.admin).await;
+    admin.request("GET", "/metrics", &[], b"").await;
+    let text = admin.response().await.text().await;
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+    line.trim().parse().ok()
+}
+
+async fn metric_becomes(gateway: &Gateway, series: &str, is_right: impl Fn(f64) -> bool) {
+    within(series, async {
+        while !metric(gateway, series).await.is_some_and(&is_right) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn metrics_tell_of_sessions_backends_and_bytes() {
+    let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
+    backend.offers_tools(&["t"]);
+    backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
+    let gateway = Gateway::start(&config(&[backend.entry_with("b", r#""session":"shared""#)])).await;
+    metric_becomes(&gateway, r#"fanlight_backend_up{fanlight_backend_name="b"}"#, |up| up == 1.0).await;
+    let session = LegacySession::open(gateway.mcp).await;
+    assert_eq!(metric(&gateway, "fanlight_sessions_active").await, Some(1.0));
+    let call = legacy_request("1", "tools/call", r#""name":"t""#);
+    session.post(&call).await.text().await;
+    let io = |direction| {
+        format!(r#"fanlight_backend_io_bytes_total{{fanlight_backend_name="b",network_io_direction="{direction}"}}"#)
+    };
+    let client = |direction| format!(r#"fanlight_client_io_bytes_total{{network_io_direction="{direction}"}}"#);
+    for series in [io("receive"), io("transmit"), client("receive"), client("transmit")] {
+        assert!(metric(&gateway, &series).await.is_some_and(|bytes| bytes > 60.0), "{series}");
+    }
+    for counter in ["restarts", "reconnects"] {
+        let series = format!(r#"fanlight_backend_{counter}_total{{fanlight_backend_name="b"}}"#);
+        assert_eq!(metric(&gateway, &series).await, Some(0.0));
+    }
+    backend.once("tools/call", Reply::fault(Fault::Die(3)));
+    session.post(&call).await.text().await;
+    for counter in ["restarts", "reconnects"] {
+        let series = format!(r#"fanlight_backend_{counter}_total{{fanlight_backend_name="b"}}"#);
+        metric_becomes(&gateway, &series, |count| count >= 1.0).await;
+    }
+    metric_becomes(&gateway, r#"fanlight_backend_up{fanlight_backend_name="b"}"#, |up| up == 1.0).await;
+    assert_eq!(session.delete().await.status, 204);
+    assert_eq!(metric(&gateway, "fanlight_sessions_active").await, Some(0.0));
 }

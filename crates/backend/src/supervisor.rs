@@ -112,6 +112,7 @@ impl Supervisor {
         let shutdown = self.shutdown.clone();
         shutdown.run_until_cancelled(self.keep_connected()).await;
         let last = self.state.send_replace(State { phase: Phase::Stopped, revision: None, attempted: true });
+        self.set_up(false);
         if let Phase::Ready(connection) = last.phase {
             connection.close().await;
         }
@@ -124,13 +125,22 @@ impl Supervisor {
         let mut last_loss = self.for_client.filter(|given| given.reprobed).map(|_| Loss::EraDoubt);
         let mut early_ends = 0_u32;
         let mut asked_by = &self.asked_by;
+        let counters = self.context.telemetry.metrics();
+        let (mut was_started, mut was_connected) = (false, false);
         loop {
             self.wait_until_wanted().await;
             self.enter(Phase::Connecting);
+            let is_process = matches!(self.settings.target, Target::Stdio(_));
+            if std::mem::replace(&mut was_started, true) && is_process {
+                counters.restarted();
+            }
             let connecting = asked_by.connecting(&self.context.telemetry);
             asked_by = &self.context.root;
             let error = match self.connect(remembered, last_loss, connecting).await {
                 Ok(connection) => {
+                    if std::mem::replace(&mut was_connected, true) {
+                        counters.reconnected();
+                    }
                     remembered = Some(connection.known());
                     let loss = self.watch(&connection).await;
                     last_loss = Some(loss);
@@ -216,7 +226,9 @@ impl Supervisor {
         self.tell(&format_args!("backend is connected: {era}, {revision}"));
         let phase = Phase::Ready(Arc::clone(connection));
         self.state.send_replace(State { phase, revision: Some(revision), attempted: true });
+        self.set_up(true);
         let loss = connection.lost().await;
+        self.set_up(false);
         self.tell(&format_args!("connection to backend is lost: {loss:?}"));
         if loss == Loss::EraDoubt {
             // It still serves the requests that it has: what one of them met must not end the others.
@@ -224,6 +236,13 @@ impl Supervisor {
             self.context.tasks.spawn(async move { connection.close_when_idle().await });
         }
         loss
+    }
+
+    /// Counts the backend as usable or not; connections of clients say nothing of that.
+    fn set_up(&self, up: bool) {
+        if self.for_client.is_none() {
+            self.context.telemetry.metrics().set_up(up);
+        }
     }
 
     /// Clients come and go: what becomes of their connections is no news.

@@ -2,8 +2,13 @@
 //!
 //! Must not know: transports, or how an answer came about.
 
+use std::sync::Arc;
+
 use fanlight_protocol::{Method, Request, Response, RpcError};
-use fanlight_telemetry::{Arrival, Carriers, Headers, Moment, Network, ServerSpan, Subject, Verdict};
+use fanlight_telemetry::metrics::Direction;
+use fanlight_telemetry::{
+    Arrival, Carriers, Headers, Metrics, Moment, Network, ServerSpan, Subject, Telemetry, Verdict,
+};
 
 use crate::settings::FrontendSettings;
 
@@ -52,5 +57,47 @@ impl Ending {
     /// The final frame has gone.
     pub(crate) fn delivered(self) {
         self.span.finish(&self.verdict.outcome());
+    }
+}
+
+/// One of the things that are counted while they are there. Counted no more when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    metrics: Option<Arc<Metrics>>,
+    change: fn(&Metrics, i64),
+}
+
+impl Counted {
+    /// A session of a legacy client.
+    pub(crate) fn session(telemetry: &Telemetry) -> Self {
+        Self::new(telemetry, Metrics::sessions)
+    }
+
+    /// A call that waits for its client to come back.
+    pub(crate) fn parked(telemetry: &Telemetry) -> Self {
+        Self::new(telemetry, Metrics::parked_calls)
+    }
+
+    fn new(telemetry: &Telemetry, change: fn(&Metrics, i64)) -> Self {
+        let metrics = telemetry.metrics().cloned();
+        if let Some(metrics) = &metrics {
+            change(metrics, 1);
+        }
+        Self { metrics, change }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(metrics) = &self.metrics {
+            (self.change)(metrics, -1);
+        }
+    }
+}
+
+/// So many bytes of messages came from a client, or went to one.
+pub(crate) fn bytes(telemetry: &Telemetry, direction: Direction, count: usize) {
+    if let Some(metrics) = telemetry.metrics() {
+        metrics.client_bytes(direction, count as u64);
     }
 }

@@ -47,7 +47,7 @@ impl HttpLink {
         http: reqwest::Response,
         request: &Outgoing<'_>,
     ) -> Result<Response, BackendError> {
-        let mut stream = EventStream::new(http, self.context.limits.message_bytes);
+        let mut stream = EventStream::new(http, &self.context);
         let (mut reading, mut position) = (Reading::default(), Position::default());
         let mut futile = 0;
         loop {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::{Era, Method, Revision, header};
+use fanlight_telemetry::metrics::Direction;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -141,6 +142,7 @@ impl HttpLink {
                 }
             }
         }
+        self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
         *request.body_mut() = Some(text.into());
         request
     }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use fanlight_protocol::Revision;
 use fanlight_protocol::sse::Event;
 use fanlight_telemetry::Propagation;
+use fanlight_telemetry::metrics::Direction;
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -122,6 +123,7 @@ impl Posts {
         for (name, value) in carrying.into_iter().flat_map(Propagation::headers) {
             insert(request.headers_mut(), HeaderName::from_static(name), value);
         }
+        self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
         *request.body_mut() = Some(text.into());
         let (endpoint, tasks) = (Arc::clone(&self.endpoint), self.context.tasks.clone());
         Box::pin(async move {

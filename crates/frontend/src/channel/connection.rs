@@ -282,7 +282,8 @@ impl<C: Core> Connection<C> {
         let opening = legacy::opening(params, self.settings.max_description)?;
         let slot = self.slot()?;
         let in_flight = Arc::clone(&self.in_flight);
-        let session = Arc::new(Session::new(opening, in_flight, self.settings.max_questions, &self.core));
+        let session = Session::new(opening, in_flight, self.settings.max_questions, &self.core);
+        let session = Arc::new(session.counted(&self.settings.telemetry));
         let before = self.replace_session(Some(Arc::clone(&session)));
         let rendering = rendering(&request, session.revision());
         span.set_revision(session.revision());

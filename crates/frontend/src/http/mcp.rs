@@ -10,6 +10,7 @@ use fanlight_gateway::CallContext;
 use fanlight_protocol::{
     Era, Json, Message, MessageError, Method, Notification, Request, Revision, RpcError, code, header,
 };
+use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Moment, Network, ServerSpan};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -70,6 +71,7 @@ impl<C: Core> Serve for Endpoint<C> {
         let came = came(&head, received);
         let mut response = self.route(&head, &mut body, came).await.unwrap_or_else(|refusal| refusal.into_response());
         body::leave(body, &head);
+        response.body_mut().count(self.settings.telemetry.metrics());
         if let Some(origin) = origin {
             cors::expose(&mut response, origin);
         }
@@ -139,6 +141,7 @@ impl<C: Core> Endpoint<C> {
     async fn post(&self, headers: &HeaderMap, body: &mut Incoming, came: Came<'_>) -> Reply {
         let accepts = negotiate::check(headers)?;
         let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
+        trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         match Message::parse(text.clone(), self.settings.nesting) {
             Ok(Message::Request(request)) => {
                 let id = request.id.clone();
@@ -277,7 +280,10 @@ impl<C: Core> Endpoint<C> {
         if !described.is_error() {
             let unavailable =
                 |message: String| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::new(code::INTERNAL, message));
-            let id = self.sessions.open(session).map_err(|error| unavailable(error.to_string()))?;
+            let id = self
+                .sessions
+                .open(session.counted(&self.settings.telemetry))
+                .map_err(|error| unavailable(error.to_string()))?;
             let mut id = HeaderValue::from_str(&id).map_err(|error| unavailable(error.to_string()))?;
             id.set_sensitive(true);
             response.headers_mut().insert(header::SESSION_ID, id);

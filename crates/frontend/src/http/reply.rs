@@ -4,12 +4,14 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Json, RpcError, code, sse};
-use fanlight_telemetry::ServerSpan;
+use fanlight_telemetry::metrics::Direction;
+use fanlight_telemetry::{Metrics, ServerSpan};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -31,6 +33,8 @@ pub(crate) struct ReplyBody {
     busy: Option<Busy>,
     /// The spans of what it answers.
     endings: Vec<Ending>,
+    /// What is counted of it.
+    counters: Option<Arc<Metrics>>,
 }
 
 /// A response without a body.
@@ -82,12 +86,17 @@ fn with_status(status: StatusCode, body: ReplyBody) -> Response<ReplyBody> {
 
 impl ReplyBody {
     fn of(ready: VecDeque<Bytes>, stream: Option<Box<EventStream>>) -> Self {
-        Self { ready, stream, busy: None, endings: Vec::new() }
+        Self { ready, stream, busy: None, endings: Vec::new(), counters: None }
     }
 
     /// Lets a span end when the body has been sent, or given up.
     pub(crate) fn ends(&mut self, ending: Option<Box<Ending>>) {
         self.endings.extend(ending.map(|ending| *ending));
+    }
+
+    /// Has its bytes counted as they are taken.
+    pub(crate) fn count(&mut self, counters: Option<&Arc<Metrics>>) {
+        self.counters = counters.cloned();
     }
 
     /// Keeps `busy` until the body has been sent or given up.
@@ -104,6 +113,9 @@ impl Body for ReplyBody {
         let this = &mut *self;
         loop {
             if let Some(piece) = this.ready.pop_front() {
+                if let Some(counters) = &this.counters {
+                    counters.client_bytes(Direction::Transmit, piece.len() as u64);
+                }
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             // Whatever was there has been taken.

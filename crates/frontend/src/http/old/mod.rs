@@ -9,6 +9,7 @@ mod stream;
 
 use std::sync::Arc;
 
+use fanlight_telemetry::metrics::Direction;
 use http::StatusCode;
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -22,7 +23,7 @@ use super::stream::EventStream;
 use super::{body, cors, negotiate};
 use crate::channel::{Connection, QUEUE, Terms};
 use crate::port::Core;
-use crate::trace::Came;
+use crate::trace::{self, Came};
 
 /// What is served where a stream is opened. A client that tries Streamable HTTP here first learns
 /// by 405 that it is not (Backwards Compatibility).
@@ -89,6 +90,7 @@ impl<C: Core> Endpoint<C> {
             Refusal::invalid(StatusCode::NOT_FOUND, message)
         })?;
         let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
+        trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         match connection.take(text, came).await {
             Ok(()) => Ok(reply::empty(StatusCode::ACCEPTED)),
             Err((error, Some(id))) => Err(bad_request(error).of(&id)),
