@@ -50,9 +50,14 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Starts `fanlight run` on free ports and waits until it says where it listens.
     pub(crate) async fn start(config_text: &str) -> Self {
+        Self::start_with(config_text, &[]).await
+    }
+
+    /// The same with more arguments.
+    pub(crate) async fn start_with(config_text: &str, more: &[&str]) -> Self {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
-        command.args(["run", "--config"]).arg(config.path());
+        command.args(["run", "--config"]).arg(config.path()).args(more);
         Self::running(command, config).await
     }
 

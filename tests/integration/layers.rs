@@ -67,8 +67,13 @@ fn config_and_demo_are_leaves() {
 }
 
 #[test]
+fn telemetry_knows_no_server_and_none_but_protocol() {
+    assert_layer("fanlight-telemetry", &["fanlight-protocol"], &["hyper", "hyper-util", "http-body", "http-body-util"]);
+}
+
+#[test]
 fn backend_knows_neither_gateway_nor_frontend() {
-    assert_layer("fanlight-backend", &["fanlight-protocol"], &["hyper", "hyper-util"]);
+    assert_layer("fanlight-backend", &["fanlight-protocol", "fanlight-telemetry"], &["hyper", "hyper-util"]);
 }
 
 #[test]
@@ -82,7 +87,8 @@ fn gateway_knows_no_transport() {
 
 #[test]
 fn frontend_reaches_backends_only_through_the_gateway() {
-    assert_layer("fanlight-frontend", &["fanlight-gateway", "fanlight-protocol"], &["reqwest", "process-wrap"]);
+    let ours = ["fanlight-gateway", "fanlight-protocol", "fanlight-telemetry"];
+    assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 
 #[test]

@@ -39,3 +39,4 @@ mod scripted;
 mod sessions;
 mod streams;
 mod tasks;
+mod tracing;

@@ -52,10 +52,13 @@ impl Backend {
     /// Needs a tokio runtime around it.
     #[must_use]
     pub fn start(settings: BackendSettings, shutdown: CancellationToken) -> Arc<Self> {
-        let BackendSettings { name, transport, era, sessions, catalogue, timeouts, limits, identity } = settings;
+        let BackendSettings { name, transport, era, sessions, catalogue, timeouts, limits, identity, telemetry } =
+            settings;
         let name: Arc<str> = name.into();
         let tasks = TaskTracker::new();
         let shutdown = shutdown.child_token();
+        let root = telemetry.telemetry.root();
+        let telemetry = telemetry.of(&name, &transport);
         let (hub, statuses) = Hub::new(Arc::clone(&name), limits.subscriptions, sessions == SessionPolicy::Shared);
         let context = LinkContext {
             name: Arc::clone(&name),
@@ -65,6 +68,8 @@ impl Backend {
             outlet: Outlet::new(Arc::clone(&hub), Origin::Base).0,
             ids: Arc::new(AtomicI64::new(1)),
             tasks: tasks.clone(),
+            telemetry,
+            root,
         };
         let http = |url: &str, headers: &[(String, Secret)]| {
             let endpoint = HttpEndpoint::new(url, headers, &identity, timeouts.connect, limits.concurrency);
@@ -180,7 +185,7 @@ mod tests {
 
     use super::*;
     use crate::client::CallContext;
-    use crate::settings::{EraChoice, Identity, Limits, SessionPolicy};
+    use crate::settings::{EraChoice, Identity, Limits, SessionPolicy, TelemetrySettings};
 
     const LONG: Duration = Duration::from_secs(20);
 
@@ -210,6 +215,7 @@ mod tests {
                 client_description: 1024,
             },
             identity: Identity { name: "fanlight".into(), version: "0".into() },
+            telemetry: TelemetrySettings::default(),
         };
         Backend::start(settings, CancellationToken::new())
     }

@@ -72,6 +72,7 @@ impl Caller {
 
     /// Sends a request, and once more if it certainly did not run.
     async fn send(&self, call: &Call, course: &Course, lease: Lease) -> Result<Response, BackendError> {
+        course.attempts.store(0, Ordering::Relaxed);
         match lease.connection.request(call, course).await {
             Err(Failure::NotRun { loss, instead }) => {
                 course.sent.store(false, Ordering::Relaxed);

@@ -11,6 +11,7 @@ use fanlight_protocol::capability::Missing;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response};
+use fanlight_telemetry::Parent;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -89,6 +90,8 @@ pub struct CallContext {
     pub wants_progress: bool,
     /// How the client speaks of tasks; `None` if it does not.
     pub tasks: Option<TaskDialect>,
+    /// The span that the request belongs to: what is done for it stands under it.
+    pub trace: Parent,
 }
 
 /// The two ways of speaking of tasks.
@@ -102,11 +105,12 @@ pub enum TaskDialect {
 
 impl CallContext {
     /// The context of the requests by which lists are read that are shown to clients of all kinds: a
-    /// server may list some entries only for clients that can be asked something.
+    /// server may list some entries only for clients that can be asked something. `trace` is of the
+    /// request that has them read, if there is one.
     #[must_use]
-    pub fn for_lists() -> Arc<Self> {
+    pub fn for_lists(trace: &Parent) -> Arc<Self> {
         let capabilities = Json::literal(crate::declared::ALL_MODERN);
-        Arc::new(Self { capabilities, ..(*Self::internal()).clone() })
+        Arc::new(Self { capabilities, ..(*Self::within(trace)).clone() })
     }
 
     /// Whether the request is Fanlight's own.
@@ -117,6 +121,12 @@ impl CallContext {
     /// The context of a request that Fanlight makes on its own behalf.
     #[must_use]
     pub fn internal() -> Arc<Self> {
+        Self::within(&Parent::default())
+    }
+
+    /// The same while Fanlight does what `trace` is about.
+    #[must_use]
+    pub fn within(trace: &Parent) -> Arc<Self> {
         Arc::new(Self {
             client_key: 0,
             session: None,
@@ -125,6 +135,7 @@ impl CallContext {
             log_level: None,
             wants_progress: false,
             tasks: None,
+            trace: trace.clone(),
         })
     }
 }
@@ -156,6 +167,8 @@ pub struct ServerRequest {
     pub method: Method,
     /// `params` as the server sent them.
     pub params: Option<Json>,
+    /// The span of the question.
+    pub trace: Parent,
     /// Where the client's answer goes: a result or an error, whose id does not matter. Dropped
     /// without one, the server is told that the client cannot be asked. Closed once the server
     /// does not wait for it any more.

@@ -5,7 +5,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -18,6 +18,8 @@ pub(crate) struct Course {
     pub(crate) sent: AtomicBool,
     /// The id it was sent with last, which is its progress token as well.
     pub(crate) id: AtomicI64,
+    /// How often the request that is sent at the moment has been.
+    pub(crate) attempts: AtomicU32,
     /// The progress token of an earlier request, if its progress goes on with this one (2025-11-25
     /// basic/utilities/tasks, Task Progress Notifications). Then this one has no token of its own.
     pub(crate) carries_on: Option<i64>,
@@ -29,6 +31,7 @@ pub(crate) struct Course {
 pub(crate) struct Clock {
     stops: AtomicUsize,
     changed: Notify,
+    up: AtomicBool,
 }
 
 /// While this lives, the clock stands still.
@@ -47,12 +50,20 @@ impl Clock {
                 biased;
                 outcome = &mut future => return Some(outcome),
                 () = self.changed.notified() => {}
-                () = sleep(left), if running => return None,
+                () = sleep(left), if running => {
+                    self.up.store(true, Ordering::Relaxed);
+                    return None;
+                }
             }
             if running {
                 left = left.saturating_sub(began.elapsed());
             }
         }
+    }
+
+    /// Whether the time is up. It is before the future that was bound is dropped.
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.load(Ordering::Relaxed)
     }
 
     /// Stops the clock, unless it is stopped `most` times already.

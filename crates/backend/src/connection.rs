@@ -15,6 +15,7 @@ use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
+use fanlight_telemetry::Parent;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +29,7 @@ use crate::exchange::{LinkContext, Outgoing, Reply};
 use crate::handshake::{Agreed, Known};
 use crate::link::Link;
 use crate::tool_table::ToolTable;
+use crate::trace::{Departing, Sending};
 
 /// How long a request that only prepares another may take.
 const PREPARATION: Duration = Duration::from_secs(5);
@@ -150,7 +152,11 @@ impl Connection {
 
     async fn send(&self, call: &Call, headers: &[ParamHeader], course: &Course) -> Result<Response, Failure> {
         let id = self.context.next_id();
-        let params = call.params.as_ref();
+        let attempt = course.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+        let sending = self.sending(&call.context.trace, id, attempt, &call.method, call.params.as_ref());
+        let sending = sending.timed_by(&course.clock);
+        let params = sending.params(call.params.as_ref(), self.link.has_headers());
+        let params = params.as_ref();
         let token = (call.context.wants_progress && course.carries_on.is_none()).then_some(id);
         let request = Outgoing {
             id,
@@ -163,10 +169,13 @@ impl Connection {
             messages: &call.messages,
             clock: &course.clock,
             cancellable: true,
+            sending: &sending,
         };
         course.id.store(id, Ordering::Relaxed);
         course.sent.store(true, Ordering::Relaxed);
-        match self.link.exchange(request).await {
+        let outcome = self.link.exchange(request).await;
+        sending.ended(&call.method, &outcome);
+        match outcome {
             Ok(Reply::Answer { response, .. }) => Ok(response),
             Ok(Reply::Rejected { status, error }) => Err(self.rejection(&call.method, status, error.as_ref())),
             Err(error @ BackendError::Unreachable { .. }) => {
@@ -174,6 +183,18 @@ impl Connection {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The span of a message that is about to be sent.
+    fn sending(&self, within: &Parent, id: i64, attempt: u32, method: &Method, params: Option<&Json>) -> Sending {
+        let mut sending = Sending::begin(&self.context, within, Departing { method, params, id, attempt });
+        if let Some(span) = sending.span() {
+            span.set_revision(self.dialect.revision());
+            if let Some(session) = self.link.session() {
+                span.set_session(session);
+            }
+        }
+        sending
     }
 
     fn mirror(
@@ -215,8 +236,17 @@ impl Connection {
 
     /// A request that Fanlight makes for its own purposes.
     pub(crate) async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
-        let (context, messages, clock) = (CallContext::internal(), ServerMessages::nowhere(), Arc::default());
+        self.ask_within(&self.context.root, method, params).await
+    }
+
+    /// The same for the sake of what `within` is about.
+    async fn ask_within(&self, within: &Parent, method: &Method, params: Option<&Json>) -> Option<Response> {
+        let (messages, clock) = (ServerMessages::nowhere(), Arc::default());
         let id = self.context.next_id();
+        let context = CallContext::within(within);
+        let sending = self.sending(within, id, 1, method, params);
+        let params = sending.params(params, self.link.has_headers());
+        let params = params.as_ref();
         let request = Outgoing {
             id,
             token: id,
@@ -228,10 +258,14 @@ impl Connection {
             messages: &messages,
             clock: &clock,
             cancellable: true,
+            sending: &sending,
         };
         // Rarely needed: boxed, so that the future of every call stays small.
-        match timeout(PREPARATION, Box::pin(self.link.exchange(request))).await {
-            Ok(Ok(Reply::Answer { response, .. })) => Some(response),
+        let limit = BackendError::Timeout { after: PREPARATION, sent: true };
+        let outcome = timeout(PREPARATION, Box::pin(self.link.exchange(request))).await.unwrap_or(Err(limit));
+        sending.ended(method, &outcome);
+        match outcome {
+            Ok(Reply::Answer { response, .. }) => Some(response),
             _ => None,
         }
     }
@@ -252,7 +286,11 @@ impl Connection {
         }
         let mut params = ObjectBuilder::new();
         params.string("level", wanted.as_str());
-        if self.ask(&Method::SetLogLevel, Some(&params.finish())).await.is_none_or(|answer| answer.is_error()) {
+        if self
+            .ask_within(&call.context.trace, &Method::SetLogLevel, Some(&params.finish()))
+            .await
+            .is_none_or(|answer| answer.is_error())
+        {
             tracing::debug!(backend = &*self.context.name, level = wanted.as_str(), "log level not accepted");
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, partial};
+use fanlight_telemetry::{BackendTelemetry, Parent};
 use reqwest::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
@@ -19,6 +20,7 @@ use crate::declared::Declared;
 use crate::dialect::Mirror;
 use crate::hub::Outlet;
 use crate::settings::Limits;
+use crate::trace::Sending;
 
 /// What all links of one backend share, but for what they declare and where what is heard goes.
 #[derive(Clone)]
@@ -35,6 +37,10 @@ pub(crate) struct LinkContext {
     pub(crate) ids: Arc<AtomicI64>,
     /// Every task of the backend, so that stopping can wait for all of them.
     pub(crate) tasks: TaskTracker,
+    /// What spans and counters of the backend need.
+    pub(crate) telemetry: BackendTelemetry,
+    /// Begins traces of what is done for nobody in particular.
+    pub(crate) root: Parent,
 }
 
 impl LinkContext {
@@ -63,6 +69,8 @@ pub(crate) struct Outgoing<'a> {
     /// Whether giving up is to be told to the server. It must not be for `initialize` (2025-11-25
     /// basic/utilities/cancellation), and an era probe is not worth it.
     pub(crate) cancellable: bool,
+    /// Its span.
+    pub(crate) sending: &'a Sending,
 }
 
 /// What came of a request.

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Era, Json, Method, Revision};
+use fanlight_telemetry::Parent;
 use reqwest::header::HeaderValue;
 
 use crate::client::{CallContext, ServerMessages};
@@ -24,6 +25,7 @@ use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply};
 use crate::link::Link;
 use crate::settings::EraChoice;
+use crate::trace::{Departing, Sending};
 use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
 
 /// What a handshake needs.
@@ -38,6 +40,8 @@ pub(crate) struct Handshake<'a> {
     pub(crate) probe_timeout: Duration,
     /// Fanlight's own `Implementation` object.
     pub(crate) own_info: &'a Json,
+    /// The span of connecting.
+    pub(crate) trace: &'a Parent,
 }
 
 /// What is known of a server that was spoken to.
@@ -202,8 +206,15 @@ impl Handshake<'_> {
         method: &Method,
         params: Option<&Json>,
     ) -> Result<Reply, BackendError> {
-        let (context, messages, clock) = (CallContext::internal(), ServerMessages::nowhere(), Arc::default());
+        let (messages, clock) = (ServerMessages::nowhere(), Arc::default());
+        let context = CallContext::within(self.trace);
         let id = self.context.next_id();
+        let mut sending = Sending::begin(self.context, self.trace, Departing { method, params, id, attempt: 1 });
+        if let Some(span) = sending.span() {
+            span.set_revision(dialect.revision());
+        }
+        let params = sending.params(params, link.has_headers());
+        let params = params.as_ref();
         let request = Outgoing {
             id,
             token: id,
@@ -215,9 +226,12 @@ impl Handshake<'_> {
             messages: &messages,
             clock: &clock,
             cancellable: false,
+            sending: &sending,
         };
         // Awaited in many places, once in a while: boxed, so that the handshake's future stays small.
-        Box::pin(link.exchange(request)).await
+        let outcome = Box::pin(link.exchange(request)).await;
+        sending.ended(method, &outcome);
+        outcome
     }
 
     async fn finish(&self, mut link: Link, opened: Opened) -> Result<Agreed, BackendError> {

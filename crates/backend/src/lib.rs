@@ -33,6 +33,7 @@ mod supervisor;
 mod tasks;
 mod throttle;
 mod tool_table;
+mod trace;
 
 pub use backend::Backend;
 pub use client::{
@@ -40,5 +41,9 @@ pub use client::{
     ServerRequest, SessionKey, TaskDialect,
 };
 pub use error::{BackendError, Outcome};
+/// What [`CallContext::trace`] is.
+pub use fanlight_telemetry::Parent;
 pub use listen::{Interest, Listen, Listening};
-pub use settings::{BackendSettings, EraChoice, Identity, Limits, Secret, SessionPolicy, Timeouts, TransportSettings};
+pub use settings::{
+    BackendSettings, EraChoice, Identity, Limits, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,
+};

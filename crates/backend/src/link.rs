@@ -67,6 +67,11 @@ impl Link {
         }
     }
 
+    /// The id of that session.
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.http().and_then(HttpLink::session)
+    }
+
     /// The transport's name.
     pub(crate) fn transport(&self) -> &'static str {
         match self {
@@ -79,6 +84,11 @@ impl Link {
     /// Whether the server is reached by the deprecated HTTP+SSE transport.
     pub(crate) fn is_sse(&self) -> bool {
         matches!(self, Self::Sse(_))
+    }
+
+    /// Whether messages go out in HTTP requests, with headers of their own.
+    pub(crate) fn has_headers(&self) -> bool {
+        matches!(self, Self::Http(_) | Self::Sse(_))
     }
 
     pub(crate) fn is_http(&self) -> bool {

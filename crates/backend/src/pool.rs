@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::{Era, Response};
+use fanlight_telemetry::Parent;
 use tokio::sync::{Notify, watch};
 
 use crate::client::{Call, CallContext, SessionKey};
@@ -69,7 +70,7 @@ impl Pool {
         // Where clients share it, all that is declared is what all of them can be asked.
         let catalogue = catalogue && policy == SessionPolicy::PerClient;
         let declared = if catalogue { Declared::for_lists() } else { Declared::nothing() };
-        let base = open(&settings, &hub, Origin::Base, declared, None);
+        let base = open(&settings, &hub, Origin::Base, declared, None, &settings.context.root);
         let (limits, tasks) = (settings.context.limits, settings.context.tasks.clone());
         let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
         let listeners = Listeners::new(Arc::clone(&hub), base.state.clone(), tasks, nesting, patience, limits.sessions);
@@ -201,13 +202,8 @@ impl Pool {
             Owner::Session(session) => Origin::Session(session),
             Owner::Capabilities(_) => Origin::Pooled,
         };
-        let line = open(
-            &self.settings,
-            &self.hub,
-            origin,
-            Declared::by(client, named, self.largest_description()),
-            Some(for_client),
-        );
+        let declared = Declared::by(client, named, self.largest_description());
+        let line = open(&self.settings, &self.hub, origin, declared, Some(for_client), &client.trace);
         let taken = line.take();
         lines.insert(owner, line);
         Ok(taken)
@@ -260,6 +256,7 @@ fn open(
     origin: Origin,
     declared: Declared,
     for_client: Option<ForClient>,
+    asked_by: &Parent,
 ) -> Arc<Line> {
     let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting };
     let (sender, state) = watch::channel(State { phase, revision: None, attempted: false });
@@ -271,6 +268,7 @@ fn open(
         context: context.clone(),
         settings: Arc::clone(settings),
         for_client,
+        asked_by: asked_by.clone(),
         wanted: Arc::clone(&wanted),
         state: sender,
         shutdown: end.clone(),

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_protocol::capability::Missing;
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code};
+use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -21,6 +22,7 @@ use crate::client::ServerRequest;
 use crate::clock::{Clock, Stopped};
 use crate::declared::Declared;
 use crate::exchange::{pong_text, refusal_text};
+use crate::trace::question_answered;
 
 /// Questions that may be open at the same time in one call.
 pub(crate) const OPEN: usize = 16;
@@ -66,19 +68,27 @@ pub(crate) struct Question {
     limit: Duration,
     deadline: Instant,
     stopped: Stopped,
+    /// `None` once it is answered.
+    span: Option<Box<(ServerSpan, Method)>>,
 }
 
 impl Question {
     /// A question and what the client is to be sent; the text for the server if too many questions
     /// are open.
-    pub(crate) fn new(request: &Request, clock: &Arc<Clock>, limit: Duration) -> Result<(Self, ServerRequest), Bytes> {
+    pub(crate) fn new(
+        request: &Request,
+        clock: &Arc<Clock>,
+        limit: Duration,
+        span: ServerSpan,
+    ) -> Result<(Self, ServerRequest), Bytes> {
         let too_many = || unasked_text(&request.id, &format!("{OPEN} questions of this call are open already"));
         let stopped = clock.stop(OPEN).ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
         let deadline = Instant::now() + limit;
-        let question = Self { id: request.id.clone(), answer, limit, deadline, stopped };
-        let (method, params) = (request.method.clone(), request.params.clone());
-        Ok((question, ServerRequest { method, params, answer: sender, deadline }))
+        let (method, params, trace) = (request.method.clone(), request.params.clone(), span.parent());
+        let span = Some(Box::new((span, method.clone())));
+        let question = Self { id: request.id.clone(), answer, limit, deadline, stopped, span };
+        Ok((question, ServerRequest { method, params, trace, answer: sender, deadline }))
     }
 
     /// When the client has to have answered.
@@ -133,12 +143,20 @@ impl OpenQuestions {
 
 impl Open {
     fn poll_text(&mut self, context: &mut Context<'_>) -> Poll<Bytes> {
-        let Question { id, answer, limit, .. } = &mut self.question;
+        let Question { id, answer, limit, span, .. } = &mut self.question;
         match Pin::new(answer).poll(context) {
-            Poll::Ready(Ok(response)) => Poll::Ready(response.to_message(id, b"").into_bytes()),
+            Poll::Ready(Ok(response)) => {
+                if let Some((span, method)) = span.take().map(|span| *span) {
+                    question_answered(span, &method, &response);
+                }
+                Poll::Ready(response.to_message(id, b"").into_bytes())
+            }
             Poll::Ready(Err(_)) => Poll::Ready(unasked_text(id, "it takes no questions or has gone")),
             Poll::Pending => {
                 let too_late = |()| {
+                    if let Some((span, _)) = span.take().map(|span| *span) {
+                        span.finish(&Outcome::failed(ErrorType::Timeout));
+                    }
                     let message = format!("the client did not answer within {limit:?}");
                     refusal_text(id, &RpcError::new(code::INTERNAL, message))
                 };
@@ -171,7 +189,7 @@ mod tests {
     }
 
     fn ask(questions: &mut OpenQuestions, clock: &Arc<Clock>, id: &str) -> ServerRequest {
-        let (question, asked) = Question::new(&request(id), clock, LIMIT).ok().unwrap();
+        let (question, asked) = Question::new(&request(id), clock, LIMIT, ServerSpan::off()).ok().unwrap();
         questions.add(question);
         asked
     }
@@ -208,11 +226,11 @@ mod tests {
     async fn withdrawn_questions_are_closed_and_make_room() {
         let (mut questions, clock) = (OpenQuestions::default(), Arc::default());
         let mut asked: Vec<_> = (0..OPEN).map(|id| ask(&mut questions, &clock, &format!("\"{id}\""))).collect();
-        assert!(Question::new(&request("99"), &clock, LIMIT).is_err());
+        assert!(Question::new(&request("99"), &clock, LIMIT, ServerSpan::off()).is_err());
         questions.withdraw(&Json::literal(r#""\u0033""#));
         assert!(asked.remove(3).answer.is_closed());
         assert!(asked.iter().all(|asked| !asked.answer.is_closed()));
-        assert!(Question::new(&request("99"), &clock, LIMIT).is_ok());
+        assert!(Question::new(&request("99"), &clock, LIMIT, ServerSpan::off()).is_ok());
         drop(questions);
         assert!(asked.iter().all(|asked| asked.answer.is_closed()));
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
+use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy};
 
 /// One backend.
 #[derive(Clone, Debug)]
@@ -33,6 +34,35 @@ pub struct BackendSettings {
     pub limits: Limits,
     /// Who Fanlight says it is.
     pub identity: Identity,
+    /// What is recorded of it.
+    pub telemetry: TelemetrySettings,
+}
+
+/// What is recorded of a backend.
+#[derive(Clone, Debug, Default)]
+pub struct TelemetrySettings {
+    /// What records it.
+    pub telemetry: Telemetry,
+    /// Whether trace context goes out to it.
+    pub trace_context: TraceContextPolicy,
+    /// What of tool calls is recorded.
+    pub content: ContentPolicy,
+}
+
+impl TelemetrySettings {
+    /// What spans and counters of the backend called `name` need.
+    pub(crate) fn of(self, name: &str, transport: &TransportSettings) -> BackendTelemetry {
+        let endpoint = match transport {
+            TransportSettings::Stdio { .. } => Endpoint::Stdio,
+            TransportSettings::Http { url, .. } | TransportSettings::Sse { url, .. } => {
+                let url = reqwest::Url::parse(url).ok();
+                let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default().to_owned();
+                Endpoint::Http { host, port: url.and_then(|url| url.port_or_known_default()).unwrap_or_default() }
+            }
+        };
+        let Self { telemetry, trace_context, content } = self;
+        telemetry.backend(BackendInfo { name: name.to_owned(), endpoint, trace_context, content })
+    }
 }
 
 /// How a backend is reached.

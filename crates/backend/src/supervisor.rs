@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_protocol::{Json, Revision};
+use fanlight_telemetry::{ConnectSpan, Outcome, Parent};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -89,6 +90,8 @@ pub(crate) struct Supervisor {
     pub(crate) settings: Arc<ConnectSettings>,
     /// The connection is a client's, not the base one.
     pub(crate) for_client: Option<ForClient>,
+    /// The request it is connected for at first.
+    pub(crate) asked_by: Parent,
     pub(crate) wanted: Arc<Notify>,
     pub(crate) state: watch::Sender<State>,
     pub(crate) shutdown: CancellationToken,
@@ -109,6 +112,7 @@ impl Supervisor {
         let shutdown = self.shutdown.clone();
         shutdown.run_until_cancelled(self.keep_connected()).await;
         let last = self.state.send_replace(State { phase: Phase::Stopped, revision: None, attempted: true });
+        self.set_up(false);
         if let Phase::Ready(connection) = last.phase {
             connection.close().await;
         }
@@ -120,11 +124,23 @@ impl Supervisor {
         let mut remembered = given;
         let mut last_loss = self.for_client.filter(|given| given.reprobed).map(|_| Loss::EraDoubt);
         let mut early_ends = 0_u32;
+        let mut asked_by = &self.asked_by;
+        let counters = self.context.telemetry.metrics();
+        let (mut was_started, mut was_connected) = (false, false);
         loop {
             self.wait_until_wanted().await;
             self.enter(Phase::Connecting);
-            let error = match self.connect(remembered, last_loss).await {
+            let is_process = matches!(self.settings.target, Target::Stdio(_));
+            if std::mem::replace(&mut was_started, true) && is_process {
+                counters.restarted();
+            }
+            let connecting = asked_by.connecting(&self.context.telemetry);
+            asked_by = &self.context.root;
+            let error = match self.connect(remembered, last_loss, connecting).await {
                 Ok(connection) => {
+                    if std::mem::replace(&mut was_connected, true) {
+                        counters.reconnected();
+                    }
                     remembered = Some(connection.known());
                     let loss = self.watch(&connection).await;
                     last_loss = Some(loss);
@@ -169,7 +185,9 @@ impl Supervisor {
         &self,
         remembered: Option<Known>,
         last_loss: Option<Loss>,
+        span: ConnectSpan,
     ) -> Result<Arc<Connection>, BackendError> {
+        let trace = span.parent();
         let handshake = Handshake {
             context: &self.context,
             choice: self.settings.choice,
@@ -177,11 +195,17 @@ impl Supervisor {
             sse_first: self.settings.sse_first,
             probe_timeout: self.settings.timeouts.probe,
             own_info: &self.settings.own_info,
+            trace: &trace,
         };
         let limit = self.settings.timeouts.connect;
         let agreed = timeout(limit, handshake.run(|| self.open()))
             .await
-            .map_err(|_| BackendError::Timeout { after: limit, sent: false })??;
+            .unwrap_or(Err(BackendError::Timeout { after: limit, sent: false }));
+        span.finish(&match &agreed {
+            Ok(_) => Outcome::Finished,
+            Err(error) => Outcome::failed(error.error_type()),
+        });
+        let agreed = agreed?;
         let reprobed = last_loss == Some(Loss::EraDoubt);
         Ok(Arc::new(Connection::new(self.context.clone(), agreed, reprobed)))
     }
@@ -202,7 +226,9 @@ impl Supervisor {
         self.tell(&format_args!("backend is connected: {era}, {revision}"));
         let phase = Phase::Ready(Arc::clone(connection));
         self.state.send_replace(State { phase, revision: Some(revision), attempted: true });
+        self.set_up(true);
         let loss = connection.lost().await;
+        self.set_up(false);
         self.tell(&format_args!("connection to backend is lost: {loss:?}"));
         if loss == Loss::EraDoubt {
             // It still serves the requests that it has: what one of them met must not end the others.
@@ -210,6 +236,13 @@ impl Supervisor {
             self.context.tasks.spawn(async move { connection.close_when_idle().await });
         }
         loss
+    }
+
+    /// Counts the backend as usable or not; connections of clients say nothing of that.
+    fn set_up(&self, up: bool) {
+        if self.for_client.is_none() {
+            self.context.telemetry.metrics().set_up(up);
+        }
     }
 
     /// Clients come and go: what becomes of their connections is no news.

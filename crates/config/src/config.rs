@@ -26,6 +26,8 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// The keys that seal cursors and `requestState`: the first seals, all open. None means a new one at each start.
     pub keys: Vec<SealKey>,
+    /// What is recorded of requests, and where it goes.
+    pub telemetry: Telemetry,
     /// Bounds on size and number.
     pub limits: Limits,
     /// Bounds on time.
@@ -46,6 +48,7 @@ impl Default for Config {
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             keys: Vec::new(),
+            telemetry: Telemetry::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             servers: Vec::new(),
@@ -58,6 +61,29 @@ impl Default for Config {
 pub struct Admin {
     /// Where it listens; absent when it is switched off.
     pub listen: Option<SocketAddr>,
+}
+
+/// What is recorded of requests, and where it goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Telemetry {
+    /// Base URL of a collector that takes OTLP over HTTP; goes before the `OTEL_*` variables.
+    pub endpoint: Option<String>,
+    /// `service.name`, unless `OTEL_SERVICE_NAME` says another.
+    pub service_name: Option<String>,
+    /// What the trace context of clients is worth.
+    pub trust_inbound: TrustChoice,
+}
+
+/// What the trace context of clients is worth.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TrustChoice {
+    /// It is the parent.
+    #[default]
+    True,
+    /// A trace of Fanlight's own begins, with a link to it.
+    Link,
+    /// A trace of Fanlight's own begins.
+    Ignore,
 }
 
 /// One backend.
@@ -81,6 +107,10 @@ pub struct Server {
     pub concurrency: usize,
     /// Which of its tools are offered.
     pub tools: ToolFilter,
+    /// Whether trace context goes out to it.
+    pub forwards_trace_context: bool,
+    /// Whether arguments and results of its tools are recorded.
+    pub records_content: bool,
 }
 
 impl Server {
@@ -96,6 +126,8 @@ impl Server {
             timeout: Timeouts::default().call,
             concurrency: Limits::default().concurrency,
             tools: ToolFilter::default(),
+            forwards_trace_context: true,
+            records_content: false,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::units::format_duration;
 pub(crate) enum Section {
     Top,
     Admin,
+    Telemetry,
     Limits,
     Timeouts,
     Server,
@@ -53,6 +54,12 @@ pub(crate) const ERAS: &[&str] = &["auto", "legacy", "modern"];
 /// Values of a server's `session`.
 pub(crate) const SESSIONS: &[&str] = &["per-client", "shared"];
 
+/// Values of `trustInbound` in `telemetry`.
+pub(crate) const TRUST: &[&str] = &["true", "link", "ignore"];
+
+/// Values of a server's `traceContext`.
+pub(crate) const TRACE_CONTEXT: &[&str] = &["forward", "omit"];
+
 const TOP: &[Field] = &[
     field("mcpServers", "The backends by name. Their order decides the order of merged lists.", Shape::Servers),
     field("servers", "The same as `mcpServers`, as VS Code writes it. A file has one of the two.", Shape::Servers),
@@ -85,6 +92,7 @@ const TOP: &[Field] = &[
         "Secret keys that seal what clients carry, list cursors and `requestState`: 32 bytes each, as base64 or 64 hexadecimal digits. The first seals, all open: to change keys, put the new one first and take the old one away later. Set them to keep cursors valid across restarts and replicas. Default: a new key at each start.",
         Shape::Texts,
     ),
+    field("telemetry", "What is recorded of requests, and where it goes.", Shape::Of(Section::Telemetry)),
     field("limits", "Bounds on size and number.", Shape::Of(Section::Limits)),
     field("timeouts", "Bounds on time.", Shape::Of(Section::Timeouts)),
     field("$schema", "Where an editor finds this schema.", Shape::Anything),
@@ -95,8 +103,29 @@ const ADMIN: &[Field] = &[Field {
         Some(address) => json!(address.to_string()),
         None => json!("off"),
     }),
-    ..field("listen", "Address and port of `/healthz` and `/readyz`; null or `off` switches them off.", Shape::Address)
+    ..field(
+        "listen",
+        "Address and port of `/healthz`, `/readyz` and `/metrics`; null or `off` switches them off.",
+        Shape::Address,
+    )
 }];
+
+const TELEMETRY: &[Field] = &[
+    field(
+        "endpoint",
+        "Base URL of a collector that takes OTLP over HTTP, such as `http://127.0.0.1:4318`. Default: what the `OTEL_*` variables say.",
+        Shape::Text,
+    ),
+    field("serviceName", "`service.name`, unless `OTEL_SERVICE_NAME` says another. Default: `fanlight`.", Shape::Text),
+    Field {
+        default: Some(|_| json!("true")),
+        ..field(
+            "trustInbound",
+            "What the trace context of clients is worth: `true` continues their traces, `link` begins new ones that link to them, `ignore` begins new ones.",
+            Shape::Choice(TRUST),
+        )
+    },
+];
 
 const SERVER: &[Field] = &[
     field("command", "The program to start.", Shape::Text),
@@ -140,6 +169,18 @@ const SERVER: &[Field] = &[
         ..field("concurrency", "Bound on running calls. Default: `limits.concurrency`.", Shape::Concurrency)
     },
     field("tools", "Which of its tools are offered.", Shape::Of(Section::Tools)),
+    Field {
+        default: Some(|_| json!("forward")),
+        ..field("traceContext", "Whether trace context goes out to it.", Shape::Choice(TRACE_CONTEXT))
+    },
+    Field {
+        default: Some(|_| json!(false)),
+        ..field(
+            "recordContent",
+            "Whether arguments and results of its tools are recorded in traces, cut at `limits.recordedContent`.",
+            Shape::Flag,
+        )
+    },
     field("disabledTools", "Tools added to `tools.deny`.", Shape::Texts),
     field("excludeTools", "Tools added to `tools.deny`.", Shape::Texts),
     field("includeTools", "The same as `tools.allow`.", Shape::Texts),
@@ -169,13 +210,15 @@ const IGNORED_IN_SERVER: &[&str] = &[
 ];
 
 impl Section {
-    pub(crate) const ALL: &[Self] = &[Self::Top, Self::Admin, Self::Limits, Self::Timeouts, Self::Server, Self::Tools];
+    pub(crate) const ALL: &[Self] =
+        &[Self::Top, Self::Admin, Self::Telemetry, Self::Limits, Self::Timeouts, Self::Server, Self::Tools];
 
     /// Where its fields stand, as a message says it.
     pub(crate) fn place(self) -> &'static str {
         match self {
             Self::Top => "at the top level",
             Self::Admin => "in `admin`",
+            Self::Telemetry => "in `telemetry`",
             Self::Limits => "in `limits`",
             Self::Timeouts => "in `timeouts`",
             Self::Server => "in a server",
@@ -188,6 +231,7 @@ impl Section {
         match self {
             Self::Top => TOP,
             Self::Admin => ADMIN,
+            Self::Telemetry => TELEMETRY,
             Self::Server => SERVER,
             Self::Tools => TOOLS,
             Self::Limits | Self::Timeouts => &[],

@@ -15,6 +15,7 @@ use crate::problem::Finding;
 use crate::reader::{Fields, Reader, Text};
 use crate::server::{self, Context};
 use crate::source::Span;
+use crate::telemetry;
 use crate::tree::{Entry, Node};
 
 /// Reads the whole file. The result is complete only if no error was reported.
@@ -46,6 +47,9 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path) -> Confi
     config.allowed_origins = each(reader, fields.take("allowedOrigins"), origin);
     config.allowed_hosts = each(reader, fields.take("allowedHosts"), host);
     config.keys = each(reader, fields.take("keys"), key);
+    if let Some(entry) = fields.take("telemetry") {
+        telemetry::read(reader, &mut config.telemetry, entry);
+    }
     if let Some(entry) = fields.take("limits") {
         read_limits(reader, &mut config, entry);
     }

@@ -23,6 +23,7 @@ mod server;
 mod source;
 mod substitute;
 mod syntax;
+mod telemetry;
 mod transport;
 mod tree;
 mod units;
@@ -31,7 +32,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-pub use config::{Admin, Config, EraChoice, SealKey, Secret, Server, SessionChoice, ToolFilter, Transport};
+pub use config::{
+    Admin, Config, EraChoice, SealKey, Secret, Server, SessionChoice, Telemetry, ToolFilter, Transport, TrustChoice,
+};
 pub use limits::{Limits, Timeouts};
 pub use problem::{ConfigErrors, Problem, Severity};
 pub use schema::schema;

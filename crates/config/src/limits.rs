@@ -60,6 +60,12 @@ pub struct Limits {
     pub cache_entries: usize,
     /// Bytes of all kept results together; 0 for none. `cacheBytes`.
     pub cache_bytes: usize,
+    /// Traces kept in memory; 0 for none. `traces`.
+    pub traces: usize,
+    /// Bytes of all kept traces together. `traceBytes`.
+    pub trace_bytes: usize,
+    /// Bytes of the arguments, and of the result, of a tool call that are recorded where that is on. `recordedContent`.
+    pub recorded_content: usize,
 }
 
 impl Default for Limits {
@@ -92,6 +98,9 @@ impl Default for Limits {
             page_size: 1000,
             cache_entries: 1000,
             cache_bytes: 16 << 20,
+            traces: 500,
+            trace_bytes: 16 << 20,
+            recorded_content: 4 << 10,
         }
     }
 }
@@ -265,6 +274,17 @@ pub(crate) const LIMITS: &[LimitField] = &[
             &mut limits.cache_bytes
         })
     },
+    LimitField {
+        min: 0,
+        ..count("traces", "Traces kept in memory; 0 for none.", 100_000, |limits| &mut limits.traces)
+    },
+    bytes("traceBytes", "Bytes of all kept traces together.", 1 << 30, |limits| &mut limits.trace_bytes),
+    bytes(
+        "recordedContent",
+        "Bytes of the arguments, and of the result, of a tool call that are recorded where that is on.",
+        1 << 20,
+        |limits| &mut limits.recorded_content,
+    ),
 ];
 
 /// Also the range of a server's own `concurrency`.

@@ -91,6 +91,7 @@ fn shape(shape: Shape) -> Value {
         Shape::Of(section) => {
             let name = match section {
                 Section::Admin => "admin",
+                Section::Telemetry => "telemetry",
                 Section::Limits => "limits",
                 Section::Timeouts => "timeouts",
                 Section::Tools => "tools",
@@ -114,6 +115,7 @@ fn definitions() -> Value {
     json!({
         "server": server,
         "admin": section(Section::Admin),
+        "telemetry": section(Section::Telemetry),
         "limits": section(Section::Limits),
         "timeouts": section(Section::Timeouts),
         "tools": section(Section::Tools),

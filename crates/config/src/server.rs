@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::config::{EraChoice, Server, SessionChoice, ToolFilter, Transport};
-use crate::fields::{ERAS, SESSIONS, Section};
+use crate::fields::{ERAS, SESSIONS, Section, TRACE_CONTEXT};
 use crate::limits::{CALL, CONCURRENCY};
 use crate::problem::quoted;
 use crate::reader::{Fields, Reader};
@@ -59,6 +59,9 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
         timeout: context.call_timeout,
         concurrency: context.concurrency,
         tools: read_tools(reader, &fields),
+        forwards_trace_context: fields.take("traceContext").and_then(|entry| reader.choice(entry, TRACE_CONTEXT))
+            != Some("omit"),
+        records_content: fields.take("recordContent").and_then(|entry| reader.flag(entry)).unwrap_or(false),
         // A stand-in until the transport is known to be good.
         ..Server::new(entry.key.clone(), Transport::Http { url: String::new(), headers: Vec::new() })
     };

@@ -29,7 +29,7 @@ pub(crate) enum Command {
     /// Serve over HTTP (the default command)
     Run(RunArgs),
     /// Serve over standard input and output, as one server of a desktop client
-    Stdio,
+    Stdio(TraceArgs),
     /// Check the configuration, connect to every backend, and say what is found
     Check,
     /// Show the merged catalogue
@@ -56,9 +56,21 @@ pub(crate) struct RunArgs {
     /// Where to listen [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Where to answer /healthz and /readyz, or `off` [default: 127.0.0.1:8081]
+    /// Where to answer /healthz, /readyz and /metrics, or `off` [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<Admin>,
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct TraceArgs {
+    /// Print each finished trace to standard error
+    #[arg(long)]
+    pub(crate) trace_console: bool,
+    /// Append traces to this file, as lines of OTLP-JSON
+    #[arg(long, value_name = "PATH")]
+    pub(crate) trace_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -9,6 +9,7 @@ mod inspect;
 mod log;
 mod out;
 mod serve;
+mod telemetry;
 mod welcome;
 mod wiring;
 
@@ -39,7 +40,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         }
         _ => {}
     }
-    let serves = matches!(cli.command, None | Some(Command::Run(_) | Command::Stdio));
+    let serves = matches!(cli.command, None | Some(Command::Run(_) | Command::Stdio(_)));
     log::start(&cli.common, if serves { "info" } else { "error" })?;
     let loaded = wiring::load(&cli.common)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -50,7 +51,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         match cli.command {
             None => serve::http(loaded, &cli.run).await,
             Some(Command::Run(args)) => serve::http(loaded, &args).await,
-            Some(Command::Stdio) => serve::stdio(loaded).await,
+            Some(Command::Stdio(args)) => serve::stdio(loaded, &args).await,
             Some(Command::Check) => inspect::check(&loaded).await,
             Some(Command::List { what, json }) => inspect::list(&loaded.config, what, json).await,
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args).await,

@@ -10,15 +10,16 @@ use fanlight_config::{Config, Loaded};
 use fanlight_frontend::{Health, serve_admin, serve_http, serve_stdio};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
+use fanlight_telemetry::Telemetry;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::cli::{Admin, RunArgs};
+use crate::cli::{Admin, RunArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::wiring::{Assembly, frontend_settings};
-use crate::{files, welcome};
+use crate::{files, telemetry, welcome};
 
 /// Serves over HTTP until a signal comes.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs) -> Result<(), Failure> {
@@ -42,11 +43,13 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
 
     // Backends outlive the listener, so that running calls can finish.
     let backends_end = CancellationToken::new();
-    let assembly = Assembly::start(&loaded.config, &backends_end)?;
-    let settings = frontend_settings(&loaded.config);
+    let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace)?;
+    let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
+    let settings = frontend_settings(&loaded.config, &telemetry);
     welcome::print(&loaded, address, admin.as_ref().and_then(|admin| admin.local_addr().ok()));
 
-    let health = Arc::new(Readiness { gateway: Arc::clone(&assembly.gateway), shutdown: shutdown.clone() });
+    let gateway = Arc::clone(&assembly.gateway);
+    let health = Arc::new(Readiness { gateway, telemetry, shutdown: shutdown.clone() });
     let admin_end = CancellationToken::new();
     let admin =
         admin.map(|listener| tokio::spawn(serve_admin(listener, health, Arc::clone(&settings), admin_end.clone())));
@@ -58,26 +61,29 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
         // It has nothing to drain; how it ended changes nothing any more.
         let _ = admin.await;
     }
+    telemetry::end(guard).await;
     info!("ended");
     served.map_err(|error| Failure::other(error.to_string()))
 }
 
 /// Serves over standard input and output until the input ends or a signal comes.
-pub(crate) async fn stdio(loaded: Loaded) -> Result<(), Failure> {
+pub(crate) async fn stdio(loaded: Loaded, args: &TraceArgs) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let shutdown = signals.shutdown.clone();
-    signals.or_at_once(stdio_until(loaded, shutdown)).await
+    signals.or_at_once(Box::pin(stdio_until(loaded, args, shutdown))).await
 }
 
-async fn stdio_until(loaded: Loaded, shutdown: CancellationToken) -> Result<(), Failure> {
+async fn stdio_until(loaded: Loaded, args: &TraceArgs, shutdown: CancellationToken) -> Result<(), Failure> {
     files::raise();
     let backends_end = CancellationToken::new();
-    let assembly = Assembly::start(&loaded.config, &backends_end)?;
-    let settings = frontend_settings(&loaded.config);
+    let (telemetry, guard) = telemetry::start(&loaded.config, args)?;
+    let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
+    let settings = frontend_settings(&loaded.config, &telemetry);
     let core = Arc::clone(&assembly.gateway);
     let served = serve_stdio(tokio::io::stdin(), tokio::io::stdout(), core, settings, shutdown).await;
     assembly.stop().await;
     backends_end.cancel();
+    telemetry::end(guard).await;
     served.map_err(|error| Failure::other(error.to_string()))
 }
 
@@ -148,6 +154,7 @@ impl Signals {
 /// used.
 struct Readiness {
     gateway: Arc<Gateway>,
+    telemetry: Telemetry,
     shutdown: CancellationToken,
 }
 
@@ -158,6 +165,10 @@ impl Health for Readiness {
         // Later attempts do not count: a backend that comes and goes must not take the others with it.
         let attempted = status.iter().all(|(_, status)| status.attempted);
         usable && attempted && !self.shutdown.is_cancelled()
+    }
+
+    fn metrics(&self) -> String {
+        self.telemetry.prometheus()
     }
 
     fn report(&self) -> String {

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fanlight_backend::{
-    Backend, BackendClient, BackendSettings, EraChoice, Identity, Secret, SessionPolicy, TransportSettings,
+    Backend, BackendClient, BackendSettings, EraChoice, Identity, Secret, SessionPolicy, TelemetrySettings,
+    TransportSettings,
 };
-use fanlight_config::{Config, Loaded};
+use fanlight_config::{Config, Loaded, TrustChoice};
 use fanlight_frontend::FrontendSettings;
 use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
+use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -55,10 +57,11 @@ pub(crate) struct Assembly {
 
 impl Assembly {
     /// Starts every enabled backend; waits for none of them.
-    pub(crate) fn start(config: &Config, shutdown: &CancellationToken) -> Result<Self, Failure> {
+    pub(crate) fn start(config: &Config, telemetry: &Telemetry, shutdown: &CancellationToken) -> Result<Self, Failure> {
         let enabled = || config.servers.iter().filter(|server| server.enabled);
-        let backends: Vec<_> =
-            enabled().map(|server| Backend::start(backend_settings(config, server), shutdown.clone())).collect();
+        let backends: Vec<_> = enabled()
+            .map(|server| Backend::start(backend_settings(config, server, telemetry), shutdown.clone()))
+            .collect();
         let entries = enabled().zip(&backends).map(|(server, backend)| BackendEntry {
             client: Arc::clone(backend) as Arc<dyn BackendClient>,
             prefix: server.prefix.clone(),
@@ -116,7 +119,7 @@ fn tool_filter(server: &fanlight_config::Server) -> Option<ToolFilter> {
     Some(Arc::new(move |name: &str| filter.permits(name)))
 }
 
-fn backend_settings(config: &Config, server: &fanlight_config::Server) -> BackendSettings {
+fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry: &Telemetry) -> BackendSettings {
     BackendSettings {
         name: server.name.clone(),
         transport: transport(&server.transport),
@@ -155,6 +158,18 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server) -> Backen
             client_description: config.limits.client_description,
         },
         identity: identity(),
+        telemetry: TelemetrySettings {
+            telemetry: telemetry.clone(),
+            trace_context: match server.forwards_trace_context {
+                true => TraceContextPolicy::Forward,
+                false => TraceContextPolicy::Omit,
+            },
+            content: ContentPolicy {
+                arguments: server.records_content,
+                results: server.records_content,
+                max_bytes: config.limits.recorded_content,
+            },
+        },
     }
 }
 
@@ -179,7 +194,7 @@ fn transport(transport: &fanlight_config::Transport) -> TransportSettings {
 }
 
 /// What the client edges are told.
-pub(crate) fn frontend_settings(config: &Config) -> Arc<FrontendSettings> {
+pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Arc<FrontendSettings> {
     Arc::new(FrontendSettings {
         path: config.path.clone(),
         sse_path: config.sse_path.clone(),
@@ -213,5 +228,11 @@ pub(crate) fn frontend_settings(config: &Config) -> Arc<FrontendSettings> {
         stream_after: config.timeouts.stream,
         keep_alive: config.timeouts.keep_alive,
         resume: config.timeouts.resume,
+        telemetry: telemetry.clone(),
+        trust_inbound: match config.telemetry.trust_inbound {
+            TrustChoice::True => TrustInbound::Trust,
+            TrustChoice::Link => TrustInbound::Link,
+            TrustChoice::Ignore => TrustInbound::Ignore,
+        },
     })
 }

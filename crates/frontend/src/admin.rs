@@ -29,9 +29,12 @@ pub trait Health: Send + Sync + 'static {
 
     /// What there is to say about it: a JSON text without secrets.
     fn report(&self) -> String;
+
+    /// What is counted, in the Prometheus text format.
+    fn metrics(&self) -> String;
 }
 
-/// Serves `GET /healthz` (200 while the process lives) and `GET /readyz` (200 or 503, with the
+/// Serves `GET /metrics`, `GET /healthz` (200 while the process lives) and `GET /readyz` (200 or 503, with the
 /// report) on `listener` until `shutdown` is cancelled.
 ///
 /// # Errors
@@ -64,18 +67,22 @@ impl Serve for Admin {
 
 impl Admin {
     fn route(&self, path: &str, method: &Method) -> Result<Response<ReplyBody>, Box<Refusal>> {
-        if !matches!(path, "/healthz" | "/readyz") {
-            let message = "nothing is served here; /healthz and /readyz are";
+        if !matches!(path, "/healthz" | "/readyz" | "/metrics") {
+            let message = "nothing is served here; /healthz, /readyz and /metrics are";
             return Err(Refusal::invalid(StatusCode::NOT_FOUND, message));
         }
         if !matches!(*method, Method::GET | Method::HEAD) {
             return Err(Refusal::method("GET, HEAD"));
         }
-        let mut response = if path == "/healthz" {
-            text(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ok"))
-        } else {
-            let status = if self.health.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            text(status, "application/json", self.health.report().into())
+        let mut response = match path {
+            "/healthz" => text(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ok")),
+            "/metrics" => {
+                text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.health.metrics().into())
+            }
+            _ => {
+                let status = if self.health.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+                text(status, "application/json", self.health.report().into())
+            }
         };
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         Ok(response)

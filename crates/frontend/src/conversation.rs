@@ -10,6 +10,8 @@ use std::task::{Context, Poll};
 use fanlight_gateway::CallContext;
 use fanlight_protocol::{Era, Request, Response, RpcError};
 
+use fanlight_telemetry::Parent;
+
 use crate::cancel::Stop;
 use crate::client_key::new_client_key;
 use crate::event::Event;
@@ -47,6 +49,8 @@ pub(crate) struct LegacyCall {
     pub(crate) session: Arc<Session>,
     /// Whether anything can be sent to the client before the answer.
     pub(crate) stream: bool,
+    /// The request's span.
+    pub(crate) trace: Parent,
 }
 
 /// A request that stands alone.
@@ -58,6 +62,8 @@ pub(crate) struct ModernCall {
     pub(crate) client: modern::Client,
     /// Whether anything can be sent to the client before the answer.
     pub(crate) stream: bool,
+    /// The request's span.
+    pub(crate) trace: Parent,
 }
 
 impl Conversation {
@@ -68,10 +74,11 @@ impl Conversation {
         call: LegacyCall,
         rig: impl FnOnce(Running) -> Running,
     ) -> Self {
-        let LegacyCall { request: Request { method, params, .. }, params: read, session, stream } = call;
+        let LegacyCall { request: Request { method, params, .. }, params: read, session, stream, trace } = call;
         let logs = legacy::log_gate(session.log_level());
         let subscription = Subscription { progress_token: read.meta.progress_token, logs, era: Era::Legacy };
-        let context = session.context(stream && subscription.progress_token.is_some());
+        let wants_progress = stream && subscription.progress_token.is_some();
+        let context = CallContext { trace, ..session.context(wants_progress) };
         let limits = unroll::Limits { rounds: settings.max_input_rounds, timeout: settings.input_timeout };
         let unroll = method.may_need_input().then_some(limits);
         let messages = stream.then_some(settings.notification_buffer);
@@ -88,7 +95,7 @@ impl Conversation {
         call: ModernCall,
         stop: Option<Stop>,
     ) -> Result<Self, RpcError> {
-        let ModernCall { request: Request { method, params, .. }, params: read, client, stream } = call;
+        let ModernCall { request: Request { method, params, .. }, params: read, client, stream, trace } = call;
         let (state, responses) = (read.request_state.as_ref(), read.input_responses.as_ref());
         let resumed = parking.resume(Retry { method: &method, params: params.as_ref(), state, responses }).await?;
         let wants_progress = stream && read.meta.progress_token.is_some();
@@ -101,7 +108,9 @@ impl Conversation {
             Resumed::Answered(response) => return Ok(Self::answered(response)),
             Resumed::Held(held) => {
                 let parking = Arc::clone(parking);
-                return Ok(Self::Modern(Parkable::resumed(held, client.capabilities, subscription, stop, parking)));
+                let mut resumed = Parkable::resumed(held, client.capabilities, subscription, stop, parking);
+                resumed.set_trace(trace);
+                return Ok(Self::Modern(resumed));
             }
         };
         let tasks = client.tasks();
@@ -113,6 +122,7 @@ impl Conversation {
             log_level: client.log_level,
             wants_progress,
             tasks,
+            trace,
         };
         // What a server asks is told to the client by the answer, so that takes no stream.
         let parking = method.may_need_input().then(|| Arc::clone(parking));
@@ -126,6 +136,11 @@ impl Conversation {
     /// A call that this side answers.
     pub(crate) fn answered(response: Response) -> Self {
         Self::Answered(Some(response))
+    }
+
+    /// Whether it is a subscription, whose span ends with its acknowledgement.
+    pub(crate) fn is_listening(&self) -> bool {
+        matches!(self, Self::Listening(_))
     }
 
     /// What comes next.

@@ -36,6 +36,7 @@ mod source;
 mod stdio;
 mod streams;
 mod subscription;
+mod trace;
 mod unroll;
 
 pub use admin::{Health, serve_admin};

@@ -12,7 +12,8 @@ use std::task::{Context, Poll};
 use fanlight_gateway::ServerRequest;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::message::{notification_text, request_text};
-use fanlight_protocol::{Json, Response};
+use fanlight_protocol::{Json, Method, Response};
+use fanlight_telemetry::{ClientSpan, Departure, Target};
 use tokio::sync::oneshot;
 
 const PREFIX: &str = "fanlight-";
@@ -26,8 +27,15 @@ pub(crate) struct Questions {
 
 #[derive(Debug, Default)]
 struct Table {
-    open: BTreeMap<u64, oneshot::Sender<Response>>,
+    open: BTreeMap<u64, Open>,
     last: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    asker: oneshot::Sender<Response>,
+    method: Method,
+    span: ClientSpan,
 }
 
 impl Questions {
@@ -46,8 +54,12 @@ impl Questions {
         }
         table.last += 1;
         let number = table.last;
-        table.open.insert(number, question.answer);
-        Some((number, request_text(&id(number), question.method.as_str(), question.params.as_ref())))
+        let ServerRequest { method, params, trace, answer: asker, .. } = question;
+        let (id, target) = (id(number), Target::None);
+        let span = trace.to_client(&Departure { method: &method, target, id: Some(&id), attempt: 1 });
+        let text = request_text(&id, method.as_str(), span.propagation().into_params(params.as_ref()).as_ref());
+        table.open.insert(number, Open { asker, method, span });
+        Some((number, text))
     }
 
     /// Hands a client's answer to whoever asked. An answer to nothing is ignored: the question may
@@ -55,7 +67,10 @@ impl Questions {
     pub(crate) fn answer(&self, response: Response) {
         let answered = number(&response.id()).and_then(|number| self.lock().open.remove(&number));
         match answered {
-            Some(asker) => drop(asker.send(response)),
+            Some(Open { asker, method, span }) => {
+                span.answered(&method, &response);
+                drop(asker.send(response));
+            }
             None => tracing::debug!("ignoring a response that answers no open question"),
         }
     }
@@ -64,8 +79,8 @@ impl Questions {
     /// gives the notification that tells the client; else the task is woken when that happens.
     pub(crate) fn poll_open(&self, number: u64, cx: &mut Context<'_>) -> Result<bool, Json> {
         let mut table = self.lock();
-        let Some(asker) = table.open.get_mut(&number) else { return Ok(false) };
-        if asker.poll_closed(cx) == Poll::Pending {
+        let Some(open) = table.open.get_mut(&number) else { return Ok(false) };
+        if open.asker.poll_closed(cx) == Poll::Pending {
             return Ok(true);
         }
         table.open.remove(&number);
@@ -104,6 +119,7 @@ mod tests {
 
     use bytes::Bytes;
     use fanlight_protocol::{Message, Method};
+    use fanlight_telemetry::Parent;
     use tokio::time::Instant;
 
     use super::*;
@@ -112,7 +128,8 @@ mod tests {
         let (answer, answered) = oneshot::channel();
         let params = Some(Json::literal(r#"{ "x":1.0}"#));
         let deadline = Instant::now() + Duration::from_secs(600);
-        (ServerRequest { method: Method::from_name("elicitation/create"), params, answer, deadline }, answered)
+        let (method, trace) = (Method::from_name("elicitation/create"), Parent::default());
+        (ServerRequest { method, params, trace, answer, deadline }, answered)
     }
 
     fn answer(text: &'static str) -> Response {

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 
 use fanlight_gateway::{Call, CallContext, ServerMessage, ServerMessages};
 use fanlight_protocol::{Json, Method, Response};
+use fanlight_telemetry::Parent;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -61,6 +62,8 @@ pub(crate) struct Running {
     /// Keeps the session from expiring.
     session: Option<InUse>,
     detached: Option<Arc<Detached>>,
+    /// The span of the request it is answered with.
+    trace: Parent,
 }
 
 impl Running {
@@ -73,14 +76,14 @@ impl Running {
             }
             None => (ServerMessages::nowhere(), None),
         };
-        let context = Arc::new(ask.context);
+        let (trace, context) = (ask.context.trace.clone(), Arc::new(ask.context));
         let call = Call { method: ask.method, params: ask.params, context, messages: sender };
         let core = Arc::clone(core);
         let answer: Answer = match ask.unroll {
             Some(limits) => Box::pin(async move { unroll::handle(&*core, call, limits).await }),
             None => Box::pin(async move { core.handle(call).await }),
         };
-        Self { answer: Some(answer), response: None, messages, stop: None, session: None, detached: None }
+        Self { answer: Some(answer), response: None, messages, stop: None, session: None, detached: None, trace }
     }
 
     /// Lets `stop` cancel the request.
@@ -92,6 +95,11 @@ impl Running {
     /// Lets `stop` cancel the request from now on, or nothing but being dropped.
     pub(crate) fn set_stop(&mut self, stop: Option<Stop>) {
         self.stop = stop;
+    }
+
+    /// Tells what the server sends on another span from now on.
+    pub(crate) fn set_trace(&mut self, trace: Parent) {
+        self.trace = trace;
     }
 
     /// Keeps `session` in use until the request is done.
@@ -115,11 +123,12 @@ impl Running {
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if let Some(answer) = &mut self.answer {
             if self.stop.as_mut().is_some_and(|stop| Pin::new(stop).poll(cx).is_ready()) {
+                self.trace.cancel();
                 self.answer = None;
                 return Poll::Ready(Event::Cancelled);
             }
             if let Some(Poll::Ready(Some(message))) = self.messages.as_mut().map(|messages| messages.poll_recv(cx)) {
-                return Poll::Ready(Event::Message(message));
+                return Poll::Ready(self.message(message));
             }
             let Poll::Ready(response) = answer.as_mut().poll(cx) else { return Poll::Pending };
             self.answer = None;
@@ -128,9 +137,21 @@ impl Running {
         // Messages are handed over before the answer resolves, but the answer may have resolved in
         // the same poll. `try_recv`, unlike `poll_recv`, never yields early.
         if let Some(Ok(message)) = self.messages.as_mut().map(mpsc::Receiver::try_recv) {
-            return Poll::Ready(Event::Message(message));
+            return Poll::Ready(self.message(message));
         }
         Poll::Ready(self.response.take().map_or(Event::Cancelled, Event::Response))
+    }
+}
+
+impl Running {
+    fn message(&self, message: ServerMessage) -> Event {
+        if let ServerMessage::Notification(notification) = &message
+            && self.trace.is_recording()
+            && let Some(event) = fanlight_telemetry::Event::of(notification)
+        {
+            self.trace.event(&event);
+        }
+        Event::Message(message)
     }
 }
 

@@ -15,6 +15,7 @@ use fanlight_gateway::{CallContext, ServerRequest, SessionKey};
 use fanlight_protocol::capability::Missing;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};
+use fanlight_telemetry::{Parent, Telemetry};
 use tokio::time::Instant;
 
 use crate::cancel::InFlight;
@@ -23,6 +24,7 @@ use crate::legacy::Opening;
 use crate::port::Core;
 use crate::questions::Questions;
 use crate::streams::Streams;
+use crate::trace::Counted;
 
 /// What a legacy client and this side know of each other: an HTTP session, or a stdio connection
 /// after `initialize`.
@@ -36,6 +38,7 @@ pub(crate) struct Session {
     pub(crate) questions: Arc<Questions>,
     /// Its event streams, and what it hears outside of calls.
     pub(crate) streams: Streams,
+    counted: Mutex<Option<Counted>>,
     /// Tells the core that the session has ended: once nobody holds it any more, so that no call
     /// of it can come after.
     tell_core: Box<dyn Fn(SessionKey) + Send + Sync>,
@@ -57,8 +60,15 @@ impl Session {
             in_flight,
             questions: Arc::new(Questions::new(max_questions)),
             streams: Streams::default(),
+            counted: Mutex::default(),
             tell_core: Box::new(move |session| core.end_session(session)),
         }
+    }
+
+    /// The same, counted until it ends.
+    pub(crate) fn counted(self, telemetry: &Telemetry) -> Self {
+        *lock(&self.counted) = Some(Counted::session(telemetry));
+        self
     }
 
     /// The revision agreed on.
@@ -97,6 +107,7 @@ impl Session {
     /// Cancels what runs, and ends its streams and what it hears. Requests may still come to their
     /// end after it.
     pub(crate) fn end(&self) {
+        drop(lock(&self.counted).take());
         self.in_flight.cancel_all();
         self.streams.end(self);
     }
@@ -111,6 +122,7 @@ impl Session {
             log_level: self.log_level(),
             wants_progress,
             tasks: self.opening.tasks(),
+            trace: Parent::default(),
         }
     }
 

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use fanlight_protocol::seal::Keys;
+use fanlight_telemetry::{Telemetry, TrustInbound};
 
 /// How clients are served. Sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -77,6 +78,10 @@ pub struct FrontendSettings {
     pub keep_alive: Duration,
     /// How long a stream of a legacy session can be resumed after its connection is gone.
     pub resume: Duration,
+    /// What records requests.
+    pub telemetry: Telemetry,
+    /// What the trace context of clients is worth.
+    pub trust_inbound: TrustInbound,
 }
 
 impl Default for FrontendSettings {
@@ -114,6 +119,8 @@ impl Default for FrontendSettings {
             stream_after: Duration::from_secs(5),
             keep_alive: Duration::from_secs(25),
             resume: Duration::from_secs(5 * 60),
+            telemetry: Telemetry::off(),
+            trust_inbound: TrustInbound::Trust,
         }
     }
 }

@@ -10,15 +10,26 @@ use std::time::Duration;
 
 use fanlight_protocol::json::Chunks;
 
+use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
+
 use crate::conversation::Conversation;
 use crate::event::Event;
 use crate::render::Rendering;
+use crate::trace::Ending;
 
 /// The calls that are still running, and what has been said already.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     said: VecDeque<Said>,
-    calls: Vec<(Conversation, Rendering)>,
+    calls: Vec<Call>,
+}
+
+#[derive(Debug)]
+struct Call {
+    conversation: Conversation,
+    rendering: Rendering,
+    /// `None` once it has ended.
+    span: Option<ServerSpan>,
 }
 
 /// Something to send.
@@ -26,23 +37,34 @@ pub(crate) struct Source {
 pub(crate) enum Said {
     /// A notification or a question.
     Message(Chunks),
-    /// The answer to a call, and the code of the error that it is, if it is one.
-    Answer(Chunks, Option<i64>),
+    /// The answer to a call, the code of the error that it is, if it is one, and the end of its span.
+    Answer(Chunks, Option<i64>, Option<Box<Ending>>),
     /// A server will say more after a while; see [`Event::Pause`].
     Pause(Option<Duration>),
 }
 
+impl Said {
+    /// The message, and the end of a span if it is an answer; `None` if it is a pause.
+    pub(crate) fn into_text(self) -> Option<(Chunks, Option<Box<Ending>>)> {
+        match self {
+            Self::Message(text) => Some((text, None)),
+            Self::Answer(text, _, ending) => Some((text, ending)),
+            Self::Pause(_) => None,
+        }
+    }
+}
+
 impl Source {
     /// What comes of one call.
-    pub(crate) fn one(conversation: Conversation, rendering: Rendering) -> Self {
+    pub(crate) fn one(conversation: Conversation, rendering: Rendering, span: ServerSpan) -> Self {
         let mut source = Self::default();
-        source.add(conversation, rendering);
+        source.add(conversation, rendering, span);
         source
     }
 
     /// Adds a call.
-    pub(crate) fn add(&mut self, conversation: Conversation, rendering: Rendering) {
-        self.calls.push((conversation, rendering));
+    pub(crate) fn add(&mut self, conversation: Conversation, rendering: Rendering, span: ServerSpan) {
+        self.calls.push(Call { conversation, rendering, span: Some(span) });
     }
 
     /// Lets `said` come before everything else.
@@ -61,23 +83,32 @@ impl Source {
             return Poll::Ready(Some(said));
         }
         let mut at = 0;
-        while let Some((conversation, rendering)) = self.calls.get_mut(at) {
+        while let Some(Call { conversation, rendering, span }) = self.calls.get_mut(at) {
             let said = match conversation.poll_next(cx) {
                 Poll::Pending => {
                     at += 1;
                     continue;
                 }
                 Poll::Ready(Event::Message(text)) => {
+                    if let Some(span) = span.take_if(|_| conversation.is_listening()) {
+                        span.finish(&Outcome::Finished);
+                    }
                     let mut chunks = Chunks::default();
                     chunks.push(text.into_bytes());
                     return Poll::Ready(Some(Said::Message(chunks)));
                 }
                 Poll::Ready(Event::Pause(retry)) => return Poll::Ready(Some(Said::Pause(retry))),
                 Poll::Ready(Event::Response(response)) => {
-                    Some(Said::Answer(rendering.message(&response), response.error_code()))
+                    let ending = span.take().map(|span| Ending::answered(span, &rendering.method, &response));
+                    Some(Said::Answer(rendering.message(&response), response.error_code(), ending.map(Box::new)))
                 }
                 // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation).
-                Poll::Ready(Event::Cancelled) => None,
+                Poll::Ready(Event::Cancelled) => {
+                    if let Some(span) = span.take() {
+                        span.finish(&Outcome::failed(ErrorType::Cancelled));
+                    }
+                    None
+                }
             };
             drop(self.calls.swap_remove(at));
             if said.is_some() {

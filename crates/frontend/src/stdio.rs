@@ -10,17 +10,19 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use fanlight_protocol::line::LineDecoder;
+use fanlight_telemetry::Telemetry;
+use fanlight_telemetry::metrics::Direction;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufWriter};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::{Connection, QUEUE, Terms};
+use crate::channel::{Connection, OutLine, QUEUE, Terms};
 use crate::error::FrontendError;
 use crate::port::Core;
 use crate::settings::FrontendSettings;
+use crate::trace::{self, Ending};
 
 /// How much is read at a time, at least.
 const READ: usize = 16 << 10;
@@ -39,10 +41,10 @@ pub async fn serve_stdio<C: Core>(
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
     let drain = settings.drain;
-    let limit = settings.max_line;
+    let (limit, telemetry) = (settings.max_line, settings.telemetry.clone());
     let (lines, queue) = mpsc::channel(QUEUE);
     let connection = Connection::new(core, settings, lines, Terms::default())?;
-    let mut writer = pin!(write_lines(output, queue));
+    let mut writer = pin!(write_lines(output, queue, telemetry));
     let input = tokio::select! {
         input = read_lines(input, limit, &connection) => input,
         () = shutdown.cancelled() => Ok(()),
@@ -92,9 +94,11 @@ async fn read_lines<C: Core>(
         }
         let buffer = decoder.buffer_mut();
         buffer.reserve(READ);
-        if input.read_buf(buffer).await? == 0 {
+        let read = input.read_buf(buffer).await?;
+        if read == 0 {
             break;
         }
+        trace::bytes(&connection.settings.telemetry, Direction::Receive, read);
     }
     if let Some(line) = decoder.finish() {
         connection.line(line).await;
@@ -102,14 +106,24 @@ async fn read_lines<C: Core>(
     Ok(())
 }
 
-async fn write_lines(output: impl AsyncWrite, mut lines: mpsc::Receiver<Bytes>) -> std::io::Result<()> {
+async fn write_lines(
+    output: impl AsyncWrite,
+    mut lines: mpsc::Receiver<OutLine>,
+    telemetry: Telemetry,
+) -> std::io::Result<()> {
     let mut output = pin!(BufWriter::new(output));
-    while let Some(line) = lines.recv().await {
-        output.write_all(&line).await?;
+    let mut endings = Vec::new();
+    while let Some(OutLine { text, ending }) = lines.recv().await {
+        output.write_all(&text).await?;
         output.write_all(b"\n").await?;
-        if lines.is_empty() {
+        trace::bytes(&telemetry, Direction::Transmit, text.len() + 1);
+        endings.extend(ending);
+        if lines.is_empty() || endings.len() == QUEUE {
             output.flush().await?;
+            endings.drain(..).for_each(Ending::delivered);
         }
     }
-    output.flush().await
+    output.flush().await?;
+    endings.into_iter().for_each(Ending::delivered);
+    Ok(())
 }

@@ -14,6 +14,7 @@ use fanlight_protocol::capability::{Missing, Need, missing_capability_error};
 use fanlight_protocol::json::{ArrayBuilder, Edits, ObjectBuilder, rewrite_object};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code, meta};
+use fanlight_telemetry::Parent;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
@@ -70,6 +71,7 @@ impl Subscriptions {
         request: &Request,
         client: Client,
         stop: Option<Stop>,
+        trace: Parent,
     ) -> Result<Subscribed, RpcError> {
         let interest = interest(request.params.as_ref(), self.limit)?;
         let missing = Missing::of(&client.capabilities, Need::Tasks).filter(|_| !interest.tasks.is_empty());
@@ -89,6 +91,7 @@ impl Subscriptions {
             log_level: None,
             wants_progress: false,
             tasks,
+            trace,
         };
         let (sender, messages) = ServerMessages::channel(self.buffer);
         let listen = Listen { interest, context: Arc::new(context), messages: sender };

@@ -73,7 +73,8 @@ async fn answers(call: &Call, required: &InputRequired, limit: Duration) -> Resu
     let deadline = Instant::now() + limit;
     for InputRequest { key, method, params } in requests {
         let (sender, answer) = oneshot::channel();
-        let request = ServerRequest { method: method.clone(), params, answer: sender, deadline };
+        let trace = call.context.trace.clone();
+        let request = ServerRequest { method: method.clone(), params, trace, answer: sender, deadline };
         call.messages.send(ServerMessage::Request(request)).await;
         asked.push(Asked { key, method, answer, result: None });
     }

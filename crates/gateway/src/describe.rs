@@ -2,7 +2,7 @@
 //!
 //! Must not know: how an era spells a description (the client's edge).
 
-use fanlight_backend::{BackendError, Outcome};
+use fanlight_backend::{BackendError, Outcome, Parent};
 use fanlight_protocol::json::{Edits, Json, ObjectBuilder};
 use fanlight_protocol::meta;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
@@ -21,7 +21,7 @@ const REPLACED: [&str; 2] = ["serverInfo", meta::SERVER_INFO];
 
 /// The description of all backends together: `capabilities` (the union), `serverInfo`
 /// (`identity`), `instructions` (joined), and everything else by the merge policy.
-pub(crate) async fn all(sources: &Sources, identity: &Json) -> Json {
+pub(crate) async fn all(sources: &Sources, identity: &Json, trace: &Parent) -> Json {
     let limit = sources.limits.timeout;
     let asked = join_all(sources.backends.iter().map(|backend| timeout(limit, backend.client.describe()))).await;
     let described = asked.into_iter().map(|outcome| match outcome {
@@ -29,6 +29,7 @@ pub(crate) async fn all(sources: &Sources, identity: &Json) -> Json {
         Err(_) => Err(BackendError::Timeout { after: limit, sent: false }),
     });
     let descriptions: Vec<_> = sources.backends.iter().map(|backend| backend.client.name()).zip(described).collect();
+    trace.partial_failures(descriptions.iter().filter(|(_, description)| description.is_err()).count());
     merged(&descriptions, identity)
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{BackendStatus, Call, Listen, Listening, SessionKey};
+use fanlight_backend::{BackendStatus, Call, Listen, Listening, Parent, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::result::ResultView as _;
@@ -76,18 +76,19 @@ impl Gateway {
     }
 
     /// The tool parameters that modern HTTP clients mirror into headers when they call the tool
-    /// they know as `name`. Empty for an unknown tool.
-    pub async fn param_headers(&self, name: &str) -> Arc<[ParamHeader]> {
+    /// they know as `name`. Empty for an unknown tool. A list that has to be read for it is read
+    /// within `trace`.
+    pub async fn param_headers(&self, name: &str, trace: &Parent) -> Arc<[ParamHeader]> {
         if self.transparent().is_none() {
             self.watch.begin();
         }
         let tools = self.catalogues.of(ListKind::Tools);
         let from_all = async {
-            let snapshot = tools.known().await;
+            let snapshot = tools.known(trace).await;
             if let Some(tool) = snapshot.find(name) {
                 return Some(Arc::clone(&tool.param_headers));
             }
-            let fresh = tools.recheck().await?;
+            let fresh = tools.recheck(trace).await?;
             fresh.find(name).map(|tool| Arc::clone(&tool.param_headers))
         };
         let found = match route::by_prefix(&self.sources, name) {
@@ -95,7 +96,7 @@ impl Gateway {
             Some((backend, original)) => tokio::select! {
                 biased;
                 found = from_all => found,
-                found = tools.param_headers_of(backend, original) => found,
+                found = tools.param_headers_of(backend, original, trace) => found,
             },
             None => from_all.await,
         };
@@ -173,9 +174,9 @@ impl Gateway {
 
     async fn route(&self, call: Call) -> Result<Response, RpcError> {
         if let Some(kind) = ListKind::of(&call.method) {
-            return self.list(kind, call.params.as_ref()).await;
+            return self.list(kind, &call).await;
         }
-        match route::target(&call.method, call.params.as_ref(), &self.watch).await {
+        match route::target(&call.method, call.params.as_ref(), &self.watch, &call.context.trace).await {
             Some(Ok(Target::One(backend, params))) => {
                 let context = Arc::clone(&call.context);
                 let response = self.send(backend, Call { params: Some(params), ..call }).await?;
@@ -195,7 +196,10 @@ impl Gateway {
     async fn unnamed(&self, call: Call) -> Result<Response, RpcError> {
         match (&call.method, self.sources.backends.as_slice()) {
             (Method::Discover, [only]) => self.describe_only(only).await,
-            (Method::Discover, _) => Ok(Response::from_result(&describe::all(&self.sources, &self.identity).await)),
+            (Method::Discover, _) => {
+                let described = describe::all(&self.sources, &self.identity, &call.context.trace).await;
+                Ok(Response::from_result(&described))
+            }
             (_, [_]) => self.sources.send(0, call).await,
             (method, _) if Tasks::are_concerned(method) => self.tasks.handle(call, &self.seal).await,
             (Method::SetLogLevel, _) => self.send_to_all_with("logging", &call).await,
@@ -221,13 +225,14 @@ impl Gateway {
         }
     }
 
-    async fn list(&self, kind: ListKind, params: Option<&Json>) -> Result<Response, RpcError> {
+    async fn list(&self, kind: ListKind, call: &Call) -> Result<Response, RpcError> {
         self.watch.begin();
         let catalogue = self.catalogues.of(kind);
-        let cursor = params.and_then(|params| params.get("cursor")).filter(|cursor| !cursor.is_null());
-        let (Served { snapshot, ttl_left }, start) = match cursor {
+        let trace = &call.context.trace;
+        let cursor = call.params.as_ref().and_then(|params| params.get("cursor")).filter(|cursor| !cursor.is_null());
+        let (Served { snapshot, ttl_left, is_cached }, start) = match cursor {
             None => {
-                let served = catalogue.current().await;
+                let served = catalogue.current(trace).await;
                 catalogue.expired().into_iter().for_each(|backend| self.watch.read_anew(kind.change(), backend));
                 (served, 0)
             }
@@ -236,16 +241,18 @@ impl Gateway {
                 let position = position.filter(|position| position.list == kind.index()).ok_or_else(|| {
                     fault::invalid_params("params.cursor is no cursor of this list; start from the first page")
                 })?;
-                let snapshot = match catalogue.generation(position.generation) {
-                    Some(snapshot) => snapshot,
-                    None => catalogue.known().await,
+                let (snapshot, is_cached) = match catalogue.generation(position.generation) {
+                    Some(snapshot) => (snapshot, true),
+                    None => catalogue.newest_or_first(trace).await,
                 };
                 let ttl_left = catalogue.ttl_left(&snapshot, Instant::now());
                 // A backend that has gone from the configuration has nothing left to list.
                 let start = snapshot.position(position.backend, position.offset).unwrap_or(usize::MAX);
-                (Served { snapshot, ttl_left }, start)
+                (Served { snapshot, ttl_left, is_cached }, start)
             }
         };
+        trace.cache_hit(is_cached);
+        trace.partial_failures(snapshot.failures());
         let next_cursor = |backend, offset| {
             self.seal.seal(Position { list: kind.index(), generation: snapshot.generation(), backend, offset })
         };
@@ -299,13 +306,13 @@ impl Gateway {
             }
         }))
         .await;
-        let mut first_error = None;
-        for answer in answers.into_iter().flatten() {
-            match answer {
-                Ok(response) if !response.is_error() => return Ok(Response::from_result(&Json::empty_object())),
-                other => drop(first_error.get_or_insert(other)),
-            }
+        let is_done = |answer: &Result<Response, RpcError>| answer.as_ref().is_ok_and(|answer| !answer.is_error());
+        let (done, mut failed): (Vec<_>, Vec<_>) = answers.into_iter().flatten().partition(is_done);
+        if !done.is_empty() {
+            call.context.trace.partial_failures(failed.len());
+            return Ok(Response::from_result(&Json::empty_object()));
         }
+        let first_error = (!failed.is_empty()).then(|| failed.swap_remove(0));
         first_error.unwrap_or_else(|| Err(fault::unknown_method(call.method.as_str())))
     }
 

@@ -138,7 +138,7 @@ impl Wish<'_> {
     /// What each backend is to be listened to for. Several shares for one backend only if a client
     /// has several names for one resource.
     async fn shares(&self) -> Vec<Vec<Share>> {
-        let Self { watch, owners, deadline, listen: Listen { interest, .. } } = self;
+        let Self { watch, owners, deadline, listen: Listen { interest, context, .. } } = self;
         let mut all: Vec<Vec<Share>> = Vec::new();
         for backend in 0..watch.sources.backends.len() {
             let tasks = interest.tasks.iter().filter(|id| owners.get(*id) == Some(&backend)).cloned().collect();
@@ -154,7 +154,7 @@ impl Wish<'_> {
             return all;
         }
         let readers = join_all((0..all.len()).map(|backend| watch.sources.have_capability(backend, "resources")));
-        let places = join_all(interest.uris.iter().map(|uri| route::locate(uri, watch)));
+        let places = join_all(interest.uris.iter().map(|uri| route::locate(uri, watch, &context.trace)));
         // Lists that take long leave half of the time for the listening itself.
         let patience = deadline.saturating_duration_since(Instant::now()) / 2;
         let (readers, places) = tokio::join!(timeout(patience, readers), timeout(patience, places));

@@ -40,6 +40,12 @@ pub struct Merged {
     pub meta: Option<Json>,
 }
 
+/// How many of them are missing or not whole.
+#[must_use]
+pub fn failures(contributions: &[Contribution]) -> usize {
+    contributions.iter().filter(|contribution| contribution.outcome != Outcome::Ok).count()
+}
+
 /// What the caller of [`merge`] sees to itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Except<'a> {
@@ -70,7 +76,7 @@ pub fn merge(contributions: &[Contribution], except: Except<'_>, more_meta: &[(&
     // A backend that is a gateway like this one uses the same keys: where both would stand at the
     // top, its own stands under its name.
     more_meta.iter().for_each(|(key, _)| metas.yield_to_ours(key));
-    let failed = contributions.iter().any(|contribution| contribution.outcome != Outcome::Ok);
+    let failed = failures(contributions) > 0;
     let tells_each = failed || members.conflicted() || metas.conflicted();
     if tells_each {
         metas.yield_to_ours(BACKENDS_KEY);

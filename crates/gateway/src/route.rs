@@ -5,6 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use fanlight_backend::Parent;
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
@@ -38,8 +39,9 @@ pub(crate) async fn target(
     method: &Method,
     params: Option<&Json>,
     watch: &Arc<Watch>,
+    trace: &Parent,
 ) -> Option<Result<Target, RpcError>> {
-    let router = Router { watch, params: params.cloned().unwrap_or_else(Json::empty_object) };
+    let router = Router { watch, trace, params: params.cloned().unwrap_or_else(Json::empty_object) };
     match method {
         Method::CallTool => Some(router.by_name(ListKind::Tools, &["name"]).await),
         Method::GetPrompt => Some(router.by_name(ListKind::Prompts, &["name"]).await),
@@ -60,16 +62,16 @@ pub(crate) fn by_prefix<'n>(sources: &Sources, name: &'n str) -> Option<(usize, 
 }
 
 /// Where the resource is that clients know as `uri`.
-pub(crate) async fn locate(uri: &str, watch: &Arc<Watch>) -> Place {
+pub(crate) async fn locate(uri: &str, watch: &Arc<Watch>, trace: &Parent) -> Place {
     let mut namings = watch.sources.namings.iter().enumerate();
     if let Some((backend, original)) = namings.find_map(|(backend, naming)| Some((backend, naming.unalias(uri)?))) {
         return Place::At(backend, original.to_owned());
     }
-    let resources = watch.known(ListKind::Resources).await;
+    let resources = watch.known(ListKind::Resources, trace).await;
     if let Some(entry) = resources.find(uri) {
         return Place::At(entry.backend, uri.to_owned());
     }
-    let templates = watch.known(ListKind::ResourceTemplates).await;
+    let templates = watch.known(ListKind::ResourceTemplates, trace).await;
     match templates.find(uri).or_else(|| templates.find_template(uri)) {
         Some(entry) => Place::At(entry.backend, uri.to_owned()),
         None => Place::Unlisted,
@@ -91,6 +93,8 @@ pub(crate) fn visible_uri(backend: usize, uri: &str, watch: &Watch) -> Option<St
 
 struct Router<'a> {
     watch: &'a Arc<Watch>,
+    /// Where a list has to be read first, that belongs to this.
+    trace: &'a Parent,
     params: Json,
 }
 
@@ -111,8 +115,8 @@ impl Router<'_> {
             };
         }
         let fresh = match newest {
-            None => Some(self.watch.known(kind).await),
-            Some(_) => catalogue.recheck().await,
+            None => Some(self.watch.known(kind, self.trace).await),
+            Some(_) => catalogue.recheck(self.trace).await,
         };
         match fresh.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             Some(entry) => Ok(self.to_entry(entry, range)),
@@ -130,7 +134,7 @@ impl Router<'_> {
 
     async fn by_uri(&self, path: &[&str]) -> Result<Target, RpcError> {
         let (range, uri) = self.string_at(path)?;
-        Ok(match locate(&uri, self.watch).await {
+        Ok(match locate(&uri, self.watch, self.trace).await {
             Place::At(backend, original) if original == uri => Target::One(backend, self.params.clone()),
             Place::At(backend, original) => Target::One(backend, self.renamed(range, &Json::string(&original))),
             // Links in tool results need not be listed anywhere (server/tools, Resource Links), so

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use fanlight_backend::{CallContext, Interest, Listen, ServerMessage, ServerMessages};
+use fanlight_backend::{CallContext, Interest, Listen, Parent, ServerMessage, ServerMessages};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, Notification};
 use futures_util::StreamExt as _;
@@ -73,9 +73,9 @@ impl Watch {
     }
 
     /// The newest snapshot of a list, taking the first if there is none.
-    pub(crate) async fn known(self: &Arc<Self>, kind: ListKind) -> Arc<Snapshot> {
+    pub(crate) async fn known(self: &Arc<Self>, kind: ListKind, trace: &Parent) -> Arc<Snapshot> {
         self.begin();
-        self.catalogues.of(kind).known().await
+        self.catalogues.of(kind).known(trace).await
     }
 
     /// A backend has announced something. Called for each who listens, acts on it once.

@@ -102,11 +102,13 @@ impl Channel {
             clock: Arc::clone(request.clock),
             subscription: *request.method == Method::Listen,
             asks,
+            trace: request.sending.parent().clone(),
         };
         // Nothing was sent on a channel that has ended already.
         self.shared.pending.insert(request.id, waiting).map_err(|_| self.shared.writer.ended())?;
         let mut place = Place { shared: &self.shared, id: request.id, sent: false, cancellable: request.cancellable };
-        let sending = self.shared.writer.begin(&request.text, self.shared.revision()).await?;
+        let (text, revision) = (&request.text, self.shared.revision());
+        let sending = self.shared.writer.begin(text, revision, Some(&request.sending.propagation)).await?;
         place.sent = true;
         self.converse(place, sending, answered, asked).await
     }
@@ -151,7 +153,7 @@ impl Channel {
 
     /// Sends a notification.
     pub(crate) async fn notify(&self, text: Bytes) -> Result<(), BackendError> {
-        let sent = match self.shared.writer.begin(&text, self.shared.revision()).await? {
+        let sent = match self.shared.writer.begin(&text, self.shared.revision(), None).await? {
             Some(sending) => sending.await?,
             None => Sent::Taken,
         };

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response};
+use fanlight_telemetry::Parent;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::{CallContext, ServerMessages};
@@ -33,6 +34,8 @@ pub(super) struct Waiting {
     pub(super) subscription: bool,
     /// Tells the caller of the server's questions; absent where none can be asked.
     pub(super) asks: Option<mpsc::Sender<Asked>>,
+    /// Its span.
+    pub(super) trace: Parent,
 }
 
 /// What a caller is told of the server's questions.
@@ -49,6 +52,7 @@ pub(super) enum AskTarget {
         messages: ServerMessages,
         clock: Arc<Clock>,
         asks: mpsc::Sender<Asked>,
+        trace: Parent,
     },
     /// No client is waiting for anything.
     Nobody,
@@ -170,10 +174,11 @@ impl PendingCalls {
         let table = self.lock();
         let can_be_asked = |waiting: &&Waiting| waiting.asks.is_some() && waiting.messages.reach_client();
         let waits = |waiting: &&Waiting| task.is_some() && waiting.task.as_deref() == task;
-        if let Some(Waiting { messages, clock, asks: Some(asks), .. }) =
+        if let Some(Waiting { messages, clock, asks: Some(asks), trace, .. }) =
             table.calls.values().filter(can_be_asked).find(waits)
         {
-            return AskTarget::Call { messages: messages.clone(), clock: Arc::clone(clock), asks: asks.clone() };
+            let (messages, clock, trace) = (messages.clone(), Arc::clone(clock), trace.clone());
+            return AskTarget::Call { messages, clock, asks: asks.clone(), trace };
         }
         let mut candidates = table.calls.values().filter(can_be_asked);
         let Some(oldest) = candidates.next() else { return AskTarget::Nobody };
@@ -181,7 +186,8 @@ impl PendingCalls {
         if candidates.any(|other| other.context.client_key != oldest.context.client_key) {
             return AskTarget::Ambiguous;
         }
-        AskTarget::Call { messages: oldest.messages.clone(), clock: Arc::clone(&oldest.clock), asks }
+        let (messages, clock, trace) = (oldest.messages.clone(), Arc::clone(&oldest.clock), oldest.trace.clone());
+        AskTarget::Call { messages, clock, asks, trace }
     }
 
     /// The way to the client that alone can be meant by what the server asks; the oldest call's, if
@@ -236,6 +242,7 @@ mod tests {
             context: Arc::new(context),
             clock: Arc::default(),
             subscription: false,
+            trace: Parent::default(),
             asks: Some(asks),
         };
         pending.insert(id, waiting).unwrap();
@@ -251,6 +258,7 @@ mod tests {
             context: CallContext::internal(),
             clock: Arc::default(),
             subscription: false,
+            trace: Parent::default(),
             asks: None,
         }
     }

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use fanlight_protocol::Revision;
 use fanlight_protocol::json::on_one_line;
+use fanlight_telemetry::Propagation;
 use tokio::sync::mpsc;
 
 use crate::error::BackendError;
@@ -35,10 +36,12 @@ pub(crate) enum Sent {
 
 impl Writer {
     /// Begins to send a message; waits for room in the queue. `None` if there is no more to know.
+    /// `carrying`: the trace context that goes along in headers, where there are any.
     pub(super) async fn begin(
         &self,
         text: &Bytes,
         revision: Option<Revision>,
+        carrying: Option<&Propagation>,
     ) -> Result<Option<Sending>, BackendError> {
         match self {
             // The framing allows no line break within a message.
@@ -46,7 +49,7 @@ impl Writer {
                 Ok(()) => Ok(None),
                 Err(_) => Err(self.ended()),
             },
-            Self::Posts(posts) => Ok(Some(posts.post(text.clone(), revision))),
+            Self::Posts(posts) => Ok(Some(posts.post(text.clone(), revision, carrying))),
         }
     }
 

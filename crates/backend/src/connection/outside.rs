@@ -22,17 +22,21 @@ impl Connection {
         messages: &ServerMessages,
     ) -> Result<Reply, BackendError> {
         let (id, clock, method) = (self.context.next_id(), Arc::default(), &Method::Listen);
+        let sending = self.sending(&context.trace, id, 1, method, Some(params));
+        let carrying = sending.params(Some(params), self.link.has_headers());
+        let (sending, messages) = sending.until_acknowledged(messages);
         let request = Outgoing {
             id,
             token: id,
             task: None,
-            text: self.dialect.request_text(id, method, Some(params), context),
+            text: self.dialect.request_text(id, method, carrying.as_ref(), context),
             mirror: self.mirror(method, Some(params), &[]),
             method,
             context,
-            messages,
+            messages: &messages,
             clock: &clock,
             cancellable: true,
+            sending: &sending,
         };
         self.link.exchange(request).await
     }

@@ -4,6 +4,7 @@
 
 use bytes::{Bytes, BytesMut};
 use fanlight_protocol::{Json, Message, Response, sse};
+use fanlight_telemetry::metrics::Direction;
 use reqwest::header;
 
 use super::{HttpLink, SESSION_ID};
@@ -65,6 +66,7 @@ impl HttpLink {
         let mut first = Bytes::new();
         let mut whole = BytesMut::new();
         while let Some(chunk) = http.chunk().await.map_err(|error| self.endpoint.failure(&error))? {
+            self.context.telemetry.metrics().io(Direction::Receive, chunk.len() as u64);
             if first.len().max(whole.len()) + chunk.len() > limit {
                 return Err(too_large());
             }

@@ -17,6 +17,7 @@ use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::exchange::{Outgoing, meant_for, messages, request_number};
 use crate::question::{AtOnce, OpenQuestions, Question, answer_at_once, unasked_text, withdrawn};
+use crate::trace;
 
 /// The delay before a stream is taken up again, if the server asks for none.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -46,7 +47,7 @@ impl HttpLink {
         http: reqwest::Response,
         request: &Outgoing<'_>,
     ) -> Result<Response, BackendError> {
-        let mut stream = EventStream::new(http, self.context.limits.message_bytes);
+        let mut stream = EventStream::new(http, &self.context);
         let (mut reading, mut position) = (Reading::default(), Position::default());
         let mut futile = 0;
         loop {
@@ -188,7 +189,8 @@ impl HttpLink {
             }
             return self.reply_to_server(text).await;
         }
-        match Question::new(asked, request.clock, self.context.question) {
+        let span = trace::asked(&self.context, request.sending.parent(), asked);
+        match Question::new(asked, request.clock, self.context.question, span) {
             Ok((question, for_client)) => {
                 let sent = request.messages.send(ServerMessage::Request(for_client));
                 match timeout_at(question.deadline(), sent).await {

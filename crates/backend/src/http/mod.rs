@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::{Era, Method, Revision, header};
+use fanlight_telemetry::metrics::Direction;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -75,9 +76,16 @@ impl HttpLink {
         self.headers.contains_key(SESSION_ID)
     }
 
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.headers.get(SESSION_ID).and_then(|id| id.to_str().ok())
+    }
+
     /// Sends a request and reads its reply.
     pub(crate) async fn exchange(&self, request: Outgoing<'_>) -> Result<Reply, BackendError> {
-        let post = self.post(request.text.clone(), request.mirror.as_ref());
+        let mut post = self.post(request.text.clone(), request.mirror.as_ref());
+        for (name, value) in request.sending.propagation.headers() {
+            insert(post.headers_mut(), HeaderName::from_static(name), value);
+        }
         let mut abandoned = CancelOnDrop { link: self, id: request.id, armed: self.cancels(&request) };
         let reply = match self.endpoint.client.execute(post).await {
             Ok(response) => self.read(response, &request).await,
@@ -134,6 +142,7 @@ impl HttpLink {
                 }
             }
         }
+        self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
         *request.body_mut() = Some(text.into());
         request
     }

@@ -9,12 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_protocol::Revision;
 use fanlight_protocol::sse::Event;
+use fanlight_telemetry::Propagation;
+use fanlight_telemetry::metrics::Direction;
 use reqwest::Url;
-use reqwest::header::HeaderValue;
+use reqwest::header::{HeaderName, HeaderValue};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::stream::{EventStream, Opened};
-use super::{ANSWER, HttpEndpoint, HttpLink, PROTOCOL_VERSION, SIDE_MESSAGE, let_end};
+use super::{ANSWER, HttpEndpoint, HttpLink, PROTOCOL_VERSION, SIDE_MESSAGE, insert, let_end};
 use crate::channel::{Channel, Reader, Sending, Sent, Shared, Writer};
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
@@ -112,12 +114,16 @@ pub(crate) struct Posts {
 impl Posts {
     /// Sends a message. The server says at once whether it takes it; what comes of it arrives on the
     /// stream.
-    pub(crate) fn post(&self, text: Bytes, revision: Option<Revision>) -> Sending {
+    pub(crate) fn post(&self, text: Bytes, revision: Option<Revision>, carrying: Option<&Propagation>) -> Sending {
         let mut request = reqwest::Request::new(reqwest::Method::POST, self.url.clone());
         request.headers_mut().clone_from(&self.endpoint.headers);
         if let Some(revision) = revision.filter(|revision| *revision >= Revision::V2025_06_18) {
             request.headers_mut().insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
         }
+        for (name, value) in carrying.into_iter().flat_map(Propagation::headers) {
+            insert(request.headers_mut(), HeaderName::from_static(name), value);
+        }
+        self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
         *request.body_mut() = Some(text.into());
         let (endpoint, tasks) = (Arc::clone(&self.endpoint), self.context.tasks.clone());
         Box::pin(async move {
@@ -132,7 +138,7 @@ impl Posts {
     /// server has it, which also bounds how many are on their way.
     pub(crate) fn answer(&self, settled: Settled, revision: Option<Revision>) {
         let Settled { text, stopped } = settled;
-        let (post, backend) = (self.post(text, revision), Arc::clone(&self.context.name));
+        let (post, backend) = (self.post(text, revision, None), Arc::clone(&self.context.name));
         self.context.tasks.spawn(async move {
             if !matches!(timeout(ANSWER, post).await, Ok(Ok(Sent::Taken))) {
                 tracing::debug!(backend = &*backend, "answer to a question of the server not accepted");
@@ -143,7 +149,7 @@ impl Posts {
 
     /// Sends a message that nobody waits for.
     pub(crate) fn aside(&self, text: Bytes, revision: Option<Revision>) {
-        self.leave(self.post(text, revision));
+        self.leave(self.post(text, revision, None));
     }
 
     /// Lets a message arrive that nobody waits for any more.

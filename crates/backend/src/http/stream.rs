@@ -3,13 +3,16 @@
 //!
 //! Must not know: what the events say.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_protocol::sse::{self, Event, EventDecoder};
+use fanlight_telemetry::metrics::{BackendMetrics, Direction};
 use reqwest::header::{self, HeaderName, HeaderValue};
 
 use super::HttpLink;
 use crate::error::BackendError;
+use crate::exchange::LinkContext;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Bounds of the delay that a server may ask for.
@@ -20,6 +23,7 @@ pub(super) struct EventStream {
     http: reqwest::Response,
     events: EventDecoder,
     limit: usize,
+    counters: Arc<BackendMetrics>,
     received: bool,
 }
 
@@ -39,8 +43,9 @@ pub(super) enum Opened {
 }
 
 impl EventStream {
-    pub(super) fn new(http: reqwest::Response, limit: usize) -> Self {
-        Self { http, events: EventDecoder::new(limit), limit, received: false }
+    pub(super) fn new(http: reqwest::Response, context: &LinkContext) -> Self {
+        let (limit, counters) = (context.limits.message_bytes, Arc::clone(context.telemetry.metrics()));
+        Self { http, events: EventDecoder::new(limit), limit, counters, received: false }
     }
 
     /// The next event, as far as it is there already.
@@ -52,6 +57,7 @@ impl EventStream {
     /// once there are no further events.
     pub(super) async fn more(&mut self) -> Result<bool, reqwest::Error> {
         let Some(chunk) = self.http.chunk().await? else { return Ok(false) };
+        self.counters.io(Direction::Receive, chunk.len() as u64);
         self.received |= !chunk.is_empty();
         self.events.push(&chunk);
         Ok(true)
@@ -91,7 +97,7 @@ impl HttpLink {
         let http = self.endpoint.client.execute(request).await.map_err(|error| self.endpoint.failure(&error))?;
         let status = http.status();
         if status.is_success() && super::answer::is_events(&http) {
-            return Ok(Opened::Stream(Box::new(EventStream::new(http, self.context.limits.message_bytes))));
+            return Ok(Opened::Stream(Box::new(EventStream::new(http, &self.context))));
         }
         // A success that is no stream is none that could be read.
         Ok(Opened::Refused { status: if status.is_success() { 405 } else { status.as_u16() } })

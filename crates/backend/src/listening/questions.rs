@@ -18,6 +18,8 @@ use crate::client::{ServerMessage, SessionKey};
 use crate::clock::{Clock, Stopped};
 use crate::connection::Connection;
 use crate::hub::{Asked, Hub};
+use fanlight_telemetry::ServerSpan;
+
 use crate::question::{OpenQuestions, Question, unasked_text};
 
 /// How long a server may take to take an answer.
@@ -59,7 +61,7 @@ impl Asking<'_> {
             let why = "no call is running that the question could belong to, and the client does not listen";
             return Err(unasked_text(&request.id, why));
         };
-        let (question, for_client) = Question::new(request, clock, self.limit)?;
+        let (question, for_client) = Question::new(request, clock, self.limit, ServerSpan::off())?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             self.hub.warn_of_slow(1);
             return Err(unasked_text(&request.id, "it does not keep up"));

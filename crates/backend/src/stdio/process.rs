@@ -23,10 +23,10 @@ const ALIGNMENT: Duration = Duration::from_millis(500);
 pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<Bytes>, shared: &Arc<Shared>) {
     let Spawned { process, stdin, stdout, stderr } = spawned;
     let tasks = &shared.context.tasks;
-    let end = shared.end.clone();
+    let (end, counters) = (shared.end.clone(), Arc::clone(shared.context.telemetry.metrics()));
     tasks.spawn(async move {
         // Ending the writer closes the pipe, which asks the process to end (2026-07-28 stdio, Shutdown).
-        if let Some(Err(_)) = end.run_until_cancelled(writer::write(stdin, queue)).await {
+        if let Some(Err(_)) = end.run_until_cancelled(writer::write(stdin, queue, &counters)).await {
             // Most likely the process is about to be found ended; one that only reads no more is
             // of no use either.
             let _ = timeout(ALIGNMENT, end.cancelled()).await;

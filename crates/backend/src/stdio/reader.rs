@@ -3,6 +3,7 @@
 //! Must not know: what the lines say.
 
 use fanlight_protocol::line::{Line, LineDecoder};
+use fanlight_telemetry::metrics::Direction;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::channel::{Reader, Shared};
@@ -14,10 +15,12 @@ const READ: usize = 16 << 10;
 pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, shared: &Shared) {
     let mut lines = LineDecoder::new(shared.context.limits.message_bytes);
     let mut reader = Reader::new(shared);
+    let counters = shared.context.telemetry.metrics();
     loop {
         lines.buffer_mut().reserve(READ);
-        if !matches!(stdout.read_buf(lines.buffer_mut()).await, Ok(1..)) {
-            break;
+        match stdout.read_buf(lines.buffer_mut()).await {
+            Ok(read @ 1..) => counters.io(Direction::Receive, read as u64),
+            Ok(0) | Err(_) => break,
         }
         while let Some(line) = lines.next_line() {
             take(&mut reader, line);

@@ -5,6 +5,7 @@
 use std::io;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use fanlight_telemetry::metrics::{BackendMetrics, Direction};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
@@ -13,7 +14,11 @@ const GATHERED: usize = 64 << 10;
 
 /// Writes what is queued until there is nobody left to queue anything; fails once there is nobody
 /// left to read it.
-pub(super) async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Bytes>) -> io::Result<()> {
+pub(super) async fn write(
+    mut stdin: impl AsyncWrite + Unpin,
+    mut queue: mpsc::Receiver<Bytes>,
+    counters: &BackendMetrics,
+) -> io::Result<()> {
     let mut gathered = BytesMut::with_capacity(4 << 10);
     while let Some(first) = queue.recv().await {
         push_line(&mut gathered, &first);
@@ -24,6 +29,7 @@ pub(super) async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::R
         }
         stdin.write_all(&gathered).await?;
         stdin.flush().await?;
+        counters.io(Direction::Transmit, gathered.len() as u64);
         if gathered.capacity() > 4 * GATHERED {
             gathered = BytesMut::with_capacity(4 << 10);
         }
@@ -39,9 +45,16 @@ fn push_line(out: &mut BytesMut, message: &Bytes) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use fanlight_telemetry::Metrics;
     use tokio::io::AsyncReadExt as _;
 
     use super::*;
+
+    fn counters() -> Arc<BackendMetrics> {
+        Metrics::new(Default::default()).backend("b")
+    }
 
     #[tokio::test]
     async fn queued_messages_go_out_together() {
@@ -53,7 +66,7 @@ mod tests {
         let big = Bytes::from(vec![b'x'; 5 * GATHERED]);
         sender.try_send(big.clone()).unwrap();
         drop(sender);
-        write(ours, queue).await.unwrap();
+        write(ours, queue, &counters()).await.unwrap();
         let mut all = Vec::new();
         theirs.read_to_end(&mut all).await.unwrap();
         assert!(all.starts_with(b"a\nbb\nccc\nxxx"));
@@ -67,7 +80,7 @@ mod tests {
         drop(theirs);
         let (sender, queue) = mpsc::channel(8);
         sender.try_send(Bytes::from_static(b"a")).unwrap();
-        assert!(write(ours, queue).await.is_err());
+        assert!(write(ours, queue, &counters()).await.is_err());
         assert!(sender.is_closed());
     }
 }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use fanlight_protocol::{Json, Method, Response, code};
+use fanlight_telemetry::Parent;
 
 use super::translate::{Inlined, Status, complete, created_to_extension, task_to_extension, with_task};
 use super::{TaskBridge, no_such_method, quietly, task_id, task_params};
@@ -162,6 +163,7 @@ impl TaskBridge {
         let origin = CallContext {
             client_info: client.client_info.as_ref().map(Json::detached),
             capabilities: client.capabilities.detached(),
+            trace: Parent::default(),
             ..quietly(client)
         };
         let bytes =

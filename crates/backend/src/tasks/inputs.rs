@@ -113,8 +113,9 @@ impl<'a> Inputs<'a> {
             None => params,
         };
         let (answer, receiver) = oneshot::channel();
-        let deadline = Instant::now() + self.limit;
-        let sent = self.messages.send(ServerMessage::Request(ServerRequest { method, params, answer, deadline }));
+        let (deadline, trace) = (Instant::now() + self.limit, self.context.trace.clone());
+        let request = ServerRequest { method, params, trace, answer, deadline };
+        let sent = self.messages.send(ServerMessage::Request(request));
         timeout(self.limit, sent).await.map_err(|_| "the client does not keep up")?;
         Ok(receiver)
     }

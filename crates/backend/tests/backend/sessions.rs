@@ -258,7 +258,7 @@ async fn lists_are_read_as_for_a_client_that_can_be_asked_everything() {
     let backend = start(settings);
     let of = |call| send(&backend, call);
     let mut list = call("tools/list", "");
-    list.context = CallContext::for_lists();
+    list.context = CallContext::for_lists(&Default::default());
     assert_eq!(of(list).await.unwrap(), r#"{"of":"asks"}"#);
     // What a client calls must not be asked for what it has not declared.
     let (plain, _inbox) = listening(call("tools/call", "{}"), |context| context.client_key = 7);
@@ -278,7 +278,7 @@ async fn what_is_asked_where_lists_are_read_is_refused() {
     settings.catalogue = true;
     let backend = start(settings);
     let mut list = call("tools/list", "");
-    list.context = CallContext::for_lists();
+    list.context = CallContext::for_lists(&Default::default());
     assert_eq!(send(&backend, list).await.unwrap(), "{}");
     let refused = server.next_of("").await.body;
     assert!(refused.contains(r#""id":"q""#) && refused.contains("-32601"), "{refused}");

@@ -67,8 +67,12 @@ async fn both(
     let end = CancellationToken::new();
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(other)?;
     let url = format!("http://{}{}", listener.local_addr().map_err(other)?, config.path);
-    let front =
-        tokio::spawn(serve_http(listener, Arc::clone(&assembly.gateway), frontend_settings(config), end.clone()));
+    let front = tokio::spawn(serve_http(
+        listener,
+        Arc::clone(&assembly.gateway),
+        frontend_settings(config, &fanlight_telemetry::Telemetry::off()),
+        end.clone(),
+    ));
     let client = Client {
         http: reqwest::Client::builder().no_proxy().build().map_err(other)?,
         url,

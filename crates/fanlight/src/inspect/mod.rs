@@ -32,7 +32,7 @@ pub(crate) async fn with_assembly<T>(
     command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let end = CancellationToken::new();
-    let assembly = Assembly::start(config, &end)?;
+    let assembly = Assembly::start(config, &fanlight_telemetry::Telemetry::off(), &end)?;
     let interrupted = async {
         // Where the signal cannot be listened for, its default is to end the process anyway.
         match tokio::signal::ctrl_c().await {

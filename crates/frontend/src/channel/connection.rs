@@ -7,17 +7,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_gateway::CallContext;
 use fanlight_protocol::json::on_one_line;
 use fanlight_protocol::line::Line;
 use fanlight_protocol::{
     Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision, RpcError, code,
 };
+use fanlight_telemetry::{ErrorType, Headers, Moment, Network, Outcome, ServerSpan};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::Terms;
+use super::{OutLine, Terms};
 use crate::cancel::InFlight;
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
 use crate::error::FrontendError;
@@ -30,13 +32,14 @@ use crate::running::{self, Ask, Running};
 use crate::session::Session;
 use crate::settings::FrontendSettings;
 use crate::subscription::Subscriptions;
+use crate::trace::{self, Came, Ending};
 use crate::{era, fault, legacy, modern};
 
 /// One client.
 pub(crate) struct Connection<C> {
     pub(crate) core: Arc<C>,
     pub(crate) settings: Arc<FrontendSettings>,
-    out: mpsc::Sender<Bytes>,
+    out: mpsc::Sender<OutLine>,
     /// What `initialize` settled, for requests without modern metadata.
     session: Mutex<Option<Arc<Session>>>,
     /// Running requests of both eras.
@@ -61,7 +64,7 @@ impl<C: Core> Connection<C> {
     pub(crate) fn new(
         core: Arc<C>,
         settings: Arc<FrontendSettings>,
-        out: mpsc::Sender<Bytes>,
+        out: mpsc::Sender<OutLine>,
         terms: Terms,
     ) -> Result<Arc<Self>, FrontendError> {
         let Terms { legacy_only, patience, cut } = terms;
@@ -95,7 +98,8 @@ impl<C: Core> Connection<C> {
                 return self.refuse(id.as_ref(), &RpcError::new(code::INVALID_REQUEST, message)).await;
             }
         };
-        if let Err((error, id)) = self.take(text).await {
+        let came = Came { received: Moment::now(), network: Network::Stdio, headers: Headers::default() };
+        if let Err((error, id)) = self.take(text, came).await {
             self.refuse(id.as_ref(), &error).await;
         }
     }
@@ -103,22 +107,22 @@ impl<C: Core> Connection<C> {
     /// Takes one text: a message, or a batch where the session's revision has them. Returns once it
     /// is under way; waits only for room to answer a refusal. What is no message at all is left to
     /// the caller to refuse.
-    pub(crate) async fn take(self: &Arc<Self>, text: Bytes) -> Result<(), Refused> {
+    pub(crate) async fn take(self: &Arc<Self>, text: Bytes, came: Came<'_>) -> Result<(), Refused> {
         match Message::parse(text.clone(), self.settings.nesting) {
-            Ok(message) => self.message(message, false).await,
-            Err(MessageError::Batch) if self.speaks_batches() => return self.batch(text).await,
+            Ok(message) => self.message(message, false, came).await,
+            Err(MessageError::Batch) if self.speaks_batches() => return self.batch(text, came).await,
             Err(error) => return Err(fault::of_message(error, self.settings.nesting)),
         }
         Ok(())
     }
 
     /// Takes the messages of a batch, each as if it were alone (2025-03-26 basic/index, Batching).
-    async fn batch(self: &Arc<Self>, text: Bytes) -> Result<(), Refused> {
+    async fn batch(self: &Arc<Self>, text: Bytes, came: Came<'_>) -> Result<(), Refused> {
         let messages = Message::parse_batch(text, self.settings.nesting).ok().flatten().unwrap_or_default();
         fault::check_batch(messages.len(), self.settings.max_batch).map_err(|error| (error, None))?;
         for message in messages {
             match message {
-                Ok(message) => self.message(message, true).await,
+                Ok(message) => self.message(message, true, came).await,
                 Err(error) => {
                     let (error, id) = fault::of_message(error, self.settings.nesting);
                     self.refuse(id.as_ref(), &error).await;
@@ -128,12 +132,14 @@ impl<C: Core> Connection<C> {
         Ok(())
     }
 
-    async fn message(self: &Arc<Self>, message: Message, in_batch: bool) {
+    async fn message(self: &Arc<Self>, message: Message, in_batch: bool, came: Came<'_>) {
         match message {
             Message::Request(request) => {
                 let id = request.id.clone();
-                if let Err(error) = self.request(request, in_batch).await {
-                    self.refuse(Some(&id), &error).await;
+                let mut span = trace::begin(&self.settings, &request, came);
+                if let Err(error) = self.request(request, in_batch, &mut span).await {
+                    let text = fault::message(Some(&id), &error).into_bytes();
+                    self.send_line(text, Some(Ending::refused(span, &error))).await;
                 }
             }
             Message::Notification(notification) => self.notification(&notification),
@@ -176,7 +182,12 @@ impl<C: Core> Connection<C> {
         }
     }
 
-    async fn request(self: &Arc<Self>, request: Request, in_batch: bool) -> Result<(), RpcError> {
+    async fn request(
+        self: &Arc<Self>,
+        request: Request,
+        in_batch: bool,
+        span: &mut ServerSpan,
+    ) -> Result<(), RpcError> {
         let params = Params::read(request.params.as_ref())?;
         if in_batch {
             fault::check_in_batch(&request.method, era::of_request(&request.method, &params.meta, None))?;
@@ -184,15 +195,16 @@ impl<C: Core> Connection<C> {
         let session = self.current_session();
         match era::of_line(&request.method, &params.meta, session.is_some()) {
             Some(Era::Modern) if self.legacy_only => Err(modern::not_served(&request.method, &params.meta)),
-            Some(Era::Modern) => self.modern(request, params),
+            Some(Era::Modern) => self.modern(request, params, span),
             Some(Era::Legacy) => match (&request.method, session) {
-                (Method::Initialize, _) => self.initialize(request, &params),
+                (Method::Initialize, _) => self.initialize(request, &params, span),
                 (Method::Ping, session) => {
                     let revision = session.map_or(Revision::NEWEST_LEGACY, |session| session.revision());
-                    self.answer(&rendering(&request, revision), &legacy::pong()).await;
+                    span.set_revision(revision);
+                    self.answer(&rendering(&request, revision), &legacy::pong(), taken(span)).await;
                     Ok(())
                 }
-                (_, Some(session)) => self.legacy(request, params, session),
+                (_, Some(session)) => self.legacy(request, params, session, span),
                 (_, None) => Err(self.not_opened(&params.meta)),
             },
             // "A request missing any required field is malformed" (2026-07-28 basic/index,
@@ -201,32 +213,45 @@ impl<C: Core> Connection<C> {
         }
     }
 
-    fn modern(self: &Arc<Self>, request: Request, params: Params) -> Result<(), RpcError> {
+    fn modern(self: &Arc<Self>, request: Request, params: Params, span: &mut ServerSpan) -> Result<(), RpcError> {
         let revision = modern::revision(&params.meta)?;
+        span.set_revision(revision);
         let client = modern::client(&params.meta)?;
         modern::admit(&request.method, &client)?;
         let rendering = rendering(&request, revision);
         let stop = self.in_flight.begin(&request.id);
         let connection = Arc::clone(self);
         if request.method == Method::Listen {
-            let subscribed = self.subscriptions.begin(&self.core, &request, client, Some(stop))?;
+            let subscribed = self.subscriptions.begin(&self.core, &request, client, Some(stop), span.parent())?;
+            let span = taken(span);
             let conversation = Conversation::Listening(Box::new(subscribed));
-            self.spawn(None, async move { connection.run(conversation, &rendering).await });
+            self.spawn(None, async move { connection.run(conversation, &rendering, span).await });
             return Ok(());
         }
         let slot = self.slot()?;
-        let call = ModernCall { request, params, client, stream: true };
+        let call = ModernCall { request, params, client, stream: true, trace: span.parent() };
+        let span = taken(span);
         self.spawn(Some(slot), async move {
             let Self { core, parking, settings, .. } = &*connection;
             match Conversation::modern(core, parking, settings, call, Some(stop)).await {
-                Ok(conversation) => connection.run(conversation, &rendering).await,
-                Err(error) => connection.refuse(Some(&rendering.id), &error).await,
+                Ok(conversation) => connection.run(conversation, &rendering, span).await,
+                Err(error) => {
+                    let text = fault::message(Some(&rendering.id), &error).into_bytes();
+                    connection.send_line(text, Some(Ending::refused(span, &error))).await;
+                }
             }
         });
         Ok(())
     }
 
-    fn legacy(self: &Arc<Self>, request: Request, params: Params, session: Arc<Session>) -> Result<(), RpcError> {
+    fn legacy(
+        self: &Arc<Self>,
+        request: Request,
+        params: Params,
+        session: Arc<Session>,
+        span: &mut ServerSpan,
+    ) -> Result<(), RpcError> {
+        span.set_revision(session.revision());
         if legacy::is_unknown(&request.method) {
             return Err(fault::method_not_found(request.method.as_str()));
         }
@@ -237,7 +262,8 @@ impl<C: Core> Connection<C> {
         let subscribes = (request.method == Method::Subscribe).then(|| Arc::clone(&session));
         let rendering = rendering(&request, session.revision());
         let stop = self.in_flight.begin(&request.id);
-        let call = LegacyCall { request, params, session, stream: true };
+        let call = LegacyCall { request, params, session, stream: true, trace: span.parent() };
+        let span = taken(span);
         let conversation = Conversation::legacy(&self.core, &self.settings, call, |running| running.stoppable(stop));
         let connection = Arc::clone(self);
         self.spawn(Some(slot), async move {
@@ -245,21 +271,24 @@ impl<C: Core> Connection<C> {
                 // What the server sends at once must find somebody who listens.
                 connection.hear(&session).await;
             }
-            connection.run(conversation, &rendering).await;
+            connection.run(conversation, &rendering, span).await;
         });
         Ok(())
     }
 
     /// Opens the connection's legacy session at once, so that messages sent without waiting for
     /// the answer find it, and closes it again should the core have no answer.
-    fn initialize(self: &Arc<Self>, request: Request, params: &Params) -> Result<(), RpcError> {
+    fn initialize(self: &Arc<Self>, request: Request, params: &Params, span: &mut ServerSpan) -> Result<(), RpcError> {
         let opening = legacy::opening(params, self.settings.max_description)?;
         let slot = self.slot()?;
         let in_flight = Arc::clone(&self.in_flight);
-        let session = Arc::new(Session::new(opening, in_flight, self.settings.max_questions, &self.core));
+        let session = Session::new(opening, in_flight, self.settings.max_questions, &self.core);
+        let session = Arc::new(session.counted(&self.settings.telemetry));
         let before = self.replace_session(Some(Arc::clone(&session)));
         let rendering = rendering(&request, session.revision());
-        let context = session.context(false);
+        span.set_revision(session.revision());
+        let context = CallContext { trace: span.parent(), ..session.context(false) };
+        let span = taken(span);
         let ask = Ask { method: Method::Discover, params: None, context, messages: None, unroll: None };
         let mut running = Running::start(&self.core, ask);
         let connection = Arc::clone(self);
@@ -270,7 +299,7 @@ impl<C: Core> Connection<C> {
                 } else if let Some(before) = before {
                     before.streams.end(&before);
                 }
-                connection.answer(&rendering, &response).await;
+                connection.answer(&rendering, &response, span).await;
             }
         });
         Ok(())
@@ -278,13 +307,26 @@ impl<C: Core> Connection<C> {
 
     /// Sends what comes of a request. A cancelled one gets no response (cancellation, Behavior
     /// Requirements, in both eras).
-    async fn run(&self, mut conversation: Conversation, rendering: &Rendering) {
+    async fn run(&self, mut conversation: Conversation, rendering: &Rendering, span: ServerSpan) {
+        let mut span = Some(span);
         loop {
             match conversation.next().await {
-                Event::Message(text) => self.send(text.into_bytes()).await,
-                Event::Response(response) => return self.answer(rendering, &response).await,
+                Event::Message(text) => {
+                    self.send(text.into_bytes()).await;
+                    if let Some(span) = span.take_if(|_| conversation.is_listening()) {
+                        span.finish(&Outcome::Finished);
+                    }
+                }
+                Event::Response(response) => {
+                    return self.answer(rendering, &response, span.unwrap_or_else(ServerSpan::off)).await;
+                }
                 Event::Pause(_) => {}
-                Event::Cancelled => return,
+                Event::Cancelled => {
+                    if let Some(span) = span {
+                        span.finish(&Outcome::failed(ErrorType::Cancelled));
+                    }
+                    return;
+                }
             }
         }
     }
@@ -318,8 +360,9 @@ impl<C: Core> Connection<C> {
         }
     }
 
-    async fn answer(&self, rendering: &Rendering, response: &Response) {
-        self.send(rendering.message(response).into_bytes()).await;
+    async fn answer(&self, rendering: &Rendering, response: &Response, span: ServerSpan) {
+        let ending = Ending::answered(span, &rendering.method, response);
+        self.send_line(rendering.message(response).into_bytes(), Some(ending)).await;
     }
 
     async fn refuse(&self, id: Option<&Json>, error: &RpcError) {
@@ -327,7 +370,11 @@ impl<C: Core> Connection<C> {
     }
 
     pub(crate) async fn send(&self, message: Bytes) {
-        let sent = self.out.send(on_one_line(&message));
+        self.send_line(message, None).await;
+    }
+
+    async fn send_line(&self, message: Bytes, ending: Option<Ending>) {
+        let sent = self.out.send(OutLine { text: on_one_line(&message), ending });
         // An error means that the client is gone, and with it whoever would want to know.
         match self.patience {
             None => drop(sent.await),
@@ -357,6 +404,10 @@ impl<C: Core> Connection<C> {
     fn replace_session(&self, session: Option<Arc<Session>>) -> Option<Arc<Session>> {
         std::mem::replace(&mut *self.session.lock().unwrap_or_else(PoisonError::into_inner), session)
     }
+}
+
+fn taken(span: &mut ServerSpan) -> ServerSpan {
+    std::mem::replace(span, ServerSpan::off())
 }
 
 fn rendering(request: &Request, revision: Revision) -> Rendering {

@@ -9,12 +9,21 @@ mod hear;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::connection::Connection;
+use crate::trace::Ending;
 
 /// Messages that wait to be taken by the client.
 pub(crate) const QUEUE: usize = 16;
+
+/// A message for the client, and the span that ends when it has been sent.
+#[derive(Debug)]
+pub(crate) struct OutLine {
+    pub(crate) text: Bytes,
+    pub(crate) ending: Option<Ending>,
+}
 
 /// What distinguishes one kind of channel from another.
 #[derive(Debug, Default)]

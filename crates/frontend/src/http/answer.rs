@@ -36,15 +36,17 @@ impl<C: Core> Endpoint<C> {
                 Ok(source.next().await)
             };
             match next {
-                Ok(Some(Said::Answer(text, error))) => {
+                Ok(Some(Said::Answer(text, error, ending))) => {
                     let status = match era {
                         Era::Modern => modern_status(error),
                         Era::Legacy => StatusCode::OK,
                     };
                     if accepts.json || status != StatusCode::OK || session.is_none() {
-                        return only(text, status, accepts);
+                        let mut response = only(text, status, accepts);
+                        response.body_mut().ends(ending);
+                        return response;
                     }
-                    source.put_back(Said::Answer(text, error));
+                    source.put_back(Said::Answer(text, error, ending));
                     return self.stream(source, session, false);
                 }
                 Ok(Some(Said::Pause(_))) if era == Era::Modern || !accepts.events || !is_pausable(revision) => {}

@@ -16,6 +16,7 @@ use crate::params::Params;
 use crate::port::Core;
 use crate::session::InUse;
 use crate::source::{Said, Source};
+use crate::trace::{self, Came};
 use crate::{era, fault};
 
 impl<C: Core> Endpoint<C> {
@@ -25,7 +26,7 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Handles each message of a batch.
-    pub(super) async fn batch(&self, headers: &HeaderMap, accepts: Accepts, text: Bytes) -> Reply {
+    pub(super) async fn batch(&self, headers: &HeaderMap, accepts: Accepts, text: Bytes, came: Came<'_>) -> Reply {
         let session = self.session(headers)?;
         let messages = Message::parse_batch(text, self.settings.nesting).ok().flatten().unwrap_or_default();
         fault::check_batch(messages.len(), self.settings.max_batch).map_err(bad_request)?;
@@ -35,7 +36,7 @@ impl<C: Core> Endpoint<C> {
                 Ok(Message::Request(request)) => {
                     wants_answer = true;
                     let id = request.id.clone();
-                    self.one(&mut source, &session, request, accepts).await.err().map(|error| (error, Some(id)))
+                    self.one(&mut source, &session, came, request, accepts).await.err().map(|error| (error, Some(id)))
                 }
                 // Nothing answers these, whether they could be used or not.
                 Ok(Message::Notification(notification)) => {
@@ -50,7 +51,7 @@ impl<C: Core> Endpoint<C> {
             };
             if let Some((error, id)) = refused {
                 wants_answer = true;
-                source.put_back(Said::Answer(message_of(&error, id.as_ref()), Some(error.code)));
+                source.put_back(Said::Answer(message_of(&error, id.as_ref()), Some(error.code), None));
             }
         }
         if !wants_answer {
@@ -66,13 +67,15 @@ impl<C: Core> Endpoint<C> {
         &self,
         source: &mut Source,
         session: &InUse,
+        came: Came<'_>,
         request: Request,
         accepts: Accepts,
     ) -> Result<(), RpcError> {
+        let span = trace::begin(&self.settings, &request, came);
         let params = Params::read(request.params.as_ref())?;
         fault::check_in_batch(&request.method, era::of_request(&request.method, &params.meta, None))?;
-        let (conversation, rendering) = self.begin(session.clone(), request, params, accepts.events).await;
-        source.add(conversation, rendering);
+        let (conversation, rendering) = self.begin(session.clone(), request, params, accepts.events, &span).await;
+        source.add(conversation, rendering, span);
         Ok(())
     }
 }
@@ -81,12 +84,14 @@ impl<C: Core> Endpoint<C> {
 async fn all(mut source: Source) -> http::Response<reply::ReplyBody> {
     let mut answers = ArrayBuilder::default();
     let mut any = false;
+    let mut endings = Vec::new();
     while let Some(said) = source.next().await {
-        if let Said::Answer(text, _) = said
+        if let Said::Answer(text, _, ending) = said
             && let Ok(text) = Json::parse(text.into_bytes(), fanlight_protocol::json::MAX_NESTING)
         {
             any = true;
             answers.push(&text);
+            endings.extend(ending);
         }
     }
     // All have been cancelled.
@@ -95,7 +100,9 @@ async fn all(mut source: Source) -> http::Response<reply::ReplyBody> {
     }
     let mut text = Chunks::default();
     text.push(answers.finish().into_bytes());
-    reply::json(StatusCode::OK, text)
+    let mut response = reply::json(StatusCode::OK, text);
+    endings.into_iter().for_each(|ending| response.body_mut().ends(Some(ending)));
+    response
 }
 
 fn message_of(error: &RpcError, id: Option<&Json>) -> Chunks {

@@ -6,6 +6,7 @@
 //!
 //! Must not know: sessions, or how a refusal is sent.
 
+use fanlight_telemetry::Headers;
 use std::borrow::Cow;
 
 use fanlight_protocol::param_header::ParamHeader;
@@ -128,6 +129,17 @@ fn mismatch(name: &str, mirrored: &str, value: &str) -> RpcError {
 
 fn refuse(reason: String) -> RpcError {
     RpcError::new(code::HEADER_MISMATCH, format!("Header mismatch: {reason}"))
+}
+
+/// Where the trace context stands. A `traceparent` that came more than once counts as none; lists
+/// that came in several parts do too, since they are rare and nothing depends on them.
+pub(super) fn trace_context(headers: &HeaderMap) -> Headers<'_> {
+    let one = |name: &str| {
+        let mut values = headers.get_all(name).iter();
+        let value = values.next()?.to_str().ok()?;
+        values.next().is_none().then_some(value)
+    };
+    Headers { traceparent: one("traceparent"), tracestate: one("tracestate"), baggage: one("baggage") }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,10 @@ const ACCEPT_REST: Duration = Duration::from_secs(1);
 const STREAMS: u32 = 100;
 /// The smallest head limit that the HTTP library takes.
 const MIN_HEADER: usize = 8 << 10;
+
+/// The address at the other end of a connection, an extension of its requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// What answers the requests of a listener.
 pub(crate) trait Serve: Send + Sync + 'static {
@@ -157,9 +161,13 @@ impl<S: Serve> Connection<S> {
     async fn serve(self, stream: TcpStream) {
         // Answers are small and complete; waiting to fill a segment only delays them.
         let _ = stream.set_nodelay(true);
+        let peer = stream.peer_addr().ok().map(Peer);
         let local = stream.local_addr().ok().map(|address| address.ip());
         let activity = Activity::new(self.settings.header_timeout, self.settings.idle_connection);
-        let service = service_fn(|request: Request<Incoming>| {
+        let service = service_fn(|mut request: Request<Incoming>| {
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
             let busy = activity.begin(request.version() == Version::HTTP_2);
             // Boxed, since the connection keeps the place of this future for as long as it lasts: that
             // of a stream would else hold all that its request once needed.

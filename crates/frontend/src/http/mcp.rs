@@ -6,16 +6,19 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use fanlight_gateway::CallContext;
 use fanlight_protocol::{
     Era, Json, Message, MessageError, Method, Notification, Request, Revision, RpcError, code, header,
 };
+use fanlight_telemetry::metrics::Direction;
+use fanlight_telemetry::{Moment, Network, ServerSpan};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use super::guard::Guard;
-use super::listener::Serve;
+use super::listener::{Peer, Serve};
 use super::negotiate::{self, Accepts};
 use super::old::OldSessions;
 use super::reply::{self, Refusal, ReplyBody};
@@ -33,6 +36,7 @@ use crate::settings::FrontendSettings;
 use crate::source::Source;
 use crate::streams::Keeping;
 use crate::subscription::Subscriptions;
+use crate::trace::{self, Came, Ending};
 use crate::{era, fault, legacy, modern};
 
 /// What the endpoint serves. GET and DELETE belong to the sessions of legacy clients.
@@ -57,6 +61,7 @@ pub(crate) struct Endpoint<C> {
 
 impl<C: Core> Serve for Endpoint<C> {
     async fn answer(self: Arc<Self>, request: http::Request<Incoming>, local: Option<IpAddr>) -> Response<ReplyBody> {
+        let received = Moment::now();
         let (head, mut body) = request.into_parts();
         let origin = match self.guard.admit(&head, local) {
             Ok(origin) => origin,
@@ -65,8 +70,10 @@ impl<C: Core> Serve for Endpoint<C> {
                 return refusal.into_response();
             }
         };
-        let mut response = self.route(&head, &mut body).await.unwrap_or_else(|refusal| refusal.into_response());
+        let came = came(&head, received);
+        let mut response = self.route(&head, &mut body, came).await.unwrap_or_else(|refusal| refusal.into_response());
         body::leave(body, &head);
+        response.body_mut().count(self.settings.telemetry.metrics());
         if let Some(origin) = origin {
             cors::expose(&mut response, origin);
         }
@@ -116,17 +123,17 @@ impl<C: Core> Endpoint<C> {
         })
     }
 
-    async fn route(&self, head: &Parts, body: &mut Incoming) -> Reply {
+    async fn route(&self, head: &Parts, body: &mut Incoming, came: Came<'_>) -> Reply {
         let path = head.uri.path().trim_end_matches('/');
         if path != self.settings.path.trim_end_matches('/') {
-            if let Some(reply) = self.route_old(path, head, body).await {
+            if let Some(reply) = self.route_old(path, head, body, came).await {
                 return reply;
             }
             let message = format!("nothing is served here; the MCP endpoint is {}", self.settings.path);
             return Err(Refusal::invalid(StatusCode::NOT_FOUND, message));
         }
         match head.method {
-            http::Method::POST => self.post(&head.headers, body).await,
+            http::Method::POST => self.post(&head.headers, body, came).await,
             http::Method::GET => self.get(&head.headers),
             http::Method::DELETE => self.delete(&head.headers),
             http::Method::OPTIONS => Ok(cors::preflight(&head.headers, METHODS)),
@@ -134,17 +141,20 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    async fn post(&self, headers: &HeaderMap, body: &mut Incoming) -> Reply {
+    async fn post(&self, headers: &HeaderMap, body: &mut Incoming, came: Came<'_>) -> Reply {
         let accepts = negotiate::check(headers)?;
         let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
+        trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         match Message::parse(text.clone(), self.settings.nesting) {
             Ok(Message::Request(request)) => {
                 let id = request.id.clone();
-                self.request(headers, accepts, request).await.map_err(|refusal| refusal.of(&id))
+                let mut span = trace::begin(&self.settings, &request, came);
+                let reply = self.request(headers, accepts, request, &mut span).await;
+                reply.map_err(|refusal| refusal.of(&id).ending(span))
             }
             Ok(Message::Notification(notification)) => self.notification(headers, &notification),
             Ok(Message::Response(response)) => self.response(headers, response),
-            Err(MessageError::Batch) if self.speaks_batches(headers) => self.batch(headers, accepts, text).await,
+            Err(MessageError::Batch) if self.speaks_batches(headers) => self.batch(headers, accepts, text, came).await,
             Err(error) => {
                 let (error, id) = fault::of_message(error, self.settings.nesting);
                 let refusal = bad_request(error);
@@ -156,28 +166,38 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    async fn request(&self, headers: &HeaderMap, accepts: Accepts, request: Request) -> Reply {
+    async fn request(&self, headers: &HeaderMap, accepts: Accepts, request: Request, span: &mut ServerSpan) -> Reply {
         let params = Params::read(request.params.as_ref()).map_err(bad_request)?;
         let era = era::of_request(&request.method, &params.meta, headers::protocol_version(headers));
         tracing::debug!(%era, method = known_name(&request.method), "request");
         match era {
-            Era::Modern => self.modern(headers, accepts, request, params).await,
-            Era::Legacy if request.method == Method::Initialize => self.initialize(accepts, request, &params).await,
-            Era::Legacy => self.legacy(headers, accepts, request, params).await,
+            Era::Modern => self.modern(headers, accepts, request, params, span).await,
+            Era::Legacy if request.method == Method::Initialize => {
+                self.initialize(accepts, request, &params, span).await
+            }
+            Era::Legacy => self.legacy(headers, accepts, request, params, span).await,
         }
     }
 
     /// A stateless request. The response stream is the request: when it closes, the request is
     /// cancelled (2026-07-28 streamable-http, Cancellation), here by being dropped.
-    async fn modern(&self, headers: &HeaderMap, accepts: Accepts, request: Request, params: Params) -> Reply {
+    async fn modern(
+        &self,
+        headers: &HeaderMap,
+        accepts: Accepts,
+        request: Request,
+        params: Params,
+        span: &mut ServerSpan,
+    ) -> Reply {
         headers::check_version(headers, &params.meta).map_err(bad_request)?;
         let revision = modern::revision(&params.meta).map_err(bad_request)?;
+        span.set_revision(revision);
         let client = modern::client(&params.meta).map_err(bad_request)?;
         headers::check_standard(headers, &request.method, &params).map_err(bad_request)?;
         modern::admit(&request.method, &client)
             .map_err(|error| Refusal::new(answer::modern_status(Some(error.code)), error))?;
         if let (Method::CallTool, Some(name)) = (&request.method, params.name.as_ref().and_then(Json::as_str)) {
-            let mirrored = self.core.param_headers(&name).await;
+            let mirrored = self.core.param_headers(&name, &span.parent()).await;
             headers::check_params(headers, &mirrored, params.arguments.as_ref()).map_err(bad_request)?;
         }
         let rendering = rendering(request.id.clone(), request.method.clone(), revision);
@@ -186,17 +206,17 @@ impl<C: Core> Endpoint<C> {
             Method::Listen if !accepts.events => return Err(negotiate::not_acceptable("a subscription")),
             Method::Listen => {
                 slot = Some(self.stream_slot()?);
-                let subscribed = self.subscriptions.begin(&self.core, &request, client, None);
+                let subscribed = self.subscriptions.begin(&self.core, &request, client, None, span.parent());
                 subscribed.map(|subscribed| Conversation::Listening(Box::new(subscribed)))
             }
             _ => {
-                let call = ModernCall { request, params, client, stream: accepts.events };
+                let call = ModernCall { request, params, client, stream: accepts.events, trace: span.parent() };
                 Conversation::modern(&self.core, &self.parking, &self.settings, call, None).await
             }
         };
         let conversation = conversation
             .unwrap_or_else(|error| Conversation::answered(fanlight_protocol::Response::from_error(&error)));
-        let mut response = self.answer(Source::one(conversation, rendering), accepts, None).await;
+        let mut response = self.answer(Source::one(conversation, rendering, taken(span)), accepts, None).await;
         if let Some(slot) = slot {
             response.body_mut().occupy(slot);
         }
@@ -204,10 +224,19 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// A request within a session. It goes on when its response stream closes.
-    async fn legacy(&self, headers: &HeaderMap, accepts: Accepts, request: Request, params: Params) -> Reply {
+    async fn legacy(
+        &self,
+        headers: &HeaderMap,
+        accepts: Accepts,
+        request: Request,
+        params: Params,
+        span: &mut ServerSpan,
+    ) -> Reply {
         let session = self.session(headers)?;
-        let (conversation, rendering) = self.begin(session.clone(), request, params, accepts.events).await;
-        Ok(self.answer(Source::one(conversation, rendering), accepts, Some(session)).await)
+        span.set_revision(session.revision());
+        span.set_session(session_id(headers)?);
+        let (conversation, rendering) = self.begin(session.clone(), request, params, accepts.events, span).await;
+        Ok(self.answer(Source::one(conversation, rendering, taken(span)), accepts, Some(session)).await)
     }
 
     /// Begins a request within a session.
@@ -217,6 +246,7 @@ impl<C: Core> Endpoint<C> {
         request: Request,
         params: Params,
         stream: bool,
+        span: &ServerSpan,
     ) -> (Conversation, Rendering) {
         let rendering = rendering(request.id.clone(), request.method.clone(), session.revision());
         match legacy::own_answer(&request.method, &params) {
@@ -236,7 +266,7 @@ impl<C: Core> Endpoint<C> {
             _ => {}
         }
         let stop = session.in_flight.begin(&request.id);
-        let call = LegacyCall { request, params, session: session.shared(), stream };
+        let call = LegacyCall { request, params, session: session.shared(), stream, trace: span.parent() };
         let conversation = Conversation::legacy(&self.core, &self.settings, call, |running| {
             running.stoppable(stop).within(session).outliving(&self.detached)
         });
@@ -244,12 +274,13 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Opens a session, if the core can describe what it would be a session of.
-    async fn initialize(&self, accepts: Accepts, request: Request, params: &Params) -> Reply {
+    async fn initialize(&self, accepts: Accepts, request: Request, params: &Params, span: &mut ServerSpan) -> Reply {
         let opening = legacy::opening(params, self.settings.max_description)
             .map_err(|error| Refusal::new(StatusCode::OK, error))?;
         let session = Session::new(opening, Arc::default(), self.settings.max_questions, &self.core);
         let rendering = rendering(request.id, request.method, session.revision());
-        let context = session.context(false);
+        span.set_revision(session.revision());
+        let context = CallContext { trace: span.parent(), ..session.context(false) };
         let ask = Ask { method: Method::Discover, params: None, context, messages: None, unroll: None };
         let running::Event::Response(described) = Running::start(&self.core, ask).next().await else {
             return Err(Refusal::new(StatusCode::OK, RpcError::new(code::INTERNAL, "the request was cancelled")));
@@ -258,11 +289,15 @@ impl<C: Core> Endpoint<C> {
         if !described.is_error() {
             let unavailable =
                 |message: String| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::new(code::INTERNAL, message));
-            let id = self.sessions.open(session).map_err(|error| unavailable(error.to_string()))?;
+            let id = self
+                .sessions
+                .open(session.counted(&self.settings.telemetry))
+                .map_err(|error| unavailable(error.to_string()))?;
             let mut id = HeaderValue::from_str(&id).map_err(|error| unavailable(error.to_string()))?;
             id.set_sensitive(true);
             response.headers_mut().insert(header::SESSION_ID, id);
         }
+        response.body_mut().ends(Some(Box::new(Ending::answered(taken(span), &rendering.method, &described))));
         Ok(response)
     }
 
@@ -315,6 +350,18 @@ impl<C: Core> Endpoint<C> {
     pub(super) fn session(&self, headers: &HeaderMap) -> Result<InUse, Box<Refusal>> {
         self.sessions.enter(session_id(headers)?).ok_or_else(unknown_session)
     }
+}
+
+/// The span, which goes on with the answer.
+fn taken(span: &mut ServerSpan) -> ServerSpan {
+    std::mem::replace(span, ServerSpan::off())
+}
+
+fn came(head: &Parts, received: Moment) -> Came<'_> {
+    let version = if head.version == http::Version::HTTP_2 { "2" } else { "1.1" };
+    let client = head.extensions.get::<Peer>().map(|peer| peer.0);
+    let network = Network::Http { version, client };
+    Came { received, network, headers: headers::trace_context(&head.headers) }
 }
 
 /// How a request's answer is written for a client on HTTP, where modern ones mirror parameters.

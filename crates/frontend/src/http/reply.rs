@@ -4,11 +4,14 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Json, RpcError, code, sse};
+use fanlight_telemetry::metrics::Direction;
+use fanlight_telemetry::{Metrics, ServerSpan};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -17,6 +20,7 @@ use super::activity::Busy;
 use super::slots::Slot;
 use super::stream::EventStream;
 use crate::fault;
+use crate::trace::Ending;
 
 /// Bodies up to this size are sent in one piece: copying them costs less than the bookkeeping.
 const ONE_PIECE: usize = 8 << 10;
@@ -30,6 +34,10 @@ pub(crate) struct ReplyBody {
     busy: Option<Busy>,
     /// Its place among the streams, if it is one on which a client only listens.
     slot: Option<Slot>,
+    /// The spans of what it answers.
+    endings: Vec<Ending>,
+    /// What is counted of it.
+    counters: Option<Arc<Metrics>>,
 }
 
 /// A response without a body.
@@ -40,7 +48,7 @@ pub(crate) fn empty(status: StatusCode) -> Response<ReplyBody> {
 /// A response with a JSON body.
 pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
     let ready = if text.len() <= ONE_PIECE { [text.into_bytes()].into() } else { text.into_parts().into() };
-    let mut response = with_status(status, ReplyBody { ready, ..ReplyBody::default() });
+    let mut response = with_status(status, ReplyBody::of(ready, None));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
@@ -49,7 +57,7 @@ pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
 /// just ends.
 pub(crate) fn events(events: VecDeque<Bytes>, stream: Option<EventStream>) -> Response<ReplyBody> {
     let stream = stream.map(Box::new);
-    let mut response = with_status(StatusCode::OK, ReplyBody { ready: events, stream, ..ReplyBody::default() });
+    let mut response = with_status(StatusCode::OK, ReplyBody::of(events, stream));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -80,6 +88,20 @@ fn with_status(status: StatusCode, body: ReplyBody) -> Response<ReplyBody> {
 }
 
 impl ReplyBody {
+    fn of(ready: VecDeque<Bytes>, stream: Option<Box<EventStream>>) -> Self {
+        Self { ready, stream, busy: None, slot: None, endings: Vec::new(), counters: None }
+    }
+
+    /// Lets a span end when the body has been sent, or given up.
+    pub(crate) fn ends(&mut self, ending: Option<Box<Ending>>) {
+        self.endings.extend(ending.map(|ending| *ending));
+    }
+
+    /// Has its bytes counted as they are taken.
+    pub(crate) fn count(&mut self, counters: Option<&Arc<Metrics>>) {
+        self.counters = counters.cloned();
+    }
+
     /// Keeps `busy` until the body has been sent or given up.
     pub(crate) fn hold(&mut self, busy: Busy) {
         self.busy = Some(busy);
@@ -99,11 +121,19 @@ impl Body for ReplyBody {
         let this = &mut *self;
         loop {
             if let Some(piece) = this.ready.pop_front() {
+                if let Some(counters) = &this.counters {
+                    counters.client_bytes(Direction::Transmit, piece.len() as u64);
+                }
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
+            // Whatever was there has been taken.
+            this.endings.drain(..).for_each(Ending::delivered);
             let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
             match std::task::ready!(stream.poll_next(cx)) {
-                Some(pieces) => this.ready.extend(pieces),
+                Some((pieces, ending)) => {
+                    this.ready.extend(pieces);
+                    this.endings.extend(ending.map(|ending| *ending));
+                }
                 None => this.stream = None,
             }
         }
@@ -121,19 +151,29 @@ impl Body for ReplyBody {
     }
 }
 
+impl Drop for ReplyBody {
+    fn drop(&mut self) {
+        // The last piece is taken without asking for more where the size is known.
+        if self.is_end_stream() {
+            self.endings.drain(..).for_each(Ending::delivered);
+        }
+    }
+}
+
 /// A request that is refused on this side: the HTTP status and the JSON-RPC error that explains it.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: StatusCode,
     error: RpcError,
     id: Option<Json>,
+    ending: Option<Box<Ending>>,
     allow: Option<&'static str>,
 }
 
 impl Refusal {
     /// A refusal that names no request, since none was read.
     pub(crate) fn new(status: StatusCode, error: RpcError) -> Box<Self> {
-        Box::new(Self { status, error, id: None, allow: None })
+        Box::new(Self { status, error, id: None, ending: None, allow: None })
     }
 
     /// A refusal of what is no valid request, in words.
@@ -155,11 +195,18 @@ impl Refusal {
         self
     }
 
+    /// The same refusal, which ends the span of the request.
+    pub(crate) fn ending(mut self: Box<Self>, span: ServerSpan) -> Box<Self> {
+        self.ending = Some(Box::new(Ending::refused(span, &self.error)));
+        self
+    }
+
     /// The response to send.
     pub(crate) fn into_response(self) -> Response<ReplyBody> {
         let mut text = Chunks::default();
         text.push(fault::message(self.id.as_ref(), &self.error).into_bytes());
         let mut response = json(self.status, text);
+        response.body_mut().ends(self.ending);
         if let Some(allow) = self.allow {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
         }
@@ -204,7 +251,7 @@ mod tests {
         let response = Refusal::method("POST, DELETE").of(&Json::literal("7")).into_response();
         assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
         assert_eq!(response.headers()[ALLOW], "POST, DELETE");
-        let text = response.into_body().ready.pop_front().unwrap();
+        let text = response.into_body().ready.clone().pop_front().unwrap();
         assert!(text.starts_with(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\":-32600,"));
     }
 }

@@ -15,14 +15,19 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::old::OldStream;
 use super::reply;
+use crate::channel::OutLine;
 use crate::source::{Said, Source};
 use crate::streams::Place;
 use crate::streams::tap::{Read, Tap, is_pausable};
+use crate::trace::Ending;
 
 /// A line that says nothing.
 const COMMENT: Bytes = Bytes::from_static(b":\n\n");
 /// When a client that has lost its connection is to come back, unless a server says.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// The pieces of what comes next, and the end of a span if it is an answer.
+pub(crate) type Pieces = (Vec<Bytes>, Option<Box<Ending>>);
 
 /// An event stream on one connection.
 #[derive(Debug)]
@@ -74,39 +79,38 @@ impl EventStream {
     }
 
     /// The pieces of what comes next; `None` once it is over.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<Bytes>>> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Pieces>> {
         let pieces = loop {
             let Some(carried) = &mut self.carried else { return Poll::Ready(None) };
             let next = match carried {
                 Carried::Plain(source) => match source.poll_next(cx) {
-                    Poll::Ready(Some(Said::Message(text) | Said::Answer(text, _))) => {
-                        Poll::Ready(Some(event(None, text)))
-                    }
+                    Poll::Ready(Some(Said::Message(text))) => Poll::Ready(Some((event(None, text), None))),
+                    Poll::Ready(Some(Said::Answer(text, _, ending))) => Poll::Ready(Some((event(None, text), ending))),
                     Poll::Ready(Some(Said::Pause(_))) => continue,
                     Poll::Ready(None) => Poll::Ready(None),
                     Poll::Pending => Poll::Pending,
                 },
                 Carried::Tapped(tap) => match tap.poll_next(cx) {
-                    Poll::Ready(Some(Read::Event(place, parts))) => {
+                    Poll::Ready(Some(Read::Event(place, parts, ending))) => {
                         let mut text = Chunks::default();
                         parts.iter().for_each(|part| text.push(part.clone()));
-                        Poll::Ready(Some(event(place, text)))
+                        Poll::Ready(Some((event(place, text), ending)))
                     }
                     // "it SHOULD send an SSE event with a standard retry field before closing the
                     // connection"
                     Poll::Ready(Some(Read::Pause(retry))) => {
                         self.carried = None;
                         let millis = retry.unwrap_or(RETRY).as_millis();
-                        Poll::Ready(Some(vec![format!("retry: {millis}\n\n").into()]))
+                        Poll::Ready(Some((vec![format!("retry: {millis}\n\n").into()], None)))
                     }
                     Poll::Ready(None) => Poll::Ready(None),
                     Poll::Pending => Poll::Pending,
                 },
-                Carried::Old(stream) => stream.poll_next(cx).map(|text| {
-                    text.map(|text| {
+                Carried::Old(stream) => stream.poll_next(cx).map(|line| {
+                    line.map(|OutLine { text, ending }| {
                         let mut chunks = Chunks::default();
                         chunks.push(text);
-                        event(None, chunks)
+                        (event(None, chunks), ending.map(Box::new))
                     })
                 }),
             };
@@ -121,7 +125,7 @@ impl EventStream {
                 self.carried = None;
                 Poll::Ready(None)
             }
-            Poll::Pending => self.keep_alive.poll(cx).map(|()| Some(vec![COMMENT])),
+            Poll::Pending => self.keep_alive.poll(cx).map(|()| Some((vec![COMMENT], None))),
         }
     }
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use fanlight_gateway::ServerMessage;
 use fanlight_protocol::{Json, Method};
+use fanlight_telemetry::Parent;
 use tokio::time::{Sleep, sleep};
 
 use self::held::Held;
@@ -70,6 +71,13 @@ impl Parkable {
         held.capabilities = capabilities;
         held.running.set_stop(stop);
         Self { held: Some(held), subscription, parking: Some(parking), more: None }
+    }
+
+    /// What the server sends from now on is told on this span.
+    pub(crate) fn set_trace(&mut self, trace: Parent) {
+        if let Some(held) = &mut self.held {
+            held.running.set_trace(trace);
+        }
     }
 
     /// What the client is sent next.

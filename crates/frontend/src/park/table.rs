@@ -24,6 +24,7 @@ use super::held::Held;
 use super::state::{Opened, ParkedId, State, StateSeal, Subject, subject};
 use crate::input;
 use crate::settings::FrontendSettings;
+use crate::trace::Counted;
 
 /// All parked calls.
 pub(crate) struct Parking {
@@ -124,6 +125,11 @@ impl Parking {
         held.running.set_stop(None);
         let (limit, max_questions) = (self.settings.notification_buffer, self.max_questions());
         let hold = hold(held, resumed, deadline, self.cut.clone(), (limit, max_questions));
+        let counted = Counted::parked(&self.settings.telemetry);
+        let hold = async move {
+            let _counted = counted;
+            hold.await;
+        };
         self.tasks.spawn_on(hold, &self.runtime);
         Ok(response)
     }

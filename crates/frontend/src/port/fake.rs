@@ -34,7 +34,7 @@ impl Core for Listened {
         Response::from_result(&Json::empty_object())
     }
 
-    async fn param_headers(&self, _: &str) -> Arc<[ParamHeader]> {
+    async fn param_headers(&self, _: &str, _: &fanlight_telemetry::Parent) -> Arc<[ParamHeader]> {
         Arc::new([])
     }
 

@@ -35,7 +35,7 @@ impl Core for Probe {
         Response::from_result(&Json::empty_object())
     }
 
-    async fn param_headers(&self, _: &str) -> Arc<[ParamHeader]> {
+    async fn param_headers(&self, _: &str, _: &Parent) -> Arc<[ParamHeader]> {
         Arc::new([])
     }
 

@@ -32,7 +32,7 @@ impl Core for Ended {
         Response::from_result(&Json::empty_object())
     }
 
-    async fn param_headers(&self, _: &str) -> Arc<[fanlight_protocol::param_header::ParamHeader]> {
+    async fn param_headers(&self, _: &str, _: &Parent) -> Arc<[fanlight_protocol::param_header::ParamHeader]> {
         Arc::new([])
     }
 

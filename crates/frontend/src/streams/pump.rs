@@ -13,7 +13,7 @@ use super::Keeping;
 use super::replay::Bounds;
 use super::tap::{finish, lock, to_event};
 use crate::session::Session;
-use crate::source::{Said, Source};
+use crate::source::Source;
 
 /// Drives the call on `stream`, keeping what it says, until its client is back or has had its time.
 /// Then, or if there are too many of these, nothing more is kept, and the call goes on as one that
@@ -53,11 +53,13 @@ fn poll_drive(
                 finish(&mut state, number);
                 return Poll::Ready(());
             }
-            Some(Said::Pause(_)) => {}
-            Some(Said::Message(text) | Said::Answer(text, _)) => {
+            Some(said) => {
+                let Some((text, ending)) = said.into_text() else { continue };
                 // The session may have ended meanwhile; then nothing is to be kept of it.
                 if state.streams.contains_key(&number) {
                     state.replay.append(number, to_event(text), false, bounds);
+                    // It is kept for its client to come back for.
+                    ending.into_iter().for_each(|ending| ending.delivered());
                 }
             }
         }

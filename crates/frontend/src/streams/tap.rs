@@ -15,6 +15,7 @@ use super::replay::Event;
 use super::{Carried, Keeping, Place, State, pump};
 use crate::session::InUse;
 use crate::source::{Said, Source};
+use crate::trace::Ending;
 
 /// Events up to this size are copied to be kept: a slice would keep the whole message it was cut
 /// from.
@@ -35,8 +36,8 @@ pub(crate) struct Tap {
 /// What a reader gets.
 #[derive(Debug)]
 pub(crate) enum Read {
-    /// A message, and its place if the client can come back to it.
-    Event(Option<Place>, Event),
+    /// A message, its place if the client can come back to it, and the end of a span if it is an answer.
+    Event(Option<Place>, Event, Option<Box<Ending>>),
     /// The client is to come back for the rest after this long, if somebody says how long.
     Pause(Option<Duration>),
 }
@@ -125,7 +126,8 @@ impl Tap {
                     return Poll::Ready(Some(Read::Pause(retry)));
                 }
                 Some(Said::Pause(_)) => {}
-                Some(Said::Message(text) | Said::Answer(text, _)) => return Poll::Ready(self.enter(to_event(text))),
+                Some(Said::Message(text)) => return Poll::Ready(self.enter(to_event(text), None)),
+                Some(Said::Answer(text, _, ending)) => return Poll::Ready(self.enter(to_event(text), ending)),
             }
         }
     }
@@ -141,7 +143,7 @@ impl Tap {
                 let text = ready!(hearing.poll_next(&session, cx));
                 let mut chunks = Chunks::default();
                 chunks.push(text.into_bytes());
-                Poll::Ready(self.enter(to_event(chunks)))
+                Poll::Ready(self.enter(to_event(chunks), None))
             }
         }
     }
@@ -176,19 +178,24 @@ impl Tap {
     /// What is read when it is one that was kept.
     fn read(&mut self, event: Event) -> Read {
         self.position += 1;
-        Read::Event(Some(self.place_of(self.position)), event)
+        Read::Event(Some(self.place_of(self.position)), event, None)
     }
 
     /// What is read when it is new; `None` if another reader has come meanwhile, who will read it.
-    fn enter(&mut self, event: Event) -> Option<Read> {
+    fn enter(&mut self, event: Event, ending: Option<Box<Ending>>) -> Option<Read> {
         if !is_resumable(self.session.revision()) {
-            return Some(Read::Event(None, event));
+            return Some(Read::Event(None, event, ending));
         }
         let mut state = self.session.streams.state();
         let taken = state.streams.get(&self.stream).is_none_or(|stream| stream.seat == self.seat);
         self.position = state.replay.append(self.stream, Arc::clone(&event), taken, &self.keeping.bounds);
         drop(state);
-        taken.then(|| Read::Event(Some(self.place_of(self.position)), event))
+        if !taken {
+            // It goes out on the stream that the client has come back by.
+            ending.into_iter().for_each(|ending| ending.delivered());
+            return None;
+        }
+        Some(Read::Event(Some(self.place_of(self.position)), event, ending))
     }
 
     fn place_of(&self, position: u64) -> Place {

@@ -115,7 +115,7 @@ async fn what_a_reader_is_given_after_it_was_replaced_is_its_successors_whatever
     assert!(poll_fn(|cx| first.poll_next(cx)).await.is_none());
     let mut second = successor.lock().unwrap().take().unwrap();
     match poll_fn(|cx| second.poll_next(cx)).await {
-        Some(Read::Event(Some(at), event)) => {
+        Some(Read::Event(Some(at), event, None)) => {
             assert_eq!(at, place(true, 1, 1));
             assert!(event.concat().len() > SMALL);
         }

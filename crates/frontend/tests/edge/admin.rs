@@ -17,6 +17,10 @@ impl Health for Switch {
         self.0.load(Ordering::Relaxed)
     }
 
+    fn metrics(&self) -> String {
+        "fanlight_up 1\n".into()
+    }
+
     fn report(&self) -> String {
         format!(r#"{{"ready":{}}}"#, self.is_ready())
     }

@@ -222,8 +222,9 @@ pub(crate) const GIVES_UP: Duration = Duration::from_secs(15);
 async fn ask(call: &Call, request: &Json) -> oneshot::Receiver<Response> {
     let (answer, answered) = oneshot::channel();
     let method = Method::from_name(&request.get("method").unwrap().as_str().unwrap());
+    let (params, trace) = (request.get("params"), Default::default());
     let deadline = tokio::time::Instant::now() + GIVES_UP;
-    let request = ServerRequest { method, params: request.get("params"), answer, deadline };
+    let request = ServerRequest { method, params, trace, answer, deadline };
     call.messages.send(ServerMessage::Request(request)).await;
     answered
 }
@@ -253,7 +254,7 @@ impl Core for TestCore {
         response
     }
 
-    async fn param_headers(&self, name: &str) -> Arc<[ParamHeader]> {
+    async fn param_headers(&self, name: &str, _: &fanlight_telemetry::Parent) -> Arc<[ParamHeader]> {
         match name {
             "mirrored" => Arc::new([ParamHeader { name: "Region".into(), path: vec!["region".into()] }]),
             _ => Arc::new([]),

@@ -23,7 +23,8 @@ async fn say(listen: &Listen, method: &str, params: &str) {
 async fn ask(listen: &Listen, method: &str) -> oneshot::Receiver<Response> {
     let (answer, answered) = oneshot::channel();
     let (method, params) = (Method::from_name(method), Some(Json::literal(r#"{ "x":1.0}"#)));
-    let request = ServerRequest { method, params, answer, deadline: Instant::now() + Duration::from_secs(600) };
+    let (trace, deadline) = (Default::default(), Instant::now() + Duration::from_secs(600));
+    let request = ServerRequest { method, params, trace, answer, deadline };
     listen.messages.send(ServerMessage::Request(request)).await;
     answered
 }

@@ -79,6 +79,7 @@ impl Reads {
     ) -> Result<Response, BackendError> {
         let Some(read) = self.recognise(backend, &call) else { return client.request(call).await };
         if let Some(response) = self.kept().and_then(|mut kept| kept.get(&read)) {
+            call.context.trace.cache_hit(true);
             return Ok(response);
         }
         let alone = CancellationToken::new;
@@ -87,7 +88,10 @@ impl Reads {
         match self.board(key, &read, client, &call) {
             Seat::Leader(flight) => flight.land().await,
             Seat::Follower(flight) => match flight.land().await {
-                Some(outcome) => outcome,
+                Some(outcome) => {
+                    call.context.trace.cache_hit(true);
+                    outcome
+                }
                 // It was the other client's own after all.
                 None => self.ask(&read, client.as_ref(), call, alone()).await,
             },

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use fanlight_backend::{BackendClient, BackendError, Call, CallContext, Outcome, ServerMessages};
+use fanlight_backend::{BackendClient, BackendError, Call, CallContext, Outcome, Parent, ServerMessages};
 use fanlight_protocol::json::{Json, Kind, ObjectBuilder};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use tokio::time::{Instant, timeout_at};
@@ -16,10 +16,11 @@ use super::part::Loaded;
 use crate::merge::Contribution;
 use crate::settings::ListLimits;
 
-/// One backend's list. What it gave before it failed is kept.
-pub(super) async fn one(kind: ListKind, backend: &dyn BackendClient, limits: &ListLimits) -> Loaded {
+/// One backend's list. What it gave before it failed is kept. `trace` is of the request that has it
+/// read.
+pub(super) async fn one(kind: ListKind, backend: &dyn BackendClient, limits: &ListLimits, trace: &Parent) -> Loaded {
     let mut walk =
-        Walk { kind, backend, limits, results: Vec::new(), entries: 0, received: Instant::now(), expires: None };
+        Walk { kind, backend, limits, trace, results: Vec::new(), entries: 0, received: Instant::now(), expires: None };
     let (outcome, reason) = match walk.run().await {
         Ok(()) => (Outcome::Ok, None),
         Err(failure) => {
@@ -40,6 +41,7 @@ struct Walk<'a> {
     kind: ListKind,
     backend: &'a dyn BackendClient,
     limits: &'a ListLimits,
+    trace: &'a Parent,
     results: Vec<Json>,
     entries: usize,
     received: Instant,
@@ -102,7 +104,7 @@ impl Walk<'_> {
         let call = Call {
             method: self.kind.method(),
             params,
-            context: CallContext::for_lists(),
+            context: CallContext::for_lists(self.trace),
             messages: ServerMessages::nowhere(),
         };
         let response = self.backend.request(call).await.map_err(failed)?;

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fanlight_backend::BackendState;
+use fanlight_backend::{BackendState, Parent};
 use fanlight_protocol::param_header::ParamHeader;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -108,6 +108,8 @@ pub(crate) struct Served {
     pub(crate) snapshot: Arc<Snapshot>,
     /// How much is left of the time for which the backends gave their lists.
     pub(crate) ttl_left: Duration,
+    /// Whether no backend was asked for the sake of this client.
+    pub(crate) is_cached: bool,
 }
 
 impl Catalogue {
@@ -132,30 +134,38 @@ impl Catalogue {
     }
 
     /// The list as it is now. Asks the backends of which nobody can say that theirs is unchanged:
-    /// those that are down cannot announce anything either.
-    pub(crate) async fn current(self: &Arc<Self>) -> Served {
+    /// those that are down cannot announce anything either. They are asked within `trace`.
+    pub(crate) async fn current(self: &Arc<Self>, trace: &Parent) -> Served {
         let came = Instant::now();
         let is_down = |backend: &BackendEntry| matches!(backend.client.status().state, BackendState::Down { .. });
         let down: Vec<bool> = self.sources.backends.iter().map(is_down).collect();
-        let snapshot =
-            self.snapshot_with(|backend, part| part.is_fresh(came) && down.get(backend) == Some(&false)).await;
+        let serves = |backend, part: &Part| part.is_fresh(came) && down.get(backend) == Some(&false);
+        let (snapshot, is_cached) = self.snapshot_with(serves, trace).await;
         let ttl_left = self.ttl_left(&snapshot, came);
-        Served { snapshot, ttl_left }
+        Served { snapshot, ttl_left, is_cached }
     }
 
     /// The list as it is now, asking every backend. Whoever comes while they are being asked gets
     /// the same answer.
     pub(crate) async fn refresh(self: &Arc<Self>) -> Arc<Snapshot> {
-        self.snapshot_with(|_, _| false).await
+        self.snapshot_with(|_, _| false, &Parent::default()).await.0
     }
 
     /// The newest snapshot, taking the first if there is none and a new one if what is known is
     /// not to be trusted.
-    pub(crate) async fn known(self: &Arc<Self>) -> Arc<Snapshot> {
+    pub(crate) async fn known(self: &Arc<Self>, trace: &Parent) -> Arc<Snapshot> {
+        self.newest_or_first(trace).await.0
+    }
+
+    /// The same, and whether no backend was asked for it.
+    pub(crate) async fn newest_or_first(self: &Arc<Self>, trace: &Parent) -> (Arc<Snapshot>, bool) {
         let known = self.with(|state| state.snapshots.front().filter(|_| !state.suspect).cloned());
         match known {
-            Some(snapshot) => snapshot,
-            None => self.current().await.snapshot,
+            Some(snapshot) => (snapshot, true),
+            None => {
+                let Served { snapshot, is_cached, .. } = self.current(trace).await;
+                (snapshot, is_cached)
+            }
         }
     }
 
@@ -172,10 +182,10 @@ impl Catalogue {
     /// A snapshot newer than one in which a name was not found, unless that was taken just now. A
     /// name that should be there is a reason to ask before a `ttlMs` is over (2026-07-28
     /// server/utilities/caching, Freshness Calculation).
-    pub(crate) async fn recheck(self: &Arc<Self>) -> Option<Arc<Snapshot>> {
+    pub(crate) async fn recheck(self: &Arc<Self>, trace: &Parent) -> Option<Arc<Snapshot>> {
         let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= RECHECK_UNKNOWN_AFTER));
         match due {
-            true => Some(self.snapshot_with(|_, part| part.announces && !part.is_behind()).await),
+            true => Some(self.snapshot_with(|_, part| part.announces && !part.is_behind(), trace).await.0),
             false => None,
         }
     }
@@ -229,9 +239,9 @@ impl Catalogue {
             (state.changed_unseen, need)
         });
         if is_wanted {
-            drop(self.current().await);
+            drop(self.current(&Parent::default()).await);
         } else if let Some(need) = need {
-            self.read(backend, need).await;
+            self.read(backend, need, &Parent::default()).await;
             self.merge();
         }
     }
@@ -241,7 +251,7 @@ impl Catalogue {
         let first = self.with(|state| !std::mem::replace(&mut state.begun, true) && state.snapshots.is_empty());
         if first {
             let catalogue = Arc::clone(self);
-            drop(self.background.spawn(async move { drop(catalogue.current().await) }));
+            drop(self.background.spawn(async move { drop(catalogue.current(&Parent::default()).await) }));
         }
     }
 
@@ -250,9 +260,10 @@ impl Catalogue {
         self: &Arc<Self>,
         backend: usize,
         original: &str,
+        trace: &Parent,
     ) -> Option<Arc<[ParamHeader]>> {
         let need = self.with(|state| state.parts.get(backend).map(|part| part.heard))?;
-        self.read(backend, need).await;
+        self.read(backend, need, trace).await;
         self.with(|state| {
             let loaded = state.parts.get(backend)?.loaded.as_ref()?;
             snapshot::param_headers_in(&loaded.contribution, original)
@@ -274,8 +285,13 @@ impl Catalogue {
         })
     }
 
-    /// The newest snapshot once every part that `serves` says no to has been read anew.
-    async fn snapshot_with(self: &Arc<Self>, serves: impl Fn(usize, &Part) -> bool) -> Arc<Snapshot> {
+    /// The newest snapshot once every part that `serves` says no to has been read anew, and whether
+    /// that took no reading of its own.
+    async fn snapshot_with(
+        self: &Arc<Self>,
+        serves: impl Fn(usize, &Part) -> bool,
+        trace: &Parent,
+    ) -> (Arc<Snapshot>, bool) {
         let needed: Vec<_> = self.with(|state| {
             let parts = (0..).zip(&state.parts);
             parts
@@ -283,38 +299,41 @@ impl Catalogue {
                 .map(|(backend, part)| (backend, part.heard))
                 .collect()
         });
-        join_all(needed.into_iter().map(|(backend, need)| self.read(backend, need))).await;
-        self.merge()
+        let began = join_all(needed.into_iter().map(|(backend, need)| self.read(backend, need, trace))).await;
+        (self.merge(), !began.contains(&true))
     }
 
-    /// Reads one part, or waits for a reading that began after `need` changes had been heard of.
-    async fn read(self: &Arc<Self>, backend: usize, need: u64) {
+    /// Reads one part, or waits for a reading that began after `need` changes had been heard of. Says
+    /// whether it began one, which then stands in the trace of whoever began it.
+    async fn read(self: &Arc<Self>, backend: usize, need: u64, trace: &Parent) -> bool {
+        let mut began = false;
         // If one is going on that is too old, the next one is not.
         for _ in 0..2 {
             let running = self.with(|state| {
                 let part = state.parts.get_mut(backend)?;
                 let number = part.readings + 1;
                 let running = part.running.get_or_insert_with(|| {
-                    part.readings = number;
-                    self.begin_reading(backend, number, part.heard)
+                    (part.readings, began) = (number, true);
+                    self.begin_reading(backend, number, part.heard, trace.clone())
                 });
                 Some((running.reflects, running.done.clone()))
             });
-            let Some((reflects, done)) = running else { return };
+            let Some((reflects, done)) = running else { break };
             done.await;
             if reflects >= need {
-                return;
+                break;
             }
         }
+        began
     }
 
     /// Reads in a task, so that it goes on when the one who asked goes away. Bounded by the time a
     /// list may take.
-    fn begin_reading(self: &Arc<Self>, backend: usize, number: u64, reflects: u64) -> Running {
+    fn begin_reading(self: &Arc<Self>, backend: usize, number: u64, reflects: u64, trace: Parent) -> Running {
         let (reader, catalogue) = (Arc::clone(self), Arc::clone(self));
         let task = self.background.spawn(async move {
             let Some(entry) = reader.sources.backends.get(backend) else { return };
-            let loaded = load::one(reader.kind, entry.client.as_ref(), &reader.sources.limits).await;
+            let loaded = load::one(reader.kind, entry.client.as_ref(), &reader.sources.limits, &trace).await;
             reader.with(|state| {
                 state.last_read = Some(Instant::now());
                 let Some(part) = state.parts.get_mut(backend) else { return };

@@ -65,6 +65,11 @@ pub struct Collision {
 }
 
 impl Snapshot {
+    /// How many backends have a part in it that is missing or not whole.
+    pub(crate) fn failures(&self) -> usize {
+        merge::failures(&self.contributions)
+    }
+
     /// Puts the backends' lists together, first come first served in configuration order.
     pub(super) fn new(kind: ListKind, contributions: Vec<Contribution>, sources: &Sources) -> Self {
         static GENERATION: AtomicU64 = AtomicU64::new(1);

@@ -61,6 +61,7 @@ impl Tasks {
                 }
             }
         }
+        call.context.trace.partial_failures(merge::failures(&page.contributions));
         if page.any { Ok(page.response()) } else { Err(fault::unknown_method(call.method.as_str())) }
     }
 

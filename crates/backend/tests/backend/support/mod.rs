@@ -10,7 +10,7 @@ use std::time::Duration;
 use fanlight_backend::{
     Backend, BackendClient, BackendError, BackendSettings, BackendState, Call, CallContext, EraChoice, Identity,
     Interest, Limits, Listen, Listening, ServerMessage, ServerMessages, ServerRequest, SessionKey, SessionPolicy,
-    Timeouts, TransportSettings,
+    TelemetrySettings, Timeouts, TransportSettings,
 };
 use fanlight_protocol::capability::Need;
 use fanlight_protocol::{Json, Method, Notification, Response};
@@ -46,6 +46,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             client_description: 16 << 10,
         },
         identity: Identity { name: "fanlight".into(), version: "0.0.1".into() },
+        telemetry: TelemetrySettings::default(),
     }
 }
 

@@ -9,6 +9,7 @@ mod stream;
 
 use std::sync::Arc;
 
+use fanlight_telemetry::metrics::Direction;
 use http::StatusCode;
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -22,6 +23,7 @@ use super::stream::EventStream;
 use super::{body, cors, negotiate};
 use crate::channel::{Connection, QUEUE, Terms};
 use crate::port::Core;
+use crate::trace::{self, Came};
 
 /// What is served where a stream is opened. A client that tries Streamable HTTP here first learns
 /// by 405 that it is not (Backwards Compatibility).
@@ -34,7 +36,13 @@ const SESSION_ID: &str = "sessionId";
 
 impl<C: Core> Endpoint<C> {
     /// Answers a request to `path`, if it is one of this transport.
-    pub(super) async fn route_old(&self, path: &str, head: &Parts, body: &mut Incoming) -> Option<Reply> {
+    pub(super) async fn route_old(
+        &self,
+        path: &str,
+        head: &Parts,
+        body: &mut Incoming,
+        came: Came<'_>,
+    ) -> Option<Reply> {
         let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
         let below = path.strip_prefix(base)?;
         Some(match (below, &head.method) {
@@ -42,7 +50,7 @@ impl<C: Core> Endpoint<C> {
             ("", &http::Method::OPTIONS) => Ok(cors::preflight(&head.headers, STREAM_METHODS)),
             ("", _) => Err(Refusal::method(STREAM_METHODS)),
             (below, method) if below.strip_prefix('/') == Some(MESSAGE) => match *method {
-                http::Method::POST => self.take_old(head, body).await,
+                http::Method::POST => self.take_old(head, body, came).await,
                 http::Method::OPTIONS => Ok(cors::preflight(&head.headers, MESSAGE_METHODS)),
                 _ => Err(Refusal::method(MESSAGE_METHODS)),
             },
@@ -74,7 +82,7 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Takes one message. What comes of it goes on the session's stream.
-    async fn take_old(&self, head: &Parts, body: &mut Incoming) -> Reply {
+    async fn take_old(&self, head: &Parts, body: &mut Incoming, came: Came<'_>) -> Reply {
         negotiate::content_type(&head.headers)?;
         let id = session_id(head.uri.query().unwrap_or_default()).ok_or_else(|| {
             let message = "\"sessionId\" is missing: POST to the URI that the \"endpoint\" event names";
@@ -85,7 +93,8 @@ impl<C: Core> Endpoint<C> {
             Refusal::invalid(StatusCode::NOT_FOUND, message)
         })?;
         let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
-        match connection.take(text).await {
+        trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
+        match connection.take(text, came).await {
             Ok(()) => Ok(reply::empty(StatusCode::ACCEPTED)),
             Err((error, Some(id))) => Err(bad_request(error).of(&id)),
             Err((error, None)) => Err(bad_request(error)),

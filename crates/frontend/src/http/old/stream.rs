@@ -6,17 +6,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::sessions::Place;
-use crate::channel::Connection;
+use crate::channel::{Connection, OutLine};
 use crate::port::Core;
 
 /// See the module.
 pub(crate) struct OldStream {
-    messages: mpsc::Receiver<Bytes>,
+    messages: mpsc::Receiver<OutLine>,
     /// Holds the session. Resolves once it is over; `None` after that.
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
@@ -25,7 +24,7 @@ impl OldStream {
     /// The stream that carries `messages` of `connection`. Once `shutdown` is cancelled it ends with
     /// the answer to the last request that is running.
     pub(super) fn new<C: Core>(
-        messages: mpsc::Receiver<Bytes>,
+        messages: mpsc::Receiver<OutLine>,
         connection: Arc<Connection<C>>,
         place: Place<C>,
         shutdown: CancellationToken,
@@ -43,7 +42,7 @@ impl OldStream {
     }
 
     /// The next message; `None` once the session is over.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<OutLine>> {
         if let Poll::Ready(text) = self.messages.poll_recv(cx) {
             return Poll::Ready(text);
         }

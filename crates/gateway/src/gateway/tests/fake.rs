@@ -166,8 +166,9 @@ impl Fake {
 
 fn question() -> ServerMessage {
     let (answer, _) = tokio::sync::oneshot::channel();
+    let (method, trace) = (Method::Elicit, Default::default());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(600);
-    ServerMessage::Request(fanlight_backend::ServerRequest { method: Method::Elicit, params: None, answer, deadline })
+    ServerMessage::Request(fanlight_backend::ServerRequest { method, params: None, trace, answer, deadline })
 }
 
 impl BackendClient for Fake {

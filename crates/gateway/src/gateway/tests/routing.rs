@@ -248,9 +248,9 @@ async fn the_log_level_goes_to_all_who_log() {
 async fn mirrored_parameters_are_known_by_the_visible_name() {
     let list = r#""result":{"tools":[{"name":"t","inputSchema":{"type":"object","properties":{"r":{"type":"string","x-mcp-header":"R"}}}}]}"#;
     let scene = scene(vec![fake("a", &[("tools/list", list)]), fake("b", &[])]);
-    let headers = scene.gateway.param_headers("a__t").await;
+    let headers = scene.gateway.param_headers("a__t", &Default::default()).await;
     assert_eq!(headers[0].name, "R");
-    assert!(scene.gateway.param_headers("b__t").await.is_empty());
+    assert!(scene.gateway.param_headers("b__t", &Default::default()).await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -265,7 +265,7 @@ async fn a_backend_that_hangs_holds_up_no_call_of_another() {
     let good = fake("good", &[("tools/list", list), ("resources/read", read), ("logging/setLevel", r#""result":{}"#)]);
     let scene = scene(vec![slow, good]);
     let began = Instant::now();
-    assert_eq!(scene.gateway.param_headers("good__t").await[0].name, "R");
+    assert_eq!(scene.gateway.param_headers("good__t", &Default::default()).await[0].name, "R");
     assert_eq!(began.elapsed(), Duration::ZERO, "the other's list is not waited for");
     // An unlisted resource is asked for in turn, and the next in turn is not kept waiting for ever.
     assert_eq!(scene.ask("resources/read", Some(r#"{"uri":"x://y"}"#)).await, r#"{"contents":[]}"#);

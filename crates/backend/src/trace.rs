@@ -1,0 +1,145 @@
+//! The span of one message to a server, from before it is written until its answer is there.
+//!
+//! Must not know: how messages travel, or what a retry is.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fanlight_protocol::{Json, Method, Request, Response};
+use fanlight_telemetry::{
+    Arrival, Carriers, ClientSpan, Departure, ErrorType, Moment, Outcome, Parent, Propagation, ServerSpan, Subject,
+};
+
+use crate::client::ServerMessages;
+use crate::clock::Clock;
+use crate::error::BackendError;
+use crate::exchange::{LinkContext, Reply};
+
+/// A message on its way.
+pub(crate) struct Sending {
+    /// `None` once it has ended.
+    span: Option<ClientSpan>,
+    parent: Parent,
+    pub(crate) propagation: Propagation,
+    /// Tells whether it was given up for want of time.
+    clock: Option<Arc<Clock>>,
+}
+
+/// The message that is sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Departing<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) params: Option<&'a Json>,
+    pub(crate) id: i64,
+    pub(crate) attempt: u32,
+}
+
+impl Sending {
+    pub(crate) fn begin(context: &LinkContext, within: &Parent, message: Departing<'_>) -> Self {
+        let subject = Subject::of(message.method, message.params);
+        let id = within.is_recording().then(|| Json::string(&message.id.to_string()));
+        let Departing { method, attempt, .. } = message;
+        let span = within
+            .client(&context.telemetry, &Departure { method, target: subject.target(), id: id.as_ref(), attempt });
+        if let Some(params) = message.params.filter(|_| *method == Method::CallTool) {
+            span.record_arguments_in(params);
+        }
+        Self { propagation: span.propagation(), parent: span.parent(), span: Some(span), clock: None }
+    }
+
+    /// Lets `clock` say whether time was up when this is dropped.
+    pub(crate) fn timed_by(mut self, clock: &Arc<Clock>) -> Self {
+        self.clock = Some(Arc::clone(clock));
+        self
+    }
+
+    pub(crate) fn span(&mut self) -> Option<&mut ClientSpan> {
+        self.span.as_mut()
+    }
+
+    /// What the server asks meanwhile stands under this.
+    pub(crate) fn parent(&self) -> &Parent {
+        &self.parent
+    }
+
+    /// `params` with the trace context in their `_meta`.
+    pub(crate) fn params(&self, params: Option<&Json>, over_http: bool) -> Option<Json> {
+        let propagation = &self.propagation;
+        if propagation.leaves_untouched() {
+            return params.cloned();
+        }
+        if over_http { propagation.within_http().into_params(params) } else { propagation.into_params(params) }
+    }
+
+    /// The reply is there, or never will be.
+    pub(crate) fn ended(mut self, method: &Method, outcome: &Result<Reply, BackendError>) {
+        let Some(span) = self.span.take() else { return };
+        match outcome {
+            Ok(Reply::Answer { response, .. }) => span.answered(method, response),
+            Ok(Reply::Rejected { status, .. }) => span.finish(&Outcome::failed(ErrorType::HttpStatus(*status))),
+            Err(error) => span.finish(&Outcome::failed(error.error_type())),
+        }
+    }
+
+    /// The same message, whose span ends with the first of `messages`: what is under way for as long
+    /// as anybody likes has ended for its span when it is acknowledged.
+    pub(crate) fn until_acknowledged(mut self, messages: &ServerMessages) -> (Self, ServerMessages) {
+        let span = Mutex::new(self.span.take());
+        let messages = messages.mapped(move |message| {
+            if let Some(span) = span.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                span.finish(&Outcome::Finished);
+            }
+            Some(message)
+        });
+        (self, messages)
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if self.clock.as_ref().is_some_and(|clock| clock.is_up())
+            && let Some(span) = self.span.take()
+        {
+            span.finish(&Outcome::failed(ErrorType::Timeout));
+        }
+    }
+}
+
+/// The span of a question of the server's.
+pub(crate) fn asked(context: &LinkContext, within: &Parent, request: &Request) -> ServerSpan {
+    let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
+    let subject = Subject::of(&request.method, request.params.as_ref());
+    within.server(
+        &context.telemetry,
+        &Arrival {
+            method: &request.method,
+            target: subject.target(),
+            id: Some(&request.id),
+            received: Moment::now(),
+            carriers: Carriers { meta: meta.as_ref(), ..Carriers::default() },
+        },
+    )
+}
+
+/// The question has been answered.
+pub(crate) fn question_answered(span: ServerSpan, method: &Method, answer: &Response) {
+    let verdict = span.verdict(method, answer);
+    span.finish(&verdict.outcome());
+}
+
+impl BackendError {
+    /// The class of error that spans and metrics name.
+    pub(crate) fn error_type(&self) -> ErrorType {
+        match self {
+            Self::Unreachable { .. } => ErrorType::ConnectFailed,
+            Self::Unauthorized { status } | Self::Status { status } => ErrorType::HttpStatus(*status),
+            Self::Timeout { .. } => ErrorType::Timeout,
+            Self::Busy { .. } | Self::TooManySessions { .. } => ErrorType::Overloaded,
+            Self::Exited { .. } => ErrorType::BackendExited,
+            Self::ClosedEarly => ErrorType::ConnectionClosed,
+            Self::ResponseTooLarge { .. } => ErrorType::ResponseTooLarge,
+            Self::Malformed { .. } => ErrorType::InvalidResponse,
+            Self::NoCommonRevision { .. } => ErrorType::NoCommonRevision,
+            Self::ShuttingDown => ErrorType::ShuttingDown,
+        }
+    }
+}

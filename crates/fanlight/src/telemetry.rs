@@ -1,0 +1,44 @@
+//! Starting telemetry as the configuration, the environment and the command line ask for it.
+
+use std::time::Duration;
+
+use fanlight_config::Config;
+use fanlight_telemetry::{ExportSettings, FileSettings, Guard, RingLimits, Settings, Telemetry};
+use tracing::{info, warn};
+
+use crate::cli::TraceArgs;
+use crate::failure::Failure;
+
+/// How long the last spans and metrics may take at the end.
+const FLUSH: Duration = Duration::from_secs(3);
+
+/// Starts it within the runtime. `end` ends it.
+pub(crate) fn start(config: &Config, args: &TraceArgs) -> Result<(Telemetry, Guard), Failure> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let mut export = ExportSettings::from_env(config.telemetry.endpoint.as_deref(), variable)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    let named = export.resource.iter().any(|(key, _)| key == "service.name");
+    if let Some(name) = config.telemetry.service_name.clone().filter(|_| !named) {
+        export.resource.push(("service.name".to_owned(), name));
+    }
+    if let Some(target) = &export.traces {
+        info!(endpoint = target.shown(), "exporting traces");
+    }
+    let ring = RingLimits { traces: config.limits.traces, bytes: config.limits.trace_bytes };
+    let settings = Settings {
+        ring: (ring.traces > 0).then_some(ring),
+        console: args.trace_console,
+        file: args.trace_file.clone().map(FileSettings::new),
+        export,
+        service_version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Settings::default()
+    };
+    Telemetry::start(settings).map_err(|error| Failure::other(error.to_string()))
+}
+
+/// Delivers what waits.
+pub(crate) async fn end(guard: Guard) {
+    if !guard.shutdown(FLUSH).await {
+        warn!("not all traces and metrics could be delivered");
+    }
+}

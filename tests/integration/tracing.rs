@@ -1,0 +1,247 @@
+//! Trace context through the real binary: what backends are sent of it, and what `/metrics` says.
+
+use fanlight_tests::slicer::plain_string;
+
+use crate::harness::{Gateway, TempFile, within};
+use crate::raw_client::{Connection, LegacySession, legacy_request, modern_headers, modern_request, post};
+use crate::scripted::{Backend, Era, Fault, Received, Reply, Transport, config};
+
+const A: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const B: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+/// Spans are delivered somewhere, so Fanlight's own stand in what goes out. Nobody listens there.
+const EXPORTING: &str = r#""telemetry":{"endpoint":"http://127.0.0.1:9"}"#;
+
+async fn start(transport: Transport, telemetry: &str, more: &str) -> (Gateway, Backend) {
+    let backend = Backend::start(Era::Modern, transport).await;
+    backend.offers_tools(&["t"]);
+    backend.on("tools/call", Reply::result(r#"{"resultType":"complete","content":[]}"#));
+    let servers = config(&[backend.entry_with("b", more)]);
+    let text = match telemetry {
+        "" => servers,
+        section => format!("{},{section}}}", servers.trim_end().strip_suffix('}').unwrap()),
+    };
+    (Gateway::start(&text).await, backend)
+}
+
+/// Calls the tool with this context and returns what the backend got.
+async fn sent(
+    gateway: &Gateway,
+    backend: &Backend,
+    meta: Option<&str>,
+    header: Option<&str>,
+) -> std::sync::Arc<Received> {
+    let before = backend.received("tools/call").len();
+    let meta = meta.map(|meta| format!(r#""traceparent":"{meta}","baggage":"k=v""#)).unwrap_or_default();
+    let body = modern_request("1", "tools/call", r#""name":"t""#, &meta);
+    let own = modern_headers(&body);
+    let mut headers: Vec<(&str, &str)> = own.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    headers.extend(header.map(|value| ("traceparent", value)));
+    let mut response = post(gateway.mcp, &headers, &body).await;
+    assert_eq!(response.status, 200);
+    response.text().await;
+    backend.wait_for("tools/call", before + 1).await.last().unwrap().clone()
+}
+
+fn in_meta(message: &Received) -> Option<&str> {
+    message.member_at(&["params", "_meta", "traceparent"]).and_then(plain_string)
+}
+
+#[tokio::test]
+async fn with_the_ring_alone_the_client_s_context_passes_untouched() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        let (gateway, backend) = start(transport, "", "").await;
+        assert_eq!(in_meta(&*sent(&gateway, &backend, Some(A), Some(B)).await), Some(A));
+        assert_eq!(in_meta(&*sent(&gateway, &backend, None, None).await), None);
+        let by_header = sent(&gateway, &backend, None, Some(B)).await;
+        match transport {
+            Transport::Http => assert_eq!((in_meta(&by_header), by_header.header("traceparent")), (None, Some(B))),
+            Transport::Stdio => assert_eq!(in_meta(&by_header), Some(B)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_exported_span_is_the_parent_of_what_the_backend_does() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        let (gateway, backend) = start(transport, EXPORTING, "").await;
+        for (meta, header, trace, flags) in [
+            (Some(A), None, Some(A), "01"),
+            (None, Some(A), Some(A), "01"),
+            (Some(A), Some(A), Some(A), "01"),
+            (Some(A), Some(B), Some(A), "01"),
+            (Some(B), None, Some(B), "00"),
+            (None, None, None, "01"),
+            (Some("00-malformed"), None, None, "01"),
+        ] {
+            let got = sent(&gateway, &backend, meta, header).await;
+            let parent = in_meta(&got).expect("a traceparent");
+            assert!(parent.ends_with(&format!("-{flags}")), "{parent}");
+            assert!([Some(A), Some(B)].iter().flatten().all(|given| *given != parent), "{parent}");
+            match trace {
+                Some(given) => assert_eq!(parent[..36], given[..36]),
+                None => assert!(parent[..36] != A[..36] && parent[..36] != B[..36]),
+            }
+            if transport == Transport::Http {
+                assert_eq!(got.header("traceparent"), Some(parent));
+            }
+            if meta.is_some() {
+                assert_eq!(got.member_at(&["params", "_meta", "baggage"]), Some(r#""k=v""#));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_backend_with_omit_gets_no_context() {
+    let (gateway, backend) = start(Transport::Http, EXPORTING, r#""traceContext":"omit""#).await;
+    let got = sent(&gateway, &backend, Some(A), Some(B)).await;
+    assert_eq!((in_meta(&got), got.header("traceparent")), (None, None));
+    assert_eq!(got.member_at(&["params", "_meta", "baggage"]), None);
+}
+
+#[tokio::test]
+async fn metrics_are_on_the_admin_listener_only() {
+    let (gateway, backend) = start(Transport::Http, "", "").await;
+    backend.once("tools/call", Reply::result(r#"{"resultType":"complete","content":[],"isError":true}"#));
+    sent(&gateway, &backend, None, None).await;
+    let mut admin = Connection::open(gateway.admin).await;
+    admin.request("GET", "/metrics", &[], b"").await;
+    let mut response = admin.response().await;
+    assert_eq!(response.status, 200);
+    let text = response.text().await;
+    for side in ["server", "client"] {
+        let line = text.lines().find(|line| {
+            line.starts_with(&format!("mcp_{side}_operation_duration_seconds_count"))
+                && line.contains(r#"mcp_method_name="tools/call""#)
+        });
+        assert!(line.is_some_and(|line| line.contains(r#"error_type="tool_error""#)), "{text}");
+    }
+    let mut front = Connection::open(gateway.mcp).await;
+    front.request("GET", "/metrics", &[], b"").await;
+    assert_eq!(front.response().await.status, 404);
+}
+
+/// The spans of the newest trace with a SERVER span called `name`, once the trace file has so many of them.
+async fn newest_trace(file: &std::path::Path, name: &str, spans: usize) -> Vec<serde_json::Value> {
+    within("a trace in the file", async {
+        loop {
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            let all: Vec<serde_json::Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let all: Vec<_> = all
+                .iter()
+                .flat_map(|line| line["resourceSpans"].as_array().unwrap())
+                .flat_map(|resource| resource["scopeSpans"].as_array().unwrap())
+                .flat_map(|scope| scope["spans"].as_array().unwrap().clone())
+                .collect();
+            let root = all.iter().rev().find(|span| span["kind"] == 2 && span["name"] == name);
+            if let Some(root) = root {
+                let of_it: Vec<_> = all.iter().filter(|span| span["traceId"] == root["traceId"]).cloned().collect();
+                if of_it.len() >= spans {
+                    return of_it;
+                }
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await
+}
+
+fn attribute<'a>(span: &'a serde_json::Value, key: &str) -> Option<&'a serde_json::Value> {
+    let attributes = span["attributes"].as_array()?;
+    attributes.iter().find(|attribute| attribute["key"] == key).map(|attribute| &attribute["value"])
+}
+
+/// Lists tools as a modern client.
+async fn list_tools(gateway: &Gateway) {
+    let body = modern_request("1", "tools/list", "", "");
+    let own = modern_headers(&body);
+    let headers: Vec<(&str, &str)> = own.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let mut response = post(gateway.mcp, &headers, &body).await;
+    assert_eq!(response.status, 200);
+    response.text().await;
+}
+
+#[tokio::test]
+async fn a_list_of_several_backends_is_one_trace_with_siblings_and_says_what_is_missing() {
+    let folder = TempFile::folder();
+    let file = folder.path().join("traces.jsonl");
+    let (good, other) =
+        (Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Stdio).await);
+    good.offers_tools(&["t"]);
+    other.offers_tools(&["u"]);
+    let bad = Backend::start(Era::Modern, Transport::Http).await;
+    bad.offers_tools(&["v"]);
+    bad.on("tools/list", Reply::error(r#"{"code":-32603,"message":"no"}"#));
+    let gateway = Gateway::start_with(
+        &config(&[good.entry("g"), other.entry("o"), bad.entry("b")]),
+        &["--trace-file", file.to_str().unwrap()],
+    )
+    .await;
+    list_tools(&gateway).await;
+    let trace = newest_trace(&file, "tools/list", 4).await;
+    let root = trace.iter().find(|span| span["kind"] == 2).unwrap();
+    let clients: Vec<_> = trace.iter().filter(|span| span["kind"] == 3 && span["name"] == "tools/list").collect();
+    assert_eq!(clients.len(), 3, "{trace:#?}");
+    assert!(clients.iter().all(|span| span["parentSpanId"] == root["spanId"]), "{trace:#?}");
+    let mut backends: Vec<_> =
+        clients.iter().filter_map(|span| attribute(span, "fanlight.backend.name")?["stringValue"].as_str()).collect();
+    backends.sort_unstable();
+    backends.dedup();
+    assert_eq!(backends.len(), 3);
+    assert_eq!(attribute(root, "fanlight.partial_failures").unwrap()["intValue"], "1", "{root:#}");
+    assert_eq!(attribute(root, "fanlight.cache.hit").unwrap()["boolValue"], false);
+    let failed: Vec<_> = clients.iter().filter_map(|span| attribute(span, "error.type")).collect();
+    assert_eq!(failed.len(), 1);
+    assert_eq!(failed[0]["stringValue"], "-32603");
+}
+
+/// The value at `/metrics` of the series that begins like this.
+async fn metric(gateway: &Gateway, series: &str) -> Option<f64> {
+    let mut admin = Connection::open(gateway.admin).await;
+    admin.request("GET", "/metrics", &[], b"").await;
+    let text = admin.response().await.text().await;
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+    line.trim().parse().ok()
+}
+
+async fn metric_becomes(gateway: &Gateway, series: &str, is_right: impl Fn(f64) -> bool) {
+    within(series, async {
+        while !metric(gateway, series).await.is_some_and(&is_right) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn metrics_tell_of_sessions_backends_and_bytes() {
+    let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
+    backend.offers_tools(&["t"]);
+    backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
+    let gateway = Gateway::start(&config(&[backend.entry_with("b", r#""session":"shared""#)])).await;
+    metric_becomes(&gateway, r#"fanlight_backend_up{fanlight_backend_name="b"}"#, |up| up == 1.0).await;
+    let session = LegacySession::open(gateway.mcp).await;
+    assert_eq!(metric(&gateway, "fanlight_sessions_active").await, Some(1.0));
+    let call = legacy_request("1", "tools/call", r#""name":"t""#);
+    session.post(&call).await.text().await;
+    let io = |direction| {
+        format!(r#"fanlight_backend_io_bytes_total{{fanlight_backend_name="b",network_io_direction="{direction}"}}"#)
+    };
+    let client = |direction| format!(r#"fanlight_client_io_bytes_total{{network_io_direction="{direction}"}}"#);
+    for series in [io("receive"), io("transmit"), client("receive"), client("transmit")] {
+        assert!(metric(&gateway, &series).await.is_some_and(|bytes| bytes > 60.0), "{series}");
+    }
+    for counter in ["restarts", "reconnects"] {
+        let series = format!(r#"fanlight_backend_{counter}_total{{fanlight_backend_name="b"}}"#);
+        assert_eq!(metric(&gateway, &series).await, Some(0.0));
+    }
+    backend.once("tools/call", Reply::fault(Fault::Die(3)));
+    session.post(&call).await.text().await;
+    for counter in ["restarts", "reconnects"] {
+        let series = format!(r#"fanlight_backend_{counter}_total{{fanlight_backend_name="b"}}"#);
+        metric_becomes(&gateway, &series, |count| count >= 1.0).await;
+    }
+    metric_becomes(&gateway, r#"fanlight_backend_up{fanlight_backend_name="b"}"#, |up| up == 1.0).await;
+    assert_eq!(session.delete().await.status, 204);
+    assert_eq!(metric(&gateway, "fanlight_sessions_active").await, Some(0.0));
+}
