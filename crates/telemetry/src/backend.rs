@@ -1,0 +1,127 @@
+//! What telemetry has to know of one backend, made once and shared by all its spans.
+//!
+//! Must not know: how a backend is reached.
+
+use std::sync::Arc;
+
+use opentelemetry::KeyValue;
+
+use crate::metrics::{BackendMetrics, Metrics};
+use crate::names::{BACKEND_NAME, NETWORK_PROTOCOL_NAME, NETWORK_TRANSPORT, SERVER_ADDRESS, SERVER_PORT};
+
+/// Whether trace context goes out to a backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TraceContextPolicy {
+    /// It does.
+    #[default]
+    Forward,
+    /// It does not, nor does the one the client sent.
+    Omit,
+}
+
+/// What of a tool call's content is recorded. Nothing unless switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentPolicy {
+    /// Record the arguments of tool calls.
+    pub arguments: bool,
+    /// Record the results of tool calls.
+    pub results: bool,
+    /// Longest text of either, in bytes.
+    pub max_bytes: usize,
+}
+
+impl Default for ContentPolicy {
+    fn default() -> Self {
+        Self { arguments: false, results: false, max_bytes: 4096 }
+    }
+}
+
+/// How a backend is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Over HTTP.
+    Http {
+        /// Host, without user info.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// As a child process.
+    Stdio,
+}
+
+/// A backend, as the configuration describes it.
+#[derive(Clone, Debug)]
+pub struct BackendInfo {
+    /// Its name in the configuration.
+    pub name: String,
+    /// How it is reached.
+    pub endpoint: Endpoint,
+    /// Whether trace context goes out to it.
+    pub trace_context: TraceContextPolicy,
+    /// What of calls to it is recorded.
+    pub content: ContentPolicy,
+}
+
+/// The telemetry of one backend. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct BackendTelemetry(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    attributes: Vec<KeyValue>,
+    transport: &'static str,
+    trace_context: TraceContextPolicy,
+    content: ContentPolicy,
+    registry: Option<Arc<Metrics>>,
+    metrics: Arc<BackendMetrics>,
+}
+
+impl BackendTelemetry {
+    pub(crate) fn new(info: BackendInfo, registry: Option<Arc<Metrics>>) -> Self {
+        let name: Arc<str> = Arc::from(info.name);
+        let mut attributes = vec![KeyValue::new(BACKEND_NAME, Arc::clone(&name))];
+        let transport = match info.endpoint {
+            Endpoint::Http { host, port } => {
+                attributes.push(KeyValue::new(NETWORK_PROTOCOL_NAME, "http"));
+                attributes.push(KeyValue::new(SERVER_ADDRESS, Arc::<str>::from(host)));
+                attributes.push(KeyValue::new(SERVER_PORT, i64::from(port)));
+                "tcp"
+            }
+            Endpoint::Stdio => "pipe",
+        };
+        attributes.push(KeyValue::new(NETWORK_TRANSPORT, transport));
+        let metrics = match &registry {
+            Some(registry) => registry.backend(&name),
+            None => Arc::new(BackendMetrics::unregistered()),
+        };
+        let (trace_context, content) = (info.trace_context, info.content);
+        Self(Arc::new(Shared { attributes, transport, trace_context, content, registry, metrics }))
+    }
+
+    /// Its counters.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<BackendMetrics> {
+        &self.0.metrics
+    }
+
+    pub(crate) fn registry(&self) -> Option<&Arc<Metrics>> {
+        self.0.registry.as_ref()
+    }
+
+    pub(crate) fn attributes(&self) -> &[KeyValue] {
+        &self.0.attributes
+    }
+
+    pub(crate) fn transport(&self) -> &'static str {
+        self.0.transport
+    }
+
+    pub(crate) fn trace_context(&self) -> TraceContextPolicy {
+        self.0.trace_context
+    }
+
+    pub(crate) fn content(&self) -> ContentPolicy {
+        self.0.content
+    }
+}

@@ -1,0 +1,54 @@
+//! Which span the code that runs right now works for, so that log lines can say it.
+//!
+//! Must not know: how log lines are written.
+
+use std::fmt;
+use std::future::Future;
+
+use opentelemetry::trace::{SpanContext, SpanId, TraceId};
+
+use crate::context::TraceContext;
+use crate::parent::Parent;
+
+tokio::task_local! {
+    static CURRENT: Option<Ids>;
+}
+
+/// The ids of a span, for log lines. Displays as `trace_id=… span_id=…`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ids {
+    /// The trace; displays as 32 hexadecimal digits.
+    pub trace_id: TraceId,
+    /// The span; displays as 16 hexadecimal digits.
+    pub span_id: SpanId,
+}
+
+impl Ids {
+    pub(crate) fn of(context: &SpanContext) -> Self {
+        Self { trace_id: context.trace_id(), span_id: context.span_id() }
+    }
+
+    pub(crate) fn of_context(context: &TraceContext) -> Self {
+        Self { trace_id: context.trace_id(), span_id: context.span_id() }
+    }
+}
+
+impl fmt::Display for Ids {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "trace_id={} span_id={}", self.trace_id, self.span_id)
+    }
+}
+
+/// The span that the running task works for: the innermost [`Parent::scope`] around this code.
+#[must_use]
+pub fn current() -> Option<Ids> {
+    CURRENT.try_with(|current| *current).ok().flatten()
+}
+
+impl Parent {
+    /// Runs `work` as work for this span: log lines written by it carry the span's ids. Tasks it
+    /// spawns need a scope of their own.
+    pub fn scope<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        CURRENT.scope(self.ids(), work)
+    }
+}

@@ -1,0 +1,119 @@
+//! OTLP over HTTP/protobuf: the exporter, its batch processor, and the HTTP client under both
+//! signals.
+//!
+//! The client is ours to hand over and not left to the exporter's choice: which one that would be,
+//! and which protocol, depends on the features that any crate of the build switches on. An
+//! asynchronous client panics on the batch processor's thread, which has no runtime; this one does
+//! its work on the runtime it was made in. Its requests open no spans.
+//!
+//! Must not know: what the spans say.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry_http::{HttpClient, HttpError, Request, Response};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor};
+use tokio::runtime::Handle;
+
+use crate::metrics::Metrics;
+use crate::pipeline::{Counted, Gate};
+use crate::settings::{ExportSettings, OtlpTarget};
+use crate::telemetry::StartError;
+
+/// Most bytes of a collector's answer that are read.
+const LONGEST_ANSWER: usize = 64 * 1024;
+
+/// The way to the collector for spans.
+pub(crate) fn gate(
+    settings: &ExportSettings,
+    target: &OtlpTarget,
+    handle: &Handle,
+    metrics: &Arc<Metrics>,
+) -> Result<Gate, StartError> {
+    let client = Client::new(target, handle.clone())?;
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_http_client(client)
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(target.endpoint.as_str())
+        .with_timeout(target.timeout)
+        .build()
+        .map_err(|error| StartError::Exporter { reason: error.to_string() })?;
+    let inside = Arc::new(AtomicUsize::new(0));
+    let counted = Counted { exporter, inside: Arc::clone(&inside), metrics: Arc::clone(metrics) };
+    let config = BatchConfigBuilder::default()
+        .with_max_queue_size(settings.queue)
+        .with_max_export_batch_size(settings.batch)
+        .with_scheduled_delay(settings.delay)
+        .build();
+    let next = Box::new(BatchSpanProcessor::builder(counted).with_batch_config(config).build());
+    Ok(Gate { next, inside, capacity: settings.queue, metrics: Arc::clone(metrics) })
+}
+
+/// An HTTP client that can be used from any thread.
+#[derive(Clone)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    headers: HeaderMap,
+    handle: Handle,
+}
+
+impl Client {
+    pub(crate) fn new(target: &OtlpTarget, handle: Handle) -> Result<Self, StartError> {
+        let http = reqwest::Client::builder()
+            .timeout(target.timeout)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("fanlight/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| StartError::Exporter { reason: error.to_string() })?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in &target.headers {
+            let header = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
+            let (name, mut value) = header.ok_or_else(|| StartError::Header { name: name.clone() })?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(Self { http, headers, handle })
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+#[async_trait]
+impl HttpClient for Client {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (mut parts, body) = request.into_parts();
+        parts.headers.extend(self.headers.clone());
+        let request = reqwest::Request::try_from(Request::from_parts(parts, body))?;
+        let http = self.http.clone();
+        self.handle.spawn(async move { exchange(&http, request).await }).await?
+    }
+}
+
+async fn exchange(http: &reqwest::Client, request: reqwest::Request) -> Result<Response<Bytes>, HttpError> {
+    // The URL could hold credentials; who reads the error knows the endpoint.
+    let mut answer = http.execute(request).await.map_err(reqwest::Error::without_url)?;
+    let mut body = BytesMut::new();
+    while let Some(chunk) = answer.chunk().await.map_err(reqwest::Error::without_url)? {
+        if body.len() + chunk.len() > LONGEST_ANSWER {
+            return Err("the collector's answer is too long".into());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    let mut response = Response::new(body.freeze());
+    *response.status_mut() = answer.status();
+    *response.headers_mut() = answer.headers().clone();
+    Ok(response)
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}

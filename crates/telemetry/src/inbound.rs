@@ -1,0 +1,188 @@
+//! Where a message that arrives belongs: the context in its `_meta`, the one in the HTTP headers
+//! around it, and which of them counts.
+//!
+//! `_meta` speaks for the message and is the parent; a header speaks for the HTTP request around
+//! it, which is something else if it differs, and becomes a link (OpenTelemetry semantic
+//! conventions for MCP, Context propagation; SEP-414).
+//!
+//! Must not know: how headers are received; what is done with the result.
+
+use std::sync::Arc;
+
+use fanlight_protocol::Json;
+
+use crate::context::{self, TraceContext};
+use crate::names::{BAGGAGE, TRACEPARENT, TRACESTATE};
+
+/// What the trace context of those who connect is worth, set per listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrustInbound {
+    /// It is the parent.
+    #[default]
+    Trust,
+    /// A trace of our own begins, with a link to it.
+    Link,
+    /// A trace of our own begins.
+    Ignore,
+}
+
+/// The three headers of an HTTP request, each as received; several `tracestate` or `baggage` lines
+/// joined by commas, and nothing where `traceparent` came more than once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Headers<'a> {
+    /// `traceparent`
+    pub traceparent: Option<&'a str>,
+    /// `tracestate`
+    pub tracestate: Option<&'a str>,
+    /// `baggage`
+    pub baggage: Option<&'a str>,
+}
+
+/// Everything that may carry the context of one message.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Carriers<'a> {
+    /// `params._meta`
+    pub meta: Option<&'a Json>,
+    /// The headers of the HTTP request that brought the message.
+    pub headers: Headers<'a>,
+    /// What they are worth.
+    pub trust: TrustInbound,
+}
+
+/// What was found in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Inbound {
+    pub(crate) parent: Option<TraceContext>,
+    pub(crate) links: Vec<TraceContext>,
+    /// For the headers that go out; inside `_meta` it stays where it is.
+    pub(crate) baggage: Option<Arc<str>>,
+}
+
+/// The context of a request's headers, kept to be carried on where nothing is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeaderContext {
+    pub(crate) context: TraceContext,
+    pub(crate) baggage: Option<Arc<str>>,
+}
+
+impl Inbound {
+    pub(crate) fn read(carriers: &Carriers<'_>) -> Self {
+        if carriers.trust == TrustInbound::Ignore {
+            return Self::default();
+        }
+        let meta = carriers.meta.and_then(MetaContext::read).unwrap_or_default();
+        let header = carriers.headers.context();
+        let baggage = carriers.headers.baggage().or(meta.baggage);
+        if carriers.trust == TrustInbound::Link {
+            let mut links: Vec<TraceContext> = meta.context.into_iter().collect();
+            links.extend(header.filter(|header| !links.iter().any(|link| link.is_same_span(header))));
+            return Self { parent: None, links, baggage };
+        }
+        match (meta.context, header) {
+            (Some(parent), header) => {
+                let links = header.filter(|header| !header.is_same_span(&parent)).into_iter().collect();
+                Self { parent: Some(parent), links, baggage }
+            }
+            (None, parent) => Self { parent, links: Vec::new(), baggage },
+        }
+    }
+}
+
+impl HeaderContext {
+    /// `None` unless the headers have a context that may be carried on.
+    pub(crate) fn read(carriers: &Carriers<'_>) -> Option<Self> {
+        if carriers.trust != TrustInbound::Trust {
+            return None;
+        }
+        Some(Self { context: carriers.headers.context()?, baggage: carriers.headers.baggage() })
+    }
+}
+
+impl Headers<'_> {
+    fn context(&self) -> Option<TraceContext> {
+        TraceContext::parse(self.traceparent?.trim_matches([' ', '\t']), self.tracestate)
+    }
+
+    fn baggage(&self) -> Option<Arc<str>> {
+        self.baggage.filter(|text| context::is_baggage(text)).map(Arc::from)
+    }
+}
+
+#[derive(Default)]
+struct MetaContext {
+    context: Option<TraceContext>,
+    baggage: Option<Arc<str>>,
+}
+
+impl MetaContext {
+    /// `None` for a `_meta` that has one of the keys twice: two readers could disagree on it.
+    fn read(meta: &Json) -> Option<Self> {
+        let [parent, state, baggage] = meta.find([TRACEPARENT, TRACESTATE, BAGGAGE]).ok()?;
+        let baggage = baggage.map(|place| meta.slice(place));
+        let baggage = baggage.as_ref().and_then(Json::as_str).filter(|text| context::is_baggage(text));
+        let state = state.map(|place| meta.slice(place));
+        let state = state.as_ref().and_then(Json::as_str);
+        let parent = parent.map(|place| meta.slice(place));
+        let parent = parent.as_ref().and_then(Json::as_str);
+        let context = parent.and_then(|parent| TraceContext::parse(&parent, state.as_deref()));
+        Some(Self { context, baggage: baggage.map(Arc::from) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const B: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+
+    fn read(meta: &str, header: Option<&str>, trust: TrustInbound) -> (Option<String>, Vec<String>) {
+        let meta = Json::parse(meta.to_owned().into(), 8).unwrap();
+        let headers = Headers { traceparent: header, ..Headers::default() };
+        let inbound = Inbound::read(&Carriers { meta: Some(&meta), headers, trust });
+        let text = |context: &TraceContext| context.traceparent().to_string();
+        (inbound.parent.as_ref().map(text), inbound.links.iter().map(text).collect())
+    }
+
+    fn with(traceparent: &str) -> String {
+        format!(r#"{{"x":1,"traceparent":"{traceparent}"}}"#)
+    }
+
+    #[test]
+    fn meta_is_the_parent_and_a_differing_header_a_link() {
+        let trust = TrustInbound::Trust;
+        assert_eq!(read(&with(A), None, trust), (Some(A.into()), vec![]));
+        assert_eq!(read("{}", Some(A), trust), (Some(A.into()), vec![]));
+        assert_eq!(read(&with(A), Some(A), trust), (Some(A.into()), vec![]));
+        assert_eq!(read(&with(A), Some(B), trust), (Some(A.into()), vec![B.into()]));
+        assert_eq!(read("{}", None, trust), (None, vec![]));
+    }
+
+    #[test]
+    fn malformed_values_are_as_if_absent() {
+        let trust = TrustInbound::Trust;
+        assert_eq!(read(&with("00-bad"), None, trust), (None, vec![]));
+        assert_eq!(read(&with("00-bad"), Some(B), trust), (Some(B.into()), vec![]));
+        assert_eq!(read(&with(A), Some("00-bad"), trust), (Some(A.into()), vec![]));
+        assert_eq!(read(r#"{"traceparent":7}"#, None, trust), (None, vec![]));
+        assert_eq!(read("[]", None, trust), (None, vec![]));
+        let twice = format!(r#"{{"traceparent":"{A}","traceparent":"{B}"}}"#);
+        assert_eq!(read(&twice, None, trust), (None, vec![]));
+    }
+
+    #[test]
+    fn contexts_that_are_not_trusted_are_linked_or_ignored() {
+        assert_eq!(read(&with(A), Some(B), TrustInbound::Link), (None, vec![A.into(), B.into()]));
+        assert_eq!(read(&with(A), Some(A), TrustInbound::Link), (None, vec![A.into()]));
+        assert_eq!(read(&with(A), Some(B), TrustInbound::Ignore), (None, vec![]));
+    }
+
+    #[test]
+    fn the_state_and_baggage_beside_the_parent_come_along() {
+        let meta = format!(r#"{{"traceparent":"{A}","tracestate":"a=1","baggage":"user=a\u006cice"}}"#);
+        let meta = Json::parse(meta.into(), 8).unwrap();
+        let inbound = Inbound::read(&Carriers { meta: Some(&meta), ..Carriers::default() });
+        assert_eq!(inbound.parent.unwrap().tracestate().unwrap().as_ref(), "a=1");
+        assert_eq!(inbound.baggage.unwrap().as_ref(), "user=alice");
+    }
+}

@@ -1,0 +1,115 @@
+//! The counters of one backend.
+//!
+//! Must not know: what makes a backend be up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::family::{Point, Values, label};
+
+/// Which way bytes go, seen from Fanlight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Towards Fanlight.
+    Receive,
+    /// Away from it.
+    Transmit,
+}
+
+impl Direction {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Receive => "receive",
+            Self::Transmit => "transmit",
+        }
+    }
+}
+
+/// The counters of one backend.
+#[derive(Debug)]
+pub struct BackendMetrics {
+    index: u16,
+    name: Arc<str>,
+    up: AtomicBool,
+    restarts: AtomicU64,
+    reconnects: AtomicU64,
+    received: AtomicU64,
+    sent: AtomicU64,
+}
+
+impl BackendMetrics {
+    pub(super) fn new(index: u16, name: Arc<str>) -> Self {
+        Self {
+            index,
+            name,
+            up: AtomicBool::new(false),
+            restarts: AtomicU64::new(0),
+            reconnects: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts for nobody.
+    pub(crate) fn unregistered() -> Self {
+        Self::new(u16::MAX, Arc::from(""))
+    }
+
+    /// Whether it can be used.
+    pub fn set_up(&self, up: bool) {
+        self.up.store(up, Ordering::Relaxed);
+    }
+
+    /// Its process was started, and not for the first time.
+    pub fn restarted(&self) {
+        self.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It was connected, and not for the first time.
+    pub fn reconnected(&self) {
+        self.reconnects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many bytes of messages came from it or went to it.
+    pub fn io(&self, direction: Direction, count: u64) {
+        match direction {
+            Direction::Receive => &self.received,
+            Direction::Transmit => &self.sent,
+        }
+        .fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn index(&self) -> u16 {
+        self.index
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn is_up(&self) -> i64 {
+        i64::from(self.up.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn restarts(&self) -> i64 {
+        count(&self.restarts)
+    }
+
+    pub(super) fn reconnects(&self) -> i64 {
+        count(&self.reconnects)
+    }
+
+    pub(super) fn bytes(&self) -> Vec<Point> {
+        super::directions(&self.received, &self.sent)
+            .into_iter()
+            .map(|(mut labels, value)| {
+                labels.insert(0, (label::BACKEND, self.name.to_string()));
+                (labels, value)
+            })
+            .collect::<Vec<(_, Values)>>()
+    }
+}
+
+fn count(counter: &AtomicU64) -> i64 {
+    i64::try_from(counter.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,253 @@
+//! What is counted: durations of messages received and sent, what is going on, what is lost.
+//!
+//! A registry of our own rather than the SDK's: recording is a look-up by a key of small numbers
+//! and three atomic additions, without a vector of attributes to allocate, sort and compare for
+//! each value; and one snapshot serves both the Prometheus text and the OTLP export, for the
+//! first of which the SDK has no maintained reader.
+//!
+//! Every label has a bounded set of values: known methods, known revisions, tools and prompts that
+//! are in the catalogue (so many per backend), a closed list of errors. No URI, user, session or
+//! request id.
+//!
+//! Must not know: spans.
+
+mod backend;
+mod family;
+mod histogram;
+mod known;
+pub(crate) mod names;
+mod otlp;
+mod prometheus;
+mod push;
+#[cfg(test)]
+mod tests;
+mod timer;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use opentelemetry_sdk::Resource;
+
+pub use backend::{BackendMetrics, Direction};
+pub use family::{FAMILIES, Shape, label};
+pub use histogram::BOUNDS;
+pub use known::NameKind;
+pub(crate) use push::Push;
+pub use timer::Side;
+pub(crate) use timer::Timer;
+
+use family::{Family, Values};
+use histogram::Series;
+use known::Known;
+
+/// How many different names and series there can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricLimits {
+    /// Most tools, and most prompts, that one backend's names tell apart; others are `_OTHER`.
+    pub names_per_backend: usize,
+    /// Most series of one histogram; the others are one, `otel_metric_overflow`.
+    pub series: usize,
+}
+
+impl Default for MetricLimits {
+    fn default() -> Self {
+        Self { names_per_backend: 100, series: 2000 }
+    }
+}
+
+/// Why a span was not delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// There was no room for it in a queue.
+    QueueFull,
+    /// The collector did not take it.
+    ExportFailed,
+    /// It could not be written to the file or the terminal.
+    WriteFailed,
+}
+
+impl DropReason {
+    const ALL: [Self; 3] = [Self::QueueFull, Self::ExportFailed, Self::WriteFailed];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::ExportFailed => "export_failed",
+            Self::WriteFailed => "write_failed",
+        }
+    }
+}
+
+/// All metrics.
+pub struct Metrics {
+    limits: MetricLimits,
+    server: Series,
+    client: Series,
+    known: Known,
+    backends: RwLock<BTreeMap<Arc<str>, Arc<BackendMetrics>>>,
+    active_requests: AtomicI64,
+    sessions: AtomicI64,
+    parked_calls: AtomicI64,
+    received: AtomicU64,
+    sent: AtomicU64,
+    dropped: [AtomicU64; 3],
+}
+
+impl Metrics {
+    /// Nothing counted yet.
+    #[must_use]
+    pub fn new(limits: MetricLimits) -> Self {
+        Self {
+            limits,
+            server: Series::new(limits.series),
+            client: Series::new(limits.series),
+            known: Known::new(limits.names_per_backend),
+            backends: RwLock::default(),
+            active_requests: AtomicI64::new(0),
+            sessions: AtomicI64::new(0),
+            parked_calls: AtomicI64::new(0),
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            dropped: Default::default(),
+        }
+    }
+
+    /// The counters of one backend, made at the first asking.
+    #[must_use]
+    pub fn backend(&self, name: &str) -> Arc<BackendMetrics> {
+        let mut backends = self.backends.write().unwrap_or_else(PoisonError::into_inner);
+        let next = u16::try_from(backends.len() + 1).unwrap_or(u16::MAX);
+        let name: Arc<str> = Arc::from(name);
+        let made = backends.entry(Arc::clone(&name)).or_insert_with(|| Arc::new(BackendMetrics::new(next, name)));
+        Arc::clone(made)
+    }
+
+    /// Says which tools or prompts there are: of `backend` as it calls them, or, with none, of the
+    /// catalogue as clients see it. Only these become labels.
+    pub fn set_known<'a>(
+        &self,
+        backend: Option<&BackendMetrics>,
+        kind: NameKind,
+        names: impl IntoIterator<Item = &'a str>,
+    ) {
+        self.known.set(backend.map_or(0, BackendMetrics::index), kind, names);
+    }
+
+    /// Says that there are these tools or prompts too.
+    pub(crate) fn add_known<'a>(
+        &self,
+        backend: Option<&BackendMetrics>,
+        kind: NameKind,
+        names: impl IntoIterator<Item = &'a str>,
+    ) {
+        self.known.add(backend.map_or(0, BackendMetrics::index), kind, names);
+    }
+
+    /// A session began (1) or ended (-1).
+    pub fn sessions(&self, change: i64) {
+        self.sessions.fetch_add(change, Ordering::Relaxed);
+    }
+
+    /// A call was parked (1) or taken up again (-1).
+    pub fn parked_calls(&self, change: i64) {
+        self.parked_calls.fetch_add(change, Ordering::Relaxed);
+    }
+
+    /// So many bytes of messages came from clients or went to them.
+    pub fn client_bytes(&self, direction: Direction, count: u64) {
+        match direction {
+            Direction::Receive => &self.received,
+            Direction::Transmit => &self.sent,
+        }
+        .fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// So many spans were not delivered.
+    pub fn span_dropped(&self, reason: DropReason, count: u64) {
+        if let Some(counter) = self.dropped.get(reason as usize) {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// How many spans were not delivered for that reason.
+    #[must_use]
+    pub fn spans_dropped(&self, reason: DropReason) -> u64 {
+        self.dropped.get(reason as usize).map_or(0, |counter| counter.load(Ordering::Relaxed))
+    }
+
+    /// All of it in the Prometheus text exposition format 0.0.4.
+    #[must_use]
+    pub fn prometheus(&self, resource: &Resource) -> String {
+        prometheus::render(resource, &self.snapshot())
+    }
+
+    pub(crate) fn active(&self, change: i64) {
+        self.active_requests.fetch_add(change, Ordering::Relaxed);
+    }
+
+    pub(crate) fn series(&self, side: Side) -> &Series {
+        match side {
+            Side::Server => &self.server,
+            Side::Client => &self.client,
+        }
+    }
+
+    pub(crate) fn known(&self) -> &Known {
+        &self.known
+    }
+
+    fn snapshot(&self) -> Vec<Family> {
+        let backends: Vec<Arc<BackendMetrics>> =
+            self.backends.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let name_of =
+            |index: u16| backends.iter().find(|backend| backend.index() == index).map(|b| b.name().to_owned());
+        let one = |value: i64| vec![(Vec::new(), Values::Integer(value))];
+        let per_backend = |value: fn(&BackendMetrics) -> i64| {
+            backends.iter().map(|b| (vec![(label::BACKEND, b.name().to_owned())], Values::Integer(value(b)))).collect()
+        };
+        let load = |counter: &AtomicI64| counter.load(Ordering::Relaxed);
+        FAMILIES
+            .iter()
+            .map(|info| {
+                let points = match info.name {
+                    "mcp.server.operation.duration" => self.server.snapshot(&self.known, &name_of),
+                    "mcp.client.operation.duration" => self.client.snapshot(&self.known, &name_of),
+                    "fanlight.requests.active" => one(load(&self.active_requests)),
+                    "fanlight.sessions.active" => one(load(&self.sessions)),
+                    "fanlight.calls.parked" => one(load(&self.parked_calls)),
+                    "fanlight.client.io" => directions(&self.received, &self.sent),
+                    "fanlight.backend.up" => per_backend(BackendMetrics::is_up),
+                    "fanlight.backend.restarts" => per_backend(BackendMetrics::restarts),
+                    "fanlight.backend.reconnects" => per_backend(BackendMetrics::reconnects),
+                    "fanlight.backend.io" => backends.iter().flat_map(|backend| backend.bytes()).collect(),
+                    "fanlight.spans.dropped" => self.drops(),
+                    _ => Vec::new(),
+                };
+                Family { info, points }
+            })
+            .collect()
+    }
+
+    fn drops(&self) -> Vec<family::Point> {
+        let value = |reason| i64::try_from(self.spans_dropped(reason)).unwrap_or(i64::MAX);
+        let point =
+            |reason: DropReason| (vec![(label::REASON, reason.as_str().to_owned())], Values::Integer(value(reason)));
+        DropReason::ALL.map(point).into()
+    }
+}
+
+fn directions(received: &AtomicU64, sent: &AtomicU64) -> Vec<family::Point> {
+    let point = |direction: Direction, counter: &AtomicU64| {
+        let value = i64::try_from(counter.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+        (vec![(label::DIRECTION, direction.as_str().to_owned())], Values::Integer(value))
+    };
+    vec![point(Direction::Receive, received), point(Direction::Transmit, sent)]
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}

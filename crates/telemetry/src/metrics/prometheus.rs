@@ -1,0 +1,90 @@
+//! Metrics as Prometheus text (exposition format 0.0.4), named by the rules of OpenTelemetry's
+//! Prometheus compatibility: dots to underscores, units as words at the end, `_total` on counters.
+//!
+//! Must not know: HTTP.
+
+use std::fmt::Write as _;
+
+use opentelemetry_sdk::Resource;
+
+use super::family::{Family, FamilyInfo, Labels, Shape, Values};
+use super::histogram::{BOUNDS, Counts};
+
+pub(super) fn render(resource: &Resource, families: &[Family]) -> String {
+    let mut out = String::with_capacity(8192);
+    out.push_str("# HELP target_info What is measured.\n# TYPE target_info gauge\n");
+    let target: Vec<(&str, String)> = resource.iter().map(|(key, value)| (key.as_str(), value.to_string())).collect();
+    sample(&mut out, "target_info", &target, None, "1");
+    for family in families {
+        let name = name(family.info);
+        let kind = match family.info.shape {
+            Shape::Histogram => "histogram",
+            Shape::Counter => "counter",
+            Shape::UpDownCounter | Shape::Gauge => "gauge",
+        };
+        append(&mut out, format_args!("# HELP {name} {}\n# TYPE {name} {kind}\n", family.info.help));
+        for (labels, values) in &family.points {
+            match values {
+                Values::Integer(value) => sample(&mut out, &name, labels, None, &value.to_string()),
+                Values::Histogram(counts) => histogram(&mut out, &name, labels, counts),
+            }
+        }
+    }
+    out
+}
+
+/// The name that Prometheus knows a metric by.
+#[must_use]
+pub(super) fn name(info: &FamilyInfo) -> String {
+    let mut name = info.name.replace('.', "_");
+    match info.unit {
+        "s" => name.push_str("_seconds"),
+        "By" => name.push_str("_bytes"),
+        // Annotations in braces are left out, and so is no unit.
+        _ => {}
+    }
+    if info.shape == Shape::Counter {
+        name.push_str("_total");
+    }
+    name
+}
+
+fn histogram(out: &mut String, name: &str, labels: &Labels, counts: &Counts) {
+    let bucket = format!("{name}_bucket");
+    let mut so_far = 0;
+    let bounds = BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+    for (count, bound) in counts.buckets.iter().zip(bounds) {
+        so_far += count;
+        sample(out, &bucket, labels, Some(("le", &bound)), &so_far.to_string());
+    }
+    sample(out, &format!("{name}_sum"), labels, None, &counts.sum_seconds.to_string());
+    sample(out, &format!("{name}_count"), labels, None, &so_far.to_string());
+}
+
+fn sample(out: &mut String, name: &str, labels: &[(&str, String)], last: Option<(&str, &str)>, value: &str) {
+    out.push_str(name);
+    let all = labels.iter().map(|(key, value)| (*key, value.as_str())).chain(last);
+    let mut before = '{';
+    for (key, value) in all {
+        append(out, format_args!("{before}{}=\"", key.replace(|c: char| !c.is_ascii_alphanumeric(), "_")));
+        for c in value.chars() {
+            match c {
+                '\\' => out.push_str("\\\\"),
+                '"' => out.push_str("\\\""),
+                '\n' => out.push_str("\\n"),
+                other => out.push(other),
+            }
+        }
+        out.push('"');
+        before = ',';
+    }
+    if before == ',' {
+        out.push('}');
+    }
+    append(out, format_args!(" {value}\n"));
+}
+
+fn append(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = out.write_fmt(text);
+}

@@ -1,0 +1,133 @@
+use std::time::Duration;
+
+use fanlight_protocol::{Method, Revision};
+
+use super::histogram::Key;
+use super::*;
+use crate::backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, TraceContextPolicy};
+use crate::error_type::ErrorType;
+use crate::message::{Moment, Target};
+use crate::metrics::timer::Timer;
+
+fn resource() -> Resource {
+    Resource::builder_empty().with_service_name("fan\"light").build()
+}
+
+fn backend(metrics: &Arc<Metrics>) -> BackendTelemetry {
+    let info = BackendInfo {
+        name: "files".to_owned(),
+        endpoint: Endpoint::Stdio,
+        trace_context: TraceContextPolicy::Forward,
+        content: ContentPolicy::default(),
+    };
+    BackendTelemetry::new(info, Some(Arc::clone(metrics)))
+}
+
+fn call(metrics: &Arc<Metrics>, backend: &BackendTelemetry, tool: &str, error: Option<ErrorType>) {
+    let (registry, target) = (Arc::clone(metrics), Target::Tool(tool));
+    let mut timer = Timer::start(registry, Side::Client, Some(backend), &Method::CallTool, target, Moment::now());
+    timer.set_revision(Revision::V2025_11_25);
+    timer.stop(error);
+}
+
+#[test]
+fn only_tools_of_the_catalogue_become_labels() {
+    let metrics = Arc::new(Metrics::new(MetricLimits { names_per_backend: 2, series: 100 }));
+    let files = backend(&metrics);
+    metrics.set_known(Some(files.metrics()), NameKind::Tool, ["read", "write", "third"]);
+    for tool in ["read", "write", "third", "made-up"] {
+        call(&metrics, &files, tool, None);
+    }
+    let text = metrics.prometheus(&resource());
+    let count = |tool: &str| {
+        format!(
+            "mcp_client_operation_duration_seconds_count{{mcp_method_name=\"tools/call\",gen_ai_tool_name=\"{tool}\",mcp_protocol_version=\"2025-11-25\",network_transport=\"pipe\",fanlight_backend_name=\"files\"}}"
+        )
+    };
+    assert!(text.contains(&format!("{} 1\n", count("read"))), "{text}");
+    assert!(text.contains(&format!("{} 2\n", count("_OTHER"))), "{text}");
+    assert!(!text.contains("third") && !text.contains("made-up"));
+    metrics.set_known(Some(files.metrics()), NameKind::Tool, ["fourth"]);
+    call(&metrics, &files, "read", None);
+    call(&metrics, &files, "fourth", None);
+    assert!(metrics.prometheus(&resource()).contains(&format!("{} 4\n", count("_OTHER"))));
+}
+
+#[test]
+fn unknown_methods_and_codes_are_one() {
+    let metrics = Arc::new(Metrics::new(MetricLimits::default()));
+    for n in 0..50 {
+        let method = Method::from_name(&format!("vendor/{n}"));
+        Timer::start(Arc::clone(&metrics), Side::Server, None, &method, Target::None, Moment::now())
+            .stop(Some(ErrorType::JsonRpc(n)));
+    }
+    let text = metrics.prometheus(&resource());
+    let series = r#"mcp_server_operation_duration_seconds_count{mcp_method_name="_OTHER",error_type="_OTHER"} 50"#;
+    assert!(text.contains(series), "{text}");
+}
+
+#[test]
+fn series_are_capped_and_nothing_is_lost() {
+    let series = Series::new(10);
+    let known = Known::new(1);
+    for backend in 0..25 {
+        let key = Key { backend, method: Method::Ping, name: None, error: None, revision: None, transport: None };
+        series.record(key, Duration::from_millis(1));
+    }
+    let points = series.snapshot(&known, &|_| None);
+    assert_eq!(points.len(), 11);
+    let Values::Histogram(overflow) = &points.last().unwrap().1 else { panic!("a histogram") };
+    assert_eq!(overflow.buckets.iter().sum::<u64>(), 15);
+}
+
+#[test]
+fn durations_fall_into_the_buckets_of_the_conventions() {
+    let series = Series::new(10);
+    let key = Key { backend: 0, method: Method::Ping, name: None, error: None, revision: None, transport: None };
+    for millis in [10, 11, 300_000, 300_001] {
+        series.record(key.clone(), Duration::from_millis(millis));
+    }
+    let points = series.snapshot(&Known::new(1), &|_| None);
+    let Values::Histogram(counts) = &points[0].1 else { panic!("a histogram") };
+    assert_eq!(counts.buckets, [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+    assert!((counts.sum_seconds - 600.022).abs() < 1e-9);
+}
+
+#[test]
+fn requests_in_flight_go_up_and_down() {
+    let metrics = Arc::new(Metrics::new(MetricLimits::default()));
+    let active = |metrics: &Metrics| metrics.prometheus(&resource()).contains("\nfanlight_requests_active 1\n");
+    let timer = Timer::start(Arc::clone(&metrics), Side::Server, None, &Method::Ping, Target::None, Moment::now());
+    assert!(active(&metrics));
+    drop(timer);
+    assert!(metrics.prometheus(&resource()).contains("\nfanlight_requests_active 0\n"));
+}
+
+#[test]
+fn the_text_follows_the_exposition_format() {
+    let metrics = Arc::new(Metrics::new(MetricLimits::default()));
+    let files = backend(&metrics);
+    files.metrics().set_up(true);
+    files.metrics().io(Direction::Receive, 7);
+    metrics.client_bytes(Direction::Transmit, 9);
+    call(&metrics, &files, "x", Some(ErrorType::Timeout));
+    let text = metrics.prometheus(&resource());
+    for line in [
+        "target_info{service_name=\"fan\\\"light\"} 1",
+        "# TYPE mcp_client_operation_duration_seconds histogram",
+        "fanlight_backend_up{fanlight_backend_name=\"files\"} 1",
+        "fanlight_backend_io_bytes_total{fanlight_backend_name=\"files\",network_io_direction=\"receive\"} 7",
+        "fanlight_client_io_bytes_total{network_io_direction=\"transmit\"} 9",
+        "fanlight_spans_dropped_total{reason=\"queue_full\"} 0",
+    ] {
+        assert!(text.lines().any(|given| given == line), "{line} in\n{text}");
+    }
+    assert!(text.contains("le=\"+Inf\"} 1\n") && text.contains("error_type=\"timeout\""));
+    let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert_eq!(names.len(), FAMILIES.len() + 1);
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        assert!(names.iter().any(|family| name.starts_with(family)), "{line}");
+        assert!(line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
+    }
+}

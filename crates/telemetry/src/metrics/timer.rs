@@ -1,0 +1,91 @@
+//! The duration of one message, from its beginning to the histogram.
+//!
+//! Must not know: spans.
+
+use std::sync::Arc;
+
+use fanlight_protocol::{Method, Revision};
+
+use super::Metrics;
+use super::histogram::Key;
+use crate::backend::BackendTelemetry;
+use crate::error_type::ErrorType;
+use crate::message::{Moment, Target};
+
+/// Which of the two histograms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Messages received.
+    Server,
+    /// Messages sent.
+    Client,
+}
+
+/// Counts one message as going on until it is stopped or dropped.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    metrics: Arc<Metrics>,
+    side: Side,
+    began: Moment,
+    /// `None` once it is recorded.
+    key: Option<Key>,
+}
+
+impl Timer {
+    pub(crate) fn start(
+        metrics: Arc<Metrics>,
+        side: Side,
+        backend: Option<&BackendTelemetry>,
+        method: &Method,
+        target: Target<'_>,
+        began: Moment,
+    ) -> Self {
+        let index = backend.map_or(0, |backend| backend.metrics().index());
+        let key = Key {
+            backend: index,
+            method: match method {
+                Method::Other(_) => Method::Other(Box::default()),
+                known => known.clone(),
+            },
+            name: metrics.known().id(index, target),
+            error: None,
+            revision: None,
+            transport: backend.map(BackendTelemetry::transport),
+        };
+        if side == Side::Server {
+            metrics.active(1);
+        }
+        Self { metrics, side, began, key: Some(key) }
+    }
+
+    pub(crate) fn registry(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    pub(crate) fn set_transport(&mut self, transport: &'static str) {
+        if let Some(key) = &mut self.key {
+            key.transport = Some(transport);
+        }
+    }
+
+    pub(crate) fn set_revision(&mut self, revision: Revision) {
+        if let Some(key) = &mut self.key {
+            key.revision = Some(revision);
+        }
+    }
+
+    pub(crate) fn stop(mut self, error: Option<ErrorType>) {
+        if let Some(mut key) = self.key.take() {
+            key.error = error.map(ErrorType::bounded);
+            self.metrics.series(self.side).record(key, self.began.elapsed());
+        }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        if self.side == Side::Server {
+            self.metrics.active(-1);
+        }
+    }
+}

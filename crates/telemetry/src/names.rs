@@ -1,0 +1,120 @@
+//! The names of everything that is recorded: spans, attributes, events. Metrics name theirs in
+//! [`crate::metrics`]. docs/tracing.md is compared with these tables by a test.
+//!
+//! From the OpenTelemetry semantic conventions for MCP where they have a name.
+//!
+//! Must not know: when something is recorded.
+
+/// The key of the W3C trace context, in `_meta` as in headers (SEP-414).
+pub const TRACEPARENT: &str = "traceparent";
+/// What tracing systems add to it.
+pub const TRACESTATE: &str = "tracestate";
+/// W3C baggage.
+pub const BAGGAGE: &str = "baggage";
+
+/// The name of the span for connecting a backend.
+pub const CONNECT_SPAN: &str = "connect";
+/// What stands for a name that is not known, so that names stay few.
+pub const OTHER: &str = "_OTHER";
+
+/// The kinds of spans there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A message received.
+    Server,
+    /// A message sent, one per attempt.
+    Client,
+    /// Connecting a backend.
+    Internal,
+}
+
+impl Kind {
+    /// As OpenTelemetry writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Server => "SERVER",
+            Self::Client => "CLIENT",
+            Self::Internal => "INTERNAL",
+        }
+    }
+}
+
+/// An attribute and the kinds of spans it can stand on.
+#[derive(Clone, Copy, Debug)]
+pub struct Attribute {
+    /// Its name.
+    pub name: &'static str,
+    /// Where it can stand.
+    pub kinds: &'static [Kind],
+}
+
+macro_rules! attributes {
+    ($($(#[$doc:meta])+ $constant:ident = $name:literal on [$($kind:ident),+];)*) => {
+        $($(#[$doc])+ pub const $constant: &str = $name;)*
+        /// Every attribute of a span.
+        pub const ATTRIBUTES: &[Attribute] =
+            &[$(Attribute { name: $name, kinds: &[$(Kind::$kind),+] }),*];
+    };
+}
+
+attributes! {
+    /// The method.
+    MCP_METHOD_NAME = "mcp.method.name" on [Server, Client];
+    /// The revision spoken with the peer.
+    MCP_PROTOCOL_VERSION = "mcp.protocol.version" on [Server, Client];
+    /// The session with the peer, if there is one.
+    MCP_SESSION_ID = "mcp.session.id" on [Server, Client];
+    /// The resource, without query and user info.
+    MCP_RESOURCE_URI = "mcp.resource.uri" on [Server, Client];
+    /// The tool: on SERVER as the client calls it, on CLIENT as the backend does.
+    GEN_AI_TOOL_NAME = "gen_ai.tool.name" on [Server, Client];
+    /// The prompt, likewise.
+    GEN_AI_PROMPT_NAME = "gen_ai.prompt.name" on [Server, Client];
+    /// `execute_tool` on tool calls.
+    GEN_AI_OPERATION_NAME = "gen_ai.operation.name" on [Server, Client];
+    /// The arguments of a tool call, if switched on for the backend.
+    GEN_AI_TOOL_CALL_ARGUMENTS = "gen_ai.tool.call.arguments" on [Client];
+    /// The result of a tool call, if switched on for the backend.
+    GEN_AI_TOOL_CALL_RESULT = "gen_ai.tool.call.result" on [Client];
+    /// The request's id; notifications have none.
+    JSONRPC_REQUEST_ID = "jsonrpc.request.id" on [Server, Client];
+    /// The JSON-RPC error code of the response.
+    RPC_RESPONSE_STATUS_CODE = "rpc.response.status_code" on [Server, Client, Internal];
+    /// What class of error it ended with.
+    ERROR_TYPE = "error.type" on [Server, Client, Internal];
+    /// `tcp` for HTTP, `pipe` for stdio.
+    NETWORK_TRANSPORT = "network.transport" on [Server, Client, Internal];
+    /// `http`.
+    NETWORK_PROTOCOL_NAME = "network.protocol.name" on [Server, Client, Internal];
+    /// The version of HTTP.
+    NETWORK_PROTOCOL_VERSION = "network.protocol.version" on [Server];
+    /// The backend's host.
+    SERVER_ADDRESS = "server.address" on [Server, Client, Internal];
+    /// The backend's port.
+    SERVER_PORT = "server.port" on [Server, Client, Internal];
+    /// The client's address.
+    CLIENT_ADDRESS = "client.address" on [Server];
+    /// The client's port.
+    CLIENT_PORT = "client.port" on [Server];
+    /// The backend as the configuration calls it.
+    BACKEND_NAME = "fanlight.backend.name" on [Server, Client, Internal];
+    /// Which attempt this is, from 1.
+    ATTEMPT = "fanlight.attempt" on [Client];
+    /// Whether the answer came from the catalogue without asking a backend.
+    CACHE_HIT = "fanlight.cache.hit" on [Server];
+    /// How many backends contributed nothing to a merged answer.
+    PARTIAL_FAILURES = "fanlight.partial_failures" on [Server];
+}
+
+/// The attributes of events: progress and log notifications, named by their method.
+pub mod event {
+    /// `progress` of a progress notification.
+    pub const PROGRESS: &str = "fanlight.progress.value";
+    /// `total` of a progress notification.
+    pub const PROGRESS_TOTAL: &str = "fanlight.progress.total";
+    /// `level` of a log notification.
+    pub const LOG_LEVEL: &str = "fanlight.log.level";
+    /// Every attribute of an event.
+    pub const ATTRIBUTES: &[&str] = &[PROGRESS, PROGRESS_TOTAL, LOG_LEVEL];
+}

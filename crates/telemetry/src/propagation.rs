@@ -1,0 +1,325 @@
+//! What of a trace context goes out with a message: in its `_meta`, and in HTTP headers.
+//!
+//! `traceparent` is replaced where it stands or put at the front; `tracestate` follows it;
+//! `baggage` and everything else keep their bytes. See docs/tracing.md, Propagation.
+//!
+//! Must not know: transports, and what else an edge puts into `_meta`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{Edits, Member, ObjectBuilder, quote, rewrite_object};
+
+use crate::context::{TraceContext, Traceparent};
+use crate::inbound::HeaderContext;
+use crate::names::{BAGGAGE, TRACEPARENT, TRACESTATE};
+
+/// The trace context that goes out with one message.
+#[derive(Clone, Debug, Default)]
+pub struct Propagation {
+    mode: Mode,
+    traceparent: Option<Traceparent>,
+    tracestate: Option<Arc<str>>,
+    baggage: Option<Arc<str>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    /// Nothing is touched.
+    #[default]
+    Untouched,
+    /// This context takes the place of the one the message has.
+    Replace,
+    /// This context is added to a message that has none.
+    IfAbsent,
+    /// The message goes out without any.
+    Omit,
+}
+
+/// What is done with one of the three keys.
+enum Change<'a> {
+    Keep,
+    Set(&'a str),
+    Remove,
+}
+
+impl Propagation {
+    /// The context of a span of ours.
+    pub(crate) fn of_span(context: &TraceContext, baggage: Option<Arc<str>>) -> Self {
+        let tracestate = context.tracestate().cloned();
+        Self { mode: Mode::Replace, traceparent: Some(context.traceparent()), tracestate, baggage }
+    }
+
+    /// The context that came in headers, carried on unchanged.
+    pub(crate) fn of_headers(header: &HeaderContext) -> Self {
+        Self {
+            mode: Mode::IfAbsent,
+            traceparent: Some(header.context.traceparent()),
+            tracestate: header.context.tracestate().cloned(),
+            baggage: header.baggage.clone(),
+        }
+    }
+
+    /// No context at all, whatever came.
+    pub(crate) fn omitted() -> Self {
+        Self { mode: Mode::Omit, ..Self::default() }
+    }
+
+    /// The headers of an HTTP request that carries the message.
+    pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let traceparent = self.traceparent.as_ref().map(|text| (TRACEPARENT, text.as_str()));
+        let tracestate = self.tracestate.as_deref().map(|text| (TRACESTATE, text));
+        let baggage = self.baggage.as_deref().map(|text| (BAGGAGE, text));
+        traceparent.into_iter().chain(tracestate).chain(baggage)
+    }
+
+    /// The same for a message in an HTTP request: a context that is only carried on stays in the
+    /// headers there.
+    #[must_use]
+    pub fn within_http(&self) -> Self {
+        if self.mode == Mode::IfAbsent { Self::default() } else { self.clone() }
+    }
+
+    /// Whether a message stays as it is.
+    #[must_use]
+    pub fn leaves_untouched(&self) -> bool {
+        self.mode == Mode::Untouched
+    }
+
+    /// `params` with this context in its `_meta`. Without params there are some afterwards if there
+    /// is something to say. Params or a `_meta` that are no object stay as they are.
+    #[must_use]
+    pub fn into_params(&self, params: Option<&Json>) -> Option<Json> {
+        let Some(params) = params else { return self.params_of_our_own() };
+        if self.leaves_untouched() || !params.is_object() {
+            return Some(params.clone());
+        }
+        let Some(member) = params.members().find(|member| member.is(params, "_meta")) else {
+            let Some(own) = self.params_of_our_own() else { return Some(params.clone()) };
+            let own = own.as_text().strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or_default();
+            let mut edits = Edits::new(params.bytes().clone());
+            edits.insert_members(0, own.as_bytes());
+            return Some(edits.finish_json());
+        };
+        let mut edits = Edits::new(params.bytes().clone());
+        let meta = params.slice(member.value.clone());
+        edits.replace(member.value, self.into_meta(&meta).into_bytes());
+        Some(edits.finish_json())
+    }
+
+    /// `_meta` with this context in it.
+    #[must_use]
+    pub fn into_meta(&self, meta: &Json) -> Json {
+        if self.leaves_untouched() || !meta.is_object() {
+            return meta.clone();
+        }
+        let changes = self.changes(meta);
+        let removes = meta.members().any(|member| matches!(of(&changes, meta, &member), Some(Change::Remove)));
+        let twice = meta.find([TRACEPARENT, TRACESTATE, BAGGAGE]).is_err();
+        if removes || twice {
+            return rewrite_object(meta, |member| self.keeps(meta, member), &self.members(Some(meta)));
+        }
+        let mut edits = Edits::new(meta.bytes().clone());
+        let set = changes.iter().filter_map(|(key, change)| change.text().map(|text| (*key, text)));
+        let mut added = Vec::new();
+        for (key, text) in set {
+            match meta.members().find(|member| member.is(meta, key)) {
+                Some(member) => edits.replace(member.value, Bytes::from(quote(text))),
+                None => push_member(&mut added, key, text),
+            }
+        }
+        edits.insert_members(0, &added);
+        edits.finish_json()
+    }
+
+    /// For an edge that writes `_meta` anew: whether `member` of the given `_meta` goes along.
+    #[must_use]
+    pub fn keeps(&self, meta: &Json, member: &Member) -> bool {
+        matches!(of(&self.changes(meta), meta, member), None | Some(Change::Keep))
+    }
+
+    /// For an edge that writes `_meta` anew: the members to add, without outer commas.
+    #[must_use]
+    pub fn members(&self, meta: Option<&Json>) -> Vec<u8> {
+        let empty = Json::empty_object();
+        let mut added = Vec::new();
+        for (key, change) in self.changes(meta.unwrap_or(&empty)) {
+            if let Some(text) = change.text() {
+                push_member(&mut added, key, text);
+            }
+        }
+        added
+    }
+
+    fn params_of_our_own(&self) -> Option<Json> {
+        let members = self.members(None);
+        if members.is_empty() {
+            return None;
+        }
+        let meta = rewrite_object(&Json::empty_object(), |_| true, &members);
+        let mut params = ObjectBuilder::new();
+        params.member("_meta", &meta);
+        Some(params.finish())
+    }
+
+    /// What happens to each key. `baggage` that a message has is never touched but to omit it.
+    fn changes(&self, meta: &Json) -> [(&'static str, Change<'_>); 3] {
+        let has = |key: &str| meta.members().any(|member| member.is(meta, key));
+        let (parent, state) = match self.mode {
+            Mode::Untouched => (Change::Keep, Change::Keep),
+            Mode::Omit => (Change::Remove, Change::Remove),
+            Mode::IfAbsent if has(TRACEPARENT) => (Change::Keep, Change::Keep),
+            // A `tracestate` belongs to the `traceparent` beside it, never to another one.
+            Mode::Replace | Mode::IfAbsent => (
+                self.traceparent.as_ref().map_or(Change::Keep, |text| Change::Set(text.as_str())),
+                self.tracestate.as_deref().map_or(Change::Remove, |text| state_change(meta, text)),
+            ),
+        };
+        let baggage = match (self.mode, self.baggage.as_deref()) {
+            (Mode::Omit, _) => Change::Remove,
+            (Mode::Replace | Mode::IfAbsent, Some(text)) if !has(BAGGAGE) => Change::Set(text),
+            _ => Change::Keep,
+        };
+        [(TRACEPARENT, parent), (TRACESTATE, state), (BAGGAGE, baggage)]
+    }
+}
+
+/// A state that is there already keeps its bytes, escapes included.
+fn state_change<'a>(meta: &Json, text: &'a str) -> Change<'a> {
+    let same = meta.get(TRACESTATE).is_some_and(|state| state.as_str().is_some_and(|given| given == text));
+    if same { Change::Keep } else { Change::Set(text) }
+}
+
+impl Change<'_> {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Set(text) => Some(text),
+            Self::Keep | Self::Remove => None,
+        }
+    }
+}
+
+fn of<'a, 'b>(changes: &'a [(&'static str, Change<'b>); 3], meta: &Json, member: &Member) -> Option<&'a Change<'b>> {
+    changes.iter().find(|(key, _)| member.is(meta, key)).map(|(_, change)| change)
+}
+
+fn push_member(out: &mut Vec<u8>, key: &str, text: &str) {
+    if !out.is_empty() {
+        out.push(b',');
+    }
+    out.extend_from_slice(&quote(key));
+    out.push(b':');
+    out.extend_from_slice(&quote(text));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const B: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+
+    fn json(text: &str) -> Json {
+        Json::parse(text.to_owned().into(), 16).unwrap()
+    }
+
+    fn ours(state: Option<&str>, baggage: Option<&str>) -> Propagation {
+        Propagation::of_span(&TraceContext::parse(A, state).unwrap(), baggage.map(Arc::from))
+    }
+
+    fn spliced(propagation: &Propagation, params: &str) -> String {
+        propagation.into_params(Some(&json(params))).unwrap().to_string()
+    }
+
+    #[test]
+    fn replaces_in_place_and_keeps_every_other_byte() {
+        let params = format!(
+            "{{ \"name\" : \"x\",\n\"_meta\" : {{ \"a\\u0062\" : 1.0e0 ,\"traceparent\": \"{B}\" , \"baggage\":\"k=\\u0076\" }} , \"z\":[ ] }}"
+        );
+        assert_eq!(spliced(&ours(None, Some("other=1")), &params), params.replace(B, A));
+    }
+
+    #[test]
+    fn adds_what_is_absent() {
+        assert_eq!(
+            spliced(&ours(Some("v=1"), None), r#"{"name":"x","_meta":{"k":1}}"#),
+            format!(r#"{{"name":"x","_meta":{{"traceparent":"{A}","tracestate":"v=1","k":1}}}}"#)
+        );
+        assert_eq!(
+            spliced(&ours(None, Some("b=2")), r#"{"name":"x"}"#),
+            format!(r#"{{"_meta":{{"traceparent":"{A}","baggage":"b=2"}},"name":"x"}}"#)
+        );
+        assert_eq!(spliced(&ours(None, None), "{}"), format!(r#"{{"_meta":{{"traceparent":"{A}"}}}}"#));
+        let made = ours(None, None).into_params(None).unwrap().to_string();
+        assert_eq!(made, format!(r#"{{"_meta":{{"traceparent":"{A}"}}}}"#));
+    }
+
+    #[test]
+    fn a_state_of_another_trace_does_not_stay() {
+        let params = format!(r#"{{"_meta":{{"tracestate":"old=1", "k":1,"traceparent":"{B}"}}}}"#);
+        assert_eq!(spliced(&ours(None, None), &params), format!(r#"{{"_meta":{{ "k":1,"traceparent":"{A}"}}}}"#));
+        let replaced = spliced(&ours(Some("new=1"), None), &params);
+        assert_eq!(replaced, params.replace(B, A).replace("old", "new"));
+    }
+
+    #[test]
+    fn the_same_state_keeps_its_escapes() {
+        let params = format!(r#"{{"_meta":{{"traceparent":"{B}","tracestate":"a\u003d1"}}}}"#);
+        assert_eq!(spliced(&ours(Some("a=1"), None), &params), params.replace(B, A));
+    }
+
+    #[test]
+    fn a_key_that_comes_twice_goes_out_once() {
+        let params = format!(r#"{{"_meta":{{"traceparent":"x","traceparent":"{B}","k":1}}}}"#);
+        assert_eq!(spliced(&ours(None, None), &params), format!(r#"{{"_meta":{{"k":1,"traceparent":"{A}"}}}}"#));
+    }
+
+    #[test]
+    fn what_is_no_object_is_left_alone() {
+        for params in ["[1]", r#"{"_meta":null}"#, r#"{"_meta":[]}"#] {
+            assert_eq!(spliced(&ours(None, None), params), params);
+        }
+    }
+
+    #[test]
+    fn untouched_means_the_very_same_bytes() {
+        let params = json(&format!(r#"{{"_meta":{{"traceparent":"{B}"}}}}"#));
+        let same = Propagation::default().into_params(Some(&params)).unwrap();
+        assert_eq!(same.bytes().as_ptr(), params.bytes().as_ptr());
+        assert!(Propagation::default().into_params(None).is_none());
+        assert_eq!(Propagation::default().headers().count(), 0);
+    }
+
+    #[test]
+    fn a_header_context_is_added_only_if_absent() {
+        let header = HeaderContext { context: TraceContext::parse(A, Some("v=1")).unwrap(), baggage: None };
+        let propagation = Propagation::of_headers(&header);
+        let with = format!(r#"{{"_meta":{{"traceparent":"{B}"}}}}"#);
+        assert_eq!(spliced(&propagation, &with), with);
+        assert_eq!(
+            spliced(&propagation, r#"{"_meta":{}}"#),
+            format!(r#"{{"_meta":{{"traceparent":"{A}","tracestate":"v=1"}}}}"#)
+        );
+        assert_eq!(propagation.headers().collect::<Vec<_>>(), [("traceparent", A), ("tracestate", "v=1")]);
+    }
+
+    #[test]
+    fn omitting_takes_all_three_out_and_nothing_else() {
+        let params = format!(r#"{{"_meta":{{"traceparent":"{B}","k":1,"baggage":"b=1","tracestate":"a=1"}}}}"#);
+        assert_eq!(spliced(&Propagation::omitted(), &params), r#"{"_meta":{"k":1}}"#);
+        assert_eq!(spliced(&Propagation::omitted(), r#"{"name":"x"}"#), r#"{"name":"x"}"#);
+    }
+
+    #[test]
+    fn an_edge_that_writes_meta_anew_gets_the_same() {
+        let meta = json(&format!(r#"{{"k":1,"traceparent":"{B}","baggage":"b=1"}}"#));
+        let propagation = ours(Some("v=1"), Some("c=1"));
+        let rewritten =
+            rewrite_object(&meta, |member| propagation.keeps(&meta, member), &propagation.members(Some(&meta)));
+        assert_eq!(
+            rewritten.to_string(),
+            format!(r#"{{"k":1,"baggage":"b=1","traceparent":"{A}","tracestate":"v=1"}}"#)
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! Asking the ring: newest first, filtered.
+//!
+//! Must not know: who asks.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::Value;
+use opentelemetry::trace::{SpanId, TraceId};
+use opentelemetry_sdk::trace::SpanData;
+
+use super::{Entry, Ring};
+use crate::names::{BACKEND_NAME, ERROR_TYPE, GEN_AI_TOOL_NAME};
+
+/// Which traces. What is not said does not matter; what is said must all hold of one trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// A span of it went to this backend or came from it.
+    pub backend: Option<String>,
+    /// A span of it called this tool, by either name.
+    pub tool: Option<String>,
+    /// Whether a span of it failed.
+    pub error: Option<bool>,
+    /// Stands in its id, or in a name or attribute of a span, whatever the case.
+    pub text: Option<String>,
+    /// Began before the trace of this number: for the next page.
+    pub before: Option<u64>,
+    /// Most traces in the answer; 0 for all.
+    pub limit: usize,
+}
+
+/// A trace, as far as it has ended.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// Its place among all there have been, from 1.
+    pub number: u64,
+    /// Its id.
+    pub id: TraceId,
+    /// Its spans in the order they ended.
+    pub spans: Vec<Arc<SpanData>>,
+    /// How many earlier spans had to go.
+    pub dropped: u64,
+}
+
+/// What a list says of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The name of the span it began with here.
+    pub name: String,
+    /// When that began.
+    pub start: SystemTime,
+    /// From the first beginning to the last end.
+    pub duration: Duration,
+    /// How many spans are held.
+    pub spans: usize,
+    /// The backends it went to.
+    pub backends: Vec<String>,
+    /// `error.type` of the span it began with, else of any that failed.
+    pub error: Option<String>,
+}
+
+impl Ring {
+    /// The traces that `query` asks for, newest first.
+    #[must_use]
+    pub fn query(&self, query: &Query) -> Vec<Trace> {
+        let limit = if query.limit == 0 { usize::MAX } else { query.limit };
+        let text = query.text.as_deref().map(str::to_lowercase);
+        let ids: Vec<TraceId> = self.lock().order.iter().rev().copied().collect();
+        let mut found = Vec::new();
+        // One trace at a time, so that the lock is never held for long.
+        for id in ids {
+            if found.len() == limit {
+                break;
+            }
+            let Some(trace) = self.get(id) else { continue };
+            if query.before.is_none_or(|before| trace.number < before) && matches(&trace, query, text.as_deref()) {
+                found.push(trace);
+            }
+        }
+        found
+    }
+
+    /// One trace.
+    #[must_use]
+    pub fn get(&self, id: TraceId) -> Option<Trace> {
+        self.lock().traces.get(&id).map(|entry| entry.to_trace(id))
+    }
+}
+
+impl Entry {
+    fn to_trace(&self, id: TraceId) -> Trace {
+        let spans = self.spans.iter().map(|(span, _)| Arc::clone(span)).collect();
+        Trace { number: self.number, id, spans, dropped: self.dropped }
+    }
+}
+
+impl Trace {
+    /// What a list says of it.
+    #[must_use]
+    pub fn summary(&self) -> Option<Summary> {
+        let start = self.spans.iter().map(|span| span.start_time).min()?;
+        let end = self.spans.iter().map(|span| span.end_time).max()?;
+        let top = self.spans.iter().filter(|span| is_top(span)).min_by_key(|span| span.start_time);
+        let top = top.or_else(|| self.spans.iter().min_by_key(|span| span.start_time))?;
+        let backends: BTreeSet<String> =
+            self.spans.iter().filter_map(|span| attribute(span, BACKEND_NAME)).map(|name| name.to_string()).collect();
+        let failed = self.spans.iter().find_map(|span| attribute(span, ERROR_TYPE));
+        Some(Summary {
+            name: top.name.to_string(),
+            start: top.start_time,
+            duration: end.duration_since(start).unwrap_or_default(),
+            spans: self.spans.len(),
+            backends: backends.into_iter().collect(),
+            error: attribute(top, ERROR_TYPE).or(failed).map(Value::to_string),
+        })
+    }
+}
+
+fn is_top(span: &SpanData) -> bool {
+    span.parent_span_id == SpanId::INVALID || span.parent_span_is_remote
+}
+
+fn matches(trace: &Trace, query: &Query, text: Option<&str>) -> bool {
+    let any = |name: &str, wanted: &Option<String>| {
+        wanted.as_ref().is_none_or(|wanted| {
+            trace.spans.iter().any(|span| attribute(span, name).is_some_and(|value| value.as_str() == wanted.as_str()))
+        })
+    };
+    let failed = || trace.spans.iter().any(|span| attribute(span, ERROR_TYPE).is_some());
+    any(BACKEND_NAME, &query.backend)
+        && any(GEN_AI_TOOL_NAME, &query.tool)
+        && query.error.is_none_or(|wanted| failed() == wanted)
+        && text.is_none_or(|text| has_text(trace, text))
+}
+
+fn has_text(trace: &Trace, text: &str) -> bool {
+    let has = |given: &str| given.to_lowercase().contains(text);
+    has(&trace.id.to_string())
+        || trace
+            .spans
+            .iter()
+            .any(|span| has(&span.name) || span.attributes.iter().any(|attribute| has(&attribute.value.as_str())))
+}
+
+/// The value of an attribute of a span.
+pub(crate) fn attribute<'a>(span: &'a SpanData, name: &str) -> Option<&'a Value> {
+    span.attributes.iter().find(|attribute| attribute.key.as_str() == name).map(|attribute| &attribute.value)
+}

@@ -1,0 +1,339 @@
+//! The spans: a message received, a message sent, a backend being connected.
+//!
+//! Each is owned by whoever knows its end. Dropping one without saying how it ended means that
+//! nobody waited for it: it is recorded as abandoned.
+//!
+//! Must not know: HTTP, JSON-RPC framing, era.
+
+use std::sync::Arc;
+
+use fanlight_protocol::{Json, Method, Response, Revision};
+use opentelemetry::KeyValue;
+use opentelemetry::trace::SpanKind;
+
+use crate::backend::{BackendTelemetry, TraceContextPolicy};
+use crate::error_type::{ErrorType, Outcome};
+use crate::inbound::{HeaderContext, Inbound};
+use crate::live::{Ancestor, Beginning, Live};
+use crate::message::{self, Arrival, Departure, Moment, Network};
+use crate::metrics::{Metrics, Side, Timer};
+use crate::names::{
+    ATTEMPT, GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, MCP_PROTOCOL_VERSION, MCP_SESSION_ID,
+};
+use crate::parent::Parent;
+use crate::propagation::Propagation;
+use crate::recorder::Recorder;
+use crate::subject::Verdict;
+use crate::{metrics::names, redact};
+
+/// A message received, from its arrival until its answer's final frame has gone (kind SERVER).
+#[derive(Debug)]
+pub struct ServerSpan {
+    live: Option<Arc<Live>>,
+    /// What children get where nothing is recorded.
+    otherwise: Parent,
+    timer: Option<Timer>,
+    from_backend: bool,
+    ended: bool,
+}
+
+impl ServerSpan {
+    /// A span that records nothing.
+    #[must_use]
+    pub fn off() -> Self {
+        Self { live: None, otherwise: Parent::default(), timer: None, from_backend: false, ended: false }
+    }
+
+    pub(crate) fn begin(
+        recorder: &Recorder,
+        message: &Arrival<'_>,
+        mut more: Vec<KeyValue>,
+        within: Option<&Live>,
+    ) -> Arc<Live> {
+        let mut inbound = Inbound::read(&message.carriers);
+        // What a backend asks within a call belongs to that call, whatever trace the backend is in.
+        if let (Some(remote), Some(live)) = (&inbound.parent, within)
+            && remote.trace_id() != live.context().trace_id()
+        {
+            inbound.links.extend(inbound.parent.take());
+        }
+        let mut attributes = message::attributes(message.method, message.target, message.id);
+        attributes.append(&mut more);
+        let beginning = Beginning {
+            kind: SpanKind::Server,
+            name: message::span_name(message.method, message.target),
+            began: message.received,
+            attributes,
+            links: inbound.links,
+        };
+        let ancestor = match (&inbound.parent, within) {
+            (Some(remote), _) => Ancestor::Remote(remote),
+            (None, Some(live)) => Ancestor::Live(live),
+            (None, None) => Ancestor::None,
+        };
+        // What a backend asks comes with no headers of a client's.
+        let passing =
+            if recorder.is_delivered || within.is_some() { None } else { HeaderContext::read(&message.carriers) };
+        Live::begin(recorder, beginning, &ancestor, inbound.baggage, passing.map(Arc::new))
+    }
+
+    pub(crate) fn new(
+        live: Option<Arc<Live>>,
+        registry: Option<Arc<Metrics>>,
+        backend: Option<&BackendTelemetry>,
+        message: &Arrival<'_>,
+        otherwise: Parent,
+    ) -> Self {
+        let timer = registry.map(|registry| {
+            Timer::start(registry, Side::Server, backend, message.method, message.target, message.received)
+        });
+        Self { live, otherwise, timer, from_backend: backend.is_some(), ended: false }
+    }
+
+    /// What the call carries.
+    #[must_use]
+    pub fn parent(&self) -> Parent {
+        self.live.as_ref().map_or_else(|| self.otherwise.clone(), |live| Parent::live(Arc::clone(live)))
+    }
+
+    /// How the message came. Say it once; a message from a backend has it already.
+    pub fn set_network(&mut self, network: Network) {
+        if self.from_backend {
+            return;
+        }
+        if let Some(timer) = &mut self.timer {
+            timer.set_transport(network.transport());
+        }
+        if let Some(live) = &self.live {
+            live.set(network.attributes());
+        }
+    }
+
+    /// The revision it is spoken in. Say it once.
+    pub fn set_revision(&mut self, revision: Revision) {
+        set_revision(self.live.as_deref(), self.timer.as_mut(), revision);
+    }
+
+    /// The session it belongs to, of whose id a digest is recorded: whoever has the id is the client.
+    /// Say it once.
+    pub fn set_session(&self, id: &str) {
+        set_session(self.live.as_deref(), id);
+    }
+
+    /// What an answer says of how this ends; names of a list become known to metrics.
+    #[must_use]
+    pub fn verdict(&self, method: &Method, answer: &Response) -> Verdict {
+        if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
+            names::learn(registry, None, method, answer);
+        }
+        if self.live.is_none() && self.timer.is_none() { Verdict::default() } else { Verdict::of(method, answer) }
+    }
+
+    /// The final frame has gone, or never will.
+    pub fn finish(mut self, outcome: &Outcome<'_>) {
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: &Outcome<'_>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        if let Some(timer) = self.timer.take() {
+            timer.stop(outcome.error());
+        }
+        if let Some(live) = &self.live {
+            live.end(outcome);
+        }
+    }
+}
+
+impl Drop for ServerSpan {
+    fn drop(&mut self) {
+        self.end(&Outcome::Abandoned);
+    }
+}
+
+/// A message sent, until its answer came (kind CLIENT). One per attempt.
+#[derive(Debug)]
+pub struct ClientSpan {
+    live: Option<Arc<Live>>,
+    within: Parent,
+    backend: Option<BackendTelemetry>,
+    timer: Option<Timer>,
+    ended: bool,
+}
+
+impl ClientSpan {
+    /// One that records nothing, without looking at the clock.
+    pub(crate) fn off(within: Parent, backend: Option<BackendTelemetry>) -> Self {
+        Self { live: None, within, backend, timer: None, ended: false }
+    }
+
+    pub(crate) fn beginning(backend: Option<&BackendTelemetry>, message: &Departure<'_>, began: Moment) -> Beginning {
+        let mut attributes = message::attributes(message.method, message.target, message.id);
+        if let Some(backend) = backend {
+            attributes.extend_from_slice(backend.attributes());
+            attributes.push(KeyValue::new(ATTEMPT, i64::from(message.attempt)));
+        }
+        let name = message::span_name(message.method, message.target);
+        Beginning { kind: SpanKind::Client, name, began, attributes, links: Vec::new() }
+    }
+
+    pub(crate) fn new(
+        live: Option<Arc<Live>>,
+        within: Parent,
+        backend: Option<&BackendTelemetry>,
+        message: &Departure<'_>,
+        began: Moment,
+    ) -> Self {
+        // What goes to clients is not counted: `mcp.client.operation.duration` is by backend.
+        let timer = backend.and_then(|backend| {
+            let registry = Arc::clone(backend.registry()?);
+            Some(Timer::start(registry, Side::Client, Some(backend), message.method, message.target, began))
+        });
+        Self { live, within, backend: backend.cloned(), timer, ended: false }
+    }
+
+    /// The trace context that goes out with the message.
+    #[must_use]
+    pub fn propagation(&self) -> Propagation {
+        let policy = self.backend.as_ref().map(BackendTelemetry::trace_context).unwrap_or_default();
+        match (&self.live, self.within.passed()) {
+            _ if policy == TraceContextPolicy::Omit => Propagation::omitted(),
+            (Some(live), _) => live.propagation(),
+            (None, Some(passed)) => Propagation::of_headers(passed),
+            (None, None) => Propagation::default(),
+        }
+    }
+
+    /// What is done for this message: a question of the backend, a connection.
+    #[must_use]
+    pub fn parent(&self) -> Parent {
+        self.live.as_ref().map_or_else(|| self.within.clone(), |live| Parent::live(Arc::clone(live)))
+    }
+
+    /// The revision it is spoken in. Say it once.
+    pub fn set_revision(&mut self, revision: Revision) {
+        set_revision(self.live.as_deref(), self.timer.as_mut(), revision);
+    }
+
+    /// The session with the receiver; a digest of the id is recorded. Say it once.
+    pub fn set_session(&self, id: &str) {
+        set_session(self.live.as_deref(), id);
+    }
+
+    /// The arguments in the `params` of a tool call; recorded only where that is switched on.
+    pub fn record_arguments_in(&self, params: &Json) {
+        let wanted = self.backend.as_ref().is_some_and(|backend| backend.content().arguments);
+        if let Some(arguments) = wanted.then(|| params.get("arguments")).flatten() {
+            self.record_arguments(&arguments);
+        }
+    }
+
+    /// The arguments of a tool call; recorded only where that is switched on.
+    pub fn record_arguments(&self, arguments: &Json) {
+        self.record(GEN_AI_TOOL_CALL_ARGUMENTS, arguments, |backend| backend.content().arguments);
+    }
+
+    /// The result of a tool call; recorded only where that is switched on.
+    pub fn record_result(&self, result: &Json) {
+        self.record(GEN_AI_TOOL_CALL_RESULT, result, |backend| backend.content().results);
+    }
+
+    /// The answer came.
+    pub fn answered(self, method: &Method, answer: &Response) {
+        if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
+            names::learn(registry, self.backend.as_ref().map(BackendTelemetry::metrics), method, answer);
+        }
+        if self.live.is_none() && self.timer.is_none() {
+            return self.finish(&Outcome::Finished);
+        }
+        if let Some(result) = answer.result().filter(|_| *method == Method::CallTool) {
+            self.record_result(&result);
+        }
+        let verdict = Verdict::of(method, answer);
+        self.finish(&verdict.outcome());
+    }
+
+    /// The answer came, or never will.
+    pub fn finish(mut self, outcome: &Outcome<'_>) {
+        self.end(outcome);
+    }
+
+    fn record(&self, name: &'static str, content: &Json, wanted: impl Fn(&BackendTelemetry) -> bool) {
+        if let (Some(live), Some(backend)) = (&self.live, self.backend.as_ref().filter(|backend| wanted(backend))) {
+            live.set([KeyValue::new(name, redact::redacted(content, backend.content().max_bytes))]);
+        }
+    }
+
+    fn end(&mut self, outcome: &Outcome<'_>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        if let Some(timer) = self.timer.take() {
+            timer.stop(outcome.error());
+        }
+        if let Some(live) = &self.live {
+            live.end(outcome);
+        }
+    }
+}
+
+impl Drop for ClientSpan {
+    fn drop(&mut self) {
+        let cancelled = self.within.is_cancelled();
+        self.end(&if cancelled { Outcome::failed(ErrorType::Cancelled) } else { Outcome::Abandoned });
+    }
+}
+
+/// Connecting a backend (kind INTERNAL).
+#[derive(Debug)]
+pub struct ConnectSpan {
+    live: Option<Arc<Live>>,
+    ended: bool,
+}
+
+impl ConnectSpan {
+    pub(crate) fn new(live: Option<Arc<Live>>) -> Self {
+        Self { live, ended: false }
+    }
+
+    /// What the messages of the handshake stand under.
+    #[must_use]
+    pub fn parent(&self) -> Parent {
+        self.live.as_ref().map_or_else(Parent::default, |live| Parent::live(Arc::clone(live)))
+    }
+
+    /// It is connected, or is not.
+    pub fn finish(mut self, outcome: &Outcome<'_>) {
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: &Outcome<'_>) {
+        if let Some(live) = self.live.as_ref().filter(|_| !self.ended) {
+            live.end(outcome);
+        }
+        self.ended = true;
+    }
+}
+
+impl Drop for ConnectSpan {
+    fn drop(&mut self) {
+        self.end(&Outcome::Abandoned);
+    }
+}
+
+fn set_revision(live: Option<&Live>, timer: Option<&mut Timer>, revision: Revision) {
+    if let Some(timer) = timer {
+        timer.set_revision(revision);
+    }
+    if let Some(live) = live {
+        live.set([KeyValue::new(MCP_PROTOCOL_VERSION, revision.as_str())]);
+    }
+}
+
+fn set_session(live: Option<&Live>, id: &str) {
+    if let Some(live) = live {
+        live.set([KeyValue::new(MCP_SESSION_ID, message::shown_session(id))]);
+    }
+}

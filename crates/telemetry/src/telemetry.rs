@@ -1,0 +1,250 @@
+//! The handle that the request path has, and what stands behind it from start to shutdown.
+//!
+//! Must not know: where its settings come from.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tokio::runtime::Handle;
+
+use crate::backend::{BackendInfo, BackendTelemetry};
+use crate::console::Console;
+use crate::export::{self, Client};
+use crate::file::TraceFile;
+use crate::inbound::HeaderContext;
+use crate::message::Arrival;
+use crate::metrics::{Metrics, Push};
+use crate::parent::Parent;
+use crate::pipeline::{Pipeline, RecordAll};
+use crate::recorder::Recorder;
+use crate::ring::Ring;
+use crate::settings::Settings;
+use crate::span::ServerSpan;
+use crate::worker::Worker;
+
+/// Most events of a span; the others are counted.
+const MOST_EVENTS: u32 = 32;
+
+/// What the request path has. Cheap to clone; one that is off records nothing and allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Telemetry(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    recorder: Option<Recorder>,
+    ring: Option<Arc<Ring>>,
+    metrics: Arc<Metrics>,
+    resource: Resource,
+}
+
+/// Why telemetry did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The exporter could not be made.
+    #[error("cannot export telemetry: {reason}")]
+    Exporter {
+        /// What is wrong.
+        reason: String,
+    },
+    /// A header for the collector is none.
+    #[error("the header {name:?} for the collector has a name or value that HTTP does not allow")]
+    Header {
+        /// Its name.
+        name: String,
+    },
+    /// The trace file could not be opened.
+    #[error("cannot write traces to {path}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread for telemetry: {0}")]
+    Thread(#[source] io::Error),
+    /// Exporting needs a Tokio runtime.
+    #[error("telemetry must be started within a Tokio runtime to be exported")]
+    NoRuntime,
+}
+
+impl Telemetry {
+    /// One that is off.
+    #[must_use]
+    pub fn off() -> Self {
+        Self(None)
+    }
+
+    /// Starts what `settings` ask for. The guard ends it.
+    pub fn start(settings: Settings) -> Result<(Self, Guard), StartError> {
+        let resource = resource(&settings);
+        let metrics = Arc::new(Metrics::new(settings.metrics));
+        let ring = settings.ring.filter(|_| settings.tracing).map(|limits| Arc::new(Ring::new(limits)));
+        let provider = provider(&settings, &resource, ring.clone(), &metrics)?;
+        let scope = InstrumentationScope::builder("fanlight").with_version(env!("CARGO_PKG_VERSION")).build();
+        let is_delivered = settings.delivers_spans();
+        let recorder = provider.as_ref().map(|provider| provider.tracer_with_scope(scope));
+        let recorder = recorder.map(|tracer| Recorder { tracer, is_delivered });
+        let push = match &settings.export.metrics {
+            Some(target) => {
+                let client = Client::new(target, runtime()?)?;
+                let every = settings.export.metrics_every;
+                Some(Push::start(Arc::clone(&metrics), resource.clone(), target.clone(), client, every))
+            }
+            None => None,
+        };
+        let shared = Arc::new(Shared { recorder, ring, metrics, resource });
+        Ok((Self(Some(shared)), Guard { provider, push }))
+    }
+
+    /// A message from a client arrived.
+    #[must_use]
+    pub fn server(&self, message: &Arrival<'_>) -> ServerSpan {
+        let Some(shared) = &self.0 else { return ServerSpan::new(None, None, None, message, passing(message)) };
+        let registry = Some(Arc::clone(&shared.metrics));
+        match &shared.recorder {
+            Some(recorder) => {
+                let live = ServerSpan::begin(recorder, message, Vec::new(), None);
+                ServerSpan::new(Some(live), registry, None, message, Parent::default())
+            }
+            None => ServerSpan::new(None, registry, None, message, passing(message)),
+        }
+    }
+
+    /// What is done for nobody in particular: connecting at the start, refreshing a catalogue. Its
+    /// spans begin traces of their own.
+    #[must_use]
+    pub fn root(&self) -> Parent {
+        let recorder = self.0.as_ref().and_then(|shared| shared.recorder.clone());
+        recorder.map_or_else(Parent::default, Parent::root)
+    }
+
+    /// What spans and counters of one backend need; made once per backend.
+    #[must_use]
+    pub fn backend(&self, info: BackendInfo) -> BackendTelemetry {
+        BackendTelemetry::new(info, self.0.as_ref().map(|shared| Arc::clone(&shared.metrics)))
+    }
+
+    /// The last traces, if they are kept.
+    #[must_use]
+    pub fn ring(&self) -> Option<&Arc<Ring>> {
+        self.0.as_ref()?.ring.as_ref()
+    }
+
+    /// The counters, unless all is off.
+    #[must_use]
+    pub fn metrics(&self) -> Option<&Arc<Metrics>> {
+        self.0.as_ref().map(|shared| &shared.metrics)
+    }
+
+    /// What the resource is that all spans and metrics are of; needed to write traces as OTLP-JSON.
+    #[must_use]
+    pub fn resource(&self) -> Option<&Resource> {
+        self.0.as_ref().map(|shared| &shared.resource)
+    }
+
+    /// The metrics in the Prometheus text format; empty if all is off.
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        self.0.as_ref().map(|shared| shared.metrics.prometheus(&shared.resource)).unwrap_or_default()
+    }
+}
+
+fn passing(message: &Arrival<'_>) -> Parent {
+    HeaderContext::read(&message.carriers).map_or_else(Parent::default, Parent::passing)
+}
+
+/// What ends when the program ends: the batch that waits, the writers, the last metrics.
+#[derive(Debug)]
+pub struct Guard {
+    provider: Option<SdkTracerProvider>,
+    push: Option<Push>,
+}
+
+impl Guard {
+    /// Delivers what waits and ends, at most within about `bound`. Says whether all was delivered.
+    /// Spans that end afterwards are lost.
+    pub async fn shutdown(self, bound: Duration) -> bool {
+        let provider = self.provider;
+        // The SDK blocks, and its exporter needs this runtime meanwhile.
+        let spans = tokio::task::spawn_blocking(move || {
+            provider.is_none_or(|provider| match provider.shutdown_with_timeout(bound) {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!(%error, "not all traces could be delivered");
+                    false
+                }
+            })
+        });
+        let metrics = async {
+            match self.push {
+                Some(push) => push.stop(bound).await,
+                None => true,
+            }
+        };
+        let (spans, metrics) = tokio::join!(tokio::time::timeout(bound + Duration::from_millis(500), spans), metrics);
+        matches!(spans, Ok(Ok(true))) && metrics
+    }
+}
+
+/// `None` if nothing is to be recorded, for then spans would only cost.
+fn provider(
+    settings: &Settings,
+    resource: &Resource,
+    ring: Option<Arc<Ring>>,
+    metrics: &Arc<Metrics>,
+) -> Result<Option<SdkTracerProvider>, StartError> {
+    if !settings.tracing {
+        return Ok(None);
+    }
+    let writers = writers(settings, resource, metrics)?;
+    let exporter = match &settings.export.traces {
+        Some(target) => Some(export::gate(&settings.export, target, &runtime()?, metrics)?),
+        None => None,
+    };
+    if ring.is_none() && writers.is_empty() && exporter.is_none() {
+        return Ok(None);
+    }
+    let keep_unsampled = ring.is_some() || !writers.is_empty();
+    let sampler = RecordAll { sampler: settings.export.sampling.sampler(), keep_unsampled };
+    let provider = SdkTracerProvider::builder()
+        .with_span_processor(Pipeline { ring, writers, exporter })
+        .with_sampler(sampler)
+        .with_resource(resource.clone())
+        .with_max_events_per_span(MOST_EVENTS)
+        .build();
+    Ok(Some(provider))
+}
+
+fn writers(settings: &Settings, resource: &Resource, metrics: &Arc<Metrics>) -> Result<Vec<Worker>, StartError> {
+    let mut writers = Vec::new();
+    if settings.console {
+        let console = Console::new(io::stderr());
+        writers.push(Worker::start("trace-console", console, Arc::clone(metrics)).map_err(StartError::Thread)?);
+    }
+    if let Some(file) = &settings.file {
+        let open = TraceFile::open(file.clone(), resource.clone());
+        let open = open.map_err(|source| StartError::File { path: file.path.display().to_string(), source })?;
+        writers.push(Worker::start("trace-file", open, Arc::clone(metrics)).map_err(StartError::Thread)?);
+    }
+    Ok(writers)
+}
+
+fn resource(settings: &Settings) -> Resource {
+    let given = settings.export.resource.iter();
+    let given = given.map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+    Resource::builder_empty()
+        .with_service_name("fanlight")
+        .with_attribute(KeyValue::new("service.version", settings.service_version.clone()))
+        .with_attributes(given)
+        .build()
+}
+
+fn runtime() -> Result<Handle, StartError> {
+    Handle::try_current().map_err(|_| StartError::NoRuntime)
+}

@@ -1,0 +1,94 @@
+//! A thread that writes ended spans somewhere, behind a bounded queue.
+//!
+//! Must not know: where they are written.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use opentelemetry_sdk::trace::SpanData;
+
+use crate::metrics::{DropReason, Metrics};
+
+/// Most spans that wait for a writer.
+const CAPACITY: usize = 4096;
+/// Most spans that are written at once.
+const BATCH: usize = 256;
+
+/// Something that writes spans.
+pub(crate) trait Write: Send + 'static {
+    /// Writes `spans`, which ended in this order.
+    fn write(&mut self, spans: &[Arc<SpanData>]) -> io::Result<()>;
+}
+
+/// The thread and the way to it. It ends when this is dropped, after writing what waits.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    /// `None` once it is to end.
+    queue: Mutex<Option<SyncSender<Arc<SpanData>>>>,
+    done: Mutex<Receiver<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Worker {
+    /// Starts the thread; `name` is at most 15 characters long.
+    pub(crate) fn start(name: &str, writer: impl Write, metrics: Arc<Metrics>) -> io::Result<Self> {
+        let (queue, spans) = sync_channel(CAPACITY);
+        let (ended, done) = sync_channel(1);
+        let counted = Arc::clone(&metrics);
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            run(writer, &spans, &counted);
+            // Nobody may be waiting for the end.
+            let _ = ended.send(());
+        })?;
+        Ok(Self { queue: Mutex::new(Some(queue)), done: Mutex::new(done), thread: Mutex::new(Some(thread)), metrics })
+    }
+
+    /// Takes a span if there is room for it.
+    pub(crate) fn offer(&self, span: &Arc<SpanData>) {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = queue.as_ref().is_some_and(|queue| queue.try_send(Arc::clone(span)).is_ok());
+        if !taken {
+            self.metrics.span_dropped(DropReason::QueueFull, 1);
+        }
+    }
+
+    /// Takes no more spans and waits until those that wait are written, at most until `deadline`.
+    pub(crate) fn stop(&self, deadline: Instant) -> bool {
+        *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ended = !matches!(done.recv_timeout(left), Err(RecvTimeoutError::Timeout));
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take().filter(|_| ended) {
+            // The thread has said that it is done, so this waits for nothing.
+            let _ = thread.join();
+        }
+        ended
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop(Instant::now() + Duration::from_secs(1));
+    }
+}
+
+fn run(mut writer: impl Write, spans: &Receiver<Arc<SpanData>>, metrics: &Metrics) {
+    let mut failing = false;
+    while let Ok(first) = spans.recv() {
+        let mut batch = vec![first];
+        batch.extend(spans.try_iter().take(BATCH - 1));
+        match writer.write(&batch) {
+            Ok(()) => failing = false,
+            Err(error) => {
+                metrics.span_dropped(DropReason::WriteFailed, batch.len() as u64);
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(%error, "cannot write traces; what cannot be written is dropped");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! With tracing off nothing is touched, and the client's header context is carried on.
+
+#![allow(clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
+
+use fanlight_protocol::{Json, Method};
+use fanlight_telemetry::{
+    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome, Settings, Target,
+    Telemetry, TraceContextPolicy,
+};
+
+const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+fn off() -> [Telemetry; 2] {
+    let settings = Settings { tracing: false, ..Settings::default() };
+    [Telemetry::off(), Telemetry::start(settings).unwrap().0]
+}
+
+fn sent(telemetry: &Telemetry, header: Option<&str>, policy: TraceContextPolicy, params: &'static str) -> String {
+    let backend = telemetry.backend(BackendInfo {
+        name: "b".to_owned(),
+        endpoint: Endpoint::Stdio,
+        trace_context: policy,
+        content: ContentPolicy::default(),
+    });
+    let params = Json::literal(params);
+    let meta = params.get("_meta");
+    let headers = Headers { traceparent: header, tracestate: None, baggage: header.map(|_| "b=1") };
+    let arrival = Arrival {
+        method: &Method::Ping,
+        target: Target::None,
+        id: None,
+        received: Moment::now(),
+        carriers: Carriers { meta: meta.as_ref(), headers, ..Carriers::default() },
+    };
+    let server = telemetry.server(&arrival);
+    let departure = Departure { method: &Method::Ping, target: Target::None, id: None, attempt: 1 };
+    let client = server.parent().client(&backend, &departure);
+    let sent = client.propagation().into_params(Some(&params)).unwrap().to_string();
+    client.finish(&Outcome::Finished);
+    server.finish(&Outcome::Finished);
+    assert!(telemetry.ring().is_none());
+    sent
+}
+
+#[test]
+fn messages_stay_as_they_are() {
+    for telemetry in off() {
+        for params in [r#"{ "_meta" : {"traceparent":"bad"} }"#, r#"{"_meta":{}}"#, "{}"] {
+            assert_eq!(sent(&telemetry, None, TraceContextPolicy::Forward, params), params);
+            assert_eq!(sent(&telemetry, Some("bad"), TraceContextPolicy::Forward, params), params);
+        }
+    }
+}
+
+#[test]
+fn a_header_context_goes_into_meta_if_that_has_none() {
+    for telemetry in off() {
+        let policy = TraceContextPolicy::Forward;
+        let with = format!(r#"{{"_meta":{{"traceparent":"{GIVEN}","baggage":"b=1"}}}}"#);
+        assert_eq!(sent(&telemetry, Some(GIVEN), policy, r#"{"_meta":{}}"#), with);
+        let has =
+            r#"{"_meta":{"baggage":"c=2","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}}"#;
+        assert_eq!(sent(&telemetry, Some(GIVEN), policy, has), has);
+        assert_eq!(sent(&telemetry, Some(GIVEN), TraceContextPolicy::Omit, has), r#"{"_meta":{}}"#);
+    }
+}
+
+#[test]
+fn durations_are_counted_all_the_same() {
+    let [nothing, counting] = off();
+    sent(&nothing, None, TraceContextPolicy::Forward, "{}");
+    assert_eq!(nothing.prometheus(), "");
+    sent(&counting, None, TraceContextPolicy::Forward, "{}");
+    let text = counting.prometheus();
+    let series = r#"mcp_server_operation_duration_seconds_count{mcp_method_name="ping"} 1"#;
+    assert!(text.contains(series), "{text}");
+    assert!(text.contains(r#"mcp_client_operation_duration_seconds_count{mcp_method_name="ping",network_transport="pipe",fanlight_backend_name="b"} 1"#), "{text}");
+}
