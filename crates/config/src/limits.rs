@@ -58,6 +58,10 @@ pub struct Limits {
     pub cache_entries: usize,
     /// Bytes of all kept results together; 0 for none. `cacheBytes`.
     pub cache_bytes: usize,
+    /// Open connections to the admin listener. `adminConnections`.
+    pub admin_connections: usize,
+    /// Pages and programs that follow `/api/events` at once. `adminFollowers`.
+    pub admin_followers: usize,
 }
 
 impl Default for Limits {
@@ -89,6 +93,8 @@ impl Default for Limits {
             page_size: 1000,
             cache_entries: 1000,
             cache_bytes: 16 << 20,
+            admin_connections: 128,
+            admin_followers: 32,
         }
     }
 }
@@ -256,6 +262,12 @@ pub(crate) const LIMITS: &[LimitField] = &[
             &mut limits.cache_bytes
         })
     },
+    count("adminConnections", "Open connections to the admin listener.", 10_000, |limits| {
+        &mut limits.admin_connections
+    }),
+    count("adminFollowers", "Pages and programs that follow `/api/events` at once.", 1000, |limits| {
+        &mut limits.admin_followers
+    }),
 ];
 
 /// Also the range of a server's own `concurrency`.
