@@ -50,6 +50,11 @@ impl Questions {
         Some((number, request_text(&id(number), question.method.as_str(), question.params.as_ref())))
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().open.len()
+    }
+
     /// Hands a client's answer to whoever asked. An answer to nothing is ignored: the question may
     /// just have been withdrawn.
     pub(crate) fn answer(&self, response: Response) {

@@ -22,6 +22,7 @@ use super::reply::{self, Refusal, ReplyBody};
 use super::{answer, body, cors, headers};
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
 use crate::error::FrontendError;
+use crate::insight::{Clients, Observed};
 use crate::params::Params;
 use crate::park::Parking;
 use crate::port::Core;
@@ -85,6 +86,15 @@ impl<C: Core> Serve for Endpoint<C> {
         self.detached.finished().await;
         self.old.finished().await;
         self.sessions.end_all();
+    }
+}
+
+impl<C: Core> Observed for Endpoint<C> {
+    fn clients(&self) -> Clients {
+        let mut sessions = self.sessions.shown();
+        sessions.extend(self.old.shown());
+        let streams = sessions.iter().map(|session| session.streams).sum::<usize>() + self.subscriptions.open();
+        Clients { sessions, parked: self.parking.shown(), streams }
     }
 }
 
