@@ -81,7 +81,7 @@ function login(refused) {
 }
 
 function state(now) {
-  const words = { live: "Live", waiting: "Connecting…", locked: "Locked" };
+  const words = { following: "Live", waiting: "Connecting…", locked: "Locked" };
   const element = document.getElementById("live");
   element.className = `live ${now}`;
   element.textContent = words[now];

@@ -3,16 +3,18 @@
 import { text } from "./api.js";
 import { badge, empty, fill, h } from "./dom.js";
 import { plural } from "./format.js";
-import { member, view } from "./json.js";
+import { element, member, view } from "./json.js";
 import { runner } from "./runner.js";
 
 const KINDS = [["tools", "Tools"], ["resources", "Resources"], ["resourceTemplates", "Templates"], ["prompts", "Prompts"]];
+/** How long the lists are looked at before they are asked for again. */
+const FRESH = 5000;
 /** Entries beyond these are found by searching. */
 const MOST = 500;
 
 export async function catalogue(main, { signal, rest: [kind = "tools", key] }) {
   if (!main.querySelector(".catalogue")) fill(main, h("h1", null, "Catalogue"), h("p", { class: "note" }, "Asking the backends…"));
-  const raw = await text("/api/catalogue", signal);
+  const raw = await known(signal);
   const lists = JSON.parse(raw);
   const current = lists[kind] ? kind : "tools";
   const search = h("input", { id: "c-search", type: "search", autocomplete: "off", spellcheck: false, value: main.dataset.search ?? "" });
@@ -43,6 +45,17 @@ export async function catalogue(main, { signal, rest: [kind = "tools", key] }) {
   }
 }
 
+const latest = { at: 0, raw: "" };
+
+/** The lists, asked for once while somebody goes through them. */
+async function known(signal) {
+  if (Date.now() - latest.at > FRESH) {
+    latest.raw = await text("/api/catalogue", signal);
+    latest.at = Date.now();
+  }
+  return latest.raw;
+}
+
 function title(kind) {
   return KINDS.find(([id]) => id === kind)[1];
 }
@@ -51,27 +64,7 @@ function title(kind) {
 function rawEntry(raw, kind, index) {
   const list = member(raw, kind);
   const all = member(list, "entries");
-  return member(elementOf(all, index), "entry");
-}
-
-function elementOf(array, index) {
-  let depth = 0;
-  let at = 0;
-  let start = 0;
-  for (const match of array.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\],]/g)) {
-    const token = match[0];
-    if (token === "{" || token === "[") {
-      depth += 1;
-      if (depth === 1) start = 1;
-    }
-    if (token === "}" || token === "]") depth -= 1;
-    if ((token === "," && depth === 1) || depth === 0) {
-      if (at === index) return array.slice(start, match.index);
-      at += 1;
-      start = match.index + 1;
-    }
-  }
-  return "{}";
+  return member(element(all, index), "entry");
 }
 
 function entries(list, kind, wanted, current) {

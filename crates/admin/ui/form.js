@@ -57,6 +57,8 @@ function objectField(schema, path, root, depth) {
     const field = jsonField(path.at(-1) ?? "Arguments", schema, "{}");
     return { element: field.element, read: field.read };
   }
+  // What has to be given comes first; otherwise the order is that of the schema.
+  properties.sort(([a], [b]) => Number(required.has(b)) - Number(required.has(a)));
   const fields = properties.map(([name, one]) => [name, fieldFor(name, resolved(one, root), required.has(name), [...path, name], root, depth)]);
   const read = () => {
     const members = [];

@@ -34,6 +34,27 @@ export function member(text, key) {
   return undefined;
 }
 
+/** The text of an element of an array, or undefined. */
+export function element(text, index) {
+  let depth = 0;
+  let at = 0;
+  let start = 0;
+  for (const match of text.matchAll(TOKEN)) {
+    const token = match[0];
+    if (token === "{" || token === "[") {
+      depth += 1;
+      if (depth === 1) start = match.index + 1;
+    }
+    if (token === "}" || token === "]") depth -= 1;
+    if ((token === "," && depth === 1) || depth === 0) {
+      if (at === index) return text.slice(start, match.index).trim();
+      at += 1;
+      start = match.index + 1;
+    }
+  }
+  return undefined;
+}
+
 /** A JSON text with line breaks and indents, and nothing else changed. */
 export function pretty(text) {
   let out = "";

@@ -25,7 +25,7 @@ export async function follow() {
   for (;;) {
     try {
       const response = await ask("/api/events");
-      tell("state", "live");
+      tell("state", "following");
       wait = FIRST_WAIT;
       await read(response.body.pipeThrough(new TextDecoderStream()).getReader());
       tell("state", "waiting");
