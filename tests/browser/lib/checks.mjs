@@ -74,7 +74,9 @@ export const checks = {
 
   "traces come live and can be filtered": async (under) => {
     const { page, goTo, accessible } = under;
-    await run(under, "workshop__fail", { code: "" });
+    await run(under, "workshop__fail", { reason: HOSTILE });
+    assert.match(await page.locator(".outcome .badge").innerText(), /failed/);
+    await staysText(page);
     await goTo("traces");
     await page.locator("tbody tr", { hasText: "workshop__fail" }).first().waitFor();
     await accessible();
