@@ -11,11 +11,14 @@ export class FieldError extends Error {
 }
 
 const DEEPEST = 4;
+/** Fields beyond these are written as JSON: a schema that contains itself has no end. */
+const MOST_FIELDS = 200;
 let last = 0;
 
 /** The form for the arguments of a schema of an object: its element, and `read` for the JSON text. */
 export function argumentForm(schema) {
-  const whole = objectField(plainObject(schema) ? schema : {}, [], plainObject(schema) ? schema : {}, 0);
+  const top = plainObject(schema) ? schema : {};
+  const whole = objectField(top, [], { document: top, left: MOST_FIELDS }, 0);
   if (whole.empty) return { element: h("p", { class: "note" }, "It takes no arguments."), read: () => "{}" };
   return { element: whole.element, read: () => whole.read() ?? "{}" };
 }
@@ -25,17 +28,17 @@ function plainObject(value) {
 }
 
 /** A schema with its `$ref` within the same document followed, and a `null` alternative taken out. */
-function resolved(schema, root) {
+function resolved(schema, root, deep = 0) {
   let now = schema;
   for (let hops = 0; plainObject(now) && typeof now.$ref === "string" && hops < 8; hops += 1) {
     const path = now.$ref.startsWith("#/") ? now.$ref.slice(2).split("/") : ["\u0000"];
-    now = path.map((part) => part.replaceAll("~1", "/").replaceAll("~0", "~")).reduce((at, part) => (plainObject(at) && Object.hasOwn(at, part) ? at[part] : undefined), root);
+    now = path.map((part) => part.replaceAll("~1", "/").replaceAll("~0", "~")).reduce((at, part) => (plainObject(at) && Object.hasOwn(at, part) ? at[part] : undefined), root.document);
   }
   if (!plainObject(now)) return {};
   const choices = now.anyOf ?? now.oneOf;
   if (Array.isArray(choices)) {
     const others = choices.filter((one) => one?.type !== "null");
-    if (others.length === 1) return { ...now, ...resolved(others[0], root) };
+    if (others.length === 1 && deep < DEEPEST) return { ...now, ...resolved(others[0], root, deep + 1) };
   }
   return now;
 }
@@ -50,9 +53,9 @@ function objectField(schema, path, root, depth) {
   const properties = plainObject(schema.properties) ? Object.entries(schema.properties) : [];
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
   const isOpen = schema.additionalProperties !== undefined && schema.additionalProperties !== false;
-  if (properties.length === 0) {
+  if (properties.length === 0 || properties.length > MOST_FIELDS) {
     // Nothing is known of its members: then it is written as a whole, unless nobody wants any.
-    const free = path.length > 0 || isOpen || schema.anyOf || schema.oneOf || schema.allOf;
+    const free = path.length > 0 || properties.length > 0 || isOpen || schema.anyOf || schema.oneOf || schema.allOf;
     if (!free) return { empty: true };
     const field = jsonField(path.at(-1) ?? "Arguments", schema, "{}");
     return { element: field.element, read: field.read };
@@ -77,6 +80,7 @@ function fieldFor(name, schema, required, path, root, depth) {
   if (titled?.length && titled.every((one) => plainObject(one) && "const" in one)) {
     return choice(name, schema, required, titled.map((one) => [one.const, one.title ?? String(one.const)]));
   }
+  root.left -= 1;
   switch (typeOf(schema)) {
     case "string": return stringField(name, schema, required);
     case "integer":
@@ -84,7 +88,7 @@ function fieldFor(name, schema, required, path, root, depth) {
     case "boolean": return choice(name, schema, required, [[true, "true"], [false, "false"]]);
     case "array": return arrayField(name, schema, required, root);
     case "object": {
-      if (depth < DEEPEST && plainObject(schema.properties) && Object.keys(schema.properties).length > 0) {
+      if (depth < DEEPEST && root.left > 0 && plainObject(schema.properties) && Object.keys(schema.properties).length > 0) {
         const inner = objectField(schema, path, root, depth + 1);
         return {
           element: h("fieldset", null, h("legend", null, name, required ? star() : null), about(schema), inner.element),

@@ -2,7 +2,7 @@
 
 import { copyButton, h } from "./dom.js";
 
-const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
+const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 /** Beyond this, colours cost more than they help. */
 const MOST_COLOURED = 200_000;
 

@@ -30,7 +30,7 @@ class Page {
     fill(this.main, h("h1", null, "Traces"), this.form(now.backends.map((one) => one.name)), this.table());
     this.take(first, true);
     live.on("traces", ({ traces: ended }) => this.heard(ended), this.signal);
-    live.on("missed", () => this.reload(), this.signal);
+    live.on("missed", () => this.paused || this.reload(), this.signal);
   }
 
   fetch(before) {

@@ -44,7 +44,8 @@ async fn a_call_returns_the_bytes_of_the_backend_and_a_trace_that_can_be_read() 
 async fn a_call_goes_on_with_the_trace_it_names() {
     let scene = two().await;
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let body = format!(r#"{{"method":"tools/call","params":{{"name":"a__add","_meta":{{"traceparent":"{parent}"}}}}}}"#);
+    let body =
+        format!(r#"{{"method":"tools/call","params":{{"name":"a__add","_meta":{{"traceparent":"{parent}"}}}}}}"#);
     let answer = scene.call(&body).await;
     assert!(answer.text.contains(r#""traceId":"4bf92f3577b34da6a3ce929d0e0e4736""#), "{}", answer.text);
 }
@@ -75,7 +76,10 @@ async fn the_catalogue_says_where_everything_came_from() {
     let tool = &all["tools"]["entries"][0];
     assert_eq!((&tool["backend"], &tool["key"], &tool["original"]), (&"a".into(), &"a__add".into(), &"add".into()));
     let collision = &all["resources"]["collisions"][0];
-    assert_eq!((&collision["key"], &collision["kept"], &collision["other"]), (&"memo:1".into(), &"a".into(), &"b".into()));
+    assert_eq!(
+        (&collision["key"], &collision["kept"], &collision["other"]),
+        (&"memo:1".into(), &"a".into(), &"b".into())
+    );
     assert_eq!(all["resources"]["entries"].as_array().unwrap().len(), 2);
     let one = scene.json("/api/catalogue?kind=tools").await;
     assert_eq!(one.as_object().unwrap().keys().collect::<Vec<_>>(), ["tools"]);
@@ -84,9 +88,16 @@ async fn the_catalogue_says_where_everything_came_from() {
 
 #[tokio::test]
 async fn a_backend_that_is_down_is_told_of() {
-    let scene = Scene::start(vec![fake("a", &[("tools/list", r#""result":{"tools":[]}"#)]), down("b")], AdminSettings::default()).await;
+    let scene = Scene::start(
+        vec![fake("a", &[("tools/list", r#""result":{"tools":[]}"#)]), down("b")],
+        AdminSettings::default(),
+    )
+    .await;
     let overview = scene.json("/api/overview").await;
-    assert_eq!((&overview["version"], &overview["sessions"], &overview["streams"]), (&"1.2.3".into(), &1.into(), &1.into()));
+    assert_eq!(
+        (&overview["version"], &overview["sessions"], &overview["streams"]),
+        (&"1.2.3".into(), &1.into(), &1.into())
+    );
     assert!(overview["uptimeSeconds"].is_number());
     let (up, down) = (&overview["backends"][0], &overview["backends"][1]);
     assert_eq!((&up["state"], &up["era"], &up["revision"]), (&"ready".into(), &"modern".into(), &"2026-07-28".into()));

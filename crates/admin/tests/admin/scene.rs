@@ -118,11 +118,8 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn start(backends: Vec<Fake>, settings: AdminSettings) -> Self {
-        let entries = backends.into_iter().map(|fake| BackendEntry {
-            client: Arc::new(fake),
-            prefix: None,
-            permits_tool: None,
-        });
+        let entries =
+            backends.into_iter().map(|fake| BackendEntry { client: Arc::new(fake), prefix: None, permits_tool: None });
         let gateway = Gateway::new(GatewaySettings {
             backends: entries.collect(),
             lists: ListLimits { timeout: Duration::from_secs(5), pages: 5, entries: 100, page_size: 100 },

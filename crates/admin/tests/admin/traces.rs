@@ -3,8 +3,8 @@
 use fanlight_admin::AdminSettings;
 use fanlight_protocol::{Json, Method, Revision};
 use fanlight_telemetry::{
-    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Moment, Outcome, Target,
-    Telemetry, TraceContextPolicy,
+    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Moment, Outcome, Target, Telemetry,
+    TraceContextPolicy,
 };
 use http::StatusCode;
 
@@ -64,7 +64,10 @@ async fn a_summary_says_what_happened() {
     let scene = scene().await;
     let listed = scene.json("/api/traces?error=true").await;
     let trace = &listed["traces"][0];
-    assert_eq!((&trace["error"], &trace["spans"], &trace["backends"][0]), (&"timeout".into(), &2.into(), &"files".into()));
+    assert_eq!(
+        (&trace["error"], &trace["spans"], &trace["backends"][0]),
+        (&"timeout".into(), &2.into(), &"files".into())
+    );
     assert!(trace["durationMs"].as_f64().unwrap() >= 0.0 && trace["startMs"].as_f64().unwrap() > 1e12);
     let otlp = scene.json(&format!("/api/traces/{}", trace["traceId"].as_str().unwrap())).await;
     let spans = otlp["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
