@@ -112,9 +112,10 @@ mod tests {
     #[test]
     fn there_is_something_to_see_while_it_is_served() {
         let insight = Insight::default();
+        let given = insight.clone();
         assert_eq!(insight.clients().streams, 0);
         let one = Arc::new(One);
-        insight.clone().begin(&one);
+        given.begin(&one);
         assert_eq!(insight.clients().streams, 7);
         drop(one);
         assert_eq!(insight.clients().streams, 0);
