@@ -22,6 +22,7 @@ export async function screenshots(browser, fanlight) {
     await page.locator("tbody tr").first().waitFor();
     await shoot("traces");
     await goTo("catalogue/tools/workshop__convert_units");
+    await page.getByRole("heading", { name: "convert_units" }).waitFor();
     const fields = page.locator(".arguments .field");
     for (let at = 0; at < (await fields.count()); at += 1) {
       const select = fields.nth(at).locator("select");
@@ -34,6 +35,7 @@ export async function screenshots(browser, fanlight) {
     await shoot("catalogue");
     await page.getByRole("link", { name: "See its trace" }).click();
     await page.locator("button.span").first().click();
+    await page.mouse.move(0, 0);
     await shoot("trace");
     await close();
   }
