@@ -75,6 +75,8 @@ async fn sessions_and_parked_calls_are_seen_without_their_secrets() {
     assert_eq!((member(&seen, "sessionCount"), member(&seen, "parkedCallCount")), (Some("1"), Some("1")), "{seen}");
     assert!(seen.contains(r#""revision":"2025-11-25""#) && seen.contains(r#""transport":"http""#), "{seen}");
     assert!(seen.contains(r#""method":"tools/call","name":"t","asked":["roots/list"],"round":1"#), "{seen}");
+    let overview = json(gateway.admin, "/api/overview").await;
+    assert_eq!((member(&overview, "sessions"), member(&overview, "parkedCalls")), (Some("1"), Some("1")), "{overview}");
     let id = session.session.as_deref().expect("a session");
     assert!(!seen.contains(&id[..8]) && !seen.contains(&state[..16]), "{seen}");
     session.delete().await;

@@ -10,16 +10,20 @@ use fanlight_protocol::Json;
 pub trait Clients: Send + Sync + 'static {
     /// The clients now.
     fn seen(&self) -> Seen;
+
+    /// How many there are; asked every second while somebody looks.
+    fn counts(&self) -> Counts;
 }
 
-/// There are none.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoClients;
-
-impl Clients for NoClients {
-    fn seen(&self) -> Seen {
-        Seen::default()
-    }
+/// How many clients there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sessions of legacy clients.
+    pub sessions: usize,
+    /// Calls that wait for a client to come back.
+    pub parked: usize,
+    /// Event streams that are open.
+    pub streams: usize,
 }
 
 /// The clients at one moment.

@@ -28,7 +28,7 @@ use fanlight_telemetry::Telemetry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-pub use clients::{Clients, NoClients, ParkedCall, Seen, Session};
+pub use clients::{Clients, Counts, ParkedCall, Seen, Session};
 pub use settings::AdminSettings;
 
 use router::Router;

@@ -147,6 +147,6 @@ function row(one, longest) {
     h("th", { scope: "row", class: "words" }, h("a", { href: `#/traces/${one.traceId}` }, one.name)),
     h("td", null, one.backends.map((name) => [h("span", { class: "chip" }, name), " "])),
     h("td", { class: "right number" }, one.spans),
-    h("td", { class: "right number" }, bar, duration(one.durationMs)),
+    h("td", { class: "right number" }, bar, h("span", { class: "took" }, duration(one.durationMs))),
     h("td", null, one.error ? badge("bad", one.error, "down") : badge("good", "ok", "ready")));
 }

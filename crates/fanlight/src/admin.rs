@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, Clients, ParkedCall, Seen, Session, Subject};
+use fanlight_admin::{AdminSettings, Clients, Counts, ParkedCall, Seen, Session, Subject};
 use fanlight_config::Config;
 use fanlight_frontend::Insight;
 use fanlight_gateway::Gateway;
@@ -120,5 +120,10 @@ impl Clients for OfFrontend {
             left: call.left,
         });
         Seen { sessions: sessions.collect(), parked: parked.collect(), streams: clients.streams }
+    }
+
+    fn counts(&self) -> Counts {
+        let counts = self.0.counts();
+        Counts { sessions: counts.sessions, parked: counts.parked, streams: counts.streams }
     }
 }

@@ -19,6 +19,19 @@ pub struct Insight(Arc<OnceLock<Weak<dyn Observed>>>);
 /// What can be asked.
 pub(crate) trait Observed: Send + Sync {
     fn clients(&self) -> Clients;
+
+    fn counts(&self) -> Counts;
+}
+
+/// How many clients a listener has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sessions of legacy clients.
+    pub sessions: usize,
+    /// Calls that wait for a client to come back.
+    pub parked: usize,
+    /// Event streams that are open.
+    pub streams: usize,
 }
 
 /// The clients of a listener.
@@ -78,6 +91,13 @@ impl Insight {
         observed.map(|observed| observed.clients()).unwrap_or_default()
     }
 
+    /// How many there are; looked up often, and so without looking at each.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let observed = self.0.get().and_then(Weak::upgrade);
+        observed.map(|observed| observed.counts()).unwrap_or_default()
+    }
+
     /// Lets `observed` be asked. Only the first counts.
     pub(crate) fn begin<T: Observed + 'static>(&self, observed: &Arc<T>) {
         let weak: Weak<T> = Arc::downgrade(observed);
@@ -107,6 +127,10 @@ mod tests {
         fn clients(&self) -> Clients {
             Clients { streams: 7, ..Clients::default() }
         }
+
+        fn counts(&self) -> Counts {
+            Counts { streams: 7, ..Counts::default() }
+        }
     }
 
     #[test]
@@ -116,7 +140,7 @@ mod tests {
         assert_eq!(insight.clients().streams, 0);
         let one = Arc::new(One);
         given.begin(&one);
-        assert_eq!(insight.clients().streams, 7);
+        assert_eq!((insight.clients().streams, insight.counts().streams), (7, 7));
         drop(one);
         assert_eq!(insight.clients().streams, 0);
     }

@@ -264,6 +264,12 @@ impl Sessions {
         }
     }
 
+    /// How many there are, and how many event streams they have together.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let all = self.all();
+        (all.len(), all.iter().map(|session| session.streams.count()).sum())
+    }
+
     /// What an operator may see of all of them.
     pub(crate) fn shown(&self) -> Vec<SessionView> {
         let all: Vec<_> = {

@@ -61,7 +61,7 @@ impl Latest {
 
     fn look(&self) -> Json {
         let subject = &self.subject;
-        let seen = subject.clients.seen();
+        let clients = subject.clients.counts();
         let failed = subject
             .telemetry
             .ring()
@@ -75,8 +75,8 @@ impl Latest {
         object.string("version", subject.version).string("endpoint", &subject.endpoint);
         object.member("startedMs", &moment(self.started));
         object.member("ready", &flag(is_ready(&subject.gateway, &subject.draining)));
-        object.integer("sessions", count(seen.sessions.len())).integer("parkedCalls", count(seen.parked.len()));
-        object.integer("streams", count(seen.streams));
+        object.integer("sessions", count(clients.sessions)).integer("parkedCalls", count(clients.parked));
+        object.integer("streams", count(clients.streams));
         if let Some(ring) = subject.telemetry.ring() {
             let (traces, bytes) = ring.size();
             object.integer("traces", count(traces)).integer("traceBytes", count(bytes));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, Clients, Seen, Session, Subject, serve_admin};
+use fanlight_admin::{AdminSettings, Clients, Counts, Seen, Session, Subject, serve_admin};
 use fanlight_backend::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
 };
@@ -104,6 +104,10 @@ impl Clients for OneSession {
             idle: None,
         };
         Seen { sessions: vec![session], parked: Vec::new(), streams: 1 }
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { sessions: 1, parked: 0, streams: 1 }
     }
 }
 

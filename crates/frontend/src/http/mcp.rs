@@ -22,7 +22,7 @@ use super::reply::{self, Refusal, ReplyBody};
 use super::{answer, body, cors, headers};
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
 use crate::error::FrontendError;
-use crate::insight::{Clients, Observed};
+use crate::insight::{Clients, Counts, Observed};
 use crate::params::Params;
 use crate::park::Parking;
 use crate::port::Core;
@@ -95,6 +95,13 @@ impl<C: Core> Observed for Endpoint<C> {
         sessions.extend(self.old.shown());
         let streams = sessions.iter().map(|session| session.streams).sum::<usize>() + self.subscriptions.open();
         Clients { sessions, parked: self.parking.shown(), streams }
+    }
+
+    fn counts(&self) -> Counts {
+        let ((sessions, streams), old) = (self.sessions.counts(), self.old.count());
+        // A session of the old transport is its stream.
+        let streams = streams + old + self.subscriptions.open();
+        Counts { sessions: sessions + old, parked: self.parking.count(), streams }
     }
 }
 

@@ -184,6 +184,11 @@ impl Parking {
         (&self.seal, self.millis(Instant::now() + self.settings.input_timeout))
     }
 
+    /// How many calls are parked now.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().values().filter(|place| place.resume.is_some()).count()
+    }
+
     /// What an operator may see of the calls that are parked now.
     pub(crate) fn shown(&self) -> Vec<ParkedView> {
         let now = Instant::now();

@@ -58,6 +58,11 @@ impl<C: Core> OldSessions<C> {
         self.shared.lock().get(id).cloned()
     }
 
+    /// How many there are.
+    pub(in crate::http) fn count(&self) -> usize {
+        self.shared.lock().len()
+    }
+
     /// What an operator may see of all of them.
     pub(in crate::http) fn shown(&self) -> Vec<SessionView> {
         let all: Vec<_> =
