@@ -92,6 +92,12 @@ fn frontend_reaches_backends_only_through_the_gateway() {
 }
 
 #[test]
+fn admin_looks_at_the_core_and_at_telemetry_only() {
+    let ours = ["fanlight-gateway", "fanlight-protocol", "fanlight-telemetry"];
+    assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
+}
+
+#[test]
 fn the_typed_sdk_is_for_tests_only() {
     for (package, dependencies) in workspace() {
         let uses_it = dependencies.iter().any(|dependency| dependency.name == "rmcp" && !dependency.dev);

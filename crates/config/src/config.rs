@@ -44,7 +44,7 @@ impl Default for Config {
             listen: loopback(8080),
             path: "/mcp".to_owned(),
             sse_path: Some("/sse".to_owned()),
-            admin: Admin { listen: Some(loopback(8081)) },
+            admin: Admin { listen: Some(loopback(8081)), token: None },
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             keys: Vec::new(),
@@ -56,11 +56,20 @@ impl Default for Config {
     }
 }
 
-/// The admin listener, which answers `/healthz` and `/readyz`.
+/// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     /// Where it listens; absent when it is switched off.
     pub listen: Option<SocketAddr>,
+    /// What whoever asks has to know; there is one unless `listen` is a loopback address.
+    pub token: Option<Secret>,
+}
+
+impl Admin {
+    /// Whether an address may be listened on: without a token, only one that is reached from this machine alone.
+    pub fn may_listen(&self, address: SocketAddr) -> bool {
+        self.token.is_some() || address.ip().to_canonical().is_loopback()
+    }
 }
 
 /// What is recorded of requests, and where it goes.
@@ -276,7 +285,7 @@ impl fmt::Debug for SealKey {
 }
 
 /// Scheme and authority of a URL, without user information; paths and queries of MCP endpoints often hold tokens.
-fn url_without_secrets(url: &str) -> String {
+pub(crate) fn url_without_secrets(url: &str) -> String {
     match url::Url::parse(url) {
         Ok(url) => format!("{}/***", url.origin().ascii_serialization()),
         Err(_) => "***".to_owned(),

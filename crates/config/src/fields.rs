@@ -98,17 +98,24 @@ const TOP: &[Field] = &[
     field("$schema", "Where an editor finds this schema.", Shape::Anything),
 ];
 
-const ADMIN: &[Field] = &[Field {
-    default: Some(|config| match config.admin.listen {
-        Some(address) => json!(address.to_string()),
-        None => json!("off"),
-    }),
-    ..field(
-        "listen",
-        "Address and port of `/healthz`, `/readyz` and `/metrics`; null or `off` switches them off.",
-        Shape::Address,
-    )
-}];
+const ADMIN: &[Field] = &[
+    Field {
+        default: Some(|config| match config.admin.listen {
+            Some(address) => json!(address.to_string()),
+            None => json!("off"),
+        }),
+        ..field(
+            "listen",
+            "Address and port of `/ui`, `/api`, `/metrics`, `/healthz` and `/readyz`; null or `off` switches them off.",
+            Shape::Address,
+        )
+    },
+    field(
+        "token",
+        "Secret that whoever asks has to know, of at least 16 characters: `Authorization: Bearer <token>`; `/healthz` and `/readyz` tell whether all is well without it. Needed where `listen` is no loopback address. Default: none.",
+        Shape::Text,
+    ),
+];
 
 const TELEMETRY: &[Field] = &[
     field(

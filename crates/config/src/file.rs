@@ -8,7 +8,7 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use url::Url;
 
-use crate::config::{Config, SealKey};
+use crate::config::{Config, SealKey, Secret};
 use crate::fields::Section;
 use crate::limits::{LIMITS, TIMEOUTS};
 use crate::problem::Finding;
@@ -66,6 +66,7 @@ fn read_admin(reader: &mut Reader<'_>, config: &mut Config, entry: &Entry) {
     let Some(fields) = Fields::open(reader, Section::Admin, "`admin`", &entry.value) else {
         return;
     };
+    config.admin.token = fields.take("token").and_then(|entry| token(reader, entry));
     let Some(listen) = fields.take_or_null("listen") else {
         return;
     };
@@ -161,6 +162,17 @@ fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
             "give the admin listener another port, or switch it off: `listen: null` in `admin`",
         );
     }
+    let has_token = || fields.take("admin").is_some_and(|entry| has_field(&entry.value, "token"));
+    if let (Some(address), Some(span)) = (config.admin.listen, span("admin"))
+        && !config.admin.may_listen(address)
+        && !has_token()
+    {
+        reader.error(
+            span,
+            "the admin listener is reached from other machines, and has no token",
+            "set `token`, such as `token: ${FANLIGHT_ADMIN_TOKEN}`, or let it listen on `127.0.0.1:8081`",
+        );
+    }
     if config.listen.ip().is_unspecified()
         && config.allowed_hosts.is_empty()
         && let Some(span) = span("listen")
@@ -245,6 +257,27 @@ fn host(reader: &mut Reader<'_>, text: &Text) -> Option<String> {
         "write a host with or without a port, such as `mcp.example.com` or `mcp.example.com:8080`, or `*` for any";
     reader.error(text.span, message, help);
     None
+}
+
+/// The shortest token: what is shorter can be guessed.
+const SHORTEST_TOKEN: usize = 16;
+
+fn token(reader: &mut Reader<'_>, entry: &Entry) -> Option<Secret> {
+    let text = reader.text(entry)?;
+    if text.value.len() >= SHORTEST_TOKEN && text.value.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Some(Secret::new(text.value));
+    }
+    let help = "write 16 visible ASCII characters or more; `openssl rand -hex 32` makes a token";
+    reader.error(text.span, "this is not a token that nobody can guess", help);
+    None
+}
+
+/// Whether a mapping has a field with a value.
+fn has_field(node: &Node, name: &str) -> bool {
+    match &node.value {
+        crate::tree::Value::Map(entries) => entries.iter().any(|entry| entry.key == name && !entry.value.is_null()),
+        _ => false,
+    }
 }
 
 fn key(reader: &mut Reader<'_>, text: &Text) -> Option<SealKey> {

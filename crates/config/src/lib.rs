@@ -20,6 +20,7 @@ mod render;
 mod schema;
 mod secrets;
 mod server;
+mod shown;
 mod source;
 mod substitute;
 mod syntax;

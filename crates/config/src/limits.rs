@@ -66,6 +66,10 @@ pub struct Limits {
     pub trace_bytes: usize,
     /// Bytes of the arguments, and of the result, of a tool call that are recorded where that is on. `recordedContent`.
     pub recorded_content: usize,
+    /// Open connections to the admin listener. `adminConnections`.
+    pub admin_connections: usize,
+    /// Pages and programs that follow `/api/events` at once. `adminFollowers`.
+    pub admin_followers: usize,
 }
 
 impl Default for Limits {
@@ -101,6 +105,8 @@ impl Default for Limits {
             traces: 500,
             trace_bytes: 16 << 20,
             recorded_content: 4 << 10,
+            admin_connections: 128,
+            admin_followers: 32,
         }
     }
 }
@@ -285,6 +291,12 @@ pub(crate) const LIMITS: &[LimitField] = &[
         1 << 20,
         |limits| &mut limits.recorded_content,
     ),
+    count("adminConnections", "Open connections to the admin listener.", 10_000, |limits| {
+        &mut limits.admin_connections
+    }),
+    count("adminFollowers", "Pages and programs that follow `/api/events` at once.", 1000, |limits| {
+        &mut limits.admin_followers
+    }),
 ];
 
 /// Also the range of a server's own `concurrency`.

@@ -6,8 +6,7 @@ use crate::syntax::Syntax;
 use crate::tree::{Node, Value};
 
 /// Top-level fields whose values are shown.
-const SHOWN_AT_TOP: &[&str] =
-    &["$schema", "admin", "allowedHosts", "allowedOrigins", "limits", "listen", "path", "timeouts"];
+const SHOWN_AT_TOP: &[&str] = &["$schema", "allowedHosts", "allowedOrigins", "limits", "listen", "path", "timeouts"];
 
 /// Fields of a server whose values are shown.
 const SHOWN_IN_SERVER: &[&str] = &[
@@ -70,10 +69,16 @@ fn collect_top(root: &Node, source: &Source, spans: &mut Vec<Span>) {
     for entry in entries {
         match entry.key.as_str() {
             "mcpServers" | "servers" => collect_servers(&entry.value, source, spans),
+            "admin" => collect_admin(&entry.value, spans),
             key if SHOWN_AT_TOP.contains(&key) => {}
             _ => hide(&entry.value, spans),
         }
     }
+}
+
+fn collect_admin(admin: &Node, spans: &mut Vec<Span>) {
+    let Value::Map(entries) = &admin.value else { return hide(admin, spans) };
+    entries.iter().filter(|entry| entry.key != "listen").for_each(|entry| hide(&entry.value, spans));
 }
 
 fn collect_servers(servers: &Node, source: &Source, spans: &mut Vec<Span>) {

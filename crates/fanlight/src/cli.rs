@@ -56,7 +56,7 @@ pub(crate) struct RunArgs {
     /// Where to listen [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Where to answer /healthz, /readyz and /metrics, or `off` [default: 127.0.0.1:8081]
+    /// Where operators look: /ui, /api, /metrics, /healthz, /readyz; or `off` [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]

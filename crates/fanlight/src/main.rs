@@ -1,6 +1,7 @@
 //! The `fanlight` binary: reads the command line and the configuration, and puts the crates
 //! together. What it does for whom is told in docs/architecture.md.
 
+mod admin;
 mod cli;
 mod demo;
 mod failure;

@@ -5,21 +5,18 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use fanlight_backend::BackendState;
-use fanlight_config::{Config, Loaded};
-use fanlight_frontend::{Health, serve_admin, serve_http, serve_stdio};
-use fanlight_gateway::Gateway;
-use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
-use fanlight_telemetry::Telemetry;
+use fanlight_admin::serve_admin;
+use fanlight_config::Loaded;
+use fanlight_frontend::{Insight, serve_http_observed, serve_stdio};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::cli::{Admin, RunArgs, TraceArgs};
+use crate::cli::{RunArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::wiring::{Assembly, frontend_settings};
-use crate::{files, telemetry, welcome};
+use crate::{admin, files, telemetry, welcome};
 
 /// Serves over HTTP until a signal comes.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs) -> Result<(), Failure> {
@@ -34,7 +31,7 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
     }
     files::fit(&mut loaded.config.limits, files::raise());
     let listener = bind(loaded.config.listen, "--listen").await?;
-    let admin = bind_admin(&mut loaded.config, args.admin).await?;
+    let admin = admin::listen(&mut loaded.config, args.admin).await?;
     let address = local_address(&listener)?;
     loaded.config.listen = address;
     if !address.ip().is_loopback() {
@@ -48,12 +45,13 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
     let settings = frontend_settings(&loaded.config, &telemetry);
     welcome::print(&loaded, address, admin.as_ref().and_then(|admin| admin.local_addr().ok()));
 
-    let gateway = Arc::clone(&assembly.gateway);
-    let health = Arc::new(Readiness { gateway, telemetry, shutdown: shutdown.clone() });
-    let admin_end = CancellationToken::new();
-    let admin =
-        admin.map(|listener| tokio::spawn(serve_admin(listener, health, Arc::clone(&settings), admin_end.clone())));
-    let served = serve_http(listener, Arc::clone(&assembly.gateway), settings, shutdown).await;
+    let (insight, admin_end) = (Insight::default(), CancellationToken::new());
+    let admin = admin.map(|listener| {
+        let gateway = &assembly.gateway;
+        let subject = admin::subject(&loaded.config, gateway, &telemetry, insight.clone(), shutdown.clone());
+        tokio::spawn(serve_admin(listener, subject, admin::settings(&loaded.config), admin_end.clone()))
+    });
+    let served = serve_http_observed(listener, Arc::clone(&assembly.gateway), settings, shutdown, &insight).await;
     assembly.stop().await;
     backends_end.cancel();
     admin_end.cancel();
@@ -87,29 +85,10 @@ async fn stdio_until(loaded: Loaded, args: &TraceArgs, shutdown: CancellationTok
     served.map_err(|error| Failure::other(error.to_string()))
 }
 
-async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
+pub(crate) async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| {
         Failure::other(format!("cannot listen on {address}: {error}; choose another address with {flag}"))
     })
-}
-
-/// The admin listener. One that was not asked for on the command line is not worth failing for:
-/// a second Fanlight on the same machine finds the default address taken.
-async fn bind_admin(config: &mut Config, flag: Option<Admin>) -> Result<Option<TcpListener>, Failure> {
-    match flag {
-        Some(Admin::Off) => Ok(None),
-        Some(Admin::At(address)) => bind(address, "--admin").await.map(Some),
-        None => match config.admin.listen {
-            None => Ok(None),
-            Some(address) => match bind(address, "--admin").await {
-                Ok(listener) => Ok(Some(listener)),
-                Err(failure) => {
-                    warn!("no admin listener: {failure}");
-                    Ok(None)
-                }
-            },
-        },
-    }
 }
 
 fn local_address(listener: &TcpListener) -> Result<SocketAddr, Failure> {
@@ -147,53 +126,5 @@ impl Signals {
     /// child processes with it.
     async fn or_at_once(&self, work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
         self.at_once.run_until_cancelled(work).await.unwrap_or_else(|| Err(Failure::cut_short()))
-    }
-}
-
-/// Ready once every backend's first attempt to connect has ended, and while one of them can be
-/// used.
-struct Readiness {
-    gateway: Arc<Gateway>,
-    telemetry: Telemetry,
-    shutdown: CancellationToken,
-}
-
-impl Health for Readiness {
-    fn is_ready(&self) -> bool {
-        let status = self.gateway.status();
-        let usable = status.iter().any(|(_, status)| matches!(status.state, BackendState::Ready | BackendState::Idle));
-        // Later attempts do not count: a backend that comes and goes must not take the others with it.
-        let attempted = status.iter().all(|(_, status)| status.attempted);
-        usable && attempted && !self.shutdown.is_cancelled()
-    }
-
-    fn metrics(&self) -> String {
-        self.telemetry.prometheus()
-    }
-
-    fn report(&self) -> String {
-        let mut backends = ArrayBuilder::default();
-        for (name, status) in self.gateway.status() {
-            let mut backend = ObjectBuilder::new();
-            backend.string("name", &name).string("transport", status.transport);
-            let state = match &status.state {
-                BackendState::Idle => "idle",
-                BackendState::Connecting => "connecting",
-                BackendState::Ready => "ready",
-                BackendState::Down { .. } => "down",
-            };
-            backend.string("state", state);
-            if let (Some(era), Some(revision)) = (status.era, status.revision) {
-                backend.string("era", &era.to_string()).string("revision", revision);
-            }
-            if let BackendState::Down { error, .. } = &status.state {
-                backend.string("error", &error.to_string());
-            }
-            backends.push(&backend.finish());
-        }
-        let mut report = ObjectBuilder::new();
-        report.member("ready", &Json::literal(if self.is_ready() { "true" } else { "false" }));
-        report.member("backends", &backends.finish());
-        report.finish().as_text().to_owned()
     }
 }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use fanlight_config::Loaded;
 
+use crate::admin::page;
 use crate::demo;
 
 /// Prints the addresses; and how to connect clients, if a person is likely to read it.
@@ -15,7 +16,7 @@ pub(crate) fn print(loaded: &Loaded, listen: SocketAddr, admin: Option<SocketAdd
     let demo = loaded.path.as_os_str() == demo::ORIGIN;
     let mut text = format!("listening on {url}\n");
     if let Some(admin) = admin {
-        text += &format!("admin on http://{admin}\n");
+        text += &format!("admin on http://{admin}\nsee it at {}\n", page(admin));
     }
     let mut out = std::io::stdout();
     if demo {

@@ -53,6 +53,11 @@ impl InFlight {
         Stop { signal: Box::pin(token.cancelled_owned()), registry: Arc::clone(self), key }
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().calls.len()
+    }
+
     /// Cancels the request with this id. One that is not running is no error: it may just have
     /// finished (2025-11-25 and 2026-07-28 cancellation, Behavior Requirements).
     pub(crate) fn cancel(&self, id: &Json) {

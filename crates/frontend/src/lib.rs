@@ -7,7 +7,6 @@
 //!
 //! Must not know: how many backends there are, what they speak, or how an answer came about.
 
-mod admin;
 mod cancel;
 mod channel;
 mod client_key;
@@ -20,6 +19,7 @@ mod fault;
 mod hearing;
 mod http;
 mod input;
+mod insight;
 mod legacy;
 mod modern;
 mod notify;
@@ -39,9 +39,9 @@ mod subscription;
 mod trace;
 mod unroll;
 
-pub use admin::{Health, serve_admin};
 pub use error::FrontendError;
-pub use http::serve_http;
+pub use http::{serve_http, serve_http_observed};
+pub use insight::{Clients, Counts, Insight, ParkedView, SessionView};
 pub use port::Core;
 pub use settings::FrontendSettings;
 pub use stdio::serve_stdio;

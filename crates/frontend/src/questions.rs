@@ -62,6 +62,11 @@ impl Questions {
         Some((number, text))
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().open.len()
+    }
+
     /// Hands a client's answer to whoever asked. An answer to nothing is ignored: the question may
     /// just have been withdrawn.
     pub(crate) fn answer(&self, response: Response) {

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::cancel::InFlight;
 use crate::client_key::new_client_key;
+use crate::insight::{SessionView, shown_id};
 use crate::legacy::Opening;
 use crate::port::Core;
 use crate::questions::Questions;
@@ -123,6 +124,20 @@ impl Session {
             wants_progress,
             tasks: self.opening.tasks(),
             trace: Parent::default(),
+        }
+    }
+
+    /// What an operator may see of it, under an id of which a digest is shown.
+    pub(crate) fn shown(&self, id: &str, transport: &'static str) -> SessionView {
+        SessionView {
+            digest: shown_id(id),
+            revision: Some(self.revision().as_str()),
+            transport,
+            client_info: self.opening.client_info.clone(),
+            running: self.in_flight.count(),
+            questions: self.questions.count(),
+            streams: self.streams.count(),
+            idle: None,
         }
     }
 
@@ -259,6 +274,25 @@ impl Sessions {
         for session in self.all() {
             session.streams.hang_up();
         }
+    }
+
+    /// How many there are, and how many event streams they have together.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let all = self.all();
+        (all.len(), all.iter().map(|session| session.streams.count()).sum())
+    }
+
+    /// What an operator may see of all of them.
+    pub(crate) fn shown(&self) -> Vec<SessionView> {
+        let all: Vec<_> = {
+            let table = lock(&self.table);
+            table.iter().map(|(id, entry)| (id.clone(), Arc::clone(&entry.session), entry.idle_since())).collect()
+        };
+        let shown = |(id, session, idle): (Box<str>, Arc<Session>, Option<Instant>)| SessionView {
+            idle: idle.map(|since| since.elapsed()),
+            ..session.shown(&id, "http")
+        };
+        all.into_iter().map(shown).collect()
     }
 
     fn all(&self) -> Vec<Arc<Session>> {

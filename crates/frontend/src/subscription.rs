@@ -64,6 +64,11 @@ impl Subscriptions {
         Self { slots: Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS))), limit, buffer, end }
     }
 
+    /// How many there are.
+    pub(crate) fn open(&self) -> usize {
+        self.limit.min(Semaphore::MAX_PERMITS).saturating_sub(self.slots.available_permits())
+    }
+
     /// Begins the subscription that `request` of `client` asks for; `stop` can cancel it.
     pub(crate) fn begin<C: Core>(
         &self,

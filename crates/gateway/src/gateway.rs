@@ -151,6 +151,14 @@ impl Gateway {
         self.catalogues.of(kind).refresh().await
     }
 
+    /// The merged list as clients are served it: backends are asked only where nobody can know better.
+    pub async fn listed(&self, kind: ListKind) -> Arc<Snapshot> {
+        if self.transparent().is_none() {
+            self.watch.begin();
+        }
+        self.catalogues.of(kind).current(&Parent::default()).await.snapshot
+    }
+
     /// The only backend, if there is but one and nothing is renamed or hidden: then everything
     /// passes as it is, cursors and unknown methods included.
     fn transparent(&self) -> Option<&BackendEntry> {

@@ -25,8 +25,8 @@ mod uri_template;
 mod watch;
 
 pub use fanlight_backend::{
-    BackendClient, BackendStatus, Call, CallContext, Interest, Listen, Listening, ServerMessage, ServerMessages,
-    ServerRequest, SessionKey, TaskDialect,
+    BackendClient, BackendState, BackendStatus, Call, CallContext, Interest, Listen, Listening, ServerMessage,
+    ServerMessages, ServerRequest, SessionKey, TaskDialect,
 };
 pub use gateway::Gateway;
 pub use settings::{BackendEntry, CacheLimits, GatewaySettings, ListLimits, ToolFilter};

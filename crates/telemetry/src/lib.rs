@@ -42,6 +42,7 @@ pub use event::Event;
 pub use inbound::{Carriers, Headers, TrustInbound};
 pub use message::{Arrival, Departure, Moment, Network, Target};
 pub use metrics::Metrics;
+pub use opentelemetry::trace::TraceId;
 pub use parent::Parent;
 pub use propagation::Propagation;
 pub use ring::{Ring, RingLimits};

@@ -84,7 +84,7 @@ fn unknown_fields_say_what_was_meant() {
         (server("command: run\ntools: {alow: []}"), "did you mean `allow`?"),
         (server("command: run\nautoAprove: []"), "did you mean `autoApprove`?"),
         (server("command: run\n<<: {}"), "YAML 1.2 has no merge keys: repeat the fields"),
-        (with_server("admin: {xyzzy: 1}"), "the fields known in `admin`: listen"),
+        (with_server("admin: {xyzzy: 1}"), "the fields known in `admin`: listen, token"),
     ] {
         assert_eq!(help_of(&text), help, "{text}");
     }
@@ -141,6 +141,20 @@ fn addresses_origins_hosts_and_keys() {
         (with_server("listen: example.com:80"), "1:9 `example.com:80` is not an address with a port"),
         (with_server("listen: localhost:99999"), "1:9 `localhost:99999` is not an address with a port"),
         (with_server("listen: ''"), "1:9 `` is not an address with a port"),
+        (
+            with_server("admin: {listen: 0.0.0.0:1}"),
+            "1:8 the admin listener is reached from other machines, and has no token",
+        ),
+        (
+            with_server("admin: {listen: '[::]:1', token: null}"),
+            "1:8 the admin listener is reached from other machines, and has no token",
+        ),
+        (with_server("admin: {token: short}"), "1:16 this is not a token that nobody can guess"),
+        (
+            with_server("admin: {listen: 0.0.0.0:1, token: '${EMPTY}'}"),
+            "1:35 this is not a token that nobody can guess",
+        ),
+        (with_server("admin: {token: 'has spaces in it, so no'}"), "1:16 this is not a token that nobody can guess"),
         (with_server("admin: {listen: 127.0.0.1:8080}"), "1:8 `listen` and `admin.listen` are the same address"),
         (with_server("path: /a b"), "1:7 `/a b` is not the path of an endpoint"),
         (with_server("ssePath: sse"), "1:10 `sse` is not the path of an endpoint"),

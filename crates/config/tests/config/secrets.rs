@@ -116,6 +116,44 @@ mcpServers:
     assert!(!shown.contains("s3cret") && !shown.contains("97, 97"), "{shown}");
 }
 
+#[test]
+fn the_shown_form_of_a_config_has_every_name_and_no_secret() {
+    let text = "
+admin: {listen: '0.0.0.0:8081', token: s3cret-s3cret-s3cret}
+keys: ['6161616161616161616161616161616161616161616161616161616161616161']
+mcpServers:
+  a: {command: run, args: [s3cret], env: {K: s3cret}, tools: {deny: ['x*']}}
+  b: {url: 'https://s3cret@e.com/s3cret?s3cret', headers: {K: '${TOKEN}'}, enabled: false}
+";
+    let shown = parse_yaml(text).unwrap().config.shown();
+    assert!(!shown.contains("s3cret") && !shown.contains("6161"), "{shown}");
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["admin"]["token"], "***");
+    assert_eq!(shown["keys"][0], "***");
+    let (a, b) = (&shown["mcpServers"]["a"], &shown["mcpServers"]["b"]);
+    assert_eq!((&a["args"][0], &a["env"]["K"], &a["tools"]["deny"][0]), (&"***".into(), &"***".into(), &"x*".into()));
+    assert_eq!((&b["url"], &b["headers"]["k"]), (&"https://e.com/***".into(), &"***".into()));
+    // Every field of the file that has a value of its own is there, by the name it has in the file.
+    let schema: serde_json::Value = serde_json::from_str(&fanlight_config::schema()).unwrap();
+    for (section, shown) in [("limits", &shown["limits"]), ("timeouts", &shown["timeouts"]), ("admin", &shown["admin"])]
+    {
+        for name in schema["$defs"][section]["properties"].as_object().unwrap().keys() {
+            assert!(shown.get(name).is_some(), "{section}.{name}");
+        }
+    }
+    let others = ["$schema", "servers"];
+    for name in schema["properties"].as_object().unwrap().keys().filter(|name| !others.contains(&name.as_str())) {
+        let is_of_clients = schema["properties"][name]["description"].as_str().unwrap().contains("without effect");
+        assert!(is_of_clients || shown.get(name).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn a_token_in_a_bad_file_is_not_shown() {
+    let shown = shown("admin: {listen: 127.0.0.1:1, token: s3cret, lissten: s3cret}\nmcpServers: {}\n");
+    assert!(!shown.contains("s3cret") && shown.contains("127.0.0.1:1"), "{shown}");
+}
+
 /// Files with secrets in every place for one.
 const WITH_SECRETS: &[&str] = &[
     r#"{"mcpServers": {"a": {"command": "run", "args": ["--key", "s3cret"], "env": {"K": "s3cret"}, "bad": 1}, "b": {"url": "http://e.com/x/s3cret", "headers": {"A": "B s3cret"}}}}"#,

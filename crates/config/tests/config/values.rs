@@ -131,6 +131,19 @@ fn the_admin_listener_can_be_switched_off() {
 }
 
 #[test]
+fn the_admin_listener_goes_beyond_this_machine_with_a_token_only() {
+    let config = good(&with_server("admin: {listen: 0.0.0.0:9, token: 0123456789abcdef}"));
+    assert_eq!(config.admin.token.as_ref().unwrap().expose(), "0123456789abcdef");
+    assert!(config.admin.may_listen("192.0.2.1:1".parse().unwrap()));
+    let config = good(&with_server("admin: {listen: '[::1]:9'}"));
+    for (address, may) in
+        [("127.9.9.9:1", true), ("[::ffff:127.0.0.1]:1", true), ("0.0.0.0:1", false), ("[::]:1", false)]
+    {
+        assert_eq!(config.admin.may_listen(address.parse().unwrap()), may, "{address}");
+    }
+}
+
+#[test]
 fn the_old_transport_is_found_and_switched_off() {
     assert_eq!(good(&with_server("path: /x")).sse_path.as_deref(), Some("/sse"));
     assert_eq!(good(&with_server("ssePath: /old")).sse_path.as_deref(), Some("/old"));

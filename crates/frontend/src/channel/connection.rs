@@ -24,6 +24,7 @@ use crate::cancel::InFlight;
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
 use crate::error::FrontendError;
 use crate::event::Event;
+use crate::insight::SessionView;
 use crate::params::{Meta, Params};
 use crate::park::Parking;
 use crate::port::Core;
@@ -85,6 +86,12 @@ impl<C: Core> Connection<C> {
             legacy_only,
             patience,
         }))
+    }
+
+    /// What an operator may see of its session, if it has one. Its stream is the connection.
+    pub(crate) fn shown(&self, id: &str, transport: &'static str) -> Option<SessionView> {
+        let session = self.current_session()?;
+        Some(SessionView { streams: 1, ..session.shown(id, transport) })
     }
 
     /// Takes one line. Returns once it is under way; waits only for room to answer a refusal.

@@ -26,6 +26,7 @@ use super::slots::{Slot, Slots};
 use super::{answer, body, cors, headers};
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
 use crate::error::FrontendError;
+use crate::insight::{Clients, Counts, Observed};
 use crate::params::Params;
 use crate::park::Parking;
 use crate::port::Core;
@@ -94,6 +95,22 @@ impl<C: Core> Serve for Endpoint<C> {
         self.detached.finished().await;
         self.old.finished().await;
         self.sessions.end_all();
+    }
+}
+
+impl<C: Core> Observed for Endpoint<C> {
+    fn clients(&self) -> Clients {
+        let mut sessions = self.sessions.shown();
+        sessions.extend(self.old.shown());
+        let streams = sessions.iter().map(|session| session.streams).sum::<usize>() + self.subscriptions.open();
+        Clients { sessions, parked: self.parking.shown(), streams }
+    }
+
+    fn counts(&self) -> Counts {
+        let ((sessions, streams), old) = (self.sessions.counts(), self.old.count());
+        // A session of the old transport is its stream.
+        let streams = streams + old + self.subscriptions.open();
+        Counts { sessions: sessions + old, parked: self.parking.count(), streams }
     }
 }
 

@@ -9,9 +9,9 @@ mod batch;
 mod body;
 mod cors;
 mod get;
-pub(crate) mod guard;
+mod guard;
 mod headers;
-pub(crate) mod listener;
+mod listener;
 mod mcp;
 mod negotiate;
 mod old;
@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::FrontendError;
+use crate::insight::Insight;
 use crate::port::Core;
 use crate::settings::FrontendSettings;
 
@@ -40,7 +41,23 @@ pub async fn serve_http<C: Core>(
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
+    serve_http_observed(listener, core, settings, shutdown, &Insight::default()).await
+}
+
+/// The same, while `insight` can be asked about the clients.
+///
+/// # Errors
+///
+/// As for [`serve_http`].
+pub async fn serve_http_observed<C: Core>(
+    listener: TcpListener,
+    core: Arc<C>,
+    settings: Arc<FrontendSettings>,
+    shutdown: CancellationToken,
+    insight: &Insight,
+) -> Result<(), FrontendError> {
     let cut = CancellationToken::new();
     let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, shutdown.clone(), cut.clone())?);
+    insight.begin(&endpoint);
     listener::serve(listener, endpoint, &settings, shutdown, cut).await
 }

@@ -20,6 +20,9 @@ use crate::running::{Event, Running};
 /// How long before its questions are given up a parked call is cancelled: more than timers are out.
 const BEFORE_GIVEN_UP: Duration = Duration::from_millis(100);
 
+/// Characters of a name that are shown.
+const LONGEST_SHOWN: usize = 128;
+
 /// The member of an error's `data` that holds what the server answered itself.
 const ANSWER_KEY: &str = "dev.fanlight/answer";
 
@@ -125,6 +128,15 @@ impl Held {
         let asked = self.questions.iter().map(|question| question.request.deadline);
         let given_up = asked.min().and_then(|first| first.checked_sub(BEFORE_GIVEN_UP));
         given_up.map_or(latest, |given_up| given_up.min(latest))
+    }
+
+    /// What an operator may see of it: its method, the tool or prompt it names, and the methods of
+    /// what is asked.
+    pub(super) fn shown(&self) -> (String, Option<String>, Vec<String>) {
+        let name = self.params.as_ref().and_then(|params| params.get("name"));
+        let name = name.as_ref().and_then(Json::as_str).map(|name| name.chars().take(LONGEST_SHOWN).collect());
+        let asked = self.questions.iter().map(|question| question.request.method.as_str().to_owned());
+        (self.method.as_str().to_owned(), name, asked.collect())
     }
 
     /// Tells the server that the client cannot be asked.

@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use super::held::Held;
 use super::state::{Opened, ParkedId, State, StateSeal, Subject, subject};
 use crate::input;
+use crate::insight::ParkedView;
 use crate::settings::FrontendSettings;
 use crate::trace::Counted;
 
@@ -42,6 +43,16 @@ struct Place {
     round: u32,
     /// Asks the call's task to hand it over; `None` while it is not parked.
     resume: Option<oneshot::Sender<oneshot::Sender<Box<Held>>>>,
+    /// What may be shown of it; out of date while it is not parked.
+    shown: Option<Shown>,
+}
+
+struct Shown {
+    method: String,
+    name: Option<String>,
+    asked: Vec<String>,
+    since: Instant,
+    until: Instant,
 }
 
 /// A call's place in the table, which is free again when this is dropped.
@@ -106,15 +117,18 @@ impl Parking {
         let subject = held.subject();
         let Some(id) = held.ticket.as_ref().map(|ticket| ticket.id) else { return Err(held) };
         let (resume, resumed) = oneshot::channel();
+        let deadline = held.deadline(Instant::now() + self.settings.input_timeout);
+        let (method, name, asked) = held.shown();
+        let shown = Shown { method, name, asked, since: Instant::now(), until: deadline };
         let round = match self.lock().get_mut(&id) {
             Some(place) => {
                 place.round += 1;
                 place.resume = Some(resume);
+                place.shown = Some(shown);
                 place.round
             }
             None => return Err(held),
         };
-        let deadline = held.deadline(Instant::now() + self.settings.input_timeout);
         let Some(state) = self.seal.seal(&State { id, round, expires: self.millis(deadline), subject }) else {
             return Err(held);
         };
@@ -176,6 +190,30 @@ impl Parking {
         (&self.seal, self.millis(Instant::now() + self.settings.input_timeout))
     }
 
+    /// How many calls are parked now.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().values().filter(|place| place.resume.is_some()).count()
+    }
+
+    /// What an operator may see of the calls that are parked now.
+    pub(crate) fn shown(&self) -> Vec<ParkedView> {
+        let now = Instant::now();
+        let table = self.lock();
+        let parked = table.values().filter(|place| place.resume.is_some());
+        let view = |place: &Place| {
+            let shown = place.shown.as_ref()?;
+            Some(ParkedView {
+                method: shown.method.clone(),
+                name: shown.name.clone(),
+                asked: shown.asked.clone(),
+                round: place.round,
+                waiting: now.saturating_duration_since(shown.since),
+                left: shown.until.saturating_duration_since(now),
+            })
+        };
+        parked.filter_map(view).collect()
+    }
+
     /// Ends what is parked, and waits until it is gone.
     pub(crate) async fn end(&self) {
         self.cut.cancel();
@@ -191,7 +229,7 @@ impl Parking {
             tracing::warn!(limit = self.settings.max_parked, "too many parked calls; a server's question is refused");
             return None;
         }
-        table.insert(id, Place { round: 0, resume: None });
+        table.insert(id, Place { round: 0, resume: None, shown: None });
         Some(Ticket { parking: Arc::clone(self), id })
     }
 

@@ -203,6 +203,11 @@ impl Streams {
         });
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.state().streams.len()
+    }
+
     fn hearing(&self) -> MutexGuard<'_, Hearing> {
         self.hearing.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,6 +13,7 @@
 
 mod backend;
 mod family;
+mod figures;
 mod histogram;
 mod known;
 pub(crate) mod names;
@@ -32,6 +33,7 @@ use opentelemetry_sdk::Resource;
 
 pub use backend::{BackendMetrics, Direction};
 pub use family::{FAMILIES, Shape, label};
+pub use figures::BackendFigures;
 pub use histogram::BOUNDS;
 pub use known::NameKind;
 pub(crate) use push::Push;

@@ -18,8 +18,7 @@ use opentelemetry::{Array, KeyValue, Value};
 use opentelemetry_sdk::trace::SpanData;
 use tokio::sync::broadcast;
 
-pub(crate) use query::attribute;
-pub use query::{Query, Summary, Trace};
+pub use query::{Query, Summary, Trace, attribute};
 
 /// How many ids wait for a slow reader of the feed before it misses some.
 const FEED: usize = 256;

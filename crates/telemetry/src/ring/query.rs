@@ -144,6 +144,7 @@ fn has_text(trace: &Trace, text: &str) -> bool {
 }
 
 /// The value of an attribute of a span.
-pub(crate) fn attribute<'a>(span: &'a SpanData, name: &str) -> Option<&'a Value> {
+#[must_use]
+pub fn attribute<'a>(span: &'a SpanData, name: &str) -> Option<&'a Value> {
     span.attributes.iter().find(|attribute| attribute.key.as_str() == name).map(|attribute| &attribute.value)
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::channel::Connection;
+use crate::insight::{SessionView, shown_id};
 use crate::port::Core;
 use crate::session::{OpenError, new_id};
 
@@ -55,6 +56,30 @@ impl<C: Core> OldSessions<C> {
     /// The session with this id, if there is one.
     pub(super) fn find(&self, id: &str) -> Option<Arc<Connection<C>>> {
         self.shared.lock().get(id).cloned()
+    }
+
+    /// How many there are.
+    pub(in crate::http) fn count(&self) -> usize {
+        self.shared.lock().len()
+    }
+
+    /// What an operator may see of all of them.
+    pub(in crate::http) fn shown(&self) -> Vec<SessionView> {
+        let all: Vec<_> =
+            self.shared.lock().iter().map(|(id, connection)| (id.clone(), Arc::clone(connection))).collect();
+        let shown = |(id, connection): (Box<str>, Arc<Connection<C>>)| {
+            connection.shown(&id, "sse").unwrap_or_else(|| SessionView {
+                digest: shown_id(&id),
+                revision: None,
+                transport: "sse",
+                client_info: None,
+                running: 0,
+                questions: 0,
+                streams: 1,
+                idle: None,
+            })
+        };
+        all.into_iter().map(shown).collect()
     }
 
     /// Waits for what is left of sessions whose streams have ended.

@@ -1,0 +1,63 @@
+//! `/api/catalogue`: the merged lists, and where each entry came from.
+//!
+//! Must not know: how lists are read or merged.
+
+use fanlight_gateway::Gateway;
+use fanlight_gateway::catalogue::{ListKind, Snapshot};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use futures_util::future::join_all;
+use http::StatusCode;
+
+use super::Query;
+use crate::reply::{Reply, refused};
+use crate::shown::optional;
+
+/// All lists, or the one that the query names.
+pub(crate) async fn answer(gateway: &Gateway, query: &Query<'_>) -> Result<Json, Box<Reply>> {
+    let wanted = query.get("kind");
+    let kinds: Vec<ListKind> =
+        ListKind::ALL.into_iter().filter(|kind| wanted.as_ref().is_none_or(|wanted| wanted == kind.member())).collect();
+    if kinds.is_empty() {
+        let message = "`kind` must be tools, resources, resourceTemplates or prompts";
+        return Err(refused(StatusCode::BAD_REQUEST, message));
+    }
+    let names: Vec<String> = gateway.status().into_iter().map(|(name, _)| name).collect();
+    let lists = join_all(kinds.into_iter().map(|kind| async move { (kind, gateway.listed(kind).await) })).await;
+    let mut answer = ObjectBuilder::new();
+    for (kind, snapshot) in lists {
+        answer.member(kind.member(), &list(&snapshot, &names));
+    }
+    Ok(answer.finish())
+}
+
+fn list(snapshot: &Snapshot, names: &[String]) -> Json {
+    let (mut entries, mut collisions, mut backends) =
+        (ArrayBuilder::default(), ArrayBuilder::default(), ArrayBuilder::default());
+    for entry in snapshot.entries() {
+        let mut object = ObjectBuilder::new();
+        object.string("backend", names.get(entry.backend).map_or("", String::as_str));
+        object.member("key", &entry.key.clone().unwrap_or_else(Json::null));
+        object.member("original", &entry.original.clone().unwrap_or_else(Json::null));
+        // The very bytes, but for the name: what clients get.
+        object.member("entry", &entry.visible);
+        entries.push(&object.finish());
+    }
+    for collision in snapshot.collisions() {
+        let mut object = ObjectBuilder::new();
+        object.string("key", &collision.key).string("kept", &collision.kept).string("other", &collision.other);
+        optional(&mut object, "alias", collision.alias.as_deref());
+        collisions.push(&object.finish());
+    }
+    for contribution in snapshot.contributions() {
+        let mut object = ObjectBuilder::new();
+        object.string("backend", &contribution.backend).string("outcome", contribution.outcome.as_str());
+        optional(&mut object, "reason", contribution.reason.as_deref());
+        backends.push(&object.finish());
+    }
+    let mut object = ObjectBuilder::new();
+    object.member("entries", &entries.finish());
+    object.member("collisions", &collisions.finish());
+    object.member("backends", &backends.finish());
+    object.finish()
+}

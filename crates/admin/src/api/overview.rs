@@ -1,0 +1,128 @@
+//! `/api/overview`: how each backend is doing, and the whole.
+//!
+//! Must not know: who asks.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use bytes::Bytes;
+use fanlight_gateway::{BackendState, BackendStatus};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_telemetry::names::{BACKEND_NAME, ERROR_TYPE};
+use fanlight_telemetry::ring::{Query, Trace, attribute};
+use std::time::Duration;
+
+use crate::Subject;
+use crate::ready::{is_ready, state};
+use crate::shown::{count, flag, moment, number, optional};
+
+/// How long one look counts for all who follow.
+const FRESH: Duration = Duration::from_millis(900);
+/// How many failed traces are looked at for the last error of each backend.
+const FAILED: usize = 100;
+
+/// The overview, looked up once for all who ask at the same time.
+pub(crate) struct Latest {
+    subject: Arc<Subject>,
+    started: SystemTime,
+    began: Instant,
+    seen: Mutex<Option<(Instant, Json)>>,
+}
+
+impl Latest {
+    pub(crate) fn new(subject: Arc<Subject>, started: SystemTime) -> Self {
+        Self { subject, started, began: Instant::now(), seen: Mutex::default() }
+    }
+
+    /// The overview as it was less than a second ago, without anything that changes all the time.
+    pub(crate) fn get(&self) -> Json {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*seen {
+            Some((at, json)) if at.elapsed() < FRESH => json.clone(),
+            _ => {
+                let json = self.look();
+                *seen = Some((Instant::now(), json.clone()));
+                json
+            }
+        }
+    }
+
+    /// The overview now, and for how long the process has run.
+    pub(crate) fn with_uptime(&self) -> Json {
+        let mut object = ObjectBuilder::new();
+        object.member("uptimeSeconds", &number(self.began.elapsed().as_secs_f64()));
+        let overview = self.look();
+        for member in overview.members() {
+            object.raw_member(&overview.slice(member.key), &overview.slice(member.value));
+        }
+        object.finish()
+    }
+
+    fn look(&self) -> Json {
+        let subject = &self.subject;
+        let clients = subject.clients.counts();
+        let failed = subject
+            .telemetry
+            .ring()
+            .map(|ring| ring.query(&Query { error: Some(true), limit: FAILED, ..Query::default() }));
+        let failed = failed.unwrap_or_default();
+        let mut backends = ArrayBuilder::default();
+        for (name, status) in subject.gateway.status() {
+            backends.push(&self.backend(&name, &status, &failed));
+        }
+        let mut object = ObjectBuilder::new();
+        object.string("version", subject.version).string("endpoint", &subject.endpoint);
+        object.member("startedMs", &moment(self.started));
+        object.member("ready", &flag(is_ready(&subject.gateway, &subject.draining)));
+        object.integer("sessions", count(clients.sessions)).integer("parkedCalls", count(clients.parked));
+        object.integer("streams", count(clients.streams));
+        if let Some(ring) = subject.telemetry.ring() {
+            let (traces, bytes) = ring.size();
+            object.integer("traces", count(traces)).integer("traceBytes", count(bytes));
+        }
+        object.member("backends", &backends.finish());
+        object.finish()
+    }
+
+    fn backend(&self, name: &str, status: &BackendStatus, failed: &[Trace]) -> Json {
+        let mut object = ObjectBuilder::new();
+        object.string("name", name).string("state", state(&status.state)).string("transport", status.transport);
+        optional(&mut object, "era", status.era.map(|era| era.to_string()).as_deref());
+        optional(&mut object, "revision", status.revision);
+        let error = match &status.state {
+            // How long until the next attempt changes all the time, and matters little.
+            BackendState::Down { error, .. } => Some(error.to_string()),
+            _ => None,
+        };
+        optional(&mut object, "error", error.as_deref());
+        object.member("lastError", &last_error(name, failed).unwrap_or_else(Json::null));
+        let figures = self.subject.telemetry.metrics().map(|metrics| metrics.figures(name)).unwrap_or_default();
+        let seconds = |value: Option<f64>| value.map_or_else(Json::null, |value| number(value * 1000.0));
+        object.integer("requests", count(figures.requests)).integer("errors", count(figures.errors));
+        object.member("medianMs", &seconds(figures.median)).member("p95Ms", &seconds(figures.p95));
+        object.integer("restarts", figures.restarts).integer("reconnects", figures.reconnects);
+        object.finish()
+    }
+}
+
+/// The newest failure of a message to or from the backend that is still in the ring.
+fn last_error(name: &str, failed: &[Trace]) -> Option<Json> {
+    let is_named = |value: &str| value == name;
+    let (trace, span) = failed.iter().find_map(|trace| {
+        let span = trace.spans.iter().rev().find(|span| {
+            attribute(span, BACKEND_NAME).is_some_and(|value| is_named(&value.as_str()))
+                && attribute(span, ERROR_TYPE).is_some()
+        })?;
+        Some((trace, span))
+    })?;
+    let mut object = ObjectBuilder::new();
+    object.string("type", &attribute(span, ERROR_TYPE)?.as_str());
+    object.member("atMs", &moment(span.end_time)).string("traceId", &trace.id.to_string());
+    Some(object.finish())
+}
+
+/// An event of a stream (HTML standard, Server-sent events). The value is on one line.
+pub(crate) fn event(name: &str, value: &Json) -> Bytes {
+    format!("event: {name}\ndata: {}\n\n", value.on_one_line().as_text()).into()
+}

@@ -1,0 +1,100 @@
+//! `/api/sessions`: who is connected, and what waits for them.
+//!
+//! Must not know: ids of sessions.
+
+use std::time::Duration;
+
+use fanlight_protocol::Json;
+use fanlight_protocol::json::ObjectBuilder;
+
+use super::Query;
+use crate::clients::{ParkedCall, Seen, Session};
+use crate::reply::Reply;
+use crate::shown::{array, count, millis, optional};
+
+const DEFAULT: usize = 200;
+const MOST: usize = 10_000;
+
+/// Sessions, those used last first, and parked calls, those over first; so many of each as the
+/// query says.
+pub(crate) fn answer(mut seen: Seen, query: &Query<'_>) -> Result<Json, Box<Reply>> {
+    let limit = query.number("limit", DEFAULT, MOST)?;
+    let mut answer = ObjectBuilder::new();
+    answer.integer("sessionCount", count(seen.sessions.len()));
+    answer.integer("parkedCallCount", count(seen.parked.len()));
+    answer.integer("streamCount", count(seen.streams));
+    seen.sessions.sort_by(|a, b| {
+        (a.idle.unwrap_or(Duration::ZERO), &a.digest).cmp(&(b.idle.unwrap_or(Duration::ZERO), &b.digest))
+    });
+    seen.parked.sort_by_key(|call| call.left);
+    answer.member("sessions", &array(seen.sessions.iter().take(limit).map(session)));
+    answer.member("parkedCalls", &array(seen.parked.iter().take(limit).map(call)));
+    Ok(answer.finish())
+}
+
+fn session(session: &Session) -> Json {
+    let mut object = ObjectBuilder::new();
+    object.string("digest", &session.digest).string("transport", session.transport);
+    optional(&mut object, "revision", session.revision);
+    object.member("clientInfo", &session.client_info.clone().unwrap_or_else(Json::null));
+    object.integer("running", count(session.running));
+    object.integer("questions", count(session.questions));
+    object.integer("streams", count(session.streams));
+    object.member("idleMs", &session.idle.map_or_else(Json::null, millis));
+    object.finish()
+}
+
+fn call(call: &ParkedCall) -> Json {
+    let mut object = ObjectBuilder::new();
+    object.string("method", &call.method);
+    optional(&mut object, "name", call.name.as_deref());
+    object.member("asked", &array(call.asked.iter().map(|method| Json::string(method))));
+    object.integer("round", i64::from(call.round));
+    object.member("waitingMs", &millis(call.waiting)).member("leftMs", &millis(call.left));
+    object.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(digest: &str, idle: Option<u64>) -> Session {
+        Session {
+            digest: digest.into(),
+            revision: Some("2025-11-25"),
+            transport: "http",
+            client_info: Some(Json::literal(r#"{"name":"<b>x</b>"}"#)),
+            running: 1,
+            questions: 0,
+            streams: 2,
+            idle: idle.map(Duration::from_millis),
+        }
+    }
+
+    #[test]
+    fn the_liveliest_come_first_and_as_many_as_asked_for() {
+        let parked = ParkedCall {
+            method: "tools/call".into(),
+            name: None,
+            asked: vec!["elicitation/create".into()],
+            round: 1,
+            waiting: Duration::from_millis(5),
+            left: Duration::from_secs(1),
+        };
+        let sessions = vec![one("c", Some(9)), one("a", None), one("b", Some(3))];
+        let seen = Seen { sessions, parked: vec![parked], streams: 4 };
+        let answer = answer(seen, &Query("limit=2")).unwrap();
+        let answer: serde_json::Value = serde_json::from_str(answer.as_text()).unwrap();
+        assert_eq!(
+            (&answer["sessionCount"], &answer["parkedCallCount"], &answer["streamCount"]),
+            (&3.into(), &1.into(), &4.into())
+        );
+        let digests: Vec<_> =
+            answer["sessions"].as_array().unwrap().iter().map(|one| one["digest"].as_str().unwrap()).collect();
+        assert_eq!(digests, ["a", "b"]);
+        assert_eq!(answer["sessions"][0]["idleMs"], serde_json::Value::Null);
+        assert_eq!(answer["sessions"][1]["clientInfo"]["name"], "<b>x</b>");
+        assert_eq!(answer["parkedCalls"][0]["asked"][0], "elicitation/create");
+        assert_eq!(answer["parkedCalls"][0]["leftMs"], 1000);
+    }
+}

@@ -1,0 +1,76 @@
+//! What the clients' side says of its clients.
+//!
+//! Must not know: how clients arrive.
+
+use std::time::Duration;
+
+use fanlight_protocol::Json;
+
+/// Who can be asked about the clients. Asked for each request, so it must not wait for anything.
+pub trait Clients: Send + Sync + 'static {
+    /// The clients now.
+    fn seen(&self) -> Seen;
+
+    /// How many there are; asked every second while somebody looks.
+    fn counts(&self) -> Counts;
+}
+
+/// How many clients there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sessions of legacy clients.
+    pub sessions: usize,
+    /// Calls that wait for a client to come back.
+    pub parked: usize,
+    /// Event streams that are open.
+    pub streams: usize,
+}
+
+/// The clients at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Sessions of legacy clients.
+    pub sessions: Vec<Session>,
+    /// Calls that wait for a client to come back.
+    pub parked: Vec<ParkedCall>,
+    /// Event streams that are open.
+    pub streams: usize,
+}
+
+/// A session.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// A digest of its id: whoever has the id is the client.
+    pub digest: String,
+    /// What both sides speak, once that is settled.
+    pub revision: Option<&'static str>,
+    /// `http` or `sse`.
+    pub transport: &'static str,
+    /// `Implementation` object of the client, as it wrote it.
+    pub client_info: Option<Json>,
+    /// Requests that run.
+    pub running: usize,
+    /// Questions of servers that the client has not answered.
+    pub questions: usize,
+    /// Event streams.
+    pub streams: usize,
+    /// How long it has had no request; `None` if it has one now.
+    pub idle: Option<Duration>,
+}
+
+/// A parked call.
+#[derive(Clone, Debug)]
+pub struct ParkedCall {
+    /// Its method.
+    pub method: String,
+    /// The tool or prompt, where it names one.
+    pub name: Option<String>,
+    /// The methods of what the client is asked.
+    pub asked: Vec<String>,
+    /// How often it has been parked.
+    pub round: u32,
+    /// How long it has waited.
+    pub waiting: Duration,
+    /// How long it will still wait.
+    pub left: Duration,
+}

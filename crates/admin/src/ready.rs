@@ -1,0 +1,53 @@
+//! Whether requests can be served.
+//!
+//! Must not know: who asks.
+
+use fanlight_gateway::{BackendState, Gateway};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use tokio_util::sync::CancellationToken;
+
+use crate::shown::flag;
+
+/// Ready once every backend's first attempt to connect has ended, and while one of them can be
+/// used.
+pub(crate) fn is_ready(gateway: &Gateway, draining: &CancellationToken) -> bool {
+    let status = gateway.status();
+    let usable = status.iter().any(|(_, status)| matches!(status.state, BackendState::Ready | BackendState::Idle));
+    // Later attempts do not count: a backend that comes and goes must not take the others with it.
+    let attempted = status.iter().all(|(_, status)| status.attempted);
+    usable && attempted && !draining.is_cancelled()
+}
+
+/// The same in words; without `details` nothing but whether.
+pub(crate) fn report(gateway: &Gateway, is_ready: bool, details: bool) -> Json {
+    let mut report = ObjectBuilder::new();
+    report.member("ready", &flag(is_ready));
+    if details {
+        let mut backends = ArrayBuilder::default();
+        for (name, status) in gateway.status() {
+            let mut backend = ObjectBuilder::new();
+            backend.string("name", &name).string("transport", status.transport);
+            backend.string("state", state(&status.state));
+            if let (Some(era), Some(revision)) = (status.era, status.revision) {
+                backend.string("era", &era.to_string()).string("revision", revision);
+            }
+            if let BackendState::Down { error, .. } = &status.state {
+                backend.string("error", &error.to_string());
+            }
+            backends.push(&backend.finish());
+        }
+        report.member("backends", &backends.finish());
+    }
+    report.finish()
+}
+
+/// A state in a word.
+pub(crate) fn state(state: &BackendState) -> &'static str {
+    match state {
+        BackendState::Idle => "idle",
+        BackendState::Connecting => "connecting",
+        BackendState::Ready => "ready",
+        BackendState::Down { .. } => "down",
+    }
+}

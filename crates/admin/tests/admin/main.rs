@@ -1,0 +1,10 @@
+//! The admin listener over real connections, before a core whose backends answer from a script.
+
+// A test fails by panicking, in its helper functions too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod access;
+mod calls;
+mod events;
+mod scene;
+mod traces;

@@ -1,0 +1,224 @@
+//! Backends that answer from a script, a listener, and a client of it.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_admin::{AdminSettings, Clients, Counts, Seen, Session, Subject, serve_admin};
+use fanlight_backend::{
+    BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
+};
+use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits};
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Era, Json, Message, Response};
+use fanlight_telemetry::{Settings, Telemetry};
+use http::header::HOST;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits, but not for ever.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("in time")
+}
+
+/// Answers each method from a script.
+pub(crate) struct Fake {
+    name: &'static str,
+    script: HashMap<&'static str, &'static str>,
+    down: bool,
+}
+
+pub(crate) fn fake(name: &'static str, script: &[(&'static str, &'static str)]) -> Fake {
+    Fake { name, script: script.iter().copied().collect(), down: false }
+}
+
+pub(crate) fn down(name: &'static str) -> Fake {
+    Fake { name, script: HashMap::new(), down: true }
+}
+
+fn unreachable() -> BackendError {
+    BackendError::Unreachable { reason: "connection refused".into() }
+}
+
+impl BackendClient for Fake {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn describe(&self) -> Pending<'_, ServerDescription> {
+        let text = r#"{"capabilities":{"tools":{},"resources":{},"prompts":{}},"serverInfo":{"name":"x"}}"#;
+        Box::pin(async move { if self.down { Err(unreachable()) } else { Ok(Json::literal(text).into()) } })
+    }
+
+    fn request(&self, call: Call) -> Pending<'_, Response> {
+        let body = self.script.get(call.method.as_str()).copied();
+        Box::pin(async move {
+            if self.down {
+                return Err(unreachable());
+            }
+            let body = body.unwrap_or(r#""error":{"code":-32601,"message":"no"}"#);
+            let text = format!(r#"{{"jsonrpc":"2.0","id":1,{body}}}"#);
+            let Ok(Message::Response(response)) = Message::parse(text.into(), 64) else { panic!("script") };
+            Ok(response)
+        })
+    }
+
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        Box::pin(async move { Ok(Listening::new(Default::default(), listen)) })
+    }
+
+    fn end_session(&self, _: SessionKey) {}
+
+    fn status(&self) -> BackendStatus {
+        let state = match self.down {
+            true => BackendState::Down { error: unreachable(), retry_in: Duration::from_secs(5) },
+            false => BackendState::Ready,
+        };
+        let (era, revision) = (Some(Era::Modern), Some("2026-07-28"));
+        BackendStatus { attempted: true, state, era, revision, transport: "stdio" }
+    }
+}
+
+struct OneSession;
+
+impl Clients for OneSession {
+    fn seen(&self) -> Seen {
+        let session = Session {
+            digest: "0123456789abcdef".into(),
+            revision: Some("2025-11-25"),
+            transport: "http",
+            client_info: None,
+            running: 0,
+            questions: 0,
+            streams: 1,
+            idle: None,
+        };
+        Seen { sessions: vec![session], parked: Vec::new(), streams: 1 }
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { sessions: 1, parked: 0, streams: 1 }
+    }
+}
+
+/// A listener in front of fakes.
+pub(crate) struct Scene {
+    pub(crate) address: SocketAddr,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) draining: CancellationToken,
+    shutdown: CancellationToken,
+    served: JoinHandle<std::io::Result<()>>,
+}
+
+impl Scene {
+    pub(crate) async fn start(backends: Vec<Fake>, settings: AdminSettings) -> Self {
+        let entries =
+            backends.into_iter().map(|fake| BackendEntry { client: Arc::new(fake), prefix: None, permits_tool: None });
+        let gateway = Gateway::new(GatewaySettings {
+            backends: entries.collect(),
+            lists: ListLimits { timeout: Duration::from_secs(5), pages: 5, entries: 100, page_size: 100 },
+            cache: CacheLimits { entries: 0, bytes: 0 },
+            max_tasks: 10,
+            keys: fanlight_protocol::seal::Keys::default(),
+            identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
+        });
+        let (telemetry, _guard) = Telemetry::start(Settings::default()).unwrap();
+        let (draining, shutdown) = (CancellationToken::new(), CancellationToken::new());
+        let subject = Subject {
+            gateway: Arc::new(gateway.unwrap()),
+            telemetry: telemetry.clone(),
+            clients: Arc::new(OneSession),
+            config: Json::literal(r#"{"listen":"127.0.0.1:1"}"#),
+            version: "1.2.3",
+            endpoint: "http://127.0.0.1:1/mcp".into(),
+            draining: draining.clone(),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = tokio::spawn(serve_admin(listener, subject, settings, shutdown.clone()));
+        Self { address, telemetry, draining, shutdown, served }
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        let stream = soon(TcpStream::connect(self.address)).await.unwrap();
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.unwrap();
+        let driver = tokio::spawn(async move { drop(connection.await) });
+        Client { sender, host: self.address.to_string(), driver }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.client().await.send(Method::GET, path, &[], "").await
+    }
+
+    /// The JSON at a path.
+    pub(crate) async fn json(&self, path: &str) -> serde_json::Value {
+        let answer = self.get(path).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        serde_json::from_str(&answer.text).unwrap()
+    }
+
+    pub(crate) async fn call(&self, body: &str) -> Answer {
+        let headers = [("content-type", "application/json")];
+        self.client().await.send(Method::POST, "/api/call", &headers, body).await
+    }
+
+    pub(crate) async fn stop(self) {
+        self.shutdown.cancel();
+        soon(self.served).await.unwrap().unwrap();
+    }
+}
+
+pub(crate) struct Client {
+    sender: SendRequest<Full<Bytes>>,
+    host: String,
+    driver: JoinHandle<()>,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Client {
+    /// Sends a request; a `host` among the headers stands for the right one.
+    pub(crate) async fn open(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> http::Response<Incoming> {
+        let mut request = Request::builder().method(method).uri(path);
+        if !headers.iter().any(|(name, _)| *name == "host") {
+            request = request.header(HOST, &self.host);
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap();
+        soon(self.sender.send_request(request)).await.unwrap()
+    }
+
+    pub(crate) async fn send(&mut self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let (head, body) = self.open(method, path, headers, body).await.into_parts();
+        let text = soon(body.collect()).await.unwrap().to_bytes();
+        Answer { status: head.status, headers: head.headers, text: String::from_utf8(text.to_vec()).unwrap() }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}

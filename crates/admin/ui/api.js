@@ -1,0 +1,58 @@
+// Asking /api: with the token if there is one, and errors in words.
+
+const TOKEN = "fanlight-token";
+
+/** What went wrong, as the page says it. */
+export class ApiError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN),
+  set: (text) => sessionStorage.setItem(TOKEN, text),
+  clear: () => sessionStorage.removeItem(TOKEN),
+};
+
+/** A response, or an ApiError. */
+export async function ask(path, options = {}) {
+  const headers = new Headers(options.headers);
+  const known = token.get();
+  if (known) headers.set("authorization", `Bearer ${known}`);
+  let response;
+  try {
+    response = await fetch(path, { ...options, headers, credentials: "omit", cache: "no-store", redirect: "error" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "Fanlight does not answer. Is it still running?");
+  }
+  if (response.ok) return response;
+  let message = `HTTP status ${response.status}`;
+  try {
+    message = JSON.parse(await response.text()).error ?? message;
+  } catch {
+    // Then the status has to do.
+  }
+  throw new ApiError(response.status, message);
+}
+
+/** The JSON value at a path. */
+export async function get(path, query = {}, signal = undefined) {
+  const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const search = new URLSearchParams(pairs).toString();
+  const response = await ask(search ? `${path}?${search}` : path, { signal });
+  return JSON.parse(await response.text());
+}
+
+/** The text at a path. */
+export async function text(path, signal = undefined) {
+  return (await ask(path, { signal })).text();
+}
+
+/** Sends a JSON text; returns the text of the answer. */
+export async function post(path, body, signal = undefined) {
+  const headers = { "content-type": "application/json" };
+  return (await ask(path, { method: "POST", headers, body, signal })).text();
+}

@@ -1,0 +1,96 @@
+// Elements without markup: whatever text comes, it stays text.
+
+const SVG = "http://www.w3.org/2000/svg";
+const ICONS = {
+  ready: "M3 8.5l3.2 3.2L13 5",
+  idle: "M5 4v8M11 4v8",
+  connecting: "M8 3a5 5 0 1 1-4.6 3",
+  down: "M4 4l8 8M12 4l-8 8",
+  copy: "M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8z",
+  next: "M6 3l5 5-5 5",
+};
+
+/** An element. `props` are properties and `on…` listeners; names with a dash are attributes. */
+export function h(tag, props, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "class") element.className = value;
+    else if (name.includes("-") || name === "for" || name === "role" || name === "scope" || name === "list") {
+      element.setAttribute(name, value === true ? "" : value);
+    } else element[name] = value;
+  }
+  add(element, children);
+  return element;
+}
+
+/** Appends nodes and texts, however deep in arrays; leaves out what is nothing. */
+function add(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === undefined || child === null || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+/** Puts other children in the place of those that are there. */
+export function fill(element, ...children) {
+  element.replaceChildren();
+  add(element, children);
+  return element;
+}
+
+/** A small picture that says nothing by itself. */
+export function icon(name) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 16 16");
+  svg.setAttribute("aria-hidden", "true");
+  svg.classList.add("icon", `icon-${name}`);
+  const path = document.createElementNS(SVG, "path");
+  path.setAttribute("d", ICONS[name] ?? ICONS.next);
+  svg.append(path);
+  return svg;
+}
+
+/** Says something to whoever looks or listens, for a moment. */
+export function say(text) {
+  const said = document.getElementById("said");
+  said.textContent = text;
+  said.classList.add("shown");
+  clearTimeout(say.timer);
+  say.timer = setTimeout(() => said.classList.remove("shown"), 2500);
+}
+
+/** A button that copies a text. */
+export function copyButton(label, text) {
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      say("Copied");
+    } catch {
+      say("The browser does not let this page copy");
+    }
+  };
+  return h("button", { type: "button", class: "small", onclick: copy, title: text }, icon("copy"), label);
+}
+
+/** A table with a caption for those who do not see it. */
+export function table(caption, heads, rows) {
+  return h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": caption },
+    h("table", null,
+      h("caption", { class: "hidden" }, caption),
+      h("thead", null, h("tr", null, heads.map((head) => typeof head === "string"
+        ? h("th", { scope: "col" }, head)
+        : h("th", { scope: "col", class: head.class }, head.text)))),
+      h("tbody", null, rows)));
+}
+
+/** A badge with a picture and a word, never a colour alone. */
+export function badge(kind, text, picture) {
+  return h("span", { class: `badge ${kind}` }, picture ? icon(picture) : null, text);
+}
+
+/** What stands where there is nothing. */
+export function empty(title, text) {
+  return h("div", { class: "empty" }, h("p", { class: "strong" }, title), text ? h("p", null, text) : null);
+}

@@ -1,0 +1,54 @@
+// Times and sizes as people read them.
+
+/** Milliseconds as a duration. */
+export function duration(ms) {
+  if (ms === null || ms === undefined) return "–";
+  if (ms < 1) return `${Math.round(ms * 1000)} µs`;
+  if (ms < 1000) return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
+  return long(ms / 1000);
+}
+
+/** Seconds as days, hours, minutes: the two largest that count. */
+export function long(seconds) {
+  const parts = [["d", 86_400], ["h", 3600], ["min", 60], ["s", 1]];
+  let left = Math.max(0, Math.floor(seconds));
+  const said = [];
+  for (const [unit, size] of parts) {
+    const count = Math.floor(left / size);
+    left -= count * size;
+    if (count > 0 || (unit === "s" && said.length === 0)) said.push(`${count} ${unit}`);
+    if (said.length === 2) break;
+  }
+  return said.join(" ");
+}
+
+/** A moment as the time of day, with the date if that is another. */
+export function clock(ms) {
+  const at = new Date(ms);
+  const time = at.toLocaleTimeString(undefined, { hour12: false });
+  return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString()} ${time}`;
+}
+
+/** A number with separators. */
+export function count(number) {
+  return Number(number).toLocaleString();
+}
+
+/** Bytes. */
+export function size(bytes) {
+  if (bytes < 1024) return `${bytes} B`;
+  const units = ["KiB", "MiB", "GiB"];
+  let value = bytes;
+  let unit = -1;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${value.toFixed(value < 10 ? 1 : 0)} ${units[unit]}`;
+}
+
+/** "1 span", "2 spans". */
+export function plural(number, word) {
+  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+}

@@ -1,0 +1,73 @@
+// /api/events: one stream for the whole page, begun anew when it ends.
+
+import { ApiError, ask } from "./api.js";
+
+const FIRST_WAIT = 500;
+const LONGEST_WAIT = 15_000;
+const listeners = new Map();
+const latest = new Map();
+let running = false;
+
+/** Calls back for each event of a name until `signal` aborts, at once if one is known. */
+export function on(name, callback, signal) {
+  const all = listeners.get(name) ?? new Set();
+  listeners.set(name, all);
+  all.add(callback);
+  signal?.addEventListener("abort", () => all.delete(callback));
+  if (latest.has(name)) callback(latest.get(name));
+}
+
+/** Begins to follow; does nothing if it has begun. */
+export async function follow() {
+  if (running) return;
+  running = true;
+  let wait = FIRST_WAIT;
+  for (;;) {
+    try {
+      const response = await ask("/api/events");
+      tell("state", "following");
+      wait = FIRST_WAIT;
+      await read(response.body.pipeThrough(new TextDecoderStream()).getReader());
+      tell("state", "waiting");
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 401) {
+        running = false;
+        tell("state", "locked");
+        return;
+      }
+      tell("state", "waiting");
+    }
+    await new Promise((resolve) => setTimeout(resolve, wait));
+    wait = Math.min(wait * 2, LONGEST_WAIT);
+    // Something may have been missed meanwhile.
+    tell("missed", {});
+  }
+}
+
+async function read(reader) {
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    text += value;
+    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+      event(text.slice(0, end));
+      text = text.slice(end + 2);
+    }
+  }
+}
+
+function event(block) {
+  let name = "message";
+  let data = "";
+  for (const line of block.split("\n")) {
+    if (line.startsWith("event: ")) name = line.slice(7);
+    if (line.startsWith("data: ")) data += line.slice(6);
+  }
+  if (data) tell(name, JSON.parse(data));
+}
+
+function tell(name, value) {
+  if (name === "overview" || name === "state") latest.set(name, value);
+  for (const callback of listeners.get(name) ?? []) callback(value);
+}

@@ -1,0 +1,78 @@
+// Who is connected, and what waits for them.
+
+import { get } from "./api.js";
+import { empty, fill, h, table } from "./dom.js";
+import { count, duration, plural } from "./format.js";
+
+const EVERY = 2000;
+
+export async function sessions(main, { signal }) {
+  const content = h("div", null);
+  let now = await get("/api/sessions", {}, signal);
+  fill(main, h("h1", null, "Sessions"), content);
+  fill(content, page(now));
+  const timer = setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      const next = await get("/api/sessions", {}, signal);
+      // What somebody reads or has the focus in stays in its place while nothing changes.
+      if (JSON.stringify(stable(next)) !== JSON.stringify(stable(now))) fill(content, page(next));
+      now = next;
+    } catch {
+      // The state at the top says that there is no connection.
+    }
+  }, EVERY);
+  signal.addEventListener("abort", () => clearInterval(timer));
+}
+
+/** Without what changes all the time. */
+function stable(now) {
+  return {
+    ...now,
+    sessions: now.sessions.map((one) => ({ ...one, idleMs: one.idleMs === null ? null : Math.floor(one.idleMs / 10_000) })),
+    parkedCalls: now.parkedCalls.map((one) => ({ ...one, waitingMs: Math.floor(one.waitingMs / 10_000), leftMs: 0 })),
+  };
+}
+
+function page(now) {
+  const more = now.sessionCount - now.sessions.length;
+  return [
+    h("p", { class: "lead" }, "Sessions of clients of the legacy era. Modern clients have none: each of their requests stands for itself."),
+    now.sessions.length ? sessionTable(now.sessions) : empty("No session is open", "A legacy client that connects appears here."),
+    more > 0 ? h("p", { class: "note" }, `and ${count(more)} more`) : null,
+    h("h2", null, "Parked calls"),
+    h("p", { class: "lead" }, "Calls of modern clients that wait until the client brings what a legacy backend asked for."),
+    now.parkedCalls.length ? parkedTable(now.parkedCalls) : empty("No call is parked"),
+  ];
+}
+
+function sessionTable(all) {
+  const heads = ["Session (digest)", "Client", "Revision", "Transport", { text: "Running", class: "right" },
+    { text: "Questions", class: "right" }, { text: "Streams", class: "right" }, { text: "Idle", class: "right" }, "Traces"];
+  return table("Sessions", heads, all.map((one) => h("tr", null,
+    h("th", { scope: "row", class: "mono" }, one.digest),
+    h("td", { class: "words" }, client(one.clientInfo)),
+    h("td", { class: "mono" }, one.revision ?? "–"),
+    h("td", null, h("span", { class: "chip" }, one.transport)),
+    h("td", { class: "right number" }, count(one.running)),
+    h("td", { class: "right number" }, count(one.questions)),
+    h("td", { class: "right number" }, count(one.streams)),
+    h("td", { class: "right number" }, one.idleMs === null ? "active" : duration(one.idleMs)),
+    h("td", null, h("a", { href: `#/traces?text=${one.digest}` }, "its traces")))));
+}
+
+function client(info) {
+  if (!info || typeof info !== "object") return "–";
+  const said = [info.title ?? info.name, info.version].filter((part) => typeof part === "string");
+  return said.length ? said.join(" ") : "–";
+}
+
+function parkedTable(all) {
+  const heads = ["Call", "Asked for", { text: "Times", class: "right" }, { text: "Waiting", class: "right" }, { text: "Ends in", class: "right" }];
+  return table("Parked calls", heads, all.map((one) => h("tr", null,
+    h("th", { scope: "row" }, one.method, one.name ? [" ", h("span", { class: "mono" }, one.name)] : null),
+    h("td", { class: "words" }, one.asked.join(", ") || plural(0, "question")),
+    h("td", { class: "right number" }, count(one.round)),
+    h("td", { class: "right number" }, duration(one.waitingMs)),
+    h("td", { class: "right number" }, duration(one.leftMs)))));
+}

@@ -1,0 +1,129 @@
+//! The admin listener: where it is, and what it gets to look at.
+//!
+//! Must not know: what it makes of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fanlight_admin::{AdminSettings, Clients, Counts, ParkedCall, Seen, Session, Subject};
+use fanlight_config::Config;
+use fanlight_frontend::Insight;
+use fanlight_gateway::Gateway;
+use fanlight_protocol::Json;
+use fanlight_protocol::json::DEFAULT_NESTING;
+use fanlight_telemetry::Telemetry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::cli::Admin;
+use crate::failure::Failure;
+use crate::serve::bind;
+
+/// The admin listener. One that was not asked for on the command line is not worth failing for:
+/// a second Fanlight on the same machine finds the default address taken.
+pub(crate) async fn listen(config: &mut Config, flag: Option<Admin>) -> Result<Option<TcpListener>, Failure> {
+    match flag {
+        Some(Admin::Off) => config.admin.listen = None,
+        Some(Admin::At(address)) => config.admin.listen = Some(address),
+        None => {}
+    }
+    let Some(address) = config.admin.listen else { return Ok(None) };
+    if !config.admin.may_listen(address) {
+        return Err(Failure::usage(format!(
+            "--admin {address} is reached from other machines, and there is no token: set `admin.token` in the \
+             configuration, such as `token: ${{FANLIGHT_ADMIN_TOKEN}}`, or listen on 127.0.0.1"
+        )));
+    }
+    let listener = match bind(address, "--admin").await {
+        Ok(listener) => listener,
+        Err(failure) if flag.is_some() => return Err(failure),
+        Err(failure) => {
+            warn!("no admin listener: {failure}");
+            config.admin.listen = None;
+            return Ok(None);
+        }
+    };
+    config.admin.listen = listener.local_addr().ok().or(Some(address));
+    Ok(Some(listener))
+}
+
+/// What it looks at.
+pub(crate) fn subject(
+    config: &Config,
+    gateway: &Arc<Gateway>,
+    telemetry: &Telemetry,
+    insight: Insight,
+    draining: CancellationToken,
+) -> Subject {
+    let shown = Json::parse(Bytes::from(config.shown()), DEFAULT_NESTING);
+    Subject {
+        gateway: Arc::clone(gateway),
+        telemetry: telemetry.clone(),
+        clients: Arc::new(OfFrontend(insight)),
+        config: shown.unwrap_or_else(|_| Json::null()),
+        version: env!("CARGO_PKG_VERSION"),
+        endpoint: format!("http://{}{}", config.listen, config.path),
+        draining,
+    }
+}
+
+/// What it is told.
+pub(crate) fn settings(config: &Config) -> AdminSettings {
+    AdminSettings {
+        token: config.admin.token.as_ref().map(|token| token.expose().to_owned()),
+        allowed_hosts: config.allowed_hosts.clone(),
+        max_connections: config.limits.admin_connections,
+        max_followers: config.limits.admin_followers,
+        max_body: config.limits.request_body,
+        max_header: config.limits.header,
+        nesting: config.limits.nesting,
+        header_timeout: config.timeouts.header,
+        body_timeout: config.timeouts.body,
+        write_timeout: config.timeouts.idle_connection,
+        keep_alive: config.timeouts.keep_alive,
+    }
+}
+
+/// Whether a browser needs more than the address.
+pub(crate) fn page(address: SocketAddr) -> String {
+    let host = match address.ip() {
+        ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
+        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+        std::net::IpAddr::V4(ip) => ip.to_string(),
+    };
+    format!("http://{host}:{}/ui", address.port())
+}
+
+struct OfFrontend(Insight);
+
+impl Clients for OfFrontend {
+    fn seen(&self) -> Seen {
+        let clients = self.0.clients();
+        let sessions = clients.sessions.into_iter().map(|session| Session {
+            digest: session.digest,
+            revision: session.revision,
+            transport: session.transport,
+            client_info: session.client_info,
+            running: session.running,
+            questions: session.questions,
+            streams: session.streams,
+            idle: session.idle,
+        });
+        let parked = clients.parked.into_iter().map(|call| ParkedCall {
+            method: call.method,
+            name: call.name,
+            asked: call.asked,
+            round: call.round,
+            waiting: call.waiting,
+            left: call.left,
+        });
+        Seen { sessions: sessions.collect(), parked: parked.collect(), streams: clients.streams }
+    }
+
+    fn counts(&self) -> Counts {
+        let counts = self.0.counts();
+        Counts { sessions: counts.sessions, parked: counts.parked, streams: counts.streams }
+    }
+}

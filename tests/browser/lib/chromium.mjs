@@ -1,0 +1,39 @@
+// Where Chromium is, installing it if need be.
+
+import { execFileSync, spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { chromium } from "playwright-core";
+
+const NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+const CLI = path.join(path.dirname(fileURLToPath(import.meta.url)), "..", "node_modules", "playwright-core", "cli.js");
+
+/** The path of a Chromium that can be started. */
+export function findChromium() {
+  const found = known();
+  if (found) return found;
+  console.log("no Chromium here: installing it");
+  spawnSync(process.execPath, [CLI, "install", "--with-deps", "chromium"], { stdio: "inherit", timeout: 300_000 });
+  if (!known() && process.getuid?.() === 0) {
+    spawnSync("apt-get", ["install", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core"], { stdio: "ignore", timeout: 600_000 });
+  }
+  const installed = known();
+  if (!installed) throw new Error("there is no Chromium and none can be installed; name one by CHROMIUM=/path/to/chromium");
+  return installed;
+}
+
+function known() {
+  const own = chromium.executablePath();
+  const candidates = [process.env.CHROMIUM, own, ...NAMES.map(which)];
+  return candidates.find((candidate) => candidate && existsSync(candidate));
+}
+
+function which(name) {
+  try {
+    return execFileSync("sh", ["-c", 'command -v "$1"', "sh", name], { encoding: "utf8" }).trim();
+  } catch {
+    return undefined;
+  }
+}

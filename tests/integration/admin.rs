@@ -1,0 +1,119 @@
+//! The admin listener through the real binary: who gets an answer, and what it says of real clients and backends.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+use fanlight_tests::slicer::{member, plain_string};
+
+use crate::faults::backend;
+use crate::harness::{Gateway, TempFile, fanlight, within};
+use crate::raw_client::{Connection, LegacySession, Response, modern_request_with, post_modern};
+use crate::scripted::{Backend, Era, Reply, Transport, config};
+
+const TOKEN: &str = "0123456789abcdef0123";
+
+async fn get(admin: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Response {
+    let mut connection = Connection::open(admin).await;
+    connection.request("GET", path, headers, b"").await;
+    connection.response().await
+}
+
+async fn json(admin: SocketAddr, path: &str) -> String {
+    let mut response = get(admin, path, &[]).await;
+    assert_eq!((response.status, response.header("content-type")), (200, Some("application/json")), "{path}");
+    response.text().await
+}
+
+#[tokio::test]
+async fn every_part_answers_and_what_is_followed_ends_with_the_process() {
+    let backend = backend(Era::Modern, Transport::Http).await;
+    let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
+    for path in ["/healthz", "/readyz", "/metrics", "/ui", "/ui/app.js", "/api/overview", "/api/traces", "/api/config"]
+    {
+        assert_eq!(get(gateway.admin, path, &[]).await.status, 200, "{path}");
+    }
+    let overview = json(gateway.admin, "/api/overview").await;
+    assert_eq!(member(&overview, "endpoint").and_then(plain_string), Some(gateway.url().as_str()));
+    let mut events = get(gateway.admin, "/api/events", &[]).await;
+    assert!(events.is_event_stream());
+    assert!(events.event().await.unwrap().unwrap().contains(r#""name":"only""#));
+    assert!(gateway.terminate().await.success());
+    while events.event().await.unwrap().is_some() {}
+}
+
+#[tokio::test]
+async fn a_call_from_the_page_is_a_call_of_the_gateway() {
+    let backend = backend(Era::Modern, Transport::Stdio).await;
+    let result = r#"{"content":[],"structuredContent":{"n":1E400,"m": 1.0},"_meta":{"x/y":[ ]}}"#;
+    backend.on("tools/call", Reply::result(result));
+    let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
+    let mut connection = Connection::open(gateway.admin).await;
+    let body = r#"{"method":"tools/call","params":{"name":"t","arguments":{"a": 2.50}}}"#;
+    connection.request("POST", "/api/call", &[("Content-Type", "application/json")], body.as_bytes()).await;
+    let answer = connection.response().await.text().await;
+    assert!(answer.contains(&format!(r#""result":{result}"#)), "{answer}");
+    assert_eq!(backend.received("tools/call")[0].member("params.arguments"), Some(r#"{"a": 2.50}"#));
+    let trace = member(&answer, "traceId").and_then(plain_string).expect("a trace");
+    let listed = json(gateway.admin, "/api/traces").await;
+    assert!(listed.contains(trace), "{listed}");
+    let otlp = json(gateway.admin, &format!("/api/traces/{trace}")).await;
+    assert!(otlp.starts_with(r#"{"resourceSpans":["#) && otlp.contains(trace), "{otlp}");
+}
+
+#[tokio::test]
+async fn sessions_and_parked_calls_are_seen_without_their_secrets() {
+    const ASKED: &str = r#"{"jsonrpc":"2.0","id":"ask","method":"roots/list"}"#;
+    let backend: Backend = backend(Era::Legacy, Transport::Http).await;
+    backend.once("tools/call", Reply::result(r#"{"content":[]}"#).asking(&[ASKED]));
+    let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
+    let session = LegacySession::open(gateway.mcp).await;
+    let call = modern_request_with(r#"{"roots":{}}"#, "1", "tools/call", r#""name":"t""#, "");
+    let parked = post_modern(gateway.mcp, &call).await.text().await;
+    let state = member(&parked, "result.requestState").and_then(plain_string).expect("a parked call");
+
+    let seen = json(gateway.admin, "/api/sessions").await;
+    assert_eq!((member(&seen, "sessionCount"), member(&seen, "parkedCallCount")), (Some("1"), Some("1")), "{seen}");
+    assert!(seen.contains(r#""revision":"2025-11-25""#) && seen.contains(r#""transport":"http""#), "{seen}");
+    assert!(seen.contains(r#""method":"tools/call","name":"t","asked":["roots/list"],"round":1"#), "{seen}");
+    let overview = json(gateway.admin, "/api/overview").await;
+    assert_eq!((member(&overview, "sessions"), member(&overview, "parkedCalls")), (Some("1"), Some("1")), "{overview}");
+    let id = session.session.as_deref().expect("a session");
+    assert!(!seen.contains(&id[..8]) && !seen.contains(&state[..16]), "{seen}");
+    session.delete().await;
+    let seen = json(gateway.admin, "/api/sessions").await;
+    assert_eq!(member(&seen, "sessionCount"), Some("0"));
+}
+
+#[tokio::test]
+async fn with_a_token_the_configuration_shows_everything_but_it() {
+    let backend = backend(Era::Legacy, Transport::Stdio).await;
+    let servers = config(&[backend.entry("only")]);
+    let text = format!("{},\"admin\":{{\"token\":\"{TOKEN}\"}}}}", servers.trim_end().strip_suffix('}').unwrap());
+    let gateway = Gateway::start(&text).await;
+    assert_eq!(get(gateway.admin, "/api/config", &[]).await.status, 401);
+    let bearer = format!("Bearer {TOKEN}");
+    let shown = get(gateway.admin, "/api/config", &[("Authorization", &bearer)]).await.text().await;
+    assert!(shown.contains(r#""only""#) && shown.contains(r#""token": "***""#), "{shown}");
+    assert!(!shown.contains(TOKEN));
+    assert!(!gateway.log.text().contains(TOKEN));
+}
+
+#[tokio::test]
+async fn beyond_this_machine_it_does_not_start_without_a_token() {
+    let backend = backend(Era::Legacy, Transport::Stdio).await;
+    let servers = config(&[backend.entry("only")]);
+    let open = format!("{},\"admin\":{{\"listen\":\"0.0.0.0:0\"}}}}", servers.trim_end().strip_suffix('}').unwrap());
+    for (text, arguments) in [(servers.as_str(), &["--admin", "0.0.0.0:0"][..]), (&open, &[])] {
+        let file = TempFile::new("yaml", text);
+        let mut command = fanlight();
+        command
+            .args(["run", "--listen", "127.0.0.1:0", "--config"])
+            .arg(file.path())
+            .args(arguments)
+            .stdin(Stdio::null());
+        let output = within("the refusal", command.output()).await.unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("token") && said.contains("FANLIGHT_ADMIN_TOKEN"), "{said}");
+    }
+}
