@@ -30,6 +30,7 @@ mod many_clients;
 mod matrix;
 mod missing_capability;
 mod modern_requests;
+mod observe;
 mod old_sse;
 mod paging;
 mod questions;

@@ -13,19 +13,26 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use budget::Budget;
+use serde::Deserialize;
 
 use crate::cli::CheckArgs;
 use crate::era::Era;
 use crate::error::{BenchError, Result};
 use crate::fake::payload::Tool;
 use crate::load::calls::{Load, Pace, count};
+use crate::load::connection::Connection;
 use crate::load::events::Progress;
-use crate::load::request::Message;
+use crate::load::request::{Message, bare};
 use crate::run::build_fanlight;
 use crate::system::{Bench, Cores, Fakes, FanlightConfig, Process, TempFile};
 
 const VALGRIND: &str = "/usr/bin/valgrind";
 const TOOLS: usize = 50;
+/// The same call with spans in the ring, as by default, and without any.
+const TRACING_ON: &str = "call, 200 B, spans in the ring";
+const TRACING_OFF: &str = "call, 200 B, no spans";
+/// How many times more the first may take than the second.
+const TRACING_COST: f64 = 1.10;
 
 /// One kind of work, and how often it is done.
 #[derive(Clone, Copy, Debug)]
@@ -49,13 +56,26 @@ enum Kind {
 struct Setup {
     era: Era,
     backends: usize,
+    tracing: Tracing,
     work: &'static [Work],
+}
+
+/// Where spans go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tracing {
+    /// None are recorded.
+    Off,
+    /// To the ring, as by default.
+    Ring,
+    /// To the ring, and in batches to a collector.
+    Exported,
 }
 
 const SETUPS: [Setup; 3] = [
     Setup {
         era: Era::Modern,
         backends: 1,
+        tracing: Tracing::Ring,
         work: &[
             Work { name: "call, 200 B, modern", kind: Kind::Call(Tool::Text(200)), always: 20, more: 400 },
             Work { name: "call, 10 KiB, modern", kind: Kind::Call(Tool::Text(10 << 10)), always: 20, more: 200 },
@@ -67,17 +87,33 @@ const SETUPS: [Setup; 3] = [
     Setup {
         era: Era::Legacy,
         backends: 1,
+        tracing: Tracing::Ring,
         work: &[Work { name: "call, 200 B, legacy", kind: Kind::Call(Tool::Text(200)), always: 20, more: 400 }],
     },
     Setup {
         era: Era::Modern,
         backends: 10,
+        tracing: Tracing::Ring,
         work: &[
             Work { name: "call, 200 B, 10 backends", kind: Kind::Call(Tool::Text(200)), always: 20, more: 400 },
             Work { name: "list of 500 tools", kind: Kind::List, always: 2, more: 10 },
         ],
     },
 ];
+
+/// One kind of call with each way to trace it, told from each other and held to no budget of their own.
+const TRACING: [Setup; 3] = [
+    traced(Tracing::Off, &[Work { name: TRACING_OFF, kind: Kind::Call(Tool::Text(200)), always: 20, more: 400 }]),
+    traced(Tracing::Ring, &[Work { name: TRACING_ON, kind: Kind::Call(Tool::Text(200)), always: 20, more: 400 }]),
+    traced(
+        Tracing::Exported,
+        &[Work { name: "call, 200 B, exported", kind: Kind::Call(Tool::Text(200)), always: 20, more: 400 }],
+    ),
+];
+
+const fn traced(tracing: Tracing, work: &'static [Work]) -> Setup {
+    Setup { era: Era::Modern, backends: 1, tracing, work }
+}
 
 pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
     if !Path::new(VALGRIND).exists() {
@@ -87,7 +123,15 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
         Some(path) => path.clone(),
         None => build_fanlight().await?,
     };
-    let counted = count_all(&fanlight).await?;
+    let tracing = tracing_cost(&count_all(&fanlight, &TRACING).await?)?;
+    println!("spans in the ring: {:+.1}% instructions per call", (tracing - 1.0) * 100.0);
+    if tracing > TRACING_COST {
+        return Err(BenchError::Other(format!("tracing takes more than {:.0}%", (TRACING_COST - 1.0) * 100.0)));
+    }
+    if args.only_tracing {
+        return Ok(());
+    }
+    let counted = count_all(&fanlight, &SETUPS).await?;
     if args.update {
         Budget::of(&counted).write(&args.budget)?;
         println!("written to {}", args.budget.display());
@@ -99,10 +143,18 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
     if over.count == 0 { Ok(()) } else { Err(BenchError::OverBudget(over.count)) }
 }
 
-async fn count_all(fanlight: &Path) -> Result<BTreeMap<String, f64>> {
+/// How many times more a call takes with spans in the ring than without any, both counted in one run.
+fn tracing_cost(counted: &BTreeMap<String, f64>) -> Result<f64> {
+    match (counted.get(TRACING_ON), counted.get(TRACING_OFF)) {
+        (Some(on), Some(off)) if *off > 0.0 => Ok(on / off),
+        _ => Err(BenchError::Other("calls with and without spans were not counted".into())),
+    }
+}
+
+async fn count_all(fanlight: &Path, setups: &[Setup]) -> Result<BTreeMap<String, f64>> {
     let mut counted = BTreeMap::new();
     let bench = Bench { fanlight: fanlight.to_owned(), gateway: Cores::Any, load: Cores::Any };
-    for setup in &SETUPS {
+    for setup in setups {
         let fakes = Fakes::start(&bench, setup.era, setup.backends, TOOLS, 0).await?;
         let least = instructions(&bench, setup, &fakes.addresses, None).await?;
         for (index, work) in setup.work.iter().enumerate() {
@@ -111,15 +163,35 @@ async fn count_all(fanlight: &Path) -> Result<BTreeMap<String, f64>> {
             eprintln!("{:<32} {each:>12.0} instructions", work.name);
             counted.insert(work.name.to_owned(), each.round());
         }
+        // What the collector never got would cost nothing.
+        if setup.tracing == Tracing::Exported && exported(fakes.first()?).await? == 0 {
+            return Err(BenchError::Other("no traces were exported".into()));
+        }
         fakes.stop().await?;
     }
     Ok(counted)
 }
 
+#[derive(Deserialize)]
+struct Stats {
+    exported: u64,
+}
+
+/// How many bytes of traces the fake server got.
+async fn exported(server: SocketAddr) -> Result<u64> {
+    let mut connection = Connection::open(server).await?;
+    let head = connection.send(&bare("GET", "/stats", None)).await?;
+    let answer = connection.body(&head).await?;
+    let stats = serde_json::from_slice::<Stats>(&answer);
+    stats.map(|stats| stats.exported).map_err(|error| BenchError::Other(format!("the fake server's /stats: {error}")))
+}
+
 /// The instructions of one run in which the work at `counted` is done more often.
 async fn instructions(bench: &Bench, setup: &Setup, servers: &[SocketAddr], counted: Option<usize>) -> Result<u64> {
-    let config = FanlightConfig::default().file(servers)?;
-    let mut process = start(&bench.fanlight, &config)?;
+    let traces = (setup.tracing == Tracing::Off).then_some(0);
+    let config = FanlightConfig { traces, ..FanlightConfig::default() }.file(servers)?;
+    let collector = servers.first().filter(|_| setup.tracing == Tracing::Exported);
+    let mut process = start(&bench.fanlight, &config, collector)?;
     let said = process.line_after("listening on http://").await?;
     let address = said.strip_suffix("/mcp").and_then(|address| address.parse().ok());
     let address = address.ok_or_else(|| BenchError::Other(format!("Fanlight listens at {said:?}")))?;
@@ -134,8 +206,10 @@ async fn instructions(bench: &Bench, setup: &Setup, servers: &[SocketAddr], coun
 }
 
 /// One thread, so that nothing depends on which of several happens to find work.
-fn start(fanlight: &Path, config: &TempFile) -> Result<Process> {
-    let mut args: Vec<OsString> = ["TOKIO_WORKER_THREADS=1", VALGRIND, "--tool=callgrind"].map(Into::into).into();
+fn start(fanlight: &Path, config: &TempFile, collector: Option<&SocketAddr>) -> Result<Process> {
+    let mut args: Vec<OsString> = vec!["TOKIO_WORKER_THREADS=1".into()];
+    args.extend(collector.map(|at| format!("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://{at}/v1/traces").into()));
+    args.extend([VALGRIND, "--tool=callgrind"].map(OsString::from));
     args.extend(["--callgrind-out-file=/dev/null".into(), fanlight.into()]);
     args.extend(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--config"].map(OsString::from));
     args.push(config.path().into());

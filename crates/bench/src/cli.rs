@@ -93,6 +93,9 @@ pub(crate) struct CheckArgs {
     /// Write what is counted as the new budget
     #[arg(long)]
     pub(crate) update: bool,
+    /// Count only what spans cost, with none, in the ring, and exported; leave the budget alone
+    #[arg(long, conflicts_with = "update")]
+    pub(crate) only_tracing: bool,
 }
 
 #[derive(Debug, Args)]

@@ -75,12 +75,23 @@ impl Admin {
 /// What is recorded of requests, and where it goes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Telemetry {
-    /// Base URL of a collector that takes OTLP over HTTP; goes before the `OTEL_*` variables.
+    /// Base URL of a collector that takes OTLP; goes before the `OTEL_*` variables.
     pub endpoint: Option<String>,
+    /// How to speak to the collector; goes before the `OTEL_*` variables.
+    pub protocol: Option<OtlpChoice>,
     /// `service.name`, unless `OTEL_SERVICE_NAME` says another.
     pub service_name: Option<String>,
     /// What the trace context of clients is worth.
     pub trust_inbound: TrustChoice,
+}
+
+/// How OTLP travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtlpChoice {
+    /// Over HTTP, in Protobuf.
+    HttpProtobuf,
+    /// Over gRPC.
+    Grpc,
 }
 
 /// What the trace context of clients is worth.

@@ -54,6 +54,9 @@ pub(crate) const ERAS: &[&str] = &["auto", "legacy", "modern"];
 /// Values of a server's `session`.
 pub(crate) const SESSIONS: &[&str] = &["per-client", "shared"];
 
+/// Values of `protocol` in `telemetry`, by the names of `OTEL_EXPORTER_OTLP_PROTOCOL`.
+pub(crate) const PROTOCOLS: &[&str] = &["http/protobuf", "grpc"];
+
 /// Values of `trustInbound` in `telemetry`.
 pub(crate) const TRUST: &[&str] = &["true", "link", "ignore"];
 
@@ -120,8 +123,13 @@ const ADMIN: &[Field] = &[
 const TELEMETRY: &[Field] = &[
     field(
         "endpoint",
-        "Base URL of a collector that takes OTLP over HTTP, such as `http://127.0.0.1:4318`. Default: what the `OTEL_*` variables say.",
+        "Base URL of a collector that takes OTLP, such as `http://127.0.0.1:4318`. Default: what the `OTEL_*` variables say.",
         Shape::Text,
+    ),
+    field(
+        "protocol",
+        "How to speak to the collector: `http/protobuf` (port 4318 as a rule) or `grpc` (4317). Default: what the `OTEL_*` variables say, else `http/protobuf`.",
+        Shape::Choice(PROTOCOLS),
     ),
     field("serviceName", "`service.name`, unless `OTEL_SERVICE_NAME` says another. Default: `fanlight`.", Shape::Text),
     Field {

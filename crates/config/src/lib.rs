@@ -34,7 +34,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 pub use config::{
-    Admin, Config, EraChoice, SealKey, Secret, Server, SessionChoice, Telemetry, ToolFilter, Transport, TrustChoice,
+    Admin, Config, EraChoice, OtlpChoice, SealKey, Secret, Server, SessionChoice, Telemetry, ToolFilter, Transport,
+    TrustChoice,
 };
 pub use limits::{Limits, Timeouts};
 pub use problem::{ConfigErrors, Problem, Severity};

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    Config, EraChoice, Secret, Server, SessionChoice, ToolFilter, Transport, TrustChoice, url_without_secrets,
+    Config, EraChoice, OtlpChoice, Secret, Server, SessionChoice, ToolFilter, Transport, TrustChoice,
+    url_without_secrets,
 };
 use crate::limits::{LIMITS, Measure, TIMEOUTS};
 use crate::units::{format_duration, format_size};
@@ -45,6 +46,10 @@ impl Config {
             "keys": vec![HIDDEN; self.keys.len()],
             "telemetry": {
                 "endpoint": self.telemetry.endpoint.as_deref().map(url_without_secrets),
+                "protocol": self.telemetry.protocol.map(|protocol| match protocol {
+                    OtlpChoice::HttpProtobuf => "http/protobuf",
+                    OtlpChoice::Grpc => "grpc",
+                }),
                 "serviceName": self.telemetry.service_name,
                 "trustInbound": match self.telemetry.trust_inbound {
                     TrustChoice::True => "true",

@@ -2,8 +2,8 @@
 
 use url::Url;
 
-use crate::config::{Telemetry, TrustChoice};
-use crate::fields::{Section, TRUST};
+use crate::config::{OtlpChoice, Telemetry, TrustChoice};
+use crate::fields::{PROTOCOLS, Section, TRUST};
 use crate::reader::{Fields, Reader};
 use crate::tree::{Entry, Value};
 
@@ -13,6 +13,11 @@ pub(crate) fn read(reader: &mut Reader<'_>, telemetry: &mut Telemetry, entry: &E
         return;
     };
     telemetry.endpoint = fields.take("endpoint").and_then(|entry| endpoint(reader, entry));
+    telemetry.protocol =
+        fields.take("protocol").and_then(|entry| reader.choice(entry, PROTOCOLS)).map(|protocol| match protocol {
+            "grpc" => OtlpChoice::Grpc,
+            _ => OtlpChoice::HttpProtobuf,
+        });
     telemetry.service_name = fields
         .take("serviceName")
         .and_then(|entry| reader.text(entry))

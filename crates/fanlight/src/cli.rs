@@ -44,6 +44,12 @@ pub(crate) enum Command {
     Call(CallArgs),
     /// Make the same call directly and through the gateway, and compare the results byte by byte
     Diff(CallArgs),
+    /// Make a call with a known `traceparent` and show hop by hop whether it was carried
+    TraceTest(TraceTestArgs),
+    /// How a running gateway and its backends are doing; exit status 1 if it is not ready
+    Status(StatusArgs),
+    /// The last traces of a running gateway, or one of them as a waterfall
+    Traces(TracesArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// One of the two servers that show Fanlight where there is no configuration
@@ -93,6 +99,65 @@ pub(crate) struct CallArgs {
     /// Its arguments, a JSON object
     #[arg(default_value = "{}")]
     pub(crate) arguments: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AdminArgs {
+    /// The admin listener of the running gateway; its token comes from FANLIGHT_ADMIN_TOKEN
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
+    pub(crate) admin: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// Print the API's answer
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TracesArgs {
+    /// The trace to show, by its id or a `traceparent` of it
+    pub(crate) trace_id: Option<String>,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// Those that went to this backend
+    #[arg(long, value_name = "NAME", conflicts_with = "trace_id")]
+    pub(crate) backend: Option<String>,
+    /// Those that called this tool, by either name
+    #[arg(long, value_name = "NAME", conflicts_with = "trace_id")]
+    pub(crate) tool: Option<String>,
+    /// Those in which something failed
+    #[arg(long, conflicts_with = "trace_id")]
+    pub(crate) error: bool,
+    /// Those with this text in their id, or in a name or attribute of a span
+    #[arg(long, value_name = "TEXT", conflicts_with = "trace_id")]
+    pub(crate) text: Option<String>,
+    /// Most traces to show
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=500))]
+    pub(crate) limit: u16,
+    /// Print the API's answer: a list, or one trace as OTLP-JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceTestArgs {
+    /// The tool to call, by the name clients know; without one, the first that says it only reads
+    pub(crate) tool: Option<String>,
+    /// Its arguments, a JSON object
+    #[arg(default_value = "{}")]
+    pub(crate) arguments: String,
+    /// The endpoint of a running gateway; without one a gateway is started for the test
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// Print the trace as OTLP-JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

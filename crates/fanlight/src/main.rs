@@ -8,6 +8,7 @@ mod failure;
 mod files;
 mod inspect;
 mod log;
+mod observe;
 mod out;
 mod serve;
 mod telemetry;
@@ -41,14 +42,20 @@ fn run(cli: Cli) -> Result<(), Failure> {
         }
         _ => {}
     }
+    if let Some(Command::Status(_) | Command::Traces(_)) = cli.command {
+        log::start(&cli.common, "error")?;
+        return in_runtime(async {
+            match &cli.command {
+                Some(Command::Status(args)) => observe::status(args).await,
+                Some(Command::Traces(args)) => observe::traces(args).await,
+                _ => Ok(()),
+            }
+        });
+    }
     let serves = matches!(cli.command, None | Some(Command::Run(_) | Command::Stdio(_)));
     log::start(&cli.common, if serves { "info" } else { "error" })?;
     let loaded = wiring::load(&cli.common)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::other(format!("cannot start: {error}")))?;
-    let done = runtime.block_on(async {
+    in_runtime(async {
         match cli.command {
             None => serve::http(loaded, &cli.run).await,
             Some(Command::Run(args)) => serve::http(loaded, &args).await,
@@ -57,9 +64,18 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Some(Command::List { what, json }) => inspect::list(&loaded.config, what, json).await,
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args).await,
             Some(Command::Diff(args)) => inspect::diff(&loaded.config, &args).await,
-            Some(Command::Schema | Command::DemoServer { .. }) => Ok(()),
+            Some(Command::TraceTest(args)) => inspect::trace_test(&loaded.config, &args).await,
+            Some(Command::Status(_) | Command::Traces(_) | Command::Schema | Command::DemoServer { .. }) => Ok(()),
         }
-    });
+    })
+}
+
+fn in_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::other(format!("cannot start: {error}")))?;
+    let done = runtime.block_on(work);
     // A blocked read of standard input must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(100));
     done

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use fanlight_config::Config;
-use fanlight_telemetry::{ExportSettings, FileSettings, Guard, RingLimits, Settings, Telemetry};
+use fanlight_config::{Config, OtlpChoice};
+use fanlight_telemetry::{
+    Collector, ExportSettings, FileSettings, Guard, OtlpProtocol, RingLimits, Settings, Telemetry,
+};
 use tracing::{info, warn};
 
 use crate::cli::TraceArgs;
@@ -15,8 +17,13 @@ const FLUSH: Duration = Duration::from_secs(3);
 /// Starts it within the runtime. `end` ends it.
 pub(crate) fn start(config: &Config, args: &TraceArgs) -> Result<(Telemetry, Guard), Failure> {
     let variable = |name: &str| std::env::var(name).ok();
-    let mut export = ExportSettings::from_env(config.telemetry.endpoint.as_deref(), variable)
-        .map_err(|error| Failure::usage(error.to_string()))?;
+    let protocol = config.telemetry.protocol.map(|protocol| match protocol {
+        OtlpChoice::HttpProtobuf => OtlpProtocol::HttpProtobuf,
+        OtlpChoice::Grpc => OtlpProtocol::Grpc,
+    });
+    let collector = Collector { endpoint: config.telemetry.endpoint.as_deref(), protocol };
+    let mut export =
+        ExportSettings::from_env(collector, variable).map_err(|error| Failure::usage(error.to_string()))?;
     let named = export.resource.iter().any(|(key, _)| key == "service.name");
     if let Some(name) = config.telemetry.service_name.clone().filter(|_| !named) {
         export.resource.push(("service.name".to_owned(), name));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use fanlight_protocol::{Json, Method, Revision};
 use fanlight_telemetry::{
     Arrival, BackendInfo, BackendTelemetry, Carriers, ContentPolicy, Departure, Endpoint, ExportSettings, Moment,
-    Network, OtlpTarget, Outcome, Settings, Target, Telemetry, TraceContextPolicy,
+    Network, OtlpProtocol, OtlpTarget, Outcome, Settings, Target, Telemetry, TraceContextPolicy,
 };
 
 fn main() {
@@ -40,7 +40,12 @@ fn ring_and_export(bencher: divan::Bencher<'_, '_>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("starts");
     let _entered = runtime.enter();
     let endpoint = format!("http://{}/v1/traces", sink()).parse().expect("a URL");
-    let target = OtlpTarget { endpoint, headers: Vec::new(), timeout: Duration::from_secs(5) };
+    let target = OtlpTarget {
+        endpoint,
+        protocol: OtlpProtocol::HttpProtobuf,
+        headers: Vec::new(),
+        timeout: Duration::from_secs(5),
+    };
     let export = ExportSettings { traces: Some(target), ..ExportSettings::default() };
     let (telemetry, guard) = Telemetry::start(Settings { export, ..Settings::default() }).expect("starts");
     run(bencher, &telemetry);

@@ -1,10 +1,9 @@
-//! OTLP over HTTP/protobuf: the exporter, its batch processor, and the HTTP client under both
-//! signals.
+//! The OTLP exporter of spans, its batch processor, and the HTTP client under both signals.
 //!
-//! The client is ours to hand over and not left to the exporter's choice: which one that would be,
-//! and which protocol, depends on the features that any crate of the build switches on. An
-//! asynchronous client panics on the batch processor's thread, which has no runtime; this one does
-//! its work on the runtime it was made in. Its requests open no spans.
+//! Protocol and client are ours to say and not left to the exporter's choice: which they would be
+//! depends on the features that any crate of the build switches on. An asynchronous client panics on
+//! the batch processor's thread, which has no runtime; this one does its work on the runtime it was
+//! made in, and so does a channel of gRPC. Their requests open no spans.
 //!
 //! Must not know: what the spans say.
 
@@ -15,13 +14,14 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry_http::{HttpClient, HttpError, Request, Response};
-use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor};
 use tokio::runtime::Handle;
 
+use crate::grpc;
 use crate::metrics::Metrics;
 use crate::pipeline::{Counted, Gate};
-use crate::settings::{ExportSettings, OtlpTarget};
+use crate::settings::{ExportSettings, OtlpProtocol, OtlpTarget};
 use crate::telemetry::StartError;
 
 /// Most bytes of a collector's answer that are read.
@@ -34,15 +34,22 @@ pub(crate) fn gate(
     handle: &Handle,
     metrics: &Arc<Metrics>,
 ) -> Result<Gate, StartError> {
-    let client = Client::new(target, handle.clone())?;
-    let exporter = SpanExporter::builder()
-        .with_http()
-        .with_http_client(client)
-        .with_protocol(Protocol::HttpBinary)
-        .with_endpoint(target.endpoint.as_str())
-        .with_timeout(target.timeout)
-        .build()
-        .map_err(|error| StartError::Exporter { reason: error.to_string() })?;
+    let exporter = match target.protocol {
+        OtlpProtocol::HttpProtobuf => SpanExporter::builder()
+            .with_http()
+            .with_http_client(Client::new(target, handle.clone())?)
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(target.endpoint.as_str())
+            .with_timeout(target.timeout)
+            .build(),
+        OtlpProtocol::Grpc => SpanExporter::builder()
+            .with_tonic()
+            .with_channel(grpc::channel(target, handle)?)
+            .with_metadata(grpc::metadata(target)?)
+            .with_timeout(target.timeout)
+            .build(),
+    };
+    let exporter = exporter.map_err(|error| StartError::Exporter { reason: error.to_string() })?;
     let inside = Arc::new(AtomicUsize::new(0));
     let counted = Counted { exporter, inside: Arc::clone(&inside), metrics: Arc::clone(metrics) };
     let config = BatchConfigBuilder::default()
@@ -70,19 +77,21 @@ impl Client {
             .user_agent(concat!("fanlight/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| StartError::Exporter { reason: error.to_string() })?;
-        let mut headers = HeaderMap::new();
-        for (name, value) in &target.headers {
-            let header = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
-            let (name, mut value) = header.ok_or_else(|| StartError::Header { name: name.clone() })?;
-            value.set_sensitive(true);
-            headers.insert(name, value);
-        }
+        let headers = headers(target)?;
         Ok(Self { http, headers, handle })
     }
+}
 
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
+/// What each request to the collector has besides.
+pub(crate) fn headers(target: &OtlpTarget) -> Result<HeaderMap, StartError> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &target.headers {
+        let header = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
+        let (name, mut value) = header.ok_or_else(|| StartError::Header { name: name.clone() })?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
     }
+    Ok(headers)
 }
 
 #[async_trait]

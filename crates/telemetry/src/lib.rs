@@ -12,10 +12,12 @@ mod backend;
 mod console;
 mod context;
 mod current;
+mod env;
 mod error_type;
 mod event;
 mod export;
 mod file;
+mod grpc;
 mod inbound;
 mod live;
 mod message;
@@ -46,7 +48,9 @@ pub use opentelemetry::trace::TraceId;
 pub use parent::Parent;
 pub use propagation::Propagation;
 pub use ring::{Ring, RingLimits};
-pub use settings::{ExportSettings, FileSettings, OtlpTarget, Sampling, Settings, SettingsError};
+pub use settings::{
+    Collector, ExportSettings, FileSettings, OtlpProtocol, OtlpTarget, Sampling, Settings, SettingsError,
+};
 pub use span::{ClientSpan, ConnectSpan, ServerSpan};
 pub use subject::{Subject, Verdict};
 pub use telemetry::{Guard, StartError, Telemetry};

@@ -1,9 +1,6 @@
-//! What is recorded and where it goes: settings, and the standard `OTEL_*` variables.
+//! What is recorded and where it goes.
 //!
-//! The variables are read through a function, so that nothing here depends on the process's own
-//! environment.
-//!
-//! Must not know: the configuration file.
+//! Must not know: the configuration file, and how the standard variables are called.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -110,11 +107,47 @@ impl Default for ExportSettings {
     }
 }
 
-/// A collector's endpoint for one signal, OTLP over HTTP/protobuf.
+/// How OTLP travels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OtlpProtocol {
+    /// `http/protobuf`: one POST for each batch.
+    #[default]
+    HttpProtobuf,
+    /// `grpc`: over HTTP/2.
+    Grpc,
+}
+
+impl OtlpProtocol {
+    /// Every one there is.
+    pub const ALL: [Self; 2] = [Self::HttpProtobuf, Self::Grpc];
+
+    /// As `OTEL_EXPORTER_OTLP_PROTOCOL` has it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::HttpProtobuf => "http/protobuf",
+            Self::Grpc => "grpc",
+        }
+    }
+}
+
+/// What a configuration says of the collector; it goes before the variables.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Collector<'a> {
+    /// Its base URL.
+    pub endpoint: Option<&'a str>,
+    /// How to speak to it.
+    pub protocol: Option<OtlpProtocol>,
+}
+
+/// A collector's endpoint for one signal.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OtlpTarget {
-    /// The whole URL, e.g. `http://127.0.0.1:4318/v1/traces`.
+    /// The whole URL, e.g. `http://127.0.0.1:4318/v1/traces`; for gRPC e.g. `http://127.0.0.1:4317`, and a path is
+    /// not used.
     pub endpoint: Url,
+    /// How to speak to it.
+    pub protocol: OtlpProtocol,
     /// Headers of each request. Secret: never shown.
     pub headers: Vec<(String, String)>,
     /// How long one export may take, retries included.
@@ -126,14 +159,19 @@ impl OtlpTarget {
     #[must_use]
     pub fn shown(&self) -> String {
         let origin = self.endpoint.origin().ascii_serialization();
-        format!("{origin}{}", self.endpoint.path())
+        match self.protocol {
+            OtlpProtocol::HttpProtobuf => format!("{origin}{}", self.endpoint.path()),
+            OtlpProtocol::Grpc => origin,
+        }
     }
 }
 
 impl std::fmt::Debug for OtlpTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
-        f.debug_struct("OtlpTarget").field("endpoint", &self.shown()).field("headers", &headers).finish()
+        let mut shown = f.debug_struct("OtlpTarget");
+        shown.field("protocol", &self.protocol.as_str()).field("endpoint", &self.shown());
+        shown.field("headers", &headers).finish()
     }
 }
 
@@ -177,7 +215,9 @@ pub enum SettingsError {
         variable: String,
     },
     /// A protocol this program does not speak.
-    #[error("{variable} is {value:?}, which Fanlight does not speak: use http/protobuf (port 4318 as a rule)")]
+    #[error(
+        "{variable} is {value:?}, which Fanlight does not speak: use http/protobuf (port 4318 as a rule) or grpc (4317)"
+    )]
     Protocol {
         /// The variable.
         variable: String,
@@ -195,154 +235,3 @@ pub enum SettingsError {
         wanted: &'static str,
     },
 }
-
-impl ExportSettings {
-    /// What the `OTEL_*` variables say, read through `variable`. `endpoint` is the collector of the
-    /// configuration file and goes before the variables. Without either nothing is exported, unless
-    /// `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` says `otlp`.
-    pub fn from_env(endpoint: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
-        let env = Env(&|name: &str| variable(name).filter(|value| !value.trim().is_empty()));
-        let mut settings = Self {
-            sampling: env.sampling()?,
-            resource: env.pairs("OTEL_RESOURCE_ATTRIBUTES"),
-            queue: env.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048)?.max(1),
-            batch: env.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)?.max(1),
-            delay: env.millis("OTEL_BSP_SCHEDULE_DELAY", 5000)?,
-            metrics_every: env.millis("OTEL_METRIC_EXPORT_INTERVAL", 60_000)?.max(Duration::from_millis(100)),
-            ..Self::default()
-        };
-        settings.batch = settings.batch.min(settings.queue);
-        if let Some(name) = env.get("OTEL_SERVICE_NAME") {
-            settings.resource.retain(|(key, _)| key != "service.name");
-            settings.resource.push(("service.name".to_owned(), name));
-        }
-        if env.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-            return Ok(settings);
-        }
-        settings.traces = env.target(endpoint, "TRACES", "v1/traces")?;
-        settings.metrics = env.target(endpoint, "METRICS", "v1/metrics")?;
-        Ok(settings)
-    }
-}
-
-struct Env<'a>(&'a dyn Fn(&str) -> Option<String>);
-
-impl Env<'_> {
-    fn get(&self, name: &str) -> Option<String> {
-        (self.0)(name)
-    }
-
-    /// The variable for one signal, else the one for all; with its name.
-    fn signal(&self, signal: &str, what: &str) -> Option<(String, String)> {
-        let own = format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
-        let common = format!("OTEL_EXPORTER_OTLP_{what}");
-        [own, common].into_iter().find_map(|name| self.get(&name).map(|value| (name, value)))
-    }
-
-    fn target(&self, configured: Option<&str>, signal: &str, path: &str) -> Result<Option<OtlpTarget>, SettingsError> {
-        let exporter = format!("OTEL_{signal}_EXPORTER");
-        let wanted = match self.get(&exporter).as_deref() {
-            None => None,
-            Some("none") => return Ok(None),
-            Some("otlp") => Some("http://localhost:4318"),
-            Some(other) => {
-                let value = other.to_owned();
-                return Err(SettingsError::Value { variable: exporter, value, wanted: "use otlp or none" });
-            }
-        };
-        let own = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
-        let common = "OTEL_EXPORTER_OTLP_ENDPOINT";
-        let endpoint = if let Some(base) = configured {
-            below(base, path).ok_or("the configured endpoint".to_owned())
-        } else if let Some(whole) = self.get(&own) {
-            below(&whole, "").ok_or(own)
-        } else if let Some(base) = self.get(common) {
-            below(&base, path).ok_or(common.to_owned())
-        } else if let Some(default) = wanted {
-            below(default, path).ok_or_else(String::new)
-        } else {
-            return Ok(None);
-        };
-        let endpoint = endpoint.map_err(|variable| SettingsError::Endpoint { variable })?;
-        if let Some((variable, value)) = self.signal(signal, "PROTOCOL").filter(|(_, value)| value != "http/protobuf") {
-            return Err(SettingsError::Protocol { variable, value });
-        }
-        let headers = self.signal(signal, "HEADERS").map(|(_, text)| pairs(&text)).unwrap_or_default();
-        let timeout = match self.signal(signal, "TIMEOUT") {
-            Some((name, _)) => self.millis(&name, 10_000)?,
-            None => Duration::from_secs(10),
-        };
-        Ok(Some(OtlpTarget { endpoint, headers, timeout }))
-    }
-
-    fn sampling(&self) -> Result<Sampling, SettingsError> {
-        let variable = "OTEL_TRACES_SAMPLER";
-        let ratio = || match self.get("OTEL_TRACES_SAMPLER_ARG") {
-            None => Ok(1.0),
-            Some(value) => value.trim().parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio)).ok_or_else(|| {
-                let variable = "OTEL_TRACES_SAMPLER_ARG".to_owned();
-                SettingsError::Value { variable, value, wanted: "use a number from 0 to 1" }
-            }),
-        };
-        Ok(match self.get(variable).as_deref() {
-            None | Some("parentbased_always_on") => Sampling::ParentBasedAlwaysOn,
-            Some("parentbased_always_off") => Sampling::ParentBasedAlwaysOff,
-            Some("parentbased_traceidratio") => Sampling::ParentBasedRatio(ratio()?),
-            Some("always_on") => Sampling::AlwaysOn,
-            Some("always_off") => Sampling::AlwaysOff,
-            Some("traceidratio") => Sampling::Ratio(ratio()?),
-            Some(other) => {
-                return Err(SettingsError::Value {
-                    variable: variable.to_owned(),
-                    value: other.to_owned(),
-                    wanted: "use always_on, always_off or traceidratio, or one of them after parentbased_",
-                });
-            }
-        })
-    }
-
-    fn number(&self, name: &str, default: usize) -> Result<usize, SettingsError> {
-        let Some(value) = self.get(name) else { return Ok(default) };
-        value.trim().parse().map_err(|_| SettingsError::Value {
-            variable: name.to_owned(),
-            value,
-            wanted: "use a whole number",
-        })
-    }
-
-    fn millis(&self, name: &str, default: u64) -> Result<Duration, SettingsError> {
-        let default = usize::try_from(default).unwrap_or(usize::MAX);
-        Ok(Duration::from_millis(self.number(name, default)? as u64))
-    }
-
-    fn pairs(&self, name: &str) -> Vec<(String, String)> {
-        self.get(name).map(|text| pairs(&text)).unwrap_or_default()
-    }
-}
-
-/// `path` appended to the URL's own (OTLP exporter configuration, Endpoint URLs for OTLP/HTTP).
-fn below(base: &str, path: &str) -> Option<Url> {
-    let mut url = Url::parse(base.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
-    if !path.is_empty() {
-        let whole = format!("{}/{path}", url.path().trim_end_matches('/'));
-        url.set_path(&whole);
-    }
-    Some(url)
-}
-
-/// `k=v,k=v`, values percent-encoded, as in W3C baggage.
-fn pairs(text: &str) -> Vec<(String, String)> {
-    let decoded = |text: &str| {
-        let text = text.trim().replace('+', "%2B");
-        url::form_urlencoded::parse(text.as_bytes()).map(|(key, _)| key.into_owned()).next().unwrap_or_default()
-    };
-    text.split(',')
-        .filter_map(|pair| pair.split_once('='))
-        .map(|(key, value)| (key.trim().to_owned(), decoded(&value.replace('&', "%26").replace('=', "%3D"))))
-        .filter(|(key, _)| !key.is_empty())
-        .collect()
-}
-
-#[cfg(test)]
-#[path = "settings_tests.rs"]
-mod tests;

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 
 use crate::backend::{BackendInfo, BackendTelemetry};
 use crate::console::Console;
-use crate::export::{self, Client};
+use crate::export;
 use crate::file::TraceFile;
 use crate::inbound::HeaderContext;
 use crate::message::Arrival;
@@ -92,9 +92,8 @@ impl Telemetry {
         let recorder = recorder.map(|tracer| Recorder { tracer, is_delivered });
         let push = match &settings.export.metrics {
             Some(target) => {
-                let client = Client::new(target, runtime()?)?;
                 let every = settings.export.metrics_every;
-                Some(Push::start(Arc::clone(&metrics), resource.clone(), target.clone(), client, every))
+                Some(Push::start(Arc::clone(&metrics), resource.clone(), target, &runtime()?, every)?)
             }
             None => None,
         };

@@ -14,8 +14,8 @@ use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::ring::Query;
 use fanlight_telemetry::{
     Arrival, BackendInfo, BackendTelemetry, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Event,
-    ExportSettings, Guard, Headers, Moment, Network, OtlpTarget, Outcome, Sampling, Settings, Target, Telemetry,
-    TraceContextPolicy, TrustInbound,
+    ExportSettings, Guard, Headers, Moment, Network, OtlpProtocol, OtlpTarget, Outcome, Sampling, Settings, Target,
+    Telemetry, TraceContextPolicy, TrustInbound,
 };
 use hyper::StatusCode;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -34,6 +34,7 @@ const BOUND: Duration = Duration::from_secs(10);
 fn target(receiver: &Receiver, path: &str) -> OtlpTarget {
     OtlpTarget {
         endpoint: format!("{}{path}", receiver.endpoint).parse().unwrap(),
+        protocol: OtlpProtocol::HttpProtobuf,
         headers: vec![("authorization".to_owned(), "Bearer s3cr3t".to_owned())],
         timeout: Duration::from_secs(5),
     }
@@ -271,8 +272,12 @@ async fn shutting_down_is_bounded_when_nobody_answers() {
     // Accepts connections and never answers.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}/v1/traces", silent.local_addr().unwrap());
-    let target =
-        OtlpTarget { endpoint: endpoint.parse().unwrap(), headers: Vec::new(), timeout: Duration::from_secs(60) };
+    let target = OtlpTarget {
+        endpoint: endpoint.parse().unwrap(),
+        protocol: OtlpProtocol::HttpProtobuf,
+        headers: Vec::new(),
+        timeout: Duration::from_secs(60),
+    };
     let (telemetry, guard) = start(ExportSettings { traces: Some(target), ..ExportSettings::default() });
     telemetry.server(&arrival(None, None)).finish(&Outcome::Finished);
     let delivered = tokio::time::timeout(Duration::from_secs(10), guard.shutdown(Duration::from_millis(200))).await;

@@ -34,6 +34,7 @@ pub(crate) struct Shared {
     sessions: AtomicU64,
     lists: AtomicU64,
     calls: AtomicU64,
+    exported: AtomicU64,
     /// How many notifications each open stream is to have sent so far; its receivers are the streams.
     emitted: watch::Sender<u64>,
 }
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
 struct Stats {
     lists: u64,
     calls: u64,
+    /// Bytes of traces that came as to a collector.
+    exported: u64,
     streams: usize,
 }
 
@@ -55,6 +58,7 @@ impl Shared {
             sessions: AtomicU64::new(1),
             lists: AtomicU64::new(0),
             calls: AtomicU64::new(0),
+            exported: AtomicU64::new(0),
             emitted: watch::Sender::new(0),
         }
     }
@@ -92,6 +96,7 @@ async fn answer(request: Request<HyperBody>, shared: &Shared) -> Response<Body> 
             let stats = Stats {
                 lists: shared.lists.load(Ordering::Relaxed),
                 calls: shared.calls.load(Ordering::Relaxed),
+                exported: shared.exported.load(Ordering::Relaxed),
                 streams: shared.emitted.receiver_count(),
             };
             plain(StatusCode::OK, serde_json::to_vec(&stats).unwrap_or_default().into())
@@ -99,6 +104,14 @@ async fn answer(request: Request<HyperBody>, shared: &Shared) -> Response<Body> 
         ("/emit", &Method::POST) => {
             shared.emitted.send_modify(|count| *count += 1);
             plain(StatusCode::ACCEPTED, Bytes::new())
+        }
+        ("/v1/traces", &Method::POST) => {
+            let Ok(body) = request.into_body().collect().await else {
+                return plain(StatusCode::BAD_REQUEST, Bytes::new());
+            };
+            let bytes = u64::try_from(body.to_bytes().len()).unwrap_or(u64::MAX);
+            shared.exported.fetch_add(bytes, Ordering::Relaxed);
+            plain(StatusCode::OK, Bytes::new())
         }
         _ => plain(StatusCode::NOT_FOUND, Bytes::new()),
     }

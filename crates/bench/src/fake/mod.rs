@@ -3,7 +3,8 @@
 //!
 //! Over HTTP it answers `tools/call`, `tools/list`, the opening of its era, and holds streams open (`GET`,
 //! `subscriptions/listen`); over stdio it answers the same, line by line. Besides, for the benchmark alone:
-//! `GET /stats` tells what it was asked, `POST /emit` sends one notification on every open stream.
+//! `GET /stats` tells what it was asked, `POST /emit` sends one notification on every open stream, and `POST /v1/traces`
+//! takes traces as a collector does and throws them away.
 //!
 //! Must not know: who asks, or what is measured.
 

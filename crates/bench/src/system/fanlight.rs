@@ -15,6 +15,8 @@ pub(crate) struct FanlightConfig {
     pub(crate) clients: Option<usize>,
     /// Entries on one page of a merged list.
     pub(crate) page_size: Option<usize>,
+    /// Traces that are kept; none are recorded if that is 0 and they go nowhere else.
+    pub(crate) traces: Option<usize>,
 }
 
 impl FanlightConfig {
@@ -36,6 +38,9 @@ impl FanlightConfig {
         }
         if let Some(size) = self.page_size {
             let _ = writeln!(limits, "  pageSize: {size}");
+        }
+        if let Some(traces) = self.traces {
+            let _ = writeln!(limits, "  traces: {traces}");
         }
         if !limits.is_empty() {
             let _ = write!(text, "limits:\n{limits}");
@@ -88,9 +93,9 @@ mod tests {
         let server: SocketAddr = "127.0.0.1:7".parse().unwrap();
         let plain = FanlightConfig::default().text(&[server]);
         assert_eq!(plain, "mcpServers:\n  s0: { type: http, url: \"http://127.0.0.1:7/mcp\" }\n");
-        let more = FanlightConfig { clients: Some(9), page_size: Some(5) }.text(&[server]);
+        let more = FanlightConfig { clients: Some(9), page_size: Some(5), traces: Some(0) }.text(&[server]);
         assert!(more.starts_with(
-            "limits:\n  connections: 14\n  streams: 9\n  sessions: 9\n  backendSessions: 9\n  concurrency: 9\n  pageSize: 5\nmcp"
+            "limits:\n  connections: 14\n  streams: 9\n  sessions: 9\n  backendSessions: 9\n  concurrency: 9\n  pageSize: 5\n  traces: 0\nmcp"
         ));
     }
 }

@@ -1,12 +1,15 @@
 //! The commands that look at backends and at the gateway once and end: `check`, `list`, `call`,
-//! `diff`.
+//! `diff`, `trace-test`.
 
 mod call;
 mod check;
+mod client;
 mod diff;
 mod difference;
+mod hops;
 mod list;
 mod show;
+mod trace_test;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,14 +19,19 @@ use fanlight_config::Config;
 use fanlight_gateway::{Call, CallContext, ServerMessages};
 use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
 use fanlight_protocol::{Json, Method};
+use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use call::call;
 pub(crate) use check::check;
 pub(crate) use diff::diff;
 pub(crate) use list::list;
+pub(crate) use show::{plain, print, table};
+pub(crate) use trace_test::trace_test;
 
+use crate::cli::TraceArgs;
 use crate::failure::Failure;
+use crate::telemetry;
 use crate::wiring::Assembly;
 
 /// Runs `command` on an assembly that is started before and stopped after it.
@@ -31,8 +39,27 @@ pub(crate) async fn with_assembly<T>(
     config: &Config,
     command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
+    observed(config, &Telemetry::off(), command).await
+}
+
+/// The same with telemetry as the gateway has it, which is delivered at the end.
+pub(crate) async fn with_traced_assembly<T>(
+    config: &Config,
+    command: impl AsyncFnOnce(&Assembly, &Telemetry) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let (telemetry, guard) = telemetry::start(config, &TraceArgs::default())?;
+    let result = observed(config, &telemetry, async |assembly| command(assembly, &telemetry).await).await;
+    telemetry::end(guard).await;
+    result
+}
+
+async fn observed<T>(
+    config: &Config,
+    telemetry: &Telemetry,
+    command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let end = CancellationToken::new();
-    let assembly = Assembly::start(config, &fanlight_telemetry::Telemetry::off(), &end)?;
+    let assembly = Assembly::start(config, telemetry, &end)?;
     let interrupted = async {
         // Where the signal cannot be listened for, its default is to end the process anyway.
         match tokio::signal::ctrl_c().await {

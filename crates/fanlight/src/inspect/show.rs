@@ -9,20 +9,20 @@ use fanlight_protocol::json::Kind;
 use crate::out::say;
 
 /// A table without lines, fitted to the terminal.
-pub(super) fn table(headings: &[&str]) -> Table {
+pub(crate) fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(headings);
     table
 }
 
 /// Prints a table without the white space at the ends of its lines.
-pub(super) fn print(table: &Table) {
+pub(crate) fn print(table: &Table) {
     say!("{}", table.trim_fmt());
 }
 
 /// Text of a backend on one line, without characters that a terminal would act on, cut to
 /// `longest` characters.
-pub(super) fn plain(text: &str, longest: usize) -> String {
+pub(crate) fn plain(text: &str, longest: usize) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let mut shown: String = line.trim().chars().filter(|c| !c.is_control()).take(longest).collect();
     if line.trim().chars().count() > longest {

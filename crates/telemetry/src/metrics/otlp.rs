@@ -12,13 +12,12 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use opentelemetry_proto::tonic::resource::v1;
 use opentelemetry_sdk::Resource;
-use prost::Message as _;
 
 use super::family::{Family, Labels, Shape, Values};
 use super::histogram::{BOUNDS, Counts};
 
-/// The request's bytes.
-pub(super) fn request(resource: &Resource, since: SystemTime, families: &[Family]) -> Vec<u8> {
+/// The request.
+pub(super) fn request(resource: &Resource, since: SystemTime, families: &[Family]) -> ExportMetricsServiceRequest {
     let times = (nanos(since), nanos(SystemTime::now()));
     let attributes = resource.iter().map(|(key, value)| key_value(key.as_str(), value.to_string())).collect();
     let scope = InstrumentationScope {
@@ -38,7 +37,6 @@ pub(super) fn request(resource: &Resource, since: SystemTime, families: &[Family
             schema_url: String::new(),
         }],
     }
-    .encode_to_vec()
 }
 
 fn metric(family: &Family, times: (u64, u64)) -> Metric {

@@ -7,14 +7,20 @@ use std::time::{Duration, SystemTime};
 
 use http::header::CONTENT_TYPE;
 use opentelemetry_http::HttpClient as _;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_sdk::Resource;
+use prost::Message as _;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
+use url::Url;
 
 use super::{Metrics, otlp};
 use crate::export::Client;
-use crate::settings::OtlpTarget;
+use crate::grpc::MetricsService;
+use crate::settings::{OtlpProtocol, OtlpTarget};
+use crate::telemetry::StartError;
 
 /// The task. It ends when this is dropped.
 #[derive(Debug)]
@@ -27,12 +33,14 @@ impl Push {
     pub(crate) fn start(
         metrics: Arc<Metrics>,
         resource: Resource,
-        target: OtlpTarget,
-        client: Client,
+        target: &OtlpTarget,
+        handle: &Handle,
         every: Duration,
-    ) -> Self {
+    ) -> Result<Self, StartError> {
+        let collector = Collector::new(target, handle)?;
+        let endpoint = target.shown();
         let (stop, mut stopped) = oneshot::channel();
-        let task = client.handle().clone().spawn(async move {
+        let task = handle.spawn(async move {
             let since = SystemTime::now();
             let mut ticks = tokio::time::interval(every);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -43,11 +51,11 @@ impl Push {
                     _ = ticks.tick() => false,
                     _ = &mut stopped => true,
                 };
-                let body = otlp::request(&resource, since, &metrics.snapshot());
-                let result = send(&client, &target, body).await;
+                let request = otlp::request(&resource, since, &metrics.snapshot());
+                let result = collector.send(request).await;
                 match result {
                     Err(problem) if !std::mem::replace(&mut failing, true) => {
-                        tracing::warn!(endpoint = %target.shown(), %problem, "cannot export metrics; trying again");
+                        tracing::warn!(endpoint, %problem, "cannot export metrics; trying again");
                     }
                     Err(_) => {}
                     Ok(()) => failing = false,
@@ -57,7 +65,7 @@ impl Push {
                 }
             }
         });
-        Self { stop: Some(stop), task }
+        Ok(Self { stop: Some(stop), task })
     }
 
     /// Sends what there is and ends, at most within `bound`.
@@ -76,12 +84,30 @@ impl Drop for Push {
     }
 }
 
-async fn send(client: &Client, target: &OtlpTarget, body: Vec<u8>) -> Result<(), String> {
-    let mut request = http::Request::post(target.endpoint.as_str()).header(CONTENT_TYPE, "application/x-protobuf");
-    for (name, value) in &target.headers {
-        request = request.header(name.as_str(), value.as_str());
+/// The way to the collector.
+enum Collector {
+    Http { client: Client, endpoint: Url },
+    Grpc(MetricsService),
+}
+
+impl Collector {
+    fn new(target: &OtlpTarget, handle: &Handle) -> Result<Self, StartError> {
+        Ok(match target.protocol {
+            OtlpProtocol::HttpProtobuf => {
+                Self::Http { client: Client::new(target, handle.clone())?, endpoint: target.endpoint.clone() }
+            }
+            OtlpProtocol::Grpc => Self::Grpc(MetricsService::new(target, handle)?),
+        })
     }
-    let request = request.body(body.into()).map_err(|error| error.to_string())?;
-    let response = client.send_bytes(request).await.map_err(|error| error.to_string())?;
-    if response.status().is_success() { Ok(()) } else { Err(format!("HTTP status {}", response.status().as_u16())) }
+
+    async fn send(&self, request: ExportMetricsServiceRequest) -> Result<(), String> {
+        let (client, endpoint) = match self {
+            Self::Http { client, endpoint } => (client, endpoint),
+            Self::Grpc(service) => return service.export(request).await,
+        };
+        let post = http::Request::post(endpoint.as_str()).header(CONTENT_TYPE, "application/x-protobuf");
+        let post = post.body(request.encode_to_vec().into()).map_err(|error| error.to_string())?;
+        let response = client.send_bytes(post).await.map_err(|error| error.to_string())?;
+        if response.status().is_success() { Ok(()) } else { Err(format!("HTTP status {}", response.status().as_u16())) }
+    }
 }

@@ -1,7 +1,11 @@
 use super::*;
 
 fn from(endpoint: Option<&str>, variables: &[(&str, &str)]) -> Result<ExportSettings, SettingsError> {
-    ExportSettings::from_env(endpoint, |name| {
+    configured(Collector { endpoint, protocol: None }, variables)
+}
+
+fn configured(collector: Collector<'_>, variables: &[(&str, &str)]) -> Result<ExportSettings, SettingsError> {
+    ExportSettings::from_env(collector, |name| {
         variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
     })
 }
@@ -28,6 +32,27 @@ fn endpoints_follow_the_specification() {
     assert_eq!(shown(by_exporter.traces).unwrap(), "http://localhost:4318/v1/traces");
     let configured = from(Some("http://mine:1"), &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")]).unwrap();
     assert_eq!(shown(configured.traces).unwrap(), "http://mine:1/v1/traces");
+}
+
+#[test]
+fn the_protocol_is_chosen_for_each_signal_and_the_configuration_goes_first() {
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317/base");
+    let traces_by_grpc = [endpoint, ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc")];
+    let settings = from(None, &traces_by_grpc).unwrap();
+    let (traces, metrics) = (settings.traces.unwrap(), settings.metrics.unwrap());
+    assert_eq!((traces.protocol, traces.shown().as_str()), (OtlpProtocol::Grpc, "http://c:4317"));
+    assert_eq!(
+        (metrics.protocol, metrics.shown().as_str()),
+        (OtlpProtocol::HttpProtobuf, "http://c:4317/base/v1/metrics")
+    );
+    let default = [("OTEL_METRICS_EXPORTER", "otlp"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
+    assert_eq!(shown(from(None, &default).unwrap().metrics).unwrap(), "http://localhost:4317");
+    for protocol in OtlpProtocol::ALL {
+        let collector = Collector { endpoint: Some("http://mine:1"), protocol: Some(protocol) };
+        let settings = configured(collector, &traces_by_grpc).unwrap();
+        assert_eq!(settings.traces.unwrap().protocol, protocol);
+        assert_eq!(settings.metrics.unwrap().protocol, protocol);
+    }
 }
 
 #[test]
@@ -76,10 +101,8 @@ fn samplers_have_their_names() {
 #[test]
 fn what_cannot_be_followed_says_what_to_do() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
-    let grpc = from(None, &[endpoint, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]).unwrap_err();
-    assert!(grpc.to_string().contains("http/protobuf"), "{grpc}");
-    let json = from(None, &[endpoint, ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json")]);
-    assert!(matches!(json, Err(SettingsError::Protocol { .. })));
+    let json = from(None, &[endpoint, ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json")]).unwrap_err();
+    assert!(json.to_string().contains("use http/protobuf") && json.to_string().contains("TRACES_PROTOCOL"), "{json}");
     let secret = from(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:s3cr3t")]).unwrap_err();
     assert!(secret.to_string().contains("OTEL_EXPORTER_OTLP_ENDPOINT") && !secret.to_string().contains("s3cr3t"));
 }

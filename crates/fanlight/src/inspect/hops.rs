@@ -1,0 +1,172 @@
+//! Whether a trace was carried, hop by hop, told from the spans that a gateway recorded and from
+//! what the backend's answer repeats.
+//!
+//! Must not know: how the call was made and how this is shown.
+
+use std::collections::BTreeSet;
+
+use crate::observe::spans::{Kind, Span};
+
+/// What the client sent: ids in lower-case hexadecimal.
+pub(super) struct Sent<'a> {
+    pub(super) trace: &'a str,
+    /// The span in `_meta`.
+    pub(super) meta: &'a str,
+    /// The span in the headers.
+    pub(super) header: &'a str,
+    pub(super) method: &'a str,
+}
+
+/// The way of the message from one to the next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Hop {
+    pub(super) from: String,
+    pub(super) to: String,
+    /// What carried it, or why it was not carried.
+    pub(super) carried: Result<Vec<&'static str>, String>,
+    /// The span that tells of it, if there is one.
+    pub(super) span: Option<String>,
+    /// How long that took, in nanoseconds.
+    pub(super) duration: u64,
+    /// What is known besides, a line each.
+    pub(super) notes: Vec<String>,
+}
+
+/// The hops of the call, the client's first. `is_omitted` says which backends get no trace context.
+pub(super) fn judge(sent: &Sent<'_>, spans: &[Span], answer: &str, is_omitted: impl Fn(&str) -> bool) -> Vec<Hop> {
+    let server = spans.iter().find(|span| {
+        span.kind == Kind::Server && span.trace == sent.trace && span.attribute("mcp.method.name") == Some(sent.method)
+    });
+    let mut hops = vec![arrival(sent, server)];
+    let Some(server) = server else { return hops };
+    let calls: Vec<&Span> = spans
+        .iter()
+        .filter(|span| span.kind == Kind::Client && span.attribute("mcp.method.name") == Some(sent.method))
+        .filter(|span| is_below(span, &server.id, spans))
+        .collect();
+    let repeated = repeated(answer, sent.trace);
+    let spans_sent: Vec<&str> = calls.iter().map(|call| call.id.as_str()).chain([sent.meta, sent.header]).collect();
+    let strange: Vec<&str> = repeated.iter().map(String::as_str).filter(|id| !spans_sent.contains(id)).collect();
+    for call in &calls {
+        let backend = call.attribute("fanlight.backend.name").unwrap_or("a backend");
+        hops.push(departure(sent, server, call, is_omitted(backend), &repeated, &strange));
+    }
+    if calls.is_empty() {
+        hops.push(nowhere(server));
+    }
+    hops
+}
+
+fn arrival(sent: &Sent<'_>, server: Option<&Span>) -> Hop {
+    let mut hop = hop("client", "fanlight", server);
+    let Some(server) = server else {
+        hop.carried = Err("Fanlight began a trace of its own or recorded none: see `telemetry.trustInbound` and \
+                           `limits.traces` of its configuration"
+            .to_owned());
+        return hop;
+    };
+    let mut by = Vec::new();
+    let is_linked = |id: &str| server.links.iter().any(|(trace, span)| trace == sent.trace && span == id);
+    for (carrier, id) in [("_meta", sent.meta), ("headers", sent.header)] {
+        if server.parent.as_deref() == Some(id) {
+            by.push(carrier);
+            hop.notes.push(format!("{carrier:<8} {id} is the parent of SERVER {}", server.id));
+        } else if is_linked(id) {
+            by.push(carrier);
+            hop.notes.push(format!("{carrier:<8} {id} is linked from it"));
+        } else {
+            hop.notes.push(format!("{carrier:<8} {id} did not arrive"));
+        }
+    }
+    hop.carried = if by.contains(&"_meta") { Ok(by) } else { Err("what `_meta` named is not the parent".to_owned()) };
+    hop
+}
+
+fn departure(
+    sent: &Sent<'_>,
+    server: &Span,
+    call: &Span,
+    is_omitted: bool,
+    repeated: &BTreeSet<String>,
+    strange: &[&str],
+) -> Hop {
+    let backend = call.attribute("fanlight.backend.name").unwrap_or("a backend").to_owned();
+    let mut hop = hop("fanlight", &backend, Some(call));
+    hop.notes.push(format!("CLIENT {} below SERVER {}", call.id, server.id));
+    let by = match call.attribute("network.transport") {
+        Some("pipe") => vec!["_meta"],
+        _ => vec!["_meta", "headers"],
+    };
+    let not_sent = ["connect_failed", "overloaded"];
+    let error = call.attribute("error.type");
+    hop.carried = if is_omitted {
+        Err("`traceContext: omit` keeps it from this backend".to_owned())
+    } else if let Some(error) = error.filter(|error| not_sent.contains(error)) {
+        Err(format!("nothing was sent: {error}"))
+    } else if let Some(span) = strange.first() {
+        Err(format!("the backend's answer names another span, {span}"))
+    } else {
+        Ok(by)
+    };
+    hop.notes.push(if repeated.contains(&call.id) {
+        "the answer repeats that span: the backend got it".to_owned()
+    } else if repeated.contains(sent.meta) {
+        "the answer repeats the client's span: this gateway's spans go nowhere, so it hands on what came".to_owned()
+    } else if repeated.contains(sent.header) {
+        "the answer repeats the span of the client's headers".to_owned()
+    } else {
+        "not confirmed by the backend: its answer does not repeat what it got".to_owned()
+    });
+    hop.notes.extend(error.map(|error| format!("ended with {error}")));
+    hop
+}
+
+fn nowhere(server: &Span) -> Hop {
+    let mut hop = hop("fanlight", "backend", None);
+    let reason = match (server.attribute("fanlight.cache.hit"), server.attribute("error.type")) {
+        (Some("true"), _) => "the answer came from the catalogue and no backend was asked: name a tool".to_owned(),
+        (_, Some(error)) => format!("no backend was asked: {error}"),
+        _ => "no backend was asked".to_owned(),
+    };
+    hop.carried = Err(reason);
+    hop
+}
+
+fn hop(from: &str, to: &str, span: Option<&Span>) -> Hop {
+    Hop {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        carried: Ok(Vec::new()),
+        span: span.map(|span| span.id.clone()),
+        duration: span.map(Span::duration).unwrap_or_default(),
+        notes: Vec::new(),
+    }
+}
+
+/// Whether `span` stands under the one called `top`, at any depth.
+fn is_below(span: &Span, top: &str, spans: &[Span]) -> bool {
+    let mut at = span;
+    // A chain is no longer than there are spans.
+    for _ in 0..spans.len() {
+        match at.parent.as_deref() {
+            Some(parent) if parent == top => return true,
+            Some(parent) => match spans.iter().find(|span| span.id == parent) {
+                Some(next) => at = next,
+                None => return false,
+            },
+            None => return false,
+        }
+    }
+    false
+}
+
+/// The spans of `trace` that a text names as a `traceparent`.
+fn repeated(text: &str, trace: &str) -> BTreeSet<String> {
+    let before = format!("00-{trace}-");
+    let spans = text.split(&before).skip(1).filter_map(|rest| rest.get(..16));
+    spans.filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit())).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+#[path = "hops_tests.rs"]
+mod tests;

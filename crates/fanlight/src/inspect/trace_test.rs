@@ -1,0 +1,243 @@
+//! `fanlight trace-test`: is a trace carried from the client through the gateway to the backend?
+//!
+//! The call is made over HTTP with a `traceparent` of its own in `_meta` and another in the headers,
+//! so that it shows which of them arrived; to a gateway that runs, or to one that is started here.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_config::Config;
+use fanlight_frontend::serve_http;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::param_header::{self, ParamHeader};
+use fanlight_protocol::{Json, Response};
+use fanlight_telemetry::ring::Query;
+use fanlight_telemetry::{Telemetry, otlp_json};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::client::{Carried, Client, other};
+use super::hops::{Hop, Sent, judge};
+use super::{arguments, plain, with_traced_assembly};
+use crate::cli::TraceTestArgs;
+use crate::failure::Failure;
+use crate::observe::spans::{self, Kind, Span};
+use crate::observe::style::{Style, duration};
+use crate::observe::{Admin, waterfall};
+use crate::out::say;
+use crate::wiring::frontend_settings;
+
+/// How long the last span may take to end after the answer has come.
+const LAST_SPAN: Duration = Duration::from_secs(2);
+/// How often a running gateway is asked meanwhile.
+const AGAIN: Duration = Duration::from_millis(50);
+/// Most pages of the tool list that are looked at.
+const PAGES: usize = 100;
+
+/// Prints each hop and the trace; fails if one of them did not carry it.
+pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result<(), Failure> {
+    let arguments = arguments(&args.arguments)?;
+    let ids = Ids::random();
+    let seen = match &args.url {
+        Some(url) => {
+            let admin = Admin::new(&args.admin)?;
+            // Asked first: without the API nothing could be said of the call.
+            let omitted = omitting(&admin).await?;
+            let client = Client::new(url.clone(), config.timeouts.call)?;
+            let answer = call(&client, args, &arguments, &ids).await?;
+            Seen { answer, trace: of_running(&admin, &ids).await?, omitted }
+        }
+        None => here(config, args, &arguments, &ids).await?,
+    };
+    let recorded = spans::read(seen.trace.as_bytes()).map_err(Failure::other)?;
+    let body = seen.answer.body();
+    let sent = Sent { trace: &ids.trace, meta: &ids.meta, header: &ids.header, method: "tools/call" };
+    let hops = judge(&sent, &recorded, body.as_text(), |backend| seen.omitted.iter().any(|name| name == backend));
+    if args.json {
+        say!("{}", report(&ids, &hops));
+    } else {
+        show(&ids, &hops, &recorded, &seen.answer);
+    }
+    match hops.iter().filter(|hop| hop.carried.is_err()).count() {
+        0 => Ok(()),
+        _ => Err(Failure::other("the trace was not carried all the way")),
+    }
+}
+
+/// The ids of the test, in lower-case hexadecimal.
+struct Ids {
+    trace: String,
+    meta: String,
+    header: String,
+}
+
+impl Ids {
+    fn random() -> Self {
+        let span = || format!("{:016x}", fastrand::u64(1..));
+        Self { trace: format!("{:032x}", fastrand::u128(1..)), meta: span(), header: span() }
+    }
+
+    fn traceparent(&self, span: &str) -> String {
+        format!("00-{}-{span}-01", self.trace)
+    }
+}
+
+/// What came of the call.
+struct Seen {
+    answer: Response,
+    /// The trace as OTLP-JSON.
+    trace: String,
+    /// Backends that get no trace context.
+    omitted: Vec<String>,
+}
+
+/// The call to a gateway that is started for it and ends after it.
+async fn here(config: &Config, args: &TraceTestArgs, arguments: &Json, ids: &Ids) -> Result<Seen, Failure> {
+    with_traced_assembly(config, async |assembly, telemetry| {
+        let end = CancellationToken::new();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(other)?;
+        let url = format!("http://{}{}", listener.local_addr().map_err(other)?, config.path);
+        let settings = frontend_settings(config, telemetry);
+        let front = tokio::spawn(serve_http(listener, Arc::clone(&assembly.gateway), settings, end.clone()));
+        let client = Client::new(url, config.timeouts.call)?;
+        let answer = call(&client, args, arguments, ids).await;
+        let trace = of_ring(telemetry, ids).await;
+        end.cancel();
+        front.await.map_err(other)?.map_err(other)?;
+        let omitting = config.servers.iter().filter(|server| !server.forwards_trace_context);
+        Ok(Seen { answer: answer?, trace, omitted: omitting.map(|server| server.name.clone()).collect() })
+    })
+    .await
+}
+
+async fn call(client: &Client, args: &TraceTestArgs, arguments: &Json, ids: &Ids) -> Result<Response, Failure> {
+    let (meta, header) = (ids.traceparent(&ids.meta), ids.traceparent(&ids.header));
+    let (tool, mirrored) = find(client, args.tool.as_deref()).await?;
+    client.call_modern(&tool, &mirrored, arguments, Some(Carried { meta: &meta, header: &header })).await
+}
+
+/// Finds the tool in the list, for the headers that repeat its arguments; without a name the first
+/// that says it only reads.
+async fn find(client: &Client, wanted: Option<&str>) -> Result<(String, Vec<ParamHeader>), Failure> {
+    let mut cursor: Option<Json> = None;
+    for _ in 0..PAGES {
+        let mut params = ObjectBuilder::new();
+        if let Some(cursor) = &cursor {
+            params.member("cursor", cursor);
+        }
+        let page = client.modern("tools/list", params, Vec::new(), None).await?;
+        let result = page.result().ok_or_else(|| {
+            Failure::other(format!("the gateway does not list its tools: {}", plain(page.body().as_text(), 300)))
+        })?;
+        let tools = result.get("tools").unwrap_or_else(Json::empty_object);
+        for entry in tools.elements().map(|entry| tools.slice(entry)) {
+            let Some(name) = entry.get("name").and_then(|name| name.as_str().map(Cow::into_owned)) else { continue };
+            if wanted.map_or_else(|| only_reads(&entry), |wanted| wanted == name) {
+                let schema = entry.get("inputSchema").unwrap_or_else(Json::empty_object);
+                return Ok((name, param_header::annotations(&schema).map_err(other)?));
+            }
+        }
+        cursor = result.get("nextCursor").filter(|cursor| cursor.as_str().is_some());
+        if cursor.is_none() {
+            break;
+        }
+    }
+    Err(Failure::usage(match wanted {
+        Some(tool) => format!("no tool is called {tool:?}; `fanlight list tools` shows those there are"),
+        None => "no tool says that it only reads (`readOnlyHint`): name the one to call".to_owned(),
+    }))
+}
+
+fn only_reads(tool: &Json) -> bool {
+    let hint = tool.get("annotations").and_then(|annotations| annotations.get("readOnlyHint"));
+    hint.is_some_and(|hint| hint.is_true())
+}
+
+/// The trace from the ring, once the span of the request has ended there.
+async fn of_ring(telemetry: &Telemetry, ids: &Ids) -> String {
+    let (Some(ring), Some(resource)) = (telemetry.ring(), telemetry.resource()) else {
+        return r#"{"resourceSpans":[]}"#.to_owned();
+    };
+    let mut ended = ring.subscribe();
+    let until = Instant::now() + LAST_SPAN;
+    loop {
+        let query = Query { text: Some(ids.trace.clone()), ..Query::default() };
+        let found = ring.query(&query).into_iter().find(|trace| trace.id.to_string() == ids.trace);
+        let text = otlp_json::traces(resource, found.as_ref().map(|trace| trace.spans.as_slice()).unwrap_or_default());
+        if is_whole(&text) || timeout_at(until, ended.recv()).await.is_err() {
+            return text;
+        }
+    }
+}
+
+/// The backends that get no trace context, by the configuration in force.
+async fn omitting(admin: &Admin) -> Result<Vec<String>, Failure> {
+    let config = admin.json(&admin.get("/api/config", &[]).await?)?;
+    let servers = config.get("mcpServers").and_then(serde_json::Value::as_object).into_iter().flatten();
+    let omits = servers.filter(|(_, server)| server.get("traceContext").is_some_and(|choice| choice == "omit"));
+    Ok(omits.map(|(name, _)| name.clone()).collect())
+}
+
+/// The trace from the admin listener of a running gateway, likewise.
+async fn of_running(admin: &Admin, ids: &Ids) -> Result<String, Failure> {
+    let until = Instant::now() + LAST_SPAN;
+    loop {
+        let text = admin.get(&format!("/api/traces/{}", ids.trace), &[]).await;
+        match text.map(|text| String::from_utf8_lossy(&text).into_owned()) {
+            Ok(text) if is_whole(&text) || Instant::now() > until => return Ok(text),
+            // It answers 404 until the first span has ended, and for ever if the trace did not arrive.
+            Err(failure) if !failure.is_not_found() => return Err(failure),
+            Err(_) if Instant::now() > until => return Ok(r#"{"resourceSpans":[]}"#.to_owned()),
+            _ => sleep(AGAIN).await,
+        }
+    }
+}
+
+/// Whether the span of the request itself is there, which ends last.
+fn is_whole(trace: &str) -> bool {
+    spans::read(trace.as_bytes()).is_ok_and(|spans| spans.iter().any(|span| span.kind == Kind::Server))
+}
+
+fn show(ids: &Ids, hops: &[Hop], recorded: &[Span], answer: &Response) {
+    let style = Style::of_stdout();
+    say!("{} {}", style.bold("trace"), ids.trace);
+    say!("");
+    for hop in hops {
+        let title = format!("{} → {}", hop.from, plain(&hop.to, 60));
+        match &hop.carried {
+            Ok(by) => {
+                say!("{} {title}  in {}  {}", style.good("✓"), by.join(" and "), style.dim(&duration(hop.duration)));
+            }
+            Err(reason) => say!("{} {title}  {}", style.bad("✗ not carried"), plain(reason, 300)),
+        }
+        hop.notes.iter().for_each(|note| say!("    {}", plain(note, 200)));
+    }
+    if answer.is_error() {
+        say!("\nthe call was answered with an error: {}", plain(answer.body().as_text(), 300));
+    }
+    if !recorded.is_empty() {
+        say!("\n{}", waterfall::render(recorded, style));
+    }
+}
+
+fn report(ids: &Ids, hops: &[Hop]) -> serde_json::Value {
+    let hops: Vec<_> = hops
+        .iter()
+        .map(|hop| {
+            json!({
+                "from": hop.from,
+                "to": hop.to,
+                "carried": hop.carried.is_ok(),
+                "by": hop.carried.as_ref().ok(),
+                "reason": hop.carried.as_ref().err(),
+                "spanId": hop.span,
+                "durationMs": hop.duration as f64 / 1e6,
+                "notes": hop.notes,
+            })
+        })
+        .collect();
+    json!({ "traceId": ids.trace, "sent": { "_meta": ids.meta, "headers": ids.header }, "hops": hops })
+}

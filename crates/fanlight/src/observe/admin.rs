@@ -1,0 +1,96 @@
+//! The JSON API of a running gateway (docs/api.md), as a client has it.
+//!
+//! Must not know: what the answers mean.
+
+use std::time::Duration;
+
+use reqwest::{StatusCode, Url};
+use serde_json::Value;
+
+use crate::cli::AdminArgs;
+use crate::failure::Failure;
+
+/// The variable that holds the token: a command line can be seen by others.
+const TOKEN: &str = "FANLIGHT_ADMIN_TOKEN";
+/// How long an answer may take; it comes from memory.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Most bytes of an answer: more than all traces that are kept take as JSON.
+const LONGEST: usize = 256 * 1024 * 1024;
+
+/// The admin listener of a running gateway.
+pub(crate) struct Admin {
+    http: reqwest::Client,
+    base: Url,
+    token: Option<String>,
+}
+
+impl Admin {
+    pub(crate) fn new(args: &AdminArgs) -> Result<Self, Failure> {
+        let base =
+            Url::parse(&args.admin).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let wrong = || Failure::usage("--admin must be an http or https URL, such as http://127.0.0.1:8081");
+        let base = base.ok_or_else(wrong)?;
+        let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
+        let http = http.build().map_err(|error| Failure::other(error.to_string()))?;
+        let token = std::env::var(TOKEN).ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+        Ok(Self { http, base, token })
+    }
+
+    /// An answer as JSON.
+    pub(crate) fn json(&self, answer: &[u8]) -> Result<Value, Failure> {
+        serde_json::from_slice(answer).map_err(|_| self.strange("its answer is no JSON"))
+    }
+
+    /// The bytes of the answer at `path`.
+    pub(crate) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Vec<u8>, Failure> {
+        let mut url = self.base.clone();
+        url.set_path(path);
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let mut request = self.http.get(url);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        let mut answer = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(|error| self.unreachable(&error))? {
+            if body.len() + chunk.len() > LONGEST {
+                return Err(self.strange("its answer is too long"));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        match answer.status() {
+            StatusCode::OK => Ok(body),
+            StatusCode::UNAUTHORIZED => Err(Failure::other(format!(
+                "{} wants its token, and {}; put `admin.token` of its configuration into {TOKEN}",
+                self.shown(),
+                if self.token.is_some() { "not this one" } else { "none was given" }
+            ))),
+            status => {
+                let answer: Option<Value> = serde_json::from_slice(&body).ok();
+                let reason = answer.as_ref().and_then(|answer| answer.get("error")?.as_str());
+                let reason = reason.map(|text| format!(": {}", crate::inspect::plain(text, 300))).unwrap_or_default();
+                let message = format!("{} answered with status {}{reason}", self.shown(), status.as_u16());
+                Err(if status == StatusCode::NOT_FOUND { Failure::not_found(message) } else { Failure::other(message) })
+            }
+        }
+    }
+
+    /// Without what could be secret.
+    pub(crate) fn shown(&self) -> String {
+        self.base.origin().ascii_serialization()
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let what = if error.is_timeout() { "does not answer" } else { "cannot be reached" };
+        Failure::other(format!(
+            "the admin listener at {} {what}; is a gateway running there? `--admin URL` names another",
+            self.shown()
+        ))
+    }
+
+    fn strange(&self, what: &str) -> Failure {
+        Failure::other(format!("{}: {what}; is that the admin listener of a Fanlight?", self.shown()))
+    }
+}

@@ -1,0 +1,116 @@
+//! Spans as the admin API and the ring give them: OTLP-JSON (OpenTelemetry Protocol, JSON Protobuf
+//! Encoding), read as far as these commands need it. What is missing or strange is left out.
+//!
+//! Must not know: who asked for them.
+
+use serde_json::Value;
+
+/// The kinds that Fanlight has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Internal,
+    Server,
+    Client,
+}
+
+impl Kind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Internal => "INTERNAL",
+            Self::Server => "SERVER",
+            Self::Client => "CLIENT",
+        }
+    }
+}
+
+/// A span. Times are nanoseconds since 1970, ids lower-case hexadecimal.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) trace: String,
+    pub(crate) id: String,
+    pub(crate) parent: Option<String>,
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Spans in other traces, or elsewhere in this one: trace and span.
+    pub(crate) links: Vec<(String, String)>,
+    pub(crate) events: Vec<Event>,
+    /// What the status says, if that is an error.
+    pub(crate) error: Option<String>,
+    attributes: Vec<(String, String)>,
+}
+
+/// Something that happened during a span.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) name: String,
+    pub(crate) time: u64,
+}
+
+impl Span {
+    pub(crate) fn attribute(&self, key: &str) -> Option<&str> {
+        self.attributes.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// How long it took, in nanoseconds.
+    pub(crate) fn duration(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// All spans of `{"resourceSpans":[…]}`, by the time they began. Fails with what is wrong.
+pub(crate) fn read(text: &[u8]) -> Result<Vec<Span>, String> {
+    let whole: Value = serde_json::from_slice(text).map_err(|error| format!("it is no JSON: {error}"))?;
+    let resources = whole.get("resourceSpans").and_then(Value::as_array).ok_or("it has no resourceSpans")?;
+    let scopes = resources.iter().flat_map(|resource| list(resource, "scopeSpans"));
+    let mut spans: Vec<Span> = scopes.flat_map(|scope| list(scope, "spans")).filter_map(span).collect();
+    spans.sort_by_key(|span| span.start);
+    Ok(spans)
+}
+
+fn span(value: &Value) -> Option<Span> {
+    let status = value.get("status");
+    let failed = status.and_then(|status| status.get("code")).and_then(Value::as_u64) == Some(2);
+    Some(Span {
+        trace: text(value, "traceId")?,
+        id: text(value, "spanId")?,
+        parent: text(value, "parentSpanId").filter(|id| !id.is_empty()),
+        name: text(value, "name").unwrap_or_default(),
+        kind: match value.get("kind").and_then(Value::as_u64) {
+            Some(2) => Kind::Server,
+            Some(3) => Kind::Client,
+            _ => Kind::Internal,
+        },
+        start: nanos(value, "startTimeUnixNano"),
+        end: nanos(value, "endTimeUnixNano"),
+        links: list(value, "links").filter_map(|link| Some((text(link, "traceId")?, text(link, "spanId")?))).collect(),
+        events: list(value, "events").filter_map(event).collect(),
+        error: status.filter(|_| failed).map(|status| text(status, "message").unwrap_or_default()),
+        attributes: list(value, "attributes").filter_map(attribute).collect(),
+    })
+}
+
+fn event(value: &Value) -> Option<Event> {
+    Some(Event { name: text(value, "name")?, time: nanos(value, "timeUnixNano") })
+}
+
+fn attribute(value: &Value) -> Option<(String, String)> {
+    let content = value.get("value")?.as_object()?.values().next()?;
+    let shown = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
+    Some((text(value, "key")?, shown))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value.get(key).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn text(value: &Value, key: &str) -> Option<String> {
+    value.get(key)?.as_str().map(str::to_owned)
+}
+
+/// 64-bit integers are strings in OTLP-JSON; numbers are taken too.
+fn nanos(value: &Value, key: &str) -> u64 {
+    let Some(value) = value.get(key) else { return 0 };
+    value.as_str().and_then(|text| text.parse().ok()).or_else(|| value.as_u64()).unwrap_or_default()
+}

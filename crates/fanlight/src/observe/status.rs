@@ -1,0 +1,153 @@
+//! `fanlight status`: how a running gateway and its backends are doing.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use comfy_table::{Cell, CellAlignment};
+use serde_json::Value;
+
+use super::Admin;
+use super::style::{Style, duration};
+use crate::cli::StatusArgs;
+use crate::failure::Failure;
+use crate::inspect::{plain, table};
+use crate::out::say;
+
+/// Prints the overview; fails if the gateway is not ready.
+pub(crate) async fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let admin = Admin::new(&args.admin)?;
+    let text = admin.get("/api/overview", &[]).await?;
+    let overview = admin.json(&text)?;
+    if args.json {
+        say!("{}", String::from_utf8_lossy(&text));
+    } else {
+        show(&overview, &admin, Style::of_stdout());
+    }
+    let ready = overview.get("ready").and_then(Value::as_bool).unwrap_or_default();
+    if ready { Ok(()) } else { Err(Failure::other("not ready: no backend can be used yet, or it is shutting down")) }
+}
+
+fn show(overview: &Value, admin: &Admin, style: Style) {
+    let number = |key: &str| overview.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let uptime = overview.get("uptimeSeconds").and_then(Value::as_f64).unwrap_or_default();
+    say!(
+        "{} {} at {}, up {}",
+        style.bold("Fanlight"),
+        plain(text(overview, "version"), 40),
+        plain(text(overview, "endpoint"), 200),
+        rough(uptime)
+    );
+    say!(
+        "{}, {}, {} kept; admin at {}",
+        several(number("sessions"), "session"),
+        several(number("parkedCalls"), "parked call"),
+        several(number("traces"), "trace"),
+        admin.shown()
+    );
+    say!("");
+    let headings =
+        ["BACKEND", "STATE", "REVISION", "TRANSPORT", "REQUESTS", "ERRORS", "MEDIAN", "P95", "RESTARTS", "LAST ERROR"];
+    let mut rows = table(&headings);
+    for backend in overview.get("backends").and_then(Value::as_array).into_iter().flatten() {
+        rows.add_row(row(backend));
+    }
+    let painted = rows.trim_fmt();
+    say!("{}", paint(&painted, style));
+}
+
+fn row(backend: &Value) -> Vec<Cell> {
+    let number = |key: &str| backend.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let millis = |key: &str| {
+        let value = backend.get(key).and_then(Value::as_f64);
+        value.map_or_else(|| "-".to_owned(), |millis| duration((millis * 1e6) as u64))
+    };
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let revision = match (backend.get("era").and_then(Value::as_str), backend.get("revision").and_then(Value::as_str)) {
+        (_, Some(revision)) => plain(revision, 20),
+        (Some(era), None) => plain(era, 20),
+        (None, None) => "-".to_owned(),
+    };
+    vec![
+        Cell::new(plain(text(backend, "name"), 60)),
+        Cell::new(plain(text(backend, "state"), 20)),
+        Cell::new(revision),
+        Cell::new(plain(text(backend, "transport"), 20)),
+        right(number("requests").to_string()),
+        right(number("errors").to_string()),
+        right(millis("medianMs")),
+        right(millis("p95Ms")),
+        right((number("restarts") + number("reconnects")).to_string()),
+        Cell::new(last_error(backend)),
+    ]
+}
+
+/// What keeps it from being used, else the last thing that went wrong.
+fn last_error(backend: &Value) -> String {
+    if let Some(error) = backend.get("error").and_then(Value::as_str) {
+        return plain(error, 200);
+    }
+    let Some(last) = backend.get("lastError").filter(|last| last.is_object()) else { return String::new() };
+    let at = last.get("atMs").and_then(Value::as_f64).unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let ago = now.saturating_sub(Duration::from_secs_f64((at / 1e3).max(0.0))).as_secs_f64();
+    format!("{} {} ago", plain(text(last, "type"), 60), rough(ago))
+}
+
+/// Colours the states of the table; a cell that were coloured before would be too wide for it.
+fn paint(table: &str, style: Style) -> String {
+    let mut lines = table.lines();
+    let heading = lines.next().map(|line| style.bold(line));
+    let rows = lines.map(|line| {
+        let painted = |state: &str, paint: fn(Style, &str) -> String| {
+            let place = format!(" {state} ");
+            line.contains(&place).then(|| line.replacen(&place, &format!(" {} ", paint(style, state)), 1))
+        };
+        painted("ready", Style::good)
+            .or_else(|| painted("down", Style::bad))
+            .or_else(|| painted("connecting", Style::warn))
+            .unwrap_or_else(|| line.to_owned())
+    });
+    heading.into_iter().chain(rows).collect::<Vec<_>>().join("\n")
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn several(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// A time span for people: its two largest units.
+pub(super) fn rough(seconds: f64) -> String {
+    let seconds = seconds.max(0.0) as u64;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_spans_have_two_units() {
+        let shown: Vec<String> = [0.4, 61.0, 7_260.0, 180_000.0, -1.0].map(rough).into();
+        assert_eq!(shown, ["0 s", "1 min 1 s", "2 h 1 min", "2 d 2 h", "0 s"]);
+    }
+
+    #[test]
+    fn a_backend_is_a_row_whatever_is_missing() {
+        let full = serde_json::json!({"name": "a\u{1b}[2J", "state": "ready", "transport": "stdio", "era": "modern",
+            "revision": "2026-07-28", "requests": 7, "errors": 1, "medianMs": 1.25, "p95Ms": null, "restarts": 1,
+            "reconnects": 2, "lastError": {"type": "timeout", "atMs": 0.0}});
+        let cells: Vec<String> = row(&full).iter().map(Cell::content).collect();
+        assert_eq!(cells[..9], ["a[2J", "ready", "2026-07-28", "stdio", "7", "1", "1.25 ms", "-", "3"]);
+        assert!(cells[9].starts_with("timeout ") && cells[9].ends_with(" ago"), "{}", cells[9]);
+        let down = serde_json::json!({"name": "b", "state": "down", "error": "no such\nprogram"});
+        assert_eq!(row(&down).last().map(Cell::content).as_deref(), Some("no such"));
+        assert_eq!(row(&Value::Null).len(), 10);
+    }
+}

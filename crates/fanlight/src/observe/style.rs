@@ -1,0 +1,86 @@
+//! What the terminal can show: its width, and colours if it has them.
+//!
+//! Must not know: what is shown.
+
+use std::io::IsTerminal as _;
+
+/// The width where there is no terminal to ask.
+const WIDTH: usize = 100;
+
+/// How to write on standard output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    pub(crate) width: usize,
+    colour: bool,
+}
+
+impl Style {
+    /// Colours on a terminal only, and never if `NO_COLOR` says so (<https://no-color.org>).
+    pub(crate) fn of_stdout() -> Self {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let dumb = set("TERM").is_some_and(|term| term == "dumb");
+        let colour = std::io::stdout().is_terminal() && set("NO_COLOR").is_none() && !dumb;
+        let width = comfy_table::Table::new().width().map_or(WIDTH, usize::from);
+        Self { width, colour }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn plain(width: usize) -> Self {
+        Self { width, colour: false }
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.wrap("2", text)
+    }
+
+    pub(crate) fn good(self, text: &str) -> String {
+        self.wrap("32", text)
+    }
+
+    pub(crate) fn warn(self, text: &str) -> String {
+        self.wrap("33", text)
+    }
+
+    pub(crate) fn bad(self, text: &str) -> String {
+        self.wrap("31", text)
+    }
+
+    /// For things that differ without one being better.
+    pub(crate) fn mark(self, text: &str) -> String {
+        self.wrap("36", text)
+    }
+
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.colour && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// A duration in nanoseconds, in the unit that suits it: three digits that matter.
+pub(crate) fn duration(nanos: u64) -> String {
+    let value = nanos as f64;
+    let (value, unit) = match nanos {
+        0..1_000 => return format!("{nanos} ns"),
+        1_000..1_000_000 => (value / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (value / 1e6, "ms"),
+        1_000_000_000..120_000_000_000 => (value / 1e9, "s"),
+        _ => return format!("{:.0} min", value / 6e10),
+    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_three_digits() {
+        let shown: Vec<String> =
+            [0, 999, 1_500, 12_340_000, 123_400_000, 1_000_000_000, 300_000_000_000].map(duration).into();
+        assert_eq!(shown, ["0 ns", "999 ns", "1.50 µs", "12.3 ms", "123 ms", "1.00 s", "5 min"]);
+    }
+}

@@ -1,0 +1,64 @@
+//! OTLP over gRPC: the channel under both signals, and the service for metrics.
+//!
+//! Must not know: what is exported.
+
+use http::HeaderMap;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use tokio::runtime::Handle;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+
+use crate::export;
+use crate::settings::OtlpTarget;
+use crate::telemetry::StartError;
+
+/// A connection that is made when it is needed, and again when it breaks. Its work is done on the
+/// runtime of `handle`, so it can be used from any thread.
+pub(crate) fn channel(target: &OtlpTarget, handle: &Handle) -> Result<Channel, StartError> {
+    let url = &target.endpoint;
+    if !url.username().is_empty() || url.password().is_some() {
+        let reason = "a URL for gRPC has no user info: put the credentials into OTEL_EXPORTER_OTLP_HEADERS";
+        return Err(StartError::Exporter { reason: reason.to_owned() });
+    }
+    // What the library says of a URL could show it.
+    let failed = |_| StartError::Exporter { reason: format!("{} cannot be used for gRPC", target.shown()) };
+    let mut endpoint = Endpoint::from_shared(target.shown())
+        .and_then(|endpoint| endpoint.user_agent(concat!("fanlight/", env!("CARGO_PKG_VERSION"))))
+        .map_err(failed)?
+        .connect_timeout(target.timeout)
+        .timeout(target.timeout);
+    if url.scheme() == "https" {
+        endpoint = endpoint.tls_config(ClientTlsConfig::new().with_native_roots()).map_err(failed)?;
+    }
+    let _entered = handle.enter();
+    Ok(endpoint.connect_lazy())
+}
+
+/// The headers of each request.
+pub(crate) fn metadata(target: &OtlpTarget) -> Result<MetadataMap, StartError> {
+    export::headers(target).map(MetadataMap::from_headers)
+}
+
+/// The collector's service for metrics.
+#[derive(Clone, Debug)]
+pub(crate) struct MetricsService {
+    client: MetricsServiceClient<Channel>,
+    headers: HeaderMap,
+}
+
+impl MetricsService {
+    pub(crate) fn new(target: &OtlpTarget, handle: &Handle) -> Result<Self, StartError> {
+        let client = MetricsServiceClient::new(channel(target, handle)?);
+        Ok(Self { client, headers: export::headers(target)? })
+    }
+
+    /// Sends it. The error says the code and no message, which could repeat a secret.
+    pub(crate) async fn export(&self, request: ExportMetricsServiceRequest) -> Result<(), String> {
+        let mut request = tonic::Request::new(request);
+        *request.metadata_mut() = MetadataMap::from_headers(self.headers.clone());
+        let mut client = self.client.clone();
+        let answer = client.export(request).await;
+        answer.map(drop).map_err(|status| format!("gRPC status {:?}", status.code()))
+    }
+}

@@ -1,0 +1,68 @@
+//! What Fanlight exposes: the samples at `/metrics` of a gateway on which everything has happened
+//! that a label can tell of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fanlight_protocol::{Json, Method, Revision};
+use fanlight_telemetry::metrics::{FAMILIES, MetricLimits, NameKind};
+use fanlight_telemetry::{
+    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Moment, Network, Outcome, Settings,
+    Target, Telemetry, TraceContextPolicy,
+};
+
+/// The labels of every sample, by its name.
+pub(crate) fn exposed() -> BTreeMap<String, BTreeSet<String>> {
+    let mut samples: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in gateway().prometheus().lines().filter(|line| !line.starts_with('#')) {
+        let (series, _) = line.rsplit_once(' ').expect("a value");
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let labels = labels.trim_end_matches('}').split(',').filter_map(|pair| pair.split_once('='));
+        samples.entry(name.to_owned()).or_default().extend(labels.map(|(key, _)| key.to_owned()));
+    }
+    let known: BTreeSet<String> =
+        FAMILIES.iter().flat_map(|family| family.labels).map(|label| label.replace('.', "_")).collect();
+    let seen: BTreeSet<String> =
+        samples.iter().filter(|(name, _)| *name != "target_info").flat_map(|(_, labels)| labels.clone()).collect();
+    assert_eq!(&seen - &BTreeSet::from(["le".to_owned()]), known, "a label has no sample here: add what gives it one");
+    // What Prometheus adds when it scrapes.
+    for labels in samples.values_mut() {
+        labels.extend(["instance".to_owned(), "job".to_owned()]);
+    }
+    samples.insert("up".to_owned(), BTreeSet::from(["instance".to_owned(), "job".to_owned()]));
+    samples
+}
+
+/// More kinds of calls than this gateway tells apart, so that there is an overflow too.
+fn gateway() -> Telemetry {
+    let metrics = MetricLimits { series: 2, ..MetricLimits::default() };
+    let (telemetry, _guard) = Telemetry::start(Settings { metrics, ..Settings::default() }).expect("starts");
+    let registry = telemetry.metrics().expect("counts");
+    let backend = telemetry.backend(BackendInfo {
+        name: "files".to_owned(),
+        endpoint: Endpoint::Http { host: "127.0.0.1".to_owned(), port: 8080 },
+        trace_context: TraceContextPolicy::Forward,
+        content: ContentPolicy::default(),
+    });
+    for (kind, name) in [(NameKind::Tool, "read"), (NameKind::Prompt, "plan")] {
+        registry.set_known(None, kind, [name]);
+        registry.set_known(Some(backend.metrics()), kind, [name]);
+    }
+    let id = Json::literal("1");
+    let calls = [
+        (Method::CallTool, Target::Tool("read")),
+        (Method::GetPrompt, Target::Prompt("plan")),
+        (Method::Ping, Target::None),
+    ];
+    for (method, target) in &calls {
+        let (method, target, received) = (method, *target, Moment::now());
+        let arrival = Arrival { method, target, id: Some(&id), received, carriers: Carriers::default() };
+        let mut server = telemetry.server(&arrival);
+        server.set_network(Network::Http { version: "1.1", client: None });
+        server.set_revision(Revision::V2025_11_25);
+        let mut client = server.parent().client(&backend, &Departure { method, target, id: Some(&id), attempt: 1 });
+        client.set_revision(Revision::V2025_11_25);
+        client.finish(&Outcome::failed(ErrorType::Timeout));
+        server.finish(&Outcome::failed(ErrorType::Timeout));
+    }
+    telemetry
+}

@@ -1,0 +1,100 @@
+//! A tiny OTLP/gRPC collector on loopback: tonic's own services, which hand on what they got.
+
+use http_body_util::BodyExt as _;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tonic::codegen::Service as _;
+use tonic::{Code, Request, Response, Status};
+
+/// The collector; it ends when this is dropped.
+pub(crate) struct Collector {
+    /// `http://127.0.0.1:…`
+    pub(crate) endpoint: String,
+    /// What came for traces, with its `authorization`.
+    pub(crate) traces: mpsc::Receiver<(Vec<String>, ExportTraceServiceRequest)>,
+    /// What came for metrics, likewise.
+    pub(crate) metrics: mpsc::Receiver<(Vec<String>, ExportMetricsServiceRequest)>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Clone)]
+struct Answers<T> {
+    code: Code,
+    got: mpsc::Sender<(Vec<String>, T)>,
+}
+
+impl<T> Answers<T> {
+    fn answer<R: Default>(&self, request: Request<T>) -> Result<Response<R>, Status> {
+        let values = request.metadata().get_all("authorization").iter();
+        let authorization = values.map(|value| value.to_str().expect("text").to_owned()).collect();
+        // What nobody takes is thrown away.
+        let _ = self.got.try_send((authorization, request.into_inner()));
+        if self.code == Code::Ok { Ok(Response::new(R::default())) } else { Err(Status::new(self.code, "no")) }
+    }
+}
+
+#[tonic::async_trait]
+impl TraceService for Answers<ExportTraceServiceRequest> {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        self.answer(request)
+    }
+}
+
+#[tonic::async_trait]
+impl MetricsService for Answers<ExportMetricsServiceRequest> {
+    async fn export(
+        &self,
+        request: Request<ExportMetricsServiceRequest>,
+    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        self.answer(request)
+    }
+}
+
+impl Collector {
+    /// Starts one that answers with `code`.
+    pub(crate) async fn start(code: Code) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let (got_traces, traces) = mpsc::channel(64);
+        let (got_metrics, metrics) = mpsc::channel(64);
+        let for_traces = TraceServiceServer::new(Answers { code, got: got_traces });
+        let for_metrics = MetricsServiceServer::new(Answers { code, got: got_metrics });
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (for_traces, for_metrics) = (for_traces.clone(), for_metrics.clone());
+                let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+                    let (mut for_traces, mut for_metrics) = (for_traces.clone(), for_metrics.clone());
+                    async move {
+                        let request = request.map(|body| body.map_err(std::io::Error::other));
+                        if request.uri().path().contains(".trace.") {
+                            for_traces.call(request).await
+                        } else {
+                            for_metrics.call(request).await
+                        }
+                    }
+                });
+                let http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                tokio::spawn(http2.serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        Self { endpoint, traces, metrics, task }
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,168 @@
+//! `trace-test`, `status` and `traces`: what they print of a gateway and how they exit.
+
+use std::process::{Output, Stdio};
+
+use fanlight_tests::slicer::plain_string;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use crate::harness::{TempFile, fanlight, within};
+use crate::scripted::{Backend, Era, Reply, Transport, config};
+
+const TOOL: &str = r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const EXPORTING: [(&str, &str); 2] = [
+    // Nobody listens there; spans that are delivered somewhere stand in what goes out.
+    ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:9/v1/traces"),
+    ("OTEL_EXPORTER_OTLP_TIMEOUT", "200"),
+];
+
+async fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (Output, String) {
+    let mut command = fanlight();
+    command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
+    let output = within(&format!("{arguments:?}"), command.output()).await.unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output, said)
+}
+
+/// A backend whose tool gives back the `traceparent` it got.
+async fn echoing(era: Era, transport: Transport) -> Backend {
+    let backend = Backend::start(era, transport).await;
+    backend.on("tools/list", backend.list("tools", TOOL));
+    backend.on(
+        "tools/call",
+        Reply::compute(move |request| {
+            let got = request.member_at(&["params", "_meta", "traceparent"]).and_then(plain_string).unwrap_or_default();
+            era.complete(&format!(r#""content":[{{"type":"text","text":"{got}"}}]"#))
+        }),
+    );
+    backend
+}
+
+async fn trace_test(backend: &Backend, more: &str, environment: &[(&str, &str)]) -> (Output, String) {
+    let config = TempFile::new("yaml", &config(&[backend.entry_with("b", more)]));
+    run(&["trace-test", "t", "--config", config.path().to_str().unwrap()], environment).await
+}
+
+#[tokio::test]
+async fn trace_test_says_of_every_hop_what_carried_it() {
+    for (era, transport, by) in
+        [(Era::Modern, Transport::Http, "in _meta and headers"), (Era::Legacy, Transport::Stdio, "in _meta")]
+    {
+        let backend = echoing(era, transport).await;
+        let (output, said) = trace_test(&backend, "", &EXPORTING).await;
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains("client → fanlight  in _meta and headers"), "{said}");
+        assert!(said.contains(&format!("fanlight → b  {by}  ")), "{said}");
+        assert!(said.contains("repeats that span: the backend got it"), "{said}");
+        assert!(said.contains("SERVER tools/call t") && said.contains("└─ CLIENT tools/call t @b"), "{said}");
+        let (output, said) = trace_test(&backend, "", &[]).await;
+        assert!(output.status.success() && said.contains("hands on what came"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn trace_test_fails_where_a_trace_is_not_carried() {
+    let backend = echoing(Era::Modern, Transport::Http).await;
+    let (output, said) = trace_test(&backend, r#""traceContext":"omit""#, &EXPORTING).await;
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("✗ not carried fanlight → b") && said.contains("omit"), "{said}");
+    let servers = config(&[backend.entry("b")]);
+    let text =
+        format!(r#"{},"telemetry":{{"trustInbound":"ignore"}}}}"#, servers.trim_end().strip_suffix('}').unwrap());
+    let config = TempFile::new("yaml", &text);
+    let path = config.path().to_str().unwrap();
+    let (output, said) = run(&["trace-test", "--config", path], &[]).await;
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("✗ not carried client → fanlight") && said.contains("trustInbound"), "{said}");
+    let (output, said) = run(&["trace-test", "none", "--config", path], &[]).await;
+    assert_eq!(output.status.code(), Some(2), "{said}");
+}
+
+/// An admin listener that gives one answer, and what it was asked.
+async fn answering(status: &str, body: &'static str) -> (String, tokio::task::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+    let asked = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            assert!(stream.read_buf(&mut request).await.unwrap() > 0);
+        }
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        String::from_utf8(request).unwrap()
+    });
+    (url, asked)
+}
+
+async fn ask(arguments: &[&str], status: &str, body: &'static str) -> (Output, String, String) {
+    let (url, asked) = answering(status, body).await;
+    let arguments = [arguments, &["--admin", &url]].concat();
+    let (output, said) = run(&arguments, &[("FANLIGHT_ADMIN_TOKEN", "a-token-of-some-length")]).await;
+    (output, said, within("the request", asked).await.unwrap())
+}
+
+const OVERVIEW: &str = r#"{"uptimeSeconds":61.5,"version":"9.9","endpoint":"http://127.0.0.1:8080/mcp","ready":true,"sessions":1,
+    "parkedCalls":0,"traces":2,"backends":[
+    {"name":"files","state":"ready","transport":"http","era":"modern","revision":"2026-07-28","error":null,"lastError":null,
+     "requests":12,"errors":1,"medianMs":4.1,"p95Ms":9.4,"restarts":0,"reconnects":0},
+    {"name":"gone","state":"down","transport":"stdio","era":null,"revision":null,"error":"cannot be started","requests":0}]}"#;
+
+#[tokio::test]
+async fn status_shows_every_backend() {
+    let (output, said, asked) = ask(&["status"], "200 OK", OVERVIEW).await;
+    assert!(output.status.success(), "{said}");
+    assert!(asked.starts_with("GET /api/overview HTTP/1.1\r\n"), "{asked}");
+    assert!(asked.to_lowercase().contains("authorization: bearer a-token-of-some-length\r\n"), "{asked}");
+    assert!(
+        said.contains("Fanlight 9.9") && said.contains("up 1 min 1 s") && said.contains("1 session, 0 parked calls")
+    );
+    let row = |name: &str| said.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+    for word in ["ready", "2026-07-28", "12", "4.10 ms", "9.40 ms"] {
+        assert!(row("files").contains(word), "{said}");
+    }
+    assert!(row("gone").contains("down") && row("gone").contains("cannot be started"), "{said}");
+    assert!(!said.contains('\u{1b}'), "colours are for terminals");
+    let (_, json, _) = ask(&["status", "--json"], "200 OK", OVERVIEW).await;
+    assert_eq!(json.trim(), OVERVIEW);
+}
+
+#[tokio::test]
+async fn traces_are_listed_and_shown() {
+    const LIST: &str = r#"{"recording":true,"traces":[{"number":7,"traceId":"4bf92f3577b34da6a3ce929d0e0e4736",
+        "name":"tools/call files__read","startMs":3723004.0,"durationMs":4.2,"spans":2,"backends":["files"],"error":"timeout"}]}"#;
+    let arguments = ["traces", "--backend", "files", "--tool", "read me", "--error", "--text", "a&b", "--limit", "5"];
+    let (output, said, asked) = ask(&arguments, "200 OK", LIST).await;
+    assert!(output.status.success(), "{said}");
+    assert!(asked.contains("/api/traces?limit=5&backend=files&tool=read+me&text=a%26b&error=true "), "{asked}");
+    for word in ["01:02:03.004Z", "4.20 ms", "tools/call files__read", "timeout", TRACE] {
+        assert!(said.contains(word), "{said}");
+    }
+    const ONE: &str = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"4bf92f3577b34da6a3ce929d0e0e4736","spanId":"00f067aa0ba902b7",
+        "name":"tools/call files__read","kind":2,"startTimeUnixNano":"1000000","endTimeUnixNano":"2000000","status":{"code":2,"message":"late"}}]}]}]}"#;
+    let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
+    for id in [TRACE, &traceparent] {
+        let (output, said, asked) = ask(&["traces", id], "200 OK", ONE).await;
+        assert!(output.status.success(), "{said}");
+        assert!(asked.starts_with(&format!("GET /api/traces/{TRACE} ")), "{asked}");
+        assert!(said.contains("SERVER tools/call files__read") && said.contains("1.00 ms") && said.contains("late"));
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_says_what_to_do() {
+    let refused = r#"{"error":"there is no such trace"}"#;
+    let (output, said, _) = ask(&["traces", TRACE], "404 Not Found", refused).await;
+    assert!(output.status.code() == Some(1) && said.contains("there is no such trace"), "{said}");
+    let (output, said, _) = ask(&["status"], "401 Unauthorized", "{}").await;
+    assert!(output.status.code() == Some(1) && said.contains("FANLIGHT_ADMIN_TOKEN"), "{said}");
+    let (output, said, _) = ask(&["status"], "200 OK", "<html>").await;
+    assert!(output.status.code() == Some(1) && said.contains("--admin") || said.contains("admin listener"), "{said}");
+    let (output, said) = run(&["status", "--admin", "http://127.0.0.1:9"], &[]).await;
+    assert!(output.status.code() == Some(1) && said.contains("cannot be reached"), "{said}");
+    let (output, said) = run(&["traces", "xyz"], &[]).await;
+    assert!(output.status.code() == Some(2) && said.contains("32 hexadecimal digits"), "{said}");
+    let (output, _) = run(&["status", "--admin", "ftp://x"], &[]).await;
+    assert_eq!(output.status.code(), Some(2));
+}

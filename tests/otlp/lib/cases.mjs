@@ -1,0 +1,126 @@
+// What is asked, and what the store must hold of it afterwards.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { newSpanId, newTraceId, parse } from './otlp.mjs';
+
+const BACKENDS = [{ name: 'alpha', http: true }, { name: 'beta', http: true }, { name: 'gamma', http: false }];
+
+/** How the client's context goes out, and where the gateway's part of the trace is then found. */
+const CARRIERS = {
+  '_meta only': (own) => ({ meta: own('01') }),
+  'header only': (own) => ({ header: own('01') }),
+  'both the same': (own) => ({ meta: own('01'), header: own('01') }),
+  'both different': (own) => ({ meta: own('01'), header: `00-${newTraceId()}-${newSpanId()}-01` }),
+};
+
+const kind = (spans, name) => spans.filter((span) => span.kind.includes(name));
+const ours = (spans) => spans.filter((span) => 'mcp.method.name' in span.attributes);
+
+/** Every way in, to every backend: the whole chain must be there. */
+export async function chains(checks, gateway, store, label) {
+  const all = BACKENDS.flatMap((backend) => Object.entries(CARRIERS).map(([name, carry]) => ({ backend, name, carry })));
+  await checks.each(all, ({ backend, name }) => `${label}  chain   ${backend.name}  ${name}`, async ({ backend, name, carry }) => {
+    const sent = await gateway.request('tools/call', { name: `${backend.name}__echo`, arguments: {} }, carry);
+    const spans = await store.trace(sent.trace, (spans) => spans.length >= 4);
+    const problems = chain(spans, sent, backend);
+    const links = gateway.links(sent.trace).length;
+    const expected = name === 'both different' ? 1 : 0;
+    if (links !== expected) problems.push(`${links} links instead of ${expected}`);
+    return problems;
+  });
+}
+
+/** client → SERVER → CLIENT → the backend's own, one below the other. */
+function chain(spans, sent, backend) {
+  const problems = [];
+  const expect = (what, found, wanted) => found === wanted || problems.push(`${what} is ${found}, not ${wanted}`);
+  const [server] = kind(ours(spans), 'SERVER');
+  const [client] = kind(ours(spans), 'CLIENT');
+  if (!server || !client) return [`the store has ${spans.map((span) => `${span.kind} ${span.name}`).join(', ') || 'nothing'}`];
+  const theirs = spans.find((span) => span.name.startsWith(`${backend.name} `));
+  expect('the client', spans.find((span) => span.name === 'client')?.id, sent.span);
+  expect('the parent of SERVER', server.parent, sent.span);
+  expect('the parent of CLIENT', client.parent, server.id);
+  expect("the parent of the backend's span", theirs?.parent, client.id);
+  expect('the name of SERVER', server.name, `tools/call ${backend.name}__echo`);
+  expect('the name of CLIENT', client.name, 'tools/call echo');
+  expect('the tool on CLIENT', client.attributes['gen_ai.tool.name'], 'echo');
+  expect('the backend on CLIENT', client.attributes['fanlight.backend.name'], backend.name);
+  expect('the transport', client.attributes['network.transport'], backend.http ? 'tcp' : 'pipe');
+  const got = JSON.parse(sent.answer.result.content[0].text);
+  expect('what the backend got in _meta', got.meta.traceparent, `00-${sent.trace}-${client.id}-01`);
+  expect('baggage', got.meta.baggage, 'who=test');
+  if (backend.http) expect('what the backend got in headers', got.headers.traceparent, got.meta.traceparent);
+  return problems;
+}
+
+/** Where no context comes, or none that can be used, a trace begins; one that is not sampled goes on as such. */
+export async function roots(checks, gateway, store, label) {
+  const contexts = {
+    neither: () => ({}),
+    malformed: (own) => ({ meta: own('01').toUpperCase() }),
+    'malformed header': (own) => ({ header: `${own('01')}-` }),
+  };
+  const all = BACKENDS.flatMap((backend) => Object.entries(contexts).map(([name, carry]) => ({ backend, name, carry })));
+  await checks.each(all, ({ backend, name }) => `${label}  root    ${backend.name}  ${name}`, async ({ backend, carry }) => {
+    const sent = await gateway.request('tools/call', { name: `${backend.name}__echo`, arguments: {} }, carry);
+    const got = parse(JSON.parse(sent.answer.result.content[0].text).meta.traceparent);
+    if (!got || got.trace === sent.trace) return [`the backend got ${JSON.stringify(got)}`];
+    const spans = await store.trace(got.trace, (spans) => spans.length >= 3);
+    const [server] = kind(ours(spans), 'SERVER');
+    return server && !server.parent ? [] : [`SERVER is ${JSON.stringify(server)}`];
+  });
+  await checks.each(BACKENDS, (backend) => `${label}  flags   ${backend.name}  not sampled`, async (backend) => {
+    const params = { name: `${backend.name}__echo`, arguments: {} };
+    const unsampled = await gateway.request('tools/call', params, (own) => ({ meta: own('00') }));
+    const sampled = await gateway.request('tools/call', params, (own) => ({ meta: own('01') }));
+    const got = parse(JSON.parse(unsampled.answer.result.content[0].text).meta.traceparent);
+    const problems = got.trace === unsampled.trace && got.flags === '00' ? [] : [`the backend got ${JSON.stringify(got)}`];
+    // Once the later one is there, the earlier would be too.
+    await store.trace(sampled.trace, (spans) => spans.length >= 4);
+    const spans = ours(await store.trace(unsampled.trace, () => true));
+    return spans.length === 0 ? problems : [...problems, `${spans.length} spans of it were exported`];
+  });
+}
+
+/** What goes wrong is on both spans, in the same words. */
+export async function errors(checks, gateway, store, label) {
+  const cases = [
+    { what: 'isError', tool: 'alpha__fail', error: ['tool_error', 'tool_error'] },
+    { what: 'isError', tool: 'gamma__fail', error: ['tool_error', 'tool_error'] },
+    { what: 'JSON-RPC error', tool: 'beta__refuse', error: ['-32602', '-32602'] },
+    { what: 'JSON-RPC error', tool: 'gamma__refuse', error: ['-32602', '-32602'] },
+    { what: 'timeout', tool: 'alpha__hang', client: 'timeout' },
+    { what: 'timeout', tool: 'gamma__hang', client: 'timeout' },
+    { what: 'hang-up', tool: 'beta__hang', abort: 300, error: ['abandoned', 'abandoned'] },
+    { what: 'backend death', tool: 'gamma__die', client: 'backend_exited' },
+  ];
+  // One after the other: the death of a backend is everybody's.
+  for (const { what, tool, error, client: clientError, abort } of cases) {
+    await checks.one(`${label}  error   ${tool}  ${what}`, async () => {
+      const signal = abort ? AbortSignal.timeout(abort) : undefined;
+      const sent = await gateway.request('tools/call', { name: tool, arguments: {} }, (own) => ({ meta: own('01') }), { signal });
+      const isWhole = (spans) => kind(ours(spans), 'SERVER').length && kind(ours(spans), 'CLIENT').length;
+      const spans = await store.trace(sent.trace, isWhole);
+      const [server] = kind(ours(spans), 'SERVER');
+      const clients = kind(ours(spans), 'CLIENT').filter((span) => span.attributes['mcp.method.name'] === 'tools/call');
+      if (!server || clients.length === 0) return [`the store has ${JSON.stringify(spans)}`];
+      const found = [server, clients[0]].map((span) => span.attributes['error.type']);
+      const problems = [];
+      if (server.parent !== sent.span || clients.some((span) => span.parent !== server.id)) problems.push('a parent is wrong');
+      if (error && `${found}` !== `${error}`) problems.push(`error.type is ${found}, not ${error}`);
+      if (clientError && found[1] !== clientError) problems.push(`error.type of CLIENT is ${found[1]}, not ${clientError}`);
+      if (!found[0]) problems.push('SERVER has no error.type');
+      if (!server.status.includes('ERROR')) problems.push(`the status of SERVER is ${server.status}`);
+      return problems;
+    });
+  }
+}
+
+/** What the gateway counts of its own exports. */
+export async function nothingDropped(checks, gateway, label) {
+  await checks.one(`${label}  drops`, async () => {
+    await sleep(100);
+    const lines = (await gateway.metrics()).split('\n').filter((line) => line.startsWith('fanlight_spans_dropped_total'));
+    return lines.length && lines.every((line) => line.endsWith(' 0')) ? [] : lines.length ? lines : ['no such metric'];
+  });
+}
