@@ -326,7 +326,7 @@ fn make_room(table: &mut HashMap<Box<str>, Entry>, limit: usize, idle: Duration)
 /// 256 random bits as visible ASCII (2025-11-25 basic/transports, Session Management).
 pub(crate) fn new_id() -> Result<Box<str>, OpenError> {
     let mut random = [0; 32];
-    aws_lc_rs::rand::fill(&mut random).map_err(|_| OpenError::NoRandomness)?;
+    getrandom::fill(&mut random).map_err(|_| OpenError::NoRandomness)?;
     Ok(random
         .iter()
         .fold(String::with_capacity(64), |mut id, byte| {

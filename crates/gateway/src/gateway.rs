@@ -264,7 +264,7 @@ impl Gateway {
         let next_cursor = |backend, offset| {
             self.seal.seal(Position { list: kind.index(), generation: snapshot.generation(), backend, offset })
         };
-        Ok(Response::from_result(&snapshot.page(start, self.sources.limits.page_size, ttl_left, next_cursor)))
+        Ok(snapshot.page(start, self.sources.limits.page_size, ttl_left, next_cursor))
     }
 
     /// Asks backends in turn for a resource that none of them lists. The first result counts; if

@@ -288,6 +288,12 @@ impl Response {
         self.text.bytes().len()
     }
 
+    /// The same response, looked through so that walks over it are quick ([`Json::surveyed`]).
+    #[must_use]
+    pub fn surveyed(self) -> Self {
+        Self { text: self.text.surveyed(), ..self }
+    }
+
     /// The same response in memory of its own ([`Json::detached`]).
     #[must_use]
     pub fn detached(&self) -> Self {

@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -40,7 +40,7 @@ pub struct Seal {
 }
 
 struct Key {
-    key: RandomizedNonceKey,
+    key: LessSafeKey,
     name: String,
 }
 
@@ -63,7 +63,7 @@ impl Seal {
     /// If a key cannot be used, or the system has no random numbers for one.
     pub fn new(keys: &Keys, purpose: &'static [u8]) -> Result<Self, KeyError> {
         let mut keys = keys.0.iter().map(Key::new);
-        let first = keys.next().unwrap_or_else(|| Key::new(&random_key()?))?;
+        let first = keys.next().unwrap_or_else(|| Key::new(&random().ok_or(KeyError)?))?;
         Ok(Self { first, others: keys.collect::<Result<_, _>>()?, purpose })
     }
 
@@ -71,8 +71,10 @@ impl Seal {
     #[must_use]
     pub fn seal(&self, plain: &[u8]) -> Option<String> {
         let mut sealed = plain.to_vec();
-        let nonce = self.first.key.seal_in_place_append_tag(Aad::from(self.purpose), &mut sealed).ok()?;
-        let mut whole = nonce.as_ref().to_vec();
+        let nonce: [u8; NONCE_LEN] = random()?;
+        let (unique, purpose) = (Nonce::assume_unique_for_key(nonce), Aad::from(self.purpose));
+        self.first.key.seal_in_place_append_tag(unique, purpose, &mut sealed).ok()?;
+        let mut whole = nonce.to_vec();
         whole.append(&mut sealed);
         Some(URL_SAFE_NO_PAD.encode(whole))
     }
@@ -108,16 +110,19 @@ impl Seal {
 
 impl Key {
     fn new(bytes: &[u8; 32]) -> Result<Self, KeyError> {
-        let key = RandomizedNonceKey::new(&AES_256_GCM_SIV, bytes).map_err(|_| KeyError)?;
+        let key = UnboundKey::new(&AES_256_GCM_SIV, bytes).map_err(|_| KeyError)?;
+        let key = LessSafeKey::new(key);
         let name = digest(&SHA256, &[b"name of the key: ", &bytes[..]].concat());
         Ok(Self { key, name: name.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect() })
     }
 }
 
-fn random_key() -> Result<[u8; 32], KeyError> {
-    let mut random = [0; 32];
-    aws_lc_rs::rand::fill(&mut random).map_err(|_| KeyError)?;
-    Ok(random)
+/// Random bytes of the system's. The cipher's library has a generator of its own, which takes some
+/// 50 ms to gather its seed when it is first used: too long for a start, or for one client's wait.
+fn random<const N: usize>() -> Option<[u8; N]> {
+    let mut random = [0; N];
+    getrandom::fill(&mut random).ok()?;
+    Some(random)
 }
 
 #[cfg(test)]

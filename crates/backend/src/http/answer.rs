@@ -12,6 +12,9 @@ use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::exchange::{Outgoing, Reply, messages, request_number};
 
+/// Memory set aside at most for a body of which only the length is known yet, in bytes.
+const TRUSTED: usize = 4 << 20;
+
 /// What a body is said to be.
 enum Form {
     Json,
@@ -63,11 +66,13 @@ impl HttpLink {
         if http.content_length().is_some_and(|length| length > limit as u64) {
             return Err(too_large());
         }
+        // Room for all of it at once, as far as a server's word for its length can be trusted.
+        let expected = http.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
         let mut first = Bytes::new();
         let mut whole = BytesMut::new();
         while let Some(chunk) = http.chunk().await.map_err(|error| self.endpoint.failure(&error))? {
             self.context.telemetry.metrics().io(Direction::Receive, chunk.len() as u64);
-            if first.len().max(whole.len()) + chunk.len() > limit {
+            if first.len() + whole.len() + chunk.len() > limit {
                 return Err(too_large());
             }
             if first.is_empty() && whole.is_empty() {
@@ -75,7 +80,9 @@ impl HttpLink {
                 continue;
             }
             if whole.is_empty() {
+                whole.reserve(expected.min(TRUSTED));
                 whole.extend_from_slice(&first);
+                first = Bytes::new();
             }
             whole.extend_from_slice(&chunk);
         }

@@ -100,6 +100,6 @@ impl Kept {
 
 fn new_id() -> Option<String> {
     let mut random = [0; RANDOM];
-    aws_lc_rs::rand::fill(&mut random).ok()?;
+    getrandom::fill(&mut random).ok()?;
     Some(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random)))
 }

@@ -7,6 +7,7 @@ use http::{HeaderMap, StatusCode};
 use super::reply::Refusal;
 
 const JSON: &str = "application/json";
+const BOTH: &str = "application/json, text/event-stream";
 
 /// The forms of answer that a client accepts; at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +65,12 @@ pub(crate) fn content_type(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
 /// RFC 9110, 12.5.1: the most specific range that matches a type decides on it; no `Accept` at all
 /// accepts everything.
 fn accepts(headers: &HeaderMap) -> Accepts {
-    if !headers.contains_key(ACCEPT) {
-        return Accepts { json: true, events: true };
+    let mut values = headers.get_all(ACCEPT).iter();
+    match (values.next(), values.next()) {
+        (None, _) => return Accepts { json: true, events: true },
+        // What nearly all clients say, for they must accept both (2026-07-28 streamable-http).
+        (Some(only), None) if only == BOTH => return Accepts { json: true, events: true },
+        _ => {}
     }
     let ranges = || {
         let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());

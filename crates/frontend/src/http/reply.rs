@@ -70,7 +70,7 @@ pub(crate) fn events(events: VecDeque<Bytes>, stream: Option<EventStream>) -> Re
 /// without copying a text that has no line breaks.
 pub(crate) fn event(text: Chunks) -> Vec<Bytes> {
     let parts = text.clone().into_parts();
-    let has_break = |part: &Bytes| part.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
+    let has_break = |part: &Bytes| memchr::memchr2(b'\n', b'\r', part).is_some();
     if text.len() <= ONE_PIECE || parts.iter().any(has_break) {
         return vec![sse::encode_message(&text.into_bytes())];
     }

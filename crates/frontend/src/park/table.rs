@@ -223,7 +223,7 @@ impl Parking {
 
     fn place(self: &Arc<Self>) -> Option<Ticket> {
         let mut id = ParkedId::default();
-        aws_lc_rs::rand::fill(&mut id).ok()?;
+        getrandom::fill(&mut id).ok()?;
         let mut table = self.lock();
         if table.len() >= self.settings.max_parked {
             tracing::warn!(limit = self.settings.max_parked, "too many parked calls; a server's question is refused");

@@ -10,6 +10,7 @@
 
 mod kind;
 mod load;
+mod pages;
 mod part;
 mod snapshot;
 

@@ -4,15 +4,18 @@
 //! Must not know: how the lists were read, or which position a cursor stands for.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fanlight_backend::Outcome;
+use fanlight_protocol::Response;
 use fanlight_protocol::json::{ArrayBuilder, Edits, Json, Kind, ObjectBuilder};
 use fanlight_protocol::param_header::{self, ParamHeader};
 use tracing::warn;
 
+use super::pages::{self, Pages};
 use super::{ListKind, Sources};
 use crate::merge::{self, Contribution, Except, Merged};
 use crate::naming::{self, Naming};
@@ -34,6 +37,7 @@ pub struct Snapshot {
     rest: Merged,
     collisions: Vec<Collision>,
     contributions: Vec<Contribution>,
+    pages: Pages,
 }
 
 /// One entry of a merged list.
@@ -189,7 +193,7 @@ impl Snapshot {
         Some(list.finish())
     }
 
-    /// The result for the entries from `start` on, at most `page_size` of them. `next_cursor` is
+    /// The answer with the entries from `start` on, at most `page_size` of them. `next_cursor` is
     /// asked for the cursor of the first entry that is left. If backends said how long their lists
     /// may be kept, `ttl_left` is what is left of that.
     pub(crate) fn page(
@@ -198,16 +202,24 @@ impl Snapshot {
         page_size: usize,
         ttl_left: Duration,
         next_cursor: impl FnOnce(u32, u32) -> Option<String>,
-    ) -> Json {
+    ) -> Response {
         let end = self.entries.len().min(start.saturating_add(page_size.max(1)));
-        let entries = self.entries.get(start..end).unwrap_or_default();
+        let ttl_left = pages::told(ttl_left);
+        self.pages.kept_or(start.min(end), end, ttl_left, || {
+            let cursor = self.place(end).and_then(|(backend, offset)| next_cursor(backend, offset));
+            self.write_page(start..end, ttl_left, cursor)
+        })
+    }
+
+    fn write_page(&self, place: Range<usize>, ttl_left: Duration, next_cursor: Option<String>) -> Json {
+        let entries = self.entries.get(place).unwrap_or_default();
         let mut list = ArrayBuilder::with_capacity(entries.iter().map(|entry| entry.visible.bytes().len() + 1).sum());
         for entry in entries {
             list.push(&entry.visible);
         }
         let mut result = ObjectBuilder::new();
         result.member(self.kind.map_or("entries", ListKind::member), &list.finish());
-        if let Some(cursor) = self.place(end).and_then(|(backend, offset)| next_cursor(backend, offset)) {
+        if let Some(cursor) = next_cursor {
             result.string("nextCursor", &cursor);
         }
         for (key, value) in &self.rest.members {
@@ -334,7 +346,7 @@ fn named(collisions: &[&Collision]) -> String {
     some.chain(more).collect::<Vec<_>>().join(", ")
 }
 
-fn with_key(element: &Json, range: std::ops::Range<usize>, key: &Json) -> Json {
+fn with_key(element: &Json, range: Range<usize>, key: &Json) -> Json {
     let mut edits = Edits::new(element.bytes().clone());
     edits.replace(range, key.bytes().clone());
     edits.finish_json()

@@ -7,8 +7,10 @@
 
 mod build;
 mod edit;
+mod landmarks;
 mod object;
 mod scan;
+mod scan_string;
 mod string;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ use bytes::Bytes;
 
 pub use build::{ArrayBuilder, ObjectBuilder, quote};
 pub use edit::{Chunks, Edits, retain_elements, rewrite_object};
+use landmarks::{Landmarks, Surveyor};
 pub use object::{DuplicateMember, Elements, Member, Members};
 pub use scan::{MAX_NESTING, SyntaxError, SyntaxErrorKind};
 
@@ -29,8 +32,16 @@ pub const DEFAULT_NESTING: usize = 128;
 
 /// One JSON value as text. Invariant: the bytes are UTF-8, hold exactly one value by RFC 8259, and
 /// neither begin nor end with white space.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Json(Bytes);
+#[derive(Clone)]
+pub struct Json(Bytes, Landmarks);
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Json {}
 
 /// Which of JSON's types a value has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +63,10 @@ pub enum Kind {
 impl Json {
     /// Validates `text` as one JSON value with at most `nesting` levels of arrays and objects.
     pub fn parse(text: Bytes, nesting: usize) -> Result<Self, SyntaxError> {
-        let range = scan::document(&text, nesting)?;
-        Ok(Self(text.slice(range)))
+        let mut surveyor = Surveyor::new(text.len());
+        let range = scan::document(&text, nesting, |value| surveyor.note(value))?;
+        let landmarks = surveyor.finish(range.start);
+        Ok(Self(text.slice(range), landmarks))
     }
 
     /// A value written in the program's own source. Text that is not JSON becomes `null`.
@@ -65,25 +78,25 @@ impl Json {
     /// `null`.
     #[must_use]
     pub fn null() -> Self {
-        Self(Bytes::from_static(b"null"))
+        Self(Bytes::from_static(b"null"), Landmarks::default())
     }
 
     /// `{}`.
     #[must_use]
     pub fn empty_object() -> Self {
-        Self(Bytes::from_static(b"{}"))
+        Self(Bytes::from_static(b"{}"), Landmarks::default())
     }
 
     /// The JSON string that stands for `text`.
     #[must_use]
     pub fn string(text: &str) -> Self {
-        Self(Bytes::from(quote(text)))
+        Self(Bytes::from(quote(text)), Landmarks::default())
     }
 
     /// Text known to be one value because this module sliced or built it.
     pub(crate) fn trusted(text: Bytes) -> Self {
-        debug_assert!(scan::document(&text, MAX_NESTING).is_ok_and(|range| range == (0..text.len())));
-        Self(text)
+        debug_assert!(scan::document(&text, MAX_NESTING, |_| {}).is_ok_and(|range| range == (0..text.len())));
+        Self(text, Landmarks::default())
     }
 
     /// The text, as received.
@@ -164,13 +177,13 @@ impl Json {
     /// The members of an object in order; none for other types.
     #[must_use]
     pub fn members(&self) -> Members<'_> {
-        Members::new(&self.0)
+        Members::new(&self.0, self.1.ahead())
     }
 
     /// The elements of an array in order; none for other types.
     #[must_use]
     pub fn elements(&self) -> Elements<'_> {
-        Elements::new(&self.0)
+        Elements::new(&self.0, self.1.ahead())
     }
 
     /// The value of the first member called `key`.
@@ -193,21 +206,31 @@ impl Json {
         if range.start > range.end || range.end > self.0.len() {
             return Self::null();
         }
-        Self(self.0.slice(range))
+        let landmarks = self.1.slice(range.start, range.len());
+        Self(self.0.slice(range), landmarks)
+    }
+
+    /// The same value, looked through once so that later walks step over its long parts, as those
+    /// over received values do. Worth its while for what was built here and is walked often.
+    #[must_use]
+    pub fn surveyed(self) -> Self {
+        Self::parse(self.0.clone(), MAX_NESTING).unwrap_or(self)
     }
 
     /// The same text in memory of its own. A slice keeps the whole message it was cut from: what is
     /// to stay longer than the message is to let go of the rest.
     #[must_use]
     pub fn detached(&self) -> Self {
-        Self(Bytes::copy_from_slice(&self.0))
+        Self(Bytes::copy_from_slice(&self.0), self.1.clone())
     }
 
     /// The same value on one line: line breaks, which can only stand between tokens, are dropped.
     /// Returns the very same bytes when there are none.
     #[must_use]
     pub fn on_one_line(&self) -> Self {
-        Self(on_one_line(&self.0))
+        let text = on_one_line(&self.0);
+        let landmarks = if text.len() == self.0.len() { self.1.clone() } else { Landmarks::default() };
+        Self(text, landmarks)
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use super::landmarks::Ahead;
 use super::scan::{self, MAX_NESTING};
 use super::{Json, string};
 
@@ -73,11 +74,12 @@ pub struct Members<'a> {
     text: &'a [u8],
     /// Just after the `{` or `,` that precedes the next member; the text's length when done.
     at: usize,
+    ahead: Ahead<'a>,
 }
 
 impl<'a> Members<'a> {
-    pub(super) fn new(text: &'a [u8]) -> Self {
-        Self { text, at: first(text, b'{', b'}') }
+    pub(super) fn new(text: &'a [u8], ahead: Ahead<'a>) -> Self {
+        Self { text, at: first(text, b'{', b'}'), ahead }
     }
 }
 
@@ -93,7 +95,7 @@ impl Iterator for Members<'_> {
         let key_end = scan::string(self.text, key_start).ok()?;
         let colon = scan::white_space(self.text, key_end);
         let start = scan::white_space(self.text, colon + 1);
-        let end = scan::value(self.text, start, MAX_NESTING).ok()?;
+        let end = value_end(self.text, start, &mut self.ahead)?;
         self.at = following(self.text, end);
         Some(Member { lead, key: key_start..key_end, value: start..end })
     }
@@ -104,11 +106,12 @@ impl Iterator for Members<'_> {
 pub struct Elements<'a> {
     text: &'a [u8],
     at: usize,
+    ahead: Ahead<'a>,
 }
 
 impl<'a> Elements<'a> {
-    pub(super) fn new(text: &'a [u8]) -> Self {
-        Self { text, at: first(text, b'[', b']') }
+    pub(super) fn new(text: &'a [u8], ahead: Ahead<'a>) -> Self {
+        Self { text, at: first(text, b'[', b']'), ahead }
     }
 }
 
@@ -120,7 +123,7 @@ impl Iterator for Elements<'_> {
             return None;
         }
         let start = scan::white_space(self.text, self.at);
-        let end = scan::value(self.text, start, MAX_NESTING).ok()?;
+        let end = value_end(self.text, start, &mut self.ahead)?;
         self.at = following(self.text, end);
         Some(start..end)
     }
@@ -131,6 +134,12 @@ fn first(text: &[u8], open: u8, close: u8) -> usize {
         return text.len();
     }
     1
+}
+
+/// Where a value ends: read, unless that is known.
+fn value_end(text: &[u8], start: usize, ahead: &mut Ahead<'_>) -> Option<usize> {
+    let known = ahead.end_of(start);
+    known.or_else(|| scan::value(text, start, MAX_NESTING).ok())
 }
 
 /// Just after the comma that follows a value, or the text's length if none does.

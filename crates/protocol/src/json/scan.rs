@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+pub(super) use super::scan_string::string;
+
 /// The deepest nesting that can be allowed by configuration.
 pub const MAX_NESTING: usize = 1024;
 
@@ -48,19 +50,21 @@ pub enum SyntaxErrorKind {
     Trailing,
 }
 
-type Scanned<T> = Result<T, SyntaxError>;
+pub(super) type Scanned<T> = Result<T, SyntaxError>;
 
-fn fail<T>(kind: SyntaxErrorKind, at: usize) -> Scanned<T> {
+pub(super) fn fail<T>(kind: SyntaxErrorKind, at: usize) -> Scanned<T> {
     Err(SyntaxError { kind, at })
 }
 
 /// Validates `text` as exactly one value between optional white space; returns where it stands.
-pub(super) fn document(text: &[u8], nesting: usize) -> Scanned<Range<usize>> {
+/// `ended` is told where the values within it stand, as they end, but for those that are nested very
+/// deeply.
+pub(super) fn document(text: &[u8], nesting: usize, ended: impl FnMut(Range<usize>)) -> Scanned<Range<usize>> {
     if let Err(error) = std::str::from_utf8(text) {
         return fail(SyntaxErrorKind::Utf8, error.valid_up_to());
     }
     let start = white_space(text, 0);
-    let end = value(text, start, nesting)?;
+    let end = container(text, start, nesting, ended)?;
     let rest = white_space(text, end);
     if rest != text.len() {
         return fail(SyntaxErrorKind::Trailing, rest);
@@ -70,10 +74,21 @@ pub(super) fn document(text: &[u8], nesting: usize) -> Scanned<Range<usize>> {
 
 /// Scans the value that begins at `at`; returns where it ends. `text` must be UTF-8.
 pub(super) fn value(text: &[u8], at: usize, nesting: usize) -> Scanned<usize> {
+    match text.get(at) {
+        Some(b'{' | b'[') => container(text, at, nesting, |_| {}),
+        _ => scalar(text, at),
+    }
+}
+
+/// Scans the object or array that begins at `at`, or whatever else does; `ended` is told of each
+/// value in it that ends, but for those that are nested very deeply.
+fn container(text: &[u8], at: usize, nesting: usize, mut ended: impl FnMut(Range<usize>)) -> Scanned<usize> {
     let mut open = Open::new(nesting);
     let mut at = at;
     loop {
+        let start = at;
         at = match text.get(at) {
+            Some(b'"') => string(text, at)?,
             Some(b'{') => match open_container(text, at, b'}', &mut open)? {
                 Opened::Empty(end) => end,
                 Opened::Inside(inner) => {
@@ -90,7 +105,8 @@ pub(super) fn value(text: &[u8], at: usize, nesting: usize) -> Scanned<usize> {
             },
             _ => scalar(text, at)?,
         };
-        match after_value(text, at, &mut open)? {
+        ended(start..at);
+        match after_value(text, at, &mut open, &mut ended)? {
             After::Done(end) => return Ok(end),
             After::Next(next) => at = next,
         }
@@ -98,49 +114,12 @@ pub(super) fn value(text: &[u8], at: usize, nesting: usize) -> Scanned<usize> {
 }
 
 /// The next byte that is not white space (RFC 8259, section 2).
+#[inline]
 pub(super) fn white_space(text: &[u8], mut at: usize) -> usize {
     while matches!(text.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
         at += 1;
     }
     at
-}
-
-/// Scans a string that begins at `at` with its quote; returns where it ends.
-pub(super) fn string(text: &[u8], at: usize) -> Scanned<usize> {
-    if text.get(at) != Some(&b'"') {
-        return unexpected(text, at);
-    }
-    let mut at = at + 1;
-    loop {
-        let rest = text.get(at..).unwrap_or_default();
-        let Some(run) = memchr::memchr2(b'"', b'\\', rest) else {
-            return fail(SyntaxErrorKind::End, text.len());
-        };
-        let run_of_text = rest.get(..run).unwrap_or_default();
-        // Without an early end the compiler looks at many bytes at once; almost no text has any.
-        if run_of_text.iter().fold(false, |found, byte| found | (*byte < 0x20)) {
-            let control = run_of_text.iter().position(|byte| *byte < 0x20).unwrap_or_default();
-            return fail(SyntaxErrorKind::Control, at + control);
-        }
-        at += run;
-        if text.get(at) == Some(&b'"') {
-            return Ok(at + 1);
-        }
-        at = escape(text, at)?;
-    }
-}
-
-fn escape(text: &[u8], at: usize) -> Scanned<usize> {
-    match text.get(at + 1) {
-        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 2),
-        Some(b'u') => match text.get(at + 2..at + 6) {
-            Some(digits) if digits.iter().all(u8::is_ascii_hexdigit) => Ok(at + 6),
-            Some(_) => fail(SyntaxErrorKind::Escape, at),
-            None => fail(SyntaxErrorKind::End, text.len()),
-        },
-        Some(_) => fail(SyntaxErrorKind::Escape, at),
-        None => fail(SyntaxErrorKind::End, text.len()),
-    }
 }
 
 fn scalar(text: &[u8], at: usize) -> Scanned<usize> {
@@ -200,6 +179,7 @@ fn digits(text: &[u8], mut at: usize) -> usize {
     at
 }
 
+#[inline]
 fn key_and_colon(text: &[u8], at: usize) -> Scanned<usize> {
     let colon = white_space(text, string(text, at)?);
     match text.get(colon) {
@@ -213,6 +193,7 @@ enum Opened {
     Inside(usize),
 }
 
+#[inline]
 fn open_container(text: &[u8], at: usize, close: u8, open: &mut Open) -> Scanned<Opened> {
     if open.is_full() {
         return fail(SyntaxErrorKind::Depth, at);
@@ -221,7 +202,7 @@ fn open_container(text: &[u8], at: usize, close: u8, open: &mut Open) -> Scanned
     if text.get(inner) == Some(&close) {
         return Ok(Opened::Empty(inner + 1));
     }
-    open.push(close == b'}');
+    open.push(close == b'}', at);
     Ok(Opened::Inside(inner))
 }
 
@@ -233,7 +214,8 @@ enum After {
 }
 
 /// A value ended at `at`: closes what ends with it and goes on to the next value.
-fn after_value(text: &[u8], mut at: usize, open: &mut Open) -> Scanned<After> {
+#[inline]
+fn after_value(text: &[u8], mut at: usize, open: &mut Open, ended: &mut impl FnMut(Range<usize>)) -> Scanned<After> {
     while let Some(in_object) = open.top() {
         let next = white_space(text, at);
         match text.get(next) {
@@ -241,16 +223,19 @@ fn after_value(text: &[u8], mut at: usize, open: &mut Open) -> Scanned<After> {
                 let start = white_space(text, next + 1);
                 return Ok(After::Next(if in_object { key_and_colon(text, start)? } else { start }));
             }
-            Some(b'}') if in_object => open.pop(),
-            Some(b']') if !in_object => open.pop(),
+            Some(b'}') if in_object => {}
+            Some(b']') if !in_object => {}
             _ => return unexpected(text, next),
         }
         at = next + 1;
+        if let Some(start) = open.pop() {
+            ended(start..at);
+        }
     }
     Ok(After::Done(at))
 }
 
-fn unexpected<T>(text: &[u8], at: usize) -> Scanned<T> {
+pub(super) fn unexpected<T>(text: &[u8], at: usize) -> Scanned<T> {
     let kind = if at < text.len() { SyntaxErrorKind::Unexpected } else { SyntaxErrorKind::End };
     fail(kind, at)
 }
@@ -260,27 +245,36 @@ struct Open {
     bits: [u64; MAX_NESTING / 64],
     depth: usize,
     limit: usize,
+    /// Where the outermost ones begin.
+    starts: [usize; Open::STARTS],
 }
 
 impl Open {
+    const STARTS: usize = 8;
+
     fn new(limit: usize) -> Self {
-        Self { bits: [0; MAX_NESTING / 64], depth: 0, limit: limit.min(MAX_NESTING) }
+        Self { bits: [0; MAX_NESTING / 64], depth: 0, limit: limit.min(MAX_NESTING), starts: [0; Self::STARTS] }
     }
 
     fn is_full(&self) -> bool {
         self.depth >= self.limit
     }
 
-    fn push(&mut self, object: bool) {
+    fn push(&mut self, object: bool, start: usize) {
         let mask = 1 << (self.depth % 64);
         if let Some(word) = self.bits.get_mut(self.depth / 64) {
             *word = if object { *word | mask } else { *word & !mask };
         }
+        if let Some(slot) = self.starts.get_mut(self.depth) {
+            *slot = start;
+        }
         self.depth += 1;
     }
 
-    fn pop(&mut self) {
+    /// Closes the innermost; returns where it began, if that is known.
+    fn pop(&mut self) -> Option<usize> {
         self.depth = self.depth.saturating_sub(1);
+        self.starts.get(self.depth).copied()
     }
 
     fn top(&self) -> Option<bool> {

@@ -137,7 +137,55 @@ fn any_text() -> impl Strategy<Value = String> {
     })
 }
 
+/// Every place that walking `value` and all within it yields.
+fn places(value: &Json, base: usize, found: &mut Vec<Range<usize>>) {
+    let members = value.members().flat_map(|member| [member.key, member.value]);
+    for place in members.chain(value.elements()) {
+        found.push(base + place.start..base + place.end);
+        places(&value.slice(place.clone()), base + place.start, found);
+    }
+}
+
+#[test]
+fn walks_over_long_texts_come_to_the_same_places() {
+    let long = |number: usize| format!(r#"{{"t":"{}","n":[{number}, [], {{}}]}}"#, "x\\\"".repeat(number));
+    for count in [0, 1, 5, 100, 300] {
+        let list = (0..count).map(|number| long(7 * number)).collect::<Vec<_>>().join(" , ");
+        let text = format!(" {{\"a\" : [ {list} ], \"b\":[[[[[[[[[[{}]]]]]]]]]], \"c\":1}} ", long(count));
+        let noted = json(&text);
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        places(&noted, 0, &mut with);
+        places(&Json::trusted(noted.bytes().clone()), 0, &mut without);
+        assert_eq!(with, without, "{count}");
+        assert_eq!(noted.detached().get("c").unwrap().as_text(), "1");
+    }
+}
+
+#[test]
+fn strings_end_where_they_end_wherever_that_is() {
+    for length in 0..200 {
+        for (special, ok) in
+            [("", true), ("\\n", true), ("\\u00e9", true), ("\\\\\\\"", true), ("\t", false), ("\\x", false)]
+        {
+            for rest in [0, 1, 15, 40] {
+                let text = format!("\"{}{special}{}\"", "é".repeat(length / 2), "y".repeat(rest));
+                assert_eq!(Json::parse(Bytes::from(text.clone()), 1).is_ok(), ok, "{text}");
+                let cut = text.len() - 1;
+                assert!(Json::parse(Bytes::copy_from_slice(&text.as_bytes()[..cut]), 1).is_err(), "{text}");
+                assert!(Json::parse(Bytes::from(format!("{text}x")), 1).is_err(), "{text}");
+            }
+        }
+    }
+}
+
 proptest! {
+    #[test]
+    fn agrees_with_serde_json_on_long_strings(text in "[ -~\\x1f\\n]{0,150}(\\\\[\\\\\"nu/x]|0041|\"|[a-z]{1,30}){0,12}") {
+        let text = format!("\"{text}\"");
+        let theirs = serde_json::from_str::<&serde_json::value::RawValue>(&text).is_ok();
+        prop_assert_eq!(Json::parse(Bytes::from(text), 1).is_ok(), theirs);
+    }
+
     #[test]
     fn accepts_what_serde_json_accepts(text in any_text()) {
         let value = Json::parse(Bytes::from(text.clone()), DEFAULT_NESTING).unwrap();
