@@ -299,6 +299,8 @@ async fn one_connection_serves_one_request_after_the_other() {
 #[tokio::test]
 async fn the_admin_listener_says_how_it_is() {
     let (gateway, _backend) = gateway().await;
+    // What is answered shows that the backend is connected, which is what it takes to be ready.
+    post_modern(gateway.mcp, &call_t()).await.text().await;
     for path in ["/healthz", "/readyz"] {
         let mut connection = Connection::open(gateway.admin).await;
         connection.request("GET", path, &[], b"").await;
