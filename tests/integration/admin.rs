@@ -7,7 +7,7 @@ use fanlight_tests::slicer::{member, plain_string};
 
 use crate::faults::backend;
 use crate::harness::{Gateway, TempFile, fanlight, within};
-use crate::raw_client::{Connection, LegacySession, Response, modern_request_with, post_modern};
+use crate::raw_client::{Connection, LegacySession, Response, modern_request, modern_request_with, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 const TOKEN: &str = "0123456789abcdef0123";
@@ -28,6 +28,8 @@ async fn json(admin: SocketAddr, path: &str) -> String {
 async fn every_part_answers_and_what_is_followed_ends_with_the_process() {
     let backend = backend(Era::Modern, Transport::Http).await;
     let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
+    // What is answered shows that the backend is connected, which is what it takes to be ready.
+    post_modern(gateway.mcp, &modern_request("1", "tools/list", "", "")).await.text().await;
     for path in ["/healthz", "/readyz", "/metrics", "/ui", "/ui/app.js", "/api/overview", "/api/traces", "/api/config"]
     {
         assert_eq!(get(gateway.admin, path, &[]).await.status, 200, "{path}");
