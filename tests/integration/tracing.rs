@@ -2,6 +2,7 @@
 //! `/metrics` say.
 
 mod chain;
+mod logs;
 mod outcomes;
 mod questions;
 mod spans;

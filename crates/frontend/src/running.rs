@@ -80,8 +80,8 @@ impl Running {
         let call = Call { method: ask.method, params: ask.params, context, messages: sender };
         let core = Arc::clone(core);
         let answer: Answer = match ask.unroll {
-            Some(limits) => Box::pin(async move { unroll::handle(&*core, call, limits).await }),
-            None => Box::pin(async move { core.handle(call).await }),
+            Some(limits) => Box::pin(trace.scope(async move { unroll::handle(&*core, call, limits).await })),
+            None => Box::pin(trace.scope(async move { core.handle(call).await })),
         };
         Self { answer: Some(answer), response: None, messages, stop: None, session: None, detached: None, trace }
     }
