@@ -3,12 +3,13 @@
 use super::spans::{CLIENT, INTERNAL, SERVER, Trace, TraceFile, from_client};
 use crate::faults::backend;
 use crate::harness::Gateway;
-use crate::raw_client::{LegacySession, legacy_request, modern_request, post_modern};
+use crate::raw_client::{Connection, JSON_HEADERS, LegacySession, legacy_request, modern_request, post_modern};
 use crate::scripted::{Era, Fault, Reply, Transport};
 
 const CALL: &str = "tools/call t";
 const PROGRESS: &str =
     r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1}}"#;
+const CANCEL: &str = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#;
 const TRANSPORTS: [Transport; 2] = [Transport::Http, Transport::Stdio];
 
 struct Traced {
@@ -158,8 +159,7 @@ async fn calls_that_nobody_waits_for_any_more() {
         let meta = format!(r#""name":"t","_meta":{{"progressToken":1,"traceparent":"{}"}}"#, from_client(1, "01"));
         let mut running = session.post(&legacy_request("7", "tools/call", &meta)).await;
         running.event().await.unwrap().expect("progress first");
-        let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#;
-        assert_eq!(session.post(cancel).await.status, 202);
+        assert_eq!(session.post(CANCEL).await.status, 202);
         assert_eq!(traced.errors(1).await, both("cancelled", "cancelled"), "{transport:?}");
         let trace = traced.ended(1).await;
         let server = trace.one(SERVER, CALL);
@@ -171,5 +171,28 @@ async fn calls_that_nobody_waits_for_any_more() {
         left.event().await.unwrap().expect("progress first");
         drop(left);
         assert_eq!(traced.errors(2).await, both("abandoned", "abandoned"), "{transport:?}");
+    }
+}
+
+/// A legacy client that hangs up before anything has come cancels nothing: its side of the trace ends there, and the
+/// work goes on until it is told otherwise.
+#[tokio::test]
+async fn a_call_that_outlives_its_connection() {
+    for transport in TRANSPORTS {
+        let only = backend(Era::Modern, transport).await;
+        only.once("tools/call", Reply::fault(Fault::Hang));
+        let traced = Traced::start(&only.entry("only"), "").await;
+        let session = LegacySession::open(traced.gateway.mcp).await;
+        let id = session.session.as_deref().unwrap();
+        let headers =
+            [&JSON_HEADERS[..], &[("MCP-Protocol-Version", &session.revision), ("Mcp-Session-Id", id)]].concat();
+        let params = format!(r#""name":"t","_meta":{{"traceparent":"{}"}}"#, from_client(1, "01"));
+        let mut left = Connection::open(traced.gateway.mcp).await;
+        left.request("POST", "/mcp", &headers, legacy_request("7", "tools/call", &params).as_bytes()).await;
+        only.wait_for("tools/call", 1).await;
+        drop(left);
+        traced.file.trace(&from_client(1, "01"), &[(SERVER, CALL)]).await;
+        assert_eq!(session.post(CANCEL).await.status, 202);
+        assert_eq!(traced.errors(1).await, both("abandoned", "cancelled"), "{transport:?}");
     }
 }

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use fanlight_tests::slicer::{member_at, plain_string};
+use fanlight_tests::slicer::{member_at, members, plain_string};
 
 use super::spans::{CLIENT, SERVER, TraceFile, from_client};
 use crate::faults::backend;
 use crate::harness::Gateway;
-use crate::raw_client::{LegacySession, NEWEST_LEGACY, legacy_request, modern_request_with, post_modern};
-use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
+use crate::raw_client::{LegacySession, NEWEST_LEGACY, StdioClient, legacy_request, modern_request_with, post_modern};
+use crate::scripted::{Backend, Era, Gate, Received, Reply, Transport, config};
 
 const CALL: &str = "tools/call t";
 const ASKED: &str = "elicitation/create";
@@ -119,10 +119,7 @@ async fn a_question_to_a_modern_client_spans_both_of_its_requests() {
     let params = r#""name":"t","arguments":{}"#;
     let call = modern_request_with(CAPABILITIES, "1", "tools/call", params, &meta);
     let (_, wanted) = post_modern(gateway.mcp, &call).await.messages().await;
-    let state = member_at(&wanted, &["result", "requestState"]).unwrap_or_else(|| panic!("no state in {wanted}"));
-    let inputs = member_at(&wanted, &["result", "inputRequests"]).unwrap();
-    let (key, _) = fanlight_tests::slicer::members(inputs).unwrap()[0];
-    let params = format!(r#"{params},"inputResponses":{{"{key}":{ACCEPTED}}},"requestState":{state}"#);
+    let params = with_input(params, &wanted);
     let back = modern_request_with(CAPABILITIES, "2", "tools/call", &params, &meta);
     let (_, done) = post_modern(gateway.mcp, &back).await.messages().await;
     assert_eq!(member_at(&done, &["result", "got"]), Some(ACCEPTED), "{done}");
@@ -131,4 +128,41 @@ async fn a_question_to_a_modern_client_spans_both_of_its_requests() {
     assert_eq!(trace.one(SERVER, ASKED).parent(), forwarded.id());
     let first = trace.all(SERVER, CALL).into_iter().find(|span| span.text("jsonrpc.request.id") == Some("1"));
     assert_eq!(first.map(|span| span.id()), Some(forwarded.parent()), "{trace:#?}");
+}
+
+/// Over stdio, to the end: the call that is cancelled is the one of both requests.
+#[tokio::test]
+async fn a_call_that_was_come_back_for_is_cancelled_as_a_whole() {
+    let only = backend(Era::Legacy, Transport::Stdio).await;
+    let gate = Gate::new();
+    only.on("tools/call", asks("").gated(&gate));
+    let file = TraceFile::new();
+    let mut gateway = Gateway::stdio_with(&config(&[only.entry("only")]), &file.arguments());
+    let mut client = StdioClient::of(&mut gateway);
+    let context = from_client(1, "01");
+    let meta = format!(r#""traceparent":"{context}""#);
+    let params = r#""name":"t","arguments":{}"#;
+    let call = modern_request_with(CAPABILITIES, "1", "tools/call", params, &meta);
+    let (_, wanted) = client.call(&call).await;
+    let back = modern_request_with(CAPABILITIES, "2", "tools/call", &with_input(params, &wanted), &meta);
+    client.send(&back).await;
+    gate.reached(1).await;
+    client.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#).await;
+    let trace = file.trace(&context, &[(CLIENT, CALL)]).await;
+    assert_eq!(trace.one(CLIENT, CALL).error(), Some("cancelled"));
+    client.close_input();
+    assert_eq!(gateway.ended().await.code(), Some(0));
+    let trace = file.trace(&context, &[(SERVER, CALL)]).await;
+    let mut requests: Vec<_> =
+        trace.all(SERVER, CALL).iter().map(|span| (span.text("jsonrpc.request.id"), span.error())).collect();
+    requests.sort_unstable();
+    assert_eq!(requests, [(Some("1"), None), (Some("2"), Some("cancelled"))]);
+    assert!(trace.all(SERVER, CALL).iter().all(|span| span.text("network.transport") == Some("pipe")));
+}
+
+/// The params of the request that brings the one input that `wanted` asks for.
+fn with_input(params: &str, wanted: &str) -> String {
+    let state = member_at(wanted, &["result", "requestState"]).unwrap_or_else(|| panic!("no state in {wanted}"));
+    let (key, _) = members(member_at(wanted, &["result", "inputRequests"]).unwrap()).unwrap()[0];
+    format!(r#"{params},"inputResponses":{{"{key}":{ACCEPTED}}},"requestState":{state}"#)
 }
