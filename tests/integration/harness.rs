@@ -97,9 +97,14 @@ impl Gateway {
 
     /// The same gateway as a stdio server: what it reads and writes, raw.
     pub(crate) fn stdio(config_text: &str) -> StdioGateway {
+        Self::stdio_with(config_text, &[])
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn stdio_with(config_text: &str, more: &[&str]) -> StdioGateway {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
-        command.args(["stdio", "--config"]).arg(config.path()).stdin(Stdio::piped());
+        command.args(["stdio", "--config"]).arg(config.path()).args(more).stdin(Stdio::piped());
         let mut child = spawn(command);
         let log = ShownLog(Log::default());
         log.follow("err", child.stderr.take().unwrap());

@@ -1,9 +1,18 @@
-//! Trace context through the real binary: what backends are sent of it, and what `/metrics` says.
+//! Tracing through the real binary: what backends are sent of a trace, which spans come of it, what log lines and
+//! `/metrics` say.
+
+mod chain;
+mod logs;
+mod outcomes;
+mod questions;
+mod spans;
 
 use fanlight_tests::slicer::plain_string;
 
-use crate::harness::{Gateway, TempFile, within};
-use crate::raw_client::{Connection, LegacySession, legacy_request, modern_headers, modern_request, post};
+use self::spans::{CLIENT, SERVER, TraceFile, from_client};
+
+use crate::harness::{Gateway, within};
+use crate::raw_client::{Connection, LegacySession, legacy_request, modern_headers, modern_request, post, post_modern};
 use crate::scripted::{Backend, Era, Fault, Received, Reply, Transport, config};
 
 const A: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -121,50 +130,8 @@ async fn metrics_are_on_the_admin_listener_only() {
     assert_eq!(front.response().await.status, 404);
 }
 
-/// The spans of the newest trace with a SERVER span called `name`, once the trace file has so many of them.
-async fn newest_trace(file: &std::path::Path, name: &str, spans: usize) -> Vec<serde_json::Value> {
-    within("a trace in the file", async {
-        loop {
-            let text = std::fs::read_to_string(file).unwrap_or_default();
-            let all: Vec<serde_json::Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-            let all: Vec<_> = all
-                .iter()
-                .flat_map(|line| line["resourceSpans"].as_array().unwrap())
-                .flat_map(|resource| resource["scopeSpans"].as_array().unwrap())
-                .flat_map(|scope| scope["spans"].as_array().unwrap().clone())
-                .collect();
-            let root = all.iter().rev().find(|span| span["kind"] == 2 && span["name"] == name);
-            if let Some(root) = root {
-                let of_it: Vec<_> = all.iter().filter(|span| span["traceId"] == root["traceId"]).cloned().collect();
-                if of_it.len() >= spans {
-                    return of_it;
-                }
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    })
-    .await
-}
-
-fn attribute<'a>(span: &'a serde_json::Value, key: &str) -> Option<&'a serde_json::Value> {
-    let attributes = span["attributes"].as_array()?;
-    attributes.iter().find(|attribute| attribute["key"] == key).map(|attribute| &attribute["value"])
-}
-
-/// Lists tools as a modern client.
-async fn list_tools(gateway: &Gateway) {
-    let body = modern_request("1", "tools/list", "", "");
-    let own = modern_headers(&body);
-    let headers: Vec<(&str, &str)> = own.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let mut response = post(gateway.mcp, &headers, &body).await;
-    assert_eq!(response.status, 200);
-    response.text().await;
-}
-
 #[tokio::test]
 async fn a_list_of_several_backends_is_one_trace_with_siblings_and_says_what_is_missing() {
-    let folder = TempFile::folder();
-    let file = folder.path().join("traces.jsonl");
     let (good, other) =
         (Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Stdio).await);
     good.offers_tools(&["t"]);
@@ -172,27 +139,23 @@ async fn a_list_of_several_backends_is_one_trace_with_siblings_and_says_what_is_
     let bad = Backend::start(Era::Modern, Transport::Http).await;
     bad.offers_tools(&["v"]);
     bad.on("tools/list", Reply::error(r#"{"code":-32603,"message":"no"}"#));
-    let gateway = Gateway::start_with(
-        &config(&[good.entry("g"), other.entry("o"), bad.entry("b")]),
-        &["--trace-file", file.to_str().unwrap()],
-    )
-    .await;
-    list_tools(&gateway).await;
-    let trace = newest_trace(&file, "tools/list", 4).await;
-    let root = trace.iter().find(|span| span["kind"] == 2).unwrap();
-    let clients: Vec<_> = trace.iter().filter(|span| span["kind"] == 3 && span["name"] == "tools/list").collect();
-    assert_eq!(clients.len(), 3, "{trace:#?}");
-    assert!(clients.iter().all(|span| span["parentSpanId"] == root["spanId"]), "{trace:#?}");
-    let mut backends: Vec<_> =
-        clients.iter().filter_map(|span| attribute(span, "fanlight.backend.name")?["stringValue"].as_str()).collect();
+    let file = TraceFile::new();
+    let servers = config(&[good.entry("g"), other.entry("o"), bad.entry("b")]);
+    let gateway = Gateway::start_with(&servers, &file.arguments()).await;
+    let context = from_client(1, "01");
+    let meta = format!(r#""traceparent":"{context}""#);
+    post_modern(gateway.mcp, &modern_request("1", "tools/list", "", &meta)).await.text().await;
+    let trace = file.trace(&context, &[(SERVER, "tools/list")]).await;
+    let root = trace.one(SERVER, "tools/list");
+    let clients = trace.all(CLIENT, "tools/list");
+    assert!(clients.iter().all(|span| span.parent() == root.id()), "{trace:#?}");
+    let mut backends: Vec<_> = clients.iter().map(|span| span.text("fanlight.backend.name").unwrap()).collect();
     backends.sort_unstable();
-    backends.dedup();
-    assert_eq!(backends.len(), 3);
-    assert_eq!(attribute(root, "fanlight.partial_failures").unwrap()["intValue"], "1", "{root:#}");
-    assert_eq!(attribute(root, "fanlight.cache.hit").unwrap()["boolValue"], false);
-    let failed: Vec<_> = clients.iter().filter_map(|span| attribute(span, "error.type")).collect();
-    assert_eq!(failed.len(), 1);
-    assert_eq!(failed[0]["stringValue"], "-32603");
+    assert_eq!(backends, ["b", "g", "o"]);
+    assert_eq!(root.attribute("fanlight.partial_failures").unwrap()["intValue"], "1", "{root:#?}");
+    assert_eq!(root.attribute("fanlight.cache.hit").unwrap()["boolValue"], false);
+    let failed: Vec<_> = clients.iter().filter_map(|span| span.error()).collect();
+    assert_eq!(failed, ["-32603"]);
 }
 
 /// The value at `/metrics` of the series that begins like this.

@@ -2,9 +2,14 @@
 //!
 //! Must not know: what is logged.
 
+use std::fmt;
 use std::io::IsTerminal as _;
 
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::cli::{CommonArgs, LogFormat};
 use crate::failure::Failure;
@@ -22,6 +27,42 @@ pub(crate) fn start(args: &CommonArgs, default: &str) -> Result<(), Failure> {
         LogFormat::Text => false,
         LogFormat::Json => true,
     };
-    let started = if json { builder.json().try_init() } else { builder.with_ansi(terminal).try_init() };
+    let started = if json {
+        builder.json().map_event_format(|format| WithIds { format, json }).try_init()
+    } else {
+        let colored = |format: tracing_subscriber::fmt::format::Format| format.with_ansi(terminal);
+        builder.with_ansi(terminal).map_event_format(|format| WithIds { format: colored(format), json }).try_init()
+    };
     started.map_err(|error| Failure::usage(format!("cannot start logging: {error}")))
+}
+
+/// Puts at the end of a line which span it belongs to, if it belongs to one: `trace_id` and `span_id`, by which the
+/// OpenTelemetry log data model ties logs to traces.
+///
+/// The ids are looked up when a line is written, so lines that are filtered out cost nothing more.
+struct WithIds<F> {
+    format: F,
+    json: bool,
+}
+
+impl<S, N, F> FormatEvent<S, N> for WithIds<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let Some(ids) = fanlight_telemetry::current() else {
+            return self.format.format_event(context, writer, event);
+        };
+        let mut line = String::new();
+        self.format.format_event(context, Writer::new(&mut line), event)?;
+        let line = line.trim_end_matches('\n');
+        match line.strip_suffix('}').filter(|_| self.json) {
+            Some(open) => {
+                writeln!(writer, r#"{open},"trace_id":"{}","span_id":"{}"}}"#, ids.trace_id, ids.span_id)
+            }
+            None => writeln!(writer, "{line} {ids}"),
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //!
 //! Must not know: transports.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -64,6 +64,8 @@ pub(crate) struct Running {
     detached: Option<Arc<Detached>>,
     /// The span of the request it is answered with.
     trace: Parent,
+    /// The span of the request it was started for, below which the work stands.
+    began_in: Parent,
 }
 
 impl Running {
@@ -80,10 +82,20 @@ impl Running {
         let call = Call { method: ask.method, params: ask.params, context, messages: sender };
         let core = Arc::clone(core);
         let answer: Answer = match ask.unroll {
-            Some(limits) => Box::pin(async move { unroll::handle(&*core, call, limits).await }),
-            None => Box::pin(async move { core.handle(call).await }),
+            Some(limits) => Box::pin(trace.scope(async move { unroll::handle(&*core, call, limits).await })),
+            None => Box::pin(trace.scope(async move { core.handle(call).await })),
         };
-        Self { answer: Some(answer), response: None, messages, stop: None, session: None, detached: None, trace }
+        let began_in = trace.clone();
+        Self {
+            answer: Some(answer),
+            response: None,
+            messages,
+            stop: None,
+            session: None,
+            detached: None,
+            trace,
+            began_in,
+        }
     }
 
     /// Lets `stop` cancel the request.
@@ -124,6 +136,7 @@ impl Running {
         if let Some(answer) = &mut self.answer {
             if self.stop.as_mut().is_some_and(|stop| Pin::new(stop).poll(cx).is_ready()) {
                 self.trace.cancel();
+                self.began_in.cancel();
                 self.answer = None;
                 return Poll::Ready(Event::Cancelled);
             }
@@ -158,7 +171,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let (Some(answer), Some(detached)) = (self.answer.take(), self.detached.take()) {
-            detached.finish(answer, self.stop.take(), self.session.take());
+            detached.finish(answer, self.stop.take(), self.session.take(), self.began_in.clone());
         }
     }
 }
@@ -211,7 +224,7 @@ impl Detached {
         slot
     }
 
-    fn finish(&self, answer: Answer, stop: Option<Stop>, session: Option<InUse>) {
+    fn finish(&self, answer: Answer, stop: Option<Stop>, session: Option<InUse>, trace: Parent) {
         if self.cut.is_cancelled() {
             return;
         }
@@ -222,10 +235,17 @@ impl Detached {
         let cut = self.cut.clone();
         let run = async move {
             let _held = (slot, session);
-            match stop {
-                Some(stop) => tokio::select! { _ = answer => {} () = stop => {} () = cut.cancelled() => {} },
-                None => tokio::select! { _ = answer => {} () = cut.cancelled() => {} },
-            }
+            let stopped = async move {
+                match stop {
+                    // Said before the work is dropped, which then knows why.
+                    Some(stop) => {
+                        stop.await;
+                        trace.cancel();
+                    }
+                    None => pending().await,
+                }
+            };
+            tokio::select! { _ = answer => {} () = stopped => {} () = cut.cancelled() => {} }
         };
         self.tasks.spawn_on(run, &self.runtime);
     }

@@ -7,6 +7,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::pin::Pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use fanlight_protocol::{Json, Method, Revision};
@@ -50,6 +52,15 @@ fn ring_and_export(bencher: divan::Bencher<'_, '_>) {
     let (telemetry, guard) = Telemetry::start(Settings { export, ..Settings::default() }).expect("starts");
     run(bencher, &telemetry);
     runtime.block_on(guard.shutdown(Duration::from_secs(5)));
+}
+
+/// A poll of work that has nothing to do, without and with the scope by which log lines find their span.
+#[divan::bench(args = [false, true])]
+fn poll_in_scope(bencher: divan::Bencher<'_, '_>, scoped: bool) {
+    let work = std::future::pending::<()>();
+    let mut work: Pin<Box<dyn Future<Output = ()>>> =
+        if scoped { Box::pin(fanlight_telemetry::Parent::default().scope(work)) } else { Box::pin(work) };
+    bencher.bench_local(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop())));
 }
 
 fn run(bencher: divan::Bencher<'_, '_>, telemetry: &Telemetry) {

@@ -4,21 +4,17 @@
 //! Must not know: what carries the messages.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_gateway::CallContext;
-use fanlight_protocol::json::on_one_line;
 use fanlight_protocol::line::Line;
-use fanlight_protocol::{
-    Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision, RpcError, code,
-};
+use fanlight_protocol::{Era, Json, Message, MessageError, Method, Notification, Request, Revision, RpcError, code};
 use fanlight_telemetry::{ErrorType, Headers, Moment, Network, Outcome, ServerSpan};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::outlet::Outlet;
 use super::{OutLine, Terms};
 use crate::cancel::InFlight;
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
@@ -33,14 +29,14 @@ use crate::running::{self, Ask, Running};
 use crate::session::Session;
 use crate::settings::FrontendSettings;
 use crate::subscription::Subscriptions;
-use crate::trace::{self, Came, Ending};
+use crate::trace::{self, Came};
 use crate::{era, fault, legacy, modern};
 
 /// One client.
 pub(crate) struct Connection<C> {
     pub(crate) core: Arc<C>,
     pub(crate) settings: Arc<FrontendSettings>,
-    out: mpsc::Sender<OutLine>,
+    pub(crate) out: Outlet,
     /// What `initialize` settled, for requests without modern metadata.
     session: Mutex<Option<Arc<Session>>>,
     /// Running requests of both eras.
@@ -53,7 +49,6 @@ pub(crate) struct Connection<C> {
     pub(crate) closing: CancellationToken,
     cut: CancellationToken,
     legacy_only: bool,
-    patience: Option<Duration>,
 }
 
 /// A text that is no message, or not one that can be taken: what is wrong with it, and the id to
@@ -76,7 +71,7 @@ impl<C: Core> Connection<C> {
             slots: Arc::new(Semaphore::new(settings.max_concurrent.clamp(1, Semaphore::MAX_PERMITS))),
             parking: Parking::new(&settings, &cut)?,
             settings,
-            out,
+            out: Outlet::new(out, patience, cut.clone()),
             session: Mutex::default(),
             in_flight: Arc::default(),
             tasks: TaskTracker::new(),
@@ -84,7 +79,6 @@ impl<C: Core> Connection<C> {
             closing,
             cut,
             legacy_only,
-            patience,
         }))
     }
 
@@ -102,12 +96,12 @@ impl<C: Core> Connection<C> {
                 let limit = self.settings.max_line;
                 let message = format!("the message has {len} bytes; the limit here is {limit}");
                 let id = fanlight_protocol::partial::id(&head, &tail);
-                return self.refuse(id.as_ref(), &RpcError::new(code::INVALID_REQUEST, message)).await;
+                return self.out.refuse(id.as_ref(), &RpcError::new(code::INVALID_REQUEST, message)).await;
             }
         };
         let came = Came { received: Moment::now(), network: Network::Stdio, headers: Headers::default() };
         if let Err((error, id)) = self.take(text, came).await {
-            self.refuse(id.as_ref(), &error).await;
+            self.out.refuse(id.as_ref(), &error).await;
         }
     }
 
@@ -132,7 +126,7 @@ impl<C: Core> Connection<C> {
                 Ok(message) => self.message(message, true, came).await,
                 Err(error) => {
                     let (error, id) = fault::of_message(error, self.settings.nesting);
-                    self.refuse(id.as_ref(), &error).await;
+                    self.out.refuse(id.as_ref(), &error).await;
                 }
             }
         }
@@ -145,8 +139,7 @@ impl<C: Core> Connection<C> {
                 let id = request.id.clone();
                 let mut span = trace::begin(&self.settings, &request, came);
                 if let Err(error) = self.request(request, in_batch, &mut span).await {
-                    let text = fault::message(Some(&id), &error).into_bytes();
-                    self.send_line(text, Some(Ending::refused(span, &error))).await;
+                    self.out.refuse_request(&id, &error, span).await;
                 }
             }
             Message::Notification(notification) => self.notification(&notification),
@@ -208,7 +201,7 @@ impl<C: Core> Connection<C> {
                 (Method::Ping, session) => {
                     let revision = session.map_or(Revision::NEWEST_LEGACY, |session| session.revision());
                     span.set_revision(revision);
-                    self.answer(&rendering(&request, revision), &legacy::pong(), taken(span)).await;
+                    self.out.answer(&rendering(&request, revision), &legacy::pong(), taken(span)).await;
                     Ok(())
                 }
                 (_, Some(session)) => self.legacy(request, params, session, span),
@@ -242,10 +235,7 @@ impl<C: Core> Connection<C> {
             let Self { core, parking, settings, .. } = &*connection;
             match Conversation::modern(core, parking, settings, call, Some(stop)).await {
                 Ok(conversation) => connection.run(conversation, &rendering, span).await,
-                Err(error) => {
-                    let text = fault::message(Some(&rendering.id), &error).into_bytes();
-                    connection.send_line(text, Some(Ending::refused(span, &error))).await;
-                }
+                Err(error) => connection.out.refuse_request(&rendering.id, &error, span).await,
             }
         });
         Ok(())
@@ -306,7 +296,7 @@ impl<C: Core> Connection<C> {
                 } else if let Some(before) = before {
                     before.streams.end(&before);
                 }
-                connection.answer(&rendering, &response, span).await;
+                connection.out.answer(&rendering, &response, span).await;
             }
         });
         Ok(())
@@ -319,13 +309,13 @@ impl<C: Core> Connection<C> {
         loop {
             match conversation.next().await {
                 Event::Message(text) => {
-                    self.send(text.into_bytes()).await;
+                    self.out.send(text.into_bytes()).await;
                     if let Some(span) = span.take_if(|_| conversation.is_listening()) {
                         span.finish(&Outcome::Finished);
                     }
                 }
                 Event::Response(response) => {
-                    return self.answer(rendering, &response, span.unwrap_or_else(ServerSpan::off)).await;
+                    return self.out.answer(rendering, &response, span.unwrap_or_else(ServerSpan::off)).await;
                 }
                 Event::Pause(_) => {}
                 Event::Cancelled => {
@@ -364,32 +354,6 @@ impl<C: Core> Connection<C> {
         // A malformed cancellation is ignored (cancellation, Error Handling).
         if let Ok(Params { request_id: Some(id), .. }) = Params::read(notification.params().as_ref()) {
             self.in_flight.cancel(&id);
-        }
-    }
-
-    async fn answer(&self, rendering: &Rendering, response: &Response, span: ServerSpan) {
-        let ending = Ending::answered(span, &rendering.method, response);
-        self.send_line(rendering.message(response).into_bytes(), Some(ending)).await;
-    }
-
-    async fn refuse(&self, id: Option<&Json>, error: &RpcError) {
-        self.send(fault::message(id, error).into_bytes()).await;
-    }
-
-    pub(crate) async fn send(&self, message: Bytes) {
-        self.send_line(message, None).await;
-    }
-
-    async fn send_line(&self, message: Bytes, ending: Option<Ending>) {
-        let sent = self.out.send(OutLine { text: on_one_line(&message), ending });
-        // An error means that the client is gone, and with it whoever would want to know.
-        match self.patience {
-            None => drop(sent.await),
-            Some(patience) if timeout(patience, sent).await.is_err() => {
-                tracing::debug!("a client that does not read what it is sent is cut off");
-                self.cut();
-            }
-            Some(_) => {}
         }
     }
 

@@ -48,7 +48,7 @@ impl<C: Core> Connection<C> {
                 () = self.closing.cancelled() => None,
             };
             let Some(text) = text else { break };
-            self.send(text.into_bytes()).await;
+            self.out.send(text.into_bytes()).await;
         }
         if let Some(session) = session.upgrade() {
             session.streams.end(&session);

@@ -6,6 +6,7 @@
 
 mod connection;
 mod hear;
+mod outlet;
 
 use std::time::Duration;
 

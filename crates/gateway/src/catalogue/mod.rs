@@ -1,6 +1,6 @@
 //! The catalogue: what all backends offer together, as snapshots that never change.
 //!
-//! Each backend's part of a list is read (`load`) and kept (`part`) by itself; a snapshot merges
+//! Each backend's part of a list is read (`reading`, `load`) and kept (`part`) by itself; a snapshot merges
 //! the parts into the entries that clients see (`snapshot`). A part is served without asking while
 //! its backend announces changes and has announced none, or while its `ttlMs` runs. Requests that
 //! come while a part is being read wait for that same reading, unless the backend has announced a
@@ -12,6 +12,7 @@ mod kind;
 mod load;
 mod pages;
 mod part;
+mod reading;
 mod snapshot;
 
 use std::collections::VecDeque;
@@ -20,7 +21,6 @@ use std::time::Duration;
 
 use fanlight_backend::{BackendState, Parent};
 use fanlight_protocol::param_header::ParamHeader;
-use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
@@ -33,7 +33,7 @@ use crate::announce::{Announcer, Found};
 use crate::background::Background;
 use crate::naming::Naming;
 use crate::settings::{BackendEntry, ListLimits};
-use part::{Part, Running};
+use part::Part;
 
 /// How many earlier states of a list are kept for clients that are still paging through them.
 const KEPT_GENERATIONS: usize = 3;
@@ -302,59 +302,6 @@ impl Catalogue {
         });
         let began = join_all(needed.into_iter().map(|(backend, need)| self.read(backend, need, trace))).await;
         (self.merge(), !began.contains(&true))
-    }
-
-    /// Reads one part, or waits for a reading that began after `need` changes had been heard of. Says
-    /// whether it began one, which then stands in the trace of whoever began it.
-    async fn read(self: &Arc<Self>, backend: usize, need: u64, trace: &Parent) -> bool {
-        let mut began = false;
-        // If one is going on that is too old, the next one is not.
-        for _ in 0..2 {
-            let running = self.with(|state| {
-                let part = state.parts.get_mut(backend)?;
-                let number = part.readings + 1;
-                let running = part.running.get_or_insert_with(|| {
-                    (part.readings, began) = (number, true);
-                    self.begin_reading(backend, number, part.heard, trace.clone())
-                });
-                Some((running.reflects, running.done.clone()))
-            });
-            let Some((reflects, done)) = running else { break };
-            done.await;
-            if reflects >= need {
-                break;
-            }
-        }
-        began
-    }
-
-    /// Reads in a task, so that it goes on when the one who asked goes away. Bounded by the time a
-    /// list may take.
-    fn begin_reading(self: &Arc<Self>, backend: usize, number: u64, reflects: u64, trace: Parent) -> Running {
-        let (reader, catalogue) = (Arc::clone(self), Arc::clone(self));
-        let task = self.background.spawn(async move {
-            let Some(entry) = reader.sources.backends.get(backend) else { return };
-            let loaded = load::one(reader.kind, entry.client.as_ref(), &reader.sources.limits, &trace).await;
-            reader.with(|state| {
-                state.last_read = Some(Instant::now());
-                let Some(part) = state.parts.get_mut(backend) else { return };
-                let was_announced = part.reflects < reflects;
-                let is_new = part.store(loaded, reflects);
-                state.version += u64::from(is_new);
-                state.read_announced |= is_new && was_announced;
-            });
-        });
-        let done = async move {
-            if !matches!(task.await, Ok(Some(()))) {
-                // Everything is ending, or reading it panicked: the next one asks anew.
-                catalogue.with(|state| {
-                    if let Some(part) = state.parts.get_mut(backend) {
-                        part.running.take_if(|running| running.number == number);
-                    }
-                });
-            }
-        };
-        Running { number, reflects, done: done.boxed().shared() }
     }
 
     /// The snapshot of all parts as they are, made anew if any says something new.
