@@ -78,7 +78,8 @@ impl Caller {
                 course.sent.store(false, Ordering::Relaxed);
                 lease.lose(loss);
                 match self.pool.lease(&call.context).await {
-                    Ok(fresh) => fresh.connection.request(call, course).await.or_else(Failure::settle),
+                    // Rare, and large: in a box it makes no call's future larger.
+                    Ok(fresh) => Box::pin(fresh.connection.request(call, course)).await.or_else(Failure::settle),
                     // What the backend said of the request says more than that it is gone now.
                     Err(error) => instead.or(Err(error)),
                 }

@@ -140,9 +140,10 @@ impl Connection {
         let mut response = self.send(call, headers.as_deref().unwrap_or_default(), course).await?;
         if self.rejects_headers(call, &response) {
             course.sent.store(false, Ordering::Relaxed);
-            self.reload_tools().await;
+            // Rare, and large: in boxes they make no call's future larger.
+            Box::pin(self.reload_tools()).await;
             let headers = self.known_headers(call);
-            response = self.send(call, headers.as_deref().unwrap_or_default(), course).await?;
+            response = Box::pin(self.send(call, headers.as_deref().unwrap_or_default(), course)).await?;
         }
         if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {
             return Err(self.doubt(Ok(response)));

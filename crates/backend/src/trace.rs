@@ -36,7 +36,7 @@ pub(crate) struct Departing<'a> {
 impl Sending {
     pub(crate) fn begin(context: &LinkContext, within: &Parent, message: Departing<'_>) -> Self {
         let subject = Subject::of(message.method, message.params);
-        let id = within.is_recording().then(|| Json::string(&message.id.to_string()));
+        let id = within.is_recording().then(|| Json::integer(message.id));
         let Departing { method, attempt, .. } = message;
         let span = within
             .client(&context.telemetry, &Departure { method, target: subject.target(), id: id.as_ref(), attempt });

@@ -27,6 +27,8 @@ pub(crate) struct Params {
 /// What is read of `params._meta`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meta {
+    /// All of it.
+    pub(crate) whole: Option<Json>,
     pub(crate) protocol_version: Option<Json>,
     pub(crate) client_info: Option<Json>,
     pub(crate) client_capabilities: Option<Json>,
@@ -91,7 +93,8 @@ impl Meta {
             .map_err(|duplicate| refuse(&duplicate, "_meta"))?
             .map(|range| range.map(|range| object.slice(range)));
         let progress_token = progress_token.filter(|token| matches!(token.kind(), Kind::String | Kind::Number));
-        Ok(Self { protocol_version, client_info, client_capabilities, log_level, progress_token })
+        let whole = Some(object.clone());
+        Ok(Self { whole, protocol_version, client_info, client_capabilities, log_level, progress_token })
     }
 }
 

@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
-use fanlight_protocol::{Method, Request, Response, RpcError};
+use fanlight_protocol::{Json, Method, Request, Response, RpcError};
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{
     Arrival, Carriers, Headers, Metrics, Moment, Network, ServerSpan, Subject, Telemetry, Verdict,
 };
 
+use crate::params::Params;
 use crate::settings::FrontendSettings;
 
 /// How a request came.
@@ -24,7 +25,32 @@ pub(crate) struct Came<'a> {
 pub(crate) fn begin(settings: &FrontendSettings, request: &Request, came: Came<'_>) -> ServerSpan {
     let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
     let subject = Subject::of(&request.method, request.params.as_ref());
-    let carriers = Carriers { meta: meta.as_ref(), headers: came.headers, trust: settings.trust_inbound };
+    begin_of(settings, request, &subject, meta.as_ref(), came)
+}
+
+/// The same, where `params` have been read, so that nothing is looked for twice.
+pub(crate) fn begin_read(
+    settings: &FrontendSettings,
+    request: &Request,
+    params: &Params,
+    came: Came<'_>,
+) -> ServerSpan {
+    let subject = Subject::found(&request.method, |key| match key {
+        "name" => params.name.clone(),
+        "uri" => params.uri.clone(),
+        _ => None,
+    });
+    begin_of(settings, request, &subject, params.meta.whole.as_ref(), came)
+}
+
+fn begin_of(
+    settings: &FrontendSettings,
+    request: &Request,
+    subject: &Subject,
+    meta: Option<&Json>,
+    came: Came<'_>,
+) -> ServerSpan {
+    let carriers = Carriers { meta, headers: came.headers, trust: settings.trust_inbound };
     let mut span = settings.telemetry.server(&Arrival {
         method: &request.method,
         target: subject.target(),

@@ -32,6 +32,15 @@ macro_rules! methods {
                     Self::Other(name) => name,
                 }
             }
+
+            /// The same of a method that Fanlight knows: names that need no copy.
+            #[must_use]
+            pub fn known_name(&self) -> Option<&'static str> {
+                match self {
+                    $(Self::$variant => Some($name),)*
+                    Self::Other(_) => None,
+                }
+            }
         }
     };
 }

@@ -7,9 +7,11 @@
 //!
 //! Must not know: how headers are received; what is done with the result.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use fanlight_protocol::Json;
+use memchr::memchr;
+use memchr::memmem::Finder;
 
 use crate::context::{self, TraceContext};
 use crate::names::{BAGGAGE, TRACEPARENT, TRACESTATE};
@@ -117,6 +119,9 @@ struct MetaContext {
 impl MetaContext {
     /// `None` for a `_meta` that has one of the keys twice: two readers could disagree on it.
     fn read(meta: &Json) -> Option<Self> {
+        if !may_carry(meta.bytes()) {
+            return None;
+        }
         let [parent, state, baggage] = meta.find([TRACEPARENT, TRACESTATE, BAGGAGE]).ok()?;
         let baggage = baggage.map(|place| meta.slice(place));
         let baggage = baggage.as_ref().and_then(Json::as_str).filter(|text| context::is_baggage(text));
@@ -127,6 +132,13 @@ impl MetaContext {
         let context = parent.and_then(|parent| TraceContext::parse(&parent, state.as_deref()));
         Some(Self { context, baggage: baggage.map(Arc::from) })
     }
+}
+
+/// Whether one of the keys may stand in this text: most clients send none, and that is told faster
+/// than by going through the members. A key can hide behind an escape only where there is one.
+fn may_carry(meta: &[u8]) -> bool {
+    static KEYS: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| [Finder::new(TRACEPARENT), Finder::new(BAGGAGE)]);
+    KEYS.iter().any(|key| key.find(meta).is_some()) || memchr(b'\\', meta).is_some()
 }
 
 #[cfg(test)]
@@ -166,6 +178,8 @@ mod tests {
         assert_eq!(read(&with(A), Some("00-bad"), trust), (Some(A.into()), vec![]));
         assert_eq!(read(r#"{"traceparent":7}"#, None, trust), (None, vec![]));
         assert_eq!(read("[]", None, trust), (None, vec![]));
+        let escaped = format!(r#"{{"trace\u0070arent":"{A}"}}"#);
+        assert_eq!(read(&escaped, None, trust), (Some(A.into()), vec![]));
         let twice = format!(r#"{{"traceparent":"{A}","traceparent":"{B}"}}"#);
         assert_eq!(read(&twice, None, trust), (None, vec![]));
     }

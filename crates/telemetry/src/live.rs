@@ -15,7 +15,7 @@ use crate::context::TraceContext;
 use crate::error_type::Outcome;
 use crate::event::Event;
 use crate::inbound::HeaderContext;
-use crate::message::{Moment, capped};
+use crate::message::{Moment, Network, capped};
 use crate::names::{ERROR_TYPE, RPC_RESPONSE_STATUS_CODE};
 use crate::propagation::Propagation;
 use crate::recorder::Recorder;
@@ -75,7 +75,10 @@ impl Live {
             builder = builder.with_links(links.iter().map(|link| Link::with_context(link.to_remote())).collect());
         }
         let root = Context::new();
-        let around = parent.map_or_else(|| root.clone(), |parent| root.with_remote_span_context(parent));
+        let around = match parent {
+            Some(parent) => root.with_remote_span_context(parent),
+            None => root,
+        };
         let span = recorder.tracer.build_with_context(builder, &around);
         let context = span.span_context().clone();
         let (recorder, span) = (recorder.clone(), Mutex::new(Some(span)));
@@ -123,6 +126,10 @@ impl Live {
                 span.set_attribute(attribute);
             }
         });
+    }
+
+    pub(crate) fn describe(&self, network: Network) {
+        self.with_span(|span| network.describe(|attribute| span.set_attribute(attribute)));
     }
 
     pub(crate) fn event(&self, event: &Event) {

@@ -3,7 +3,7 @@
 //! Must not know: how the message travels.
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime};
 
 use fanlight_protocol::{Json, Method};
@@ -113,17 +113,16 @@ impl Network {
         }
     }
 
-    pub(crate) fn attributes(self) -> Vec<KeyValue> {
-        let mut out = vec![KeyValue::new(NETWORK_TRANSPORT, self.transport())];
-        if let Self::Http { version, client } = self {
-            out.push(KeyValue::new(NETWORK_PROTOCOL_NAME, "http"));
-            out.push(KeyValue::new(NETWORK_PROTOCOL_VERSION, version));
-            if let Some(client) = client {
-                out.push(KeyValue::new(CLIENT_ADDRESS, client.ip().to_string()));
-                out.push(KeyValue::new(CLIENT_PORT, i64::from(client.port())));
-            }
+    /// Hands each attribute to `set`.
+    pub(crate) fn describe(self, mut set: impl FnMut(KeyValue)) {
+        set(KeyValue::new(NETWORK_TRANSPORT, self.transport()));
+        let Self::Http { version, client } = self else { return };
+        set(KeyValue::new(NETWORK_PROTOCOL_NAME, "http"));
+        set(KeyValue::new(NETWORK_PROTOCOL_VERSION, version));
+        if let Some(client) = client {
+            set(KeyValue::new(CLIENT_ADDRESS, address(client.ip())));
+            set(KeyValue::new(CLIENT_PORT, i64::from(client.port())));
         }
-        out
     }
 }
 
@@ -132,26 +131,46 @@ impl Network {
 pub(crate) fn span_name(method: &Method, target: Target<'_>) -> Cow<'static, str> {
     let method = method_name(method);
     match target {
-        Target::Tool(name) | Target::Prompt(name) => Cow::Owned(format!("{method} {}", capped(name, LONGEST_NAME))),
+        Target::Tool(name) | Target::Prompt(name) => Cow::Owned([&*method, " ", capped(name, LONGEST_NAME)].concat()),
         Target::None | Target::Resource(_) => method,
     }
 }
 
 fn method_name(method: &Method) -> Cow<'static, str> {
-    match method {
-        Method::Other(name) => {
-            let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b'$');
-            let ok = !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(plain);
-            if ok { Cow::Owned(name.to_string()) } else { Cow::Borrowed(OTHER) }
-        }
-        known => Cow::Owned(known.as_str().to_owned()),
+    if let Some(known) = method.known_name() {
+        return Cow::Borrowed(known);
     }
+    let name = method.as_str();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b'$');
+    let ok = !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(plain);
+    if ok { Cow::Owned(name.to_owned()) } else { Cow::Borrowed(OTHER) }
+}
+
+/// The address as text. Those of IPv4 are written here, for each request has one and the formatter
+/// of the standard library takes ten times as long.
+fn address(ip: IpAddr) -> String {
+    let IpAddr::V4(ip) = ip else { return ip.to_string() };
+    let mut out = String::with_capacity("255.255.255.255".len());
+    for (index, octet) in ip.octets().into_iter().enumerate() {
+        if index > 0 {
+            out.push('.');
+        }
+        for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
+            if octet >= least {
+                out.push(char::from(b'0' + octet / unit % 10));
+            }
+        }
+    }
+    out
 }
 
 /// The attributes that both directions have.
 pub(crate) fn attributes(method: &Method, target: Target<'_>, id: Option<&Json>) -> Vec<KeyValue> {
     let mut out = Vec::with_capacity(14);
-    out.push(KeyValue::new(MCP_METHOD_NAME, capped(method.as_str(), LONGEST_VALUE).to_owned()));
+    out.push(match method.known_name() {
+        Some(known) => KeyValue::new(MCP_METHOD_NAME, known),
+        None => KeyValue::new(MCP_METHOD_NAME, capped(method.as_str(), LONGEST_VALUE).to_owned()),
+    });
     match target {
         Target::None => {}
         Target::Tool(name) => {
@@ -207,6 +226,13 @@ mod tests {
         assert_eq!(span_name(&Method::from_name("vendor/do-it"), Target::None), "vendor/do-it");
         assert_eq!(span_name(&Method::from_name("https://x/?token=1"), Target::None), OTHER);
         assert!(span_name(&Method::CallTool, Target::Tool(&"é".repeat(500))).chars().count() < 200);
+    }
+
+    #[test]
+    fn addresses_are_written_as_the_standard_library_does() {
+        for ip in ["0.0.0.0", "127.0.0.1", "10.20.30.40", "255.255.255.255", "192.168.100.9", "::1", "fe80::1:2"] {
+            assert_eq!(address(ip.parse().unwrap()), ip);
+        }
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl ServerSpan {
             timer.set_transport(network.transport());
         }
         if let Some(live) = &self.live {
-            live.set(network.attributes());
+            live.describe(network);
         }
     }
 

@@ -25,7 +25,12 @@ impl Subject {
     /// What a message with these `params` is about.
     #[must_use]
     pub fn of(method: &Method, params: Option<&Json>) -> Self {
-        let text = |key: &str| Some(params?.get(key)?.as_str()?.into_owned());
+        Self::found(method, |key| params?.get(key))
+    }
+
+    /// The same, where the members of `params` have been found already.
+    pub fn found(method: &Method, member: impl Fn(&'static str) -> Option<Json>) -> Self {
+        let text = |key| Some(member(key)?.as_str()?.into_owned());
         let found = match method {
             Method::CallTool => text("name").map(Self::Tool),
             Method::GetPrompt => text("name").map(Self::Prompt),

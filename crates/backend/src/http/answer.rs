@@ -27,7 +27,7 @@ impl HttpLink {
         let status = http.status();
         let form = form(&http);
         if !status.is_success() {
-            return Ok(self.read_rejection(http, &form, request.id).await);
+            return Ok(Box::pin(self.read_rejection(http, &form, request.id)).await);
         }
         let session = if Self::is_initialize(request) { http.headers().get(SESSION_ID).cloned() } else { None };
         let response = match form {
@@ -35,7 +35,8 @@ impl HttpLink {
                 return Err(malformed(format!("HTTP {} without an answer", status.as_u16())));
             }
             Form::Json => self.read_json(http, request.id).await?,
-            Form::Events => self.read_events(http, request).await?,
+            // Large: in a box it makes the future of a call that is answered at once no larger.
+            Form::Events => Box::pin(self.read_events(http, request)).await?,
             Form::Other(found) => {
                 return Err(malformed(format!("content type {found:?}, neither JSON nor an event stream")));
             }

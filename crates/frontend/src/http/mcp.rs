@@ -165,8 +165,15 @@ impl<C: Core> Endpoint<C> {
         match Message::parse(text.clone(), self.settings.nesting) {
             Ok(Message::Request(request)) => {
                 let id = request.id.clone();
-                let mut span = trace::begin(&self.settings, &request, came);
-                let reply = self.request(headers, accepts, request, &mut span).await;
+                let params = Params::read(request.params.as_ref());
+                let mut span = match &params {
+                    Ok(params) => trace::begin_read(&self.settings, &request, params, came),
+                    Err(_) => trace::begin(&self.settings, &request, came),
+                };
+                let reply = match params.map_err(bad_request) {
+                    Ok(params) => self.request(headers, accepts, request, params, &mut span).await,
+                    Err(refusal) => Err(refusal),
+                };
                 reply.map_err(|refusal| refusal.of(&id).ending(span))
             }
             Ok(Message::Notification(notification)) => self.notification(headers, &notification),
@@ -183,8 +190,14 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    async fn request(&self, headers: &HeaderMap, accepts: Accepts, request: Request, span: &mut ServerSpan) -> Reply {
-        let params = Params::read(request.params.as_ref()).map_err(bad_request)?;
+    async fn request(
+        &self,
+        headers: &HeaderMap,
+        accepts: Accepts,
+        request: Request,
+        params: Params,
+        span: &mut ServerSpan,
+    ) -> Reply {
         let era = era::of_request(&request.method, &params.meta, headers::protocol_version(headers));
         tracing::debug!(%era, method = known_name(&request.method), "request");
         match era {

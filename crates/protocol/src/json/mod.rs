@@ -93,6 +93,12 @@ impl Json {
         Self(Bytes::from(quote(text)), Landmarks::default())
     }
 
+    /// The JSON number that stands for `number`.
+    #[must_use]
+    pub fn integer(number: i64) -> Self {
+        Self(Bytes::from(number.to_string()), Landmarks::default())
+    }
+
     /// Text known to be one value because this module sliced or built it.
     pub(crate) fn trusted(text: Bytes) -> Self {
         debug_assert!(scan::document(&text, MAX_NESTING, |_| {}).is_ok_and(|range| range == (0..text.len())));

@@ -5,6 +5,7 @@
 //!
 //! Must not know: which members matter.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::landmarks::Ahead;
@@ -34,7 +35,7 @@ impl Member {
     /// Whether the member of `object` is called `name`, however its key is escaped.
     #[must_use]
     pub fn is(&self, object: &Json, name: &str) -> bool {
-        object.bytes().get(self.key.clone()).is_some_and(|key| key_is(key, name))
+        self.inner(object).is_some_and(|key| key_is(key, name))
     }
 
     /// The key's characters; `None` for a key with a lone surrogate.
@@ -42,14 +43,31 @@ impl Member {
     pub fn name(&self, object: &Json) -> Option<String> {
         object.slice(self.key.clone()).as_str().map(std::borrow::Cow::into_owned)
     }
+
+    /// The key between its quotes.
+    fn inner<'a>(&self, object: &'a Json) -> Option<&'a [u8]> {
+        object.bytes().get(self.key.start + 1..self.key.end.saturating_sub(1))
+    }
 }
 
-fn key_is(quoted: &[u8], name: &str) -> bool {
-    let Some(inner) = quoted.get(1..quoted.len().saturating_sub(1)) else { return false };
-    if memchr::memchr(b'\\', inner).is_none() {
-        return inner == name.as_bytes();
+/// Whether the key `inner` stands for `name`. An escape is always longer than what it stands for, so
+/// most keys are told apart by their length.
+fn key_is(inner: &[u8], name: &str) -> bool {
+    match inner.len().cmp(&name.len()) {
+        Ordering::Less => false,
+        Ordering::Equal => inner == name.as_bytes() && !has_escape(inner),
+        Ordering::Greater => has_escape(inner) && escaped_is(inner, name),
     }
-    std::str::from_utf8(quoted).ok().and_then(string::decode).is_some_and(|key| key == name)
+}
+
+fn has_escape(inner: &[u8]) -> bool {
+    memchr::memchr(b'\\', inner).is_some()
+}
+
+#[cold]
+fn escaped_is(inner: &[u8], name: &str) -> bool {
+    let quoted = std::str::from_utf8(inner).map(|inner| format!("\"{inner}\""));
+    quoted.is_ok_and(|quoted| string::decode(&quoted).is_some_and(|key| key == name))
 }
 
 pub(super) fn find<const N: usize>(
@@ -58,7 +76,13 @@ pub(super) fn find<const N: usize>(
 ) -> Result<[Option<Range<usize>>; N], DuplicateMember> {
     let mut found = [const { None }; N];
     for member in object.members() {
-        let Some(index) = keys.iter().position(|key| member.is(object, key)) else { continue };
+        let Some(inner) = member.inner(object) else { continue };
+        let index = if has_escape(inner) {
+            keys.iter().position(|key| key_is(inner, key))
+        } else {
+            keys.iter().position(|key| inner == key.as_bytes())
+        };
+        let Some(index) = index else { continue };
         if let (Some(slot), Some(key)) = (found.get_mut(index), keys.get(index))
             && slot.replace(member.value).is_some()
         {
