@@ -28,7 +28,7 @@ pub(super) struct Compared {
 
 impl Budget {
     pub(super) fn of(counted: &BTreeMap<String, f64>) -> Self {
-        Self { tolerance_percent: 5.0, instructions: counted.clone() }
+        Self { tolerance_percent: 10.0, instructions: counted.clone() }
     }
 
     pub(super) fn read(path: &Path) -> Result<Self> {
@@ -78,8 +78,8 @@ mod tests {
     #[test]
     fn more_than_the_tolerance_fails() {
         let budget = Budget::of(&counts(&[("a", 1000.0), ("b", 1000.0)]));
-        assert_eq!(budget.compare(&counts(&[("a", 1049.0), ("b", 500.0)])).count, 0);
-        assert_eq!(budget.compare(&counts(&[("a", 1051.0), ("b", 1000.0)])).count, 1);
+        assert_eq!(budget.compare(&counts(&[("a", 1099.0), ("b", 500.0)])).count, 0);
+        assert_eq!(budget.compare(&counts(&[("a", 1101.0), ("b", 1000.0)])).count, 1);
     }
 
     #[test]
