@@ -8,10 +8,17 @@ use fanlight_protocol::json::Kind;
 
 use crate::out::say;
 
+/// Columns of a terminal that does not know its size.
+const COLUMNS: u16 = 80;
+
 /// A table without lines, fitted to the terminal.
 pub(crate) fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(headings);
+    // A terminal that does not know its size says that it has no columns.
+    if table.width() == Some(0) {
+        table.set_width(COLUMNS);
+    }
     table
 }
 
