@@ -15,9 +15,13 @@ export function findChromium() {
   const found = known();
   if (found) return found;
   console.log("no Chromium here: installing it");
-  spawnSync(process.execPath, [CLI, "install", "--with-deps", "chromium"], { stdio: "inherit", timeout: 300_000 });
-  if (!known() && process.getuid?.() === 0) {
-    spawnSync("apt-get", ["install", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core"], { stdio: "ignore", timeout: 600_000 });
+  if (process.getuid?.() === 0) {
+    const apt = (...args) => spawnSync("apt-get", args, { stdio: ["ignore", "ignore", "inherit"], timeout: 300_000 });
+    apt("update", "-qq");
+    apt("install", "-y", "-qq", "--no-install-recommends", "chromium", "fonts-dejavu-core");
+  }
+  if (!known()) {
+    spawnSync(process.execPath, [CLI, "install", "--with-deps", "chromium"], { stdio: "inherit", timeout: 300_000 });
   }
   const installed = known();
   if (!installed) throw new Error("there is no Chromium and none can be installed; name one by CHROMIUM=/path/to/chromium");
