@@ -135,15 +135,7 @@ impl ServerSpan {
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        if std::mem::replace(&mut self.ended, true) {
-            return;
-        }
-        if let Some(timer) = self.timer.take() {
-            timer.stop(outcome.error());
-        }
-        if let Some(live) = &self.live {
-            live.end(outcome);
-        }
+        end(&mut self.ended, self.timer.take(), self.live.as_deref(), outcome);
     }
 }
 
@@ -267,15 +259,7 @@ impl ClientSpan {
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        if std::mem::replace(&mut self.ended, true) {
-            return;
-        }
-        if let Some(timer) = self.timer.take() {
-            timer.stop(outcome.error());
-        }
-        if let Some(live) = &self.live {
-            live.end(outcome);
-        }
+        end(&mut self.ended, self.timer.take(), self.live.as_deref(), outcome);
     }
 }
 
@@ -310,16 +294,26 @@ impl ConnectSpan {
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        if let Some(live) = self.live.as_ref().filter(|_| !self.ended) {
-            live.end(outcome);
-        }
-        self.ended = true;
+        end(&mut self.ended, None, self.live.as_deref(), outcome);
     }
 }
 
 impl Drop for ConnectSpan {
     fn drop(&mut self) {
         self.end(&Outcome::Abandoned);
+    }
+}
+
+/// Ends a span that has not `ended` yet.
+fn end(ended: &mut bool, timer: Option<Timer>, live: Option<&Live>, outcome: &Outcome<'_>) {
+    if std::mem::replace(ended, true) {
+        return;
+    }
+    if let Some(timer) = timer {
+        timer.stop(outcome.error());
+    }
+    if let Some(live) = live {
+        live.end(outcome);
     }
 }
 
