@@ -7,7 +7,6 @@
 //! Must not know: how clients arrive, where the configuration comes from.
 
 mod api;
-mod clients;
 mod guard;
 mod listener;
 mod ready;
@@ -25,10 +24,10 @@ use std::time::SystemTime;
 use fanlight_gateway::Gateway;
 use fanlight_protocol::Json;
 use fanlight_telemetry::Telemetry;
+use fanlight_telemetry::clients::Clients;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-pub use clients::{Clients, Counts, ParkedCall, Seen, Session};
 pub use settings::AdminSettings;
 
 use router::Router;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, Clients, Counts, ParkedCall, Seen, Session, Subject};
+use fanlight_admin::{AdminSettings, Subject};
 use fanlight_config::Config;
 use fanlight_frontend::Insight;
 use fanlight_gateway::Gateway;
@@ -61,7 +61,7 @@ pub(crate) fn subject(
     Subject {
         gateway: Arc::clone(gateway),
         telemetry: telemetry.clone(),
-        clients: Arc::new(OfFrontend(insight)),
+        clients: Arc::new(insight),
         config: shown.unwrap_or_else(|_| Json::null()),
         version: env!("CARGO_PKG_VERSION"),
         endpoint: format!("http://{}{}", config.listen, config.path),
@@ -94,36 +94,4 @@ pub(crate) fn page(address: SocketAddr) -> String {
         std::net::IpAddr::V4(ip) => ip.to_string(),
     };
     format!("http://{host}:{}/ui", address.port())
-}
-
-struct OfFrontend(Insight);
-
-impl Clients for OfFrontend {
-    fn seen(&self) -> Seen {
-        let clients = self.0.clients();
-        let sessions = clients.sessions.into_iter().map(|session| Session {
-            digest: session.digest,
-            revision: session.revision,
-            transport: session.transport,
-            client_info: session.client_info,
-            running: session.running,
-            questions: session.questions,
-            streams: session.streams,
-            idle: session.idle,
-        });
-        let parked = clients.parked.into_iter().map(|call| ParkedCall {
-            method: call.method,
-            name: call.name,
-            asked: call.asked,
-            round: call.round,
-            waiting: call.waiting,
-            left: call.left,
-        });
-        Seen { sessions: sessions.collect(), parked: parked.collect(), streams: clients.streams }
-    }
-
-    fn counts(&self) -> Counts {
-        let counts = self.0.counts();
-        Counts { sessions: counts.sessions, parked: counts.parked, streams: counts.streams }
-    }
 }

@@ -1,5 +1,4 @@
-//! What an operator may see of the clients of a listener, at one moment: who has a session, which
-//! calls are parked.
+//! How a listener is asked about its clients.
 //!
 //! Ids of sessions are shown as digests, since whoever has one is the client.
 //!
@@ -7,102 +6,31 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use fanlight_protocol::Json;
+use fanlight_telemetry::clients::{Clients, Counts, Seen};
 
 /// How to ask a listener about its clients. Empty until one is served with it.
 #[derive(Clone, Default)]
-pub struct Insight(Arc<OnceLock<Weak<dyn Observed>>>);
-
-/// What can be asked.
-pub(crate) trait Observed: Send + Sync {
-    fn clients(&self) -> Clients;
-
-    fn counts(&self) -> Counts;
-}
-
-/// How many clients a listener has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Sessions of legacy clients.
-    pub sessions: usize,
-    /// Calls that wait for a client to come back.
-    pub parked: usize,
-    /// Event streams that are open.
-    pub streams: usize,
-}
-
-/// The clients of a listener.
-#[derive(Clone, Debug, Default)]
-pub struct Clients {
-    /// Sessions of legacy clients, in no particular order.
-    pub sessions: Vec<SessionView>,
-    /// Calls that wait for a client to come back.
-    pub parked: Vec<ParkedView>,
-    /// Event streams that are open: what legacy sessions have, and subscriptions of modern clients.
-    pub streams: usize,
-}
-
-/// A session.
-#[derive(Clone, Debug)]
-pub struct SessionView {
-    /// The first 16 hexadecimal digits of the SHA-256 digest of its id, as spans have it.
-    pub digest: String,
-    /// What both sides speak; `None` before that is settled.
-    pub revision: Option<&'static str>,
-    /// `http`, or `sse` for the deprecated HTTP+SSE transport.
-    pub transport: &'static str,
-    /// `Implementation` object of the client, as it wrote it.
-    pub client_info: Option<Json>,
-    /// Requests that run.
-    pub running: usize,
-    /// Questions of servers that the client has not answered.
-    pub questions: usize,
-    /// Event streams that it has or can resume.
-    pub streams: usize,
-    /// How long it has had no request; `None` if it has one now, or cannot expire.
-    pub idle: Option<Duration>,
-}
-
-/// A parked call.
-#[derive(Clone, Debug)]
-pub struct ParkedView {
-    /// Its method.
-    pub method: String,
-    /// The tool or prompt, where it names one.
-    pub name: Option<String>,
-    /// The methods of what the client is asked.
-    pub asked: Vec<String>,
-    /// How often it has been parked.
-    pub round: u32,
-    /// How long it has waited.
-    pub waiting: Duration,
-    /// How long it will still wait.
-    pub left: Duration,
-}
+pub struct Insight(Arc<OnceLock<Weak<dyn Clients>>>);
 
 impl Insight {
-    /// The clients now; none before the listener serves or once it has ended.
-    #[must_use]
-    pub fn clients(&self) -> Clients {
-        let observed = self.0.get().and_then(Weak::upgrade);
-        observed.map(|observed| observed.clients()).unwrap_or_default()
-    }
-
-    /// How many there are; looked up often, and so without looking at each.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
-        let observed = self.0.get().and_then(Weak::upgrade);
-        observed.map(|observed| observed.counts()).unwrap_or_default()
-    }
-
     /// Lets `observed` be asked. Only the first counts.
-    pub(crate) fn begin<T: Observed + 'static>(&self, observed: &Arc<T>) {
+    pub(crate) fn begin<T: Clients>(&self, observed: &Arc<T>) {
         let weak: Weak<T> = Arc::downgrade(observed);
         // An error means that another is asked already.
         let _ = self.0.set(weak);
+    }
+}
+
+/// None before the listener serves, and once it has ended.
+impl Clients for Insight {
+    fn seen(&self) -> Seen {
+        self.0.get().and_then(Weak::upgrade).map(|observed| observed.seen()).unwrap_or_default()
+    }
+
+    fn counts(&self) -> Counts {
+        self.0.get().and_then(Weak::upgrade).map(|observed| observed.counts()).unwrap_or_default()
     }
 }
 
@@ -123,9 +51,9 @@ mod tests {
 
     struct One;
 
-    impl Observed for One {
-        fn clients(&self) -> Clients {
-            Clients { streams: 7, ..Clients::default() }
+    impl Clients for One {
+        fn seen(&self) -> Seen {
+            Seen { streams: 7, ..Seen::default() }
         }
 
         fn counts(&self) -> Counts {
@@ -137,12 +65,12 @@ mod tests {
     fn there_is_something_to_see_while_it_is_served() {
         let insight = Insight::default();
         let given = insight.clone();
-        assert_eq!(insight.clients().streams, 0);
+        assert_eq!(insight.seen().streams, 0);
         let one = Arc::new(One);
         given.begin(&one);
-        assert_eq!((insight.clients().streams, insight.counts().streams), (7, 7));
+        assert_eq!((insight.seen().streams, insight.counts().streams), (7, 7));
         drop(one);
-        assert_eq!(insight.clients().streams, 0);
+        assert_eq!(insight.seen().streams, 0);
     }
 
     #[test]

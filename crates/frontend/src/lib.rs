@@ -41,7 +41,7 @@ mod unroll;
 
 pub use error::FrontendError;
 pub use http::{serve_http, serve_http_observed};
-pub use insight::{Clients, Counts, Insight, ParkedView, SessionView};
+pub use insight::Insight;
 pub use port::Core;
 pub use settings::FrontendSettings;
 pub use stdio::serve_stdio;

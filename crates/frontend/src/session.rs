@@ -15,12 +15,13 @@ use fanlight_gateway::{CallContext, ServerRequest, SessionKey};
 use fanlight_protocol::capability::Missing;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};
+use fanlight_telemetry::clients::SessionView;
 use fanlight_telemetry::{Parent, Telemetry};
 use tokio::time::Instant;
 
 use crate::cancel::InFlight;
 use crate::client_key::new_client_key;
-use crate::insight::{SessionView, shown_id};
+use crate::insight::shown_id;
 use crate::legacy::Opening;
 use crate::port::Core;
 use crate::questions::Questions;

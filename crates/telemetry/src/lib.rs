@@ -4,11 +4,12 @@
 //! arrives; its [`Parent`] travels with the call and opens one [`ClientSpan`] per message sent to a
 //! backend, which says by its [`Propagation`] what goes out. Whatever ends is handed to a bounded
 //! ring, to an exporter and to writers, none of which the request path ever waits for. Durations
-//! are counted in [`Metrics`] by the same calls.
+//! are counted in [`Metrics`] by the same calls. [`clients`] is what an operator sees of the clients.
 //!
 //! Must not know: HTTP servers, transports, the configuration file, any other crate but `protocol`.
 
 mod backend;
+pub mod clients;
 mod console;
 mod context;
 mod current;

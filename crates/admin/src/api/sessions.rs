@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
+use fanlight_telemetry::clients::{ParkedView, Seen, SessionView};
 
 use super::Query;
-use crate::clients::{ParkedCall, Seen, Session};
 use crate::reply::Reply;
 use crate::shown::{array, count, millis, optional};
 
@@ -32,7 +32,7 @@ pub(crate) fn answer(mut seen: Seen, query: &Query<'_>) -> Result<Json, Box<Repl
     Ok(answer.finish())
 }
 
-fn session(session: &Session) -> Json {
+fn session(session: &SessionView) -> Json {
     let mut object = ObjectBuilder::new();
     object.string("digest", &session.digest).string("transport", session.transport);
     optional(&mut object, "revision", session.revision);
@@ -44,7 +44,7 @@ fn session(session: &Session) -> Json {
     object.finish()
 }
 
-fn call(call: &ParkedCall) -> Json {
+fn call(call: &ParkedView) -> Json {
     let mut object = ObjectBuilder::new();
     object.string("method", &call.method);
     optional(&mut object, "name", call.name.as_deref());
@@ -58,8 +58,8 @@ fn call(call: &ParkedCall) -> Json {
 mod tests {
     use super::*;
 
-    fn one(digest: &str, idle: Option<u64>) -> Session {
-        Session {
+    fn one(digest: &str, idle: Option<u64>) -> SessionView {
+        SessionView {
             digest: digest.into(),
             revision: Some("2025-11-25"),
             transport: "http",
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_liveliest_come_first_and_as_many_as_asked_for() {
-        let parked = ParkedCall {
+        let parked = ParkedView {
             method: "tools/call".into(),
             name: None,
             asked: vec!["elicitation/create".into()],

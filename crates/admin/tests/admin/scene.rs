@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_admin::{AdminSettings, Clients, Counts, Seen, Session, Subject, serve_admin};
+use fanlight_admin::{AdminSettings, Subject, serve_admin};
 use fanlight_backend::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
 };
 use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Message, Response};
+use fanlight_telemetry::clients::{Clients, Counts, Seen, SessionView};
 use fanlight_telemetry::{Settings, Telemetry};
 use http::header::HOST;
 use http::{Method, Request, StatusCode};
@@ -93,7 +94,7 @@ struct OneSession;
 
 impl Clients for OneSession {
     fn seen(&self) -> Seen {
-        let session = Session {
+        let session = SessionView {
             digest: "0123456789abcdef".into(),
             revision: Some("2025-11-25"),
             transport: "http",

@@ -10,6 +10,7 @@ use fanlight_gateway::CallContext;
 use fanlight_protocol::{
     Era, Json, Message, MessageError, Method, Notification, Request, Revision, RpcError, code, header,
 };
+use fanlight_telemetry::clients::{Clients, Counts, Seen};
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Moment, Network, ServerSpan};
 use http::request::Parts;
@@ -26,7 +27,6 @@ use super::slots::{Slot, Slots};
 use super::{answer, body, cors, headers};
 use crate::conversation::{Conversation, LegacyCall, ModernCall};
 use crate::error::FrontendError;
-use crate::insight::{Clients, Counts, Observed};
 use crate::params::Params;
 use crate::park::Parking;
 use crate::port::Core;
@@ -98,12 +98,12 @@ impl<C: Core> Serve for Endpoint<C> {
     }
 }
 
-impl<C: Core> Observed for Endpoint<C> {
-    fn clients(&self) -> Clients {
+impl<C: Core> Clients for Endpoint<C> {
+    fn seen(&self) -> Seen {
         let mut sessions = self.sessions.shown();
         sessions.extend(self.old.shown());
         let streams = sessions.iter().map(|session| session.streams).sum::<usize>() + self.subscriptions.open();
-        Clients { sessions, parked: self.parking.shown(), streams }
+        Seen { sessions, parked: self.parking.shown(), streams }
     }
 
     fn counts(&self) -> Counts {

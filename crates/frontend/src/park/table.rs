@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fanlight_protocol::seal::KeyError;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_telemetry::clients::ParkedView;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -23,7 +24,6 @@ use tokio_util::task::TaskTracker;
 use super::held::Held;
 use super::state::{Opened, ParkedId, State, StateSeal, Subject, subject};
 use crate::input;
-use crate::insight::ParkedView;
 use crate::settings::FrontendSettings;
 use crate::trace::Counted;
 

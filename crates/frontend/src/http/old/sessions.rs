@@ -5,12 +5,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fanlight_telemetry::clients::SessionView;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::channel::Connection;
-use crate::insight::{SessionView, shown_id};
+use crate::insight::shown_id;
 use crate::port::Core;
 use crate::session::{OpenError, new_id};
 

@@ -1,6 +1,7 @@
-//! What the clients' side says of its clients.
+//! What an operator may see of the clients, at one moment: who has a session, which calls are
+//! parked. Plain data between whoever has clients and whoever shows them.
 //!
-//! Must not know: how clients arrive.
+//! Must not know: how clients arrive, who asks, or how it is shown.
 
 use std::time::Duration;
 
@@ -29,22 +30,23 @@ pub struct Counts {
 /// The clients at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Sessions of legacy clients.
-    pub sessions: Vec<Session>,
+    /// Sessions of legacy clients, in no particular order.
+    pub sessions: Vec<SessionView>,
     /// Calls that wait for a client to come back.
-    pub parked: Vec<ParkedCall>,
-    /// Event streams that are open.
+    pub parked: Vec<ParkedView>,
+    /// Event streams that are open: what legacy sessions have, and subscriptions of modern clients.
     pub streams: usize,
 }
 
 /// A session.
 #[derive(Clone, Debug)]
-pub struct Session {
-    /// A digest of its id: whoever has the id is the client.
+pub struct SessionView {
+    /// The first 16 hexadecimal digits of the SHA-256 digest of its id, as spans have it: whoever has
+    /// the id is the client.
     pub digest: String,
-    /// What both sides speak, once that is settled.
+    /// What both sides speak; `None` before that is settled.
     pub revision: Option<&'static str>,
-    /// `http` or `sse`.
+    /// `http`, or `sse` for the deprecated HTTP+SSE transport.
     pub transport: &'static str,
     /// `Implementation` object of the client, as it wrote it.
     pub client_info: Option<Json>,
@@ -52,15 +54,15 @@ pub struct Session {
     pub running: usize,
     /// Questions of servers that the client has not answered.
     pub questions: usize,
-    /// Event streams.
+    /// Event streams that it has or can resume.
     pub streams: usize,
-    /// How long it has had no request; `None` if it has one now.
+    /// How long it has had no request; `None` if it has one now, or cannot expire.
     pub idle: Option<Duration>,
 }
 
 /// A parked call.
 #[derive(Clone, Debug)]
-pub struct ParkedCall {
+pub struct ParkedView {
     /// Its method.
     pub method: String,
     /// The tool or prompt, where it names one.
