@@ -1,6 +1,5 @@
 // A server on @modelcontextprotocol/sdk (v1), the legacy era, that announces changes, asks its client and has tasks:
 // see README.md. Streamable HTTP at /mcp, the transport of 2024-11-05 at /sse. `typescript-v1.mjs --port N [--name NAME]`
-import { randomUUID } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
 import { createServer } from 'node:http';
 import { json } from 'node:stream/consumers';
@@ -11,6 +10,7 @@ import { SSEServerTransport } from '@modelcontextprotocol/sdk/server/sse.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import { ElicitResultSchema, SubscribeRequestSchema, UnsubscribeRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { z } from 'zod';
+import { Sessions } from './sessions.mjs';
 import { FORM, POEM, text, World } from './world.mjs';
 
 const TASK = { ttl: 60_000, pollInterval: 50 };
@@ -19,40 +19,28 @@ const { values: options } = parseArgs({
   options: { port: { type: 'string' }, name: { type: 'string', default: 'typescript-v1-peer' } },
 });
 const world = new World(options.name);
-const sessions = new Map();
+const sessions = new Sessions(world);
 
 createServer(async (request, response) => {
   const { pathname, searchParams } = new URL(request.url, 'http://localhost');
   const body = request.method === 'POST' ? await json(request) : undefined;
   const route = `${request.method} ${pathname}`;
   if (route === 'GET /sse') await openOldSession(response);
-  else if (route === 'POST /message') await sessions.get(searchParams.get('sessionId'))?.handlePostMessage(request, response, body);
-  else if (pathname === '/mcp') await serve(request, response, body);
+  else if (route === 'POST /message') await sessions.byId.get(searchParams.get('sessionId'))?.handlePostMessage(request, response, body);
+  else if (pathname === '/mcp') await sessions.serve(request, response, body, openSession);
   else response.writeHead(404).end();
 }).listen(Number(options.port), '127.0.0.1');
 
-async function serve(request, response, body) {
-  const id = request.headers['mcp-session-id'];
-  const transport = id === undefined && body?.method === 'initialize' ? await openSession() : sessions.get(id);
-  if (!transport) return void response.writeHead(404).end();
-  if (request.method === 'GET') tellWhenOpen(response);
-  await transport.handleRequest(request, response, body);
-}
-
 async function openSession() {
-  const transport = new StreamableHTTPServerTransport({
-    sessionIdGenerator: randomUUID,
-    onsessioninitialized: (id) => void sessions.set(id, transport),
-    onsessionclosed: (id) => void sessions.delete(id),
-  });
+  const transport = sessions.newTransport(StreamableHTTPServerTransport);
   await connect(transport);
   return transport;
 }
 
 async function openOldSession(response) {
   const transport = new SSEServerTransport('/message', response);
-  sessions.set(transport.sessionId, transport);
-  response.once('close', () => sessions.delete(transport.sessionId));
+  sessions.byId.set(transport.sessionId, transport);
+  response.once('close', () => sessions.byId.delete(transport.sessionId));
   await connect(transport);
   world.countStream(response);
 }
@@ -64,15 +52,6 @@ async function connect(transport) {
   server.server.setRequestHandler(UnsubscribeRequestSchema, ({ params }) => (session.subscribed.delete(params.uri), {}));
   await server.connect(transport);
   server.server.onclose = session.close;
-}
-
-function tellWhenOpen(response) {
-  const { writeHead } = response;
-  response.writeHead = (status, ...more) => {
-    const written = writeHead.call(response, status, ...more);
-    if (status === 200) world.countStream(response);
-    return written;
-  };
 }
 
 function build() {

@@ -1,18 +1,18 @@
 // A server on @modelcontextprotocol/server (v2), both eras over Streamable HTTP, that announces changes and asks its
 // client: see README.md. `typescript-v2.mjs --port N [--name NAME]`
-import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import { json } from 'node:stream/consumers';
 import { parseArgs } from 'node:util';
 import { NodeStreamableHTTPServerTransport, toNodeHandler, toWebRequest } from '@modelcontextprotocol/node';
 import { createMcpHandler, fromJsonSchema, inputRequired, inputResponse, isLegacyRequest, McpServer } from '@modelcontextprotocol/server';
+import { Sessions } from './sessions.mjs';
 import { FORM, POEM, text, World } from './world.mjs';
 
 const { values: options } = parseArgs({
   options: { port: { type: 'string' }, name: { type: 'string', default: 'typescript-v2-peer' } },
 });
 const world = new World(options.name);
-const sessions = new Map();
+const sessions = new Sessions(world);
 const handler = createMcpHandler(buildModern, { legacy: 'reject' });
 const modern = toNodeHandler(handler);
 const CHANGED = { tools: 'toolsChanged', prompts: 'promptsChanged', resources: 'resourcesChanged' };
@@ -20,39 +20,18 @@ const CHANGED = { tools: 'toolsChanged', prompts: 'promptsChanged', resources: '
 createServer(async (request, response) => {
   const body = request.method === 'POST' ? await json(request) : undefined;
   const isLegacy = await isLegacyRequest(await toWebRequest(request, body));
-  await (isLegacy ? serveLegacy(request, response, body) : modern(request, response, body));
+  await (isLegacy ? sessions.serve(request, response, body, openSession) : modern(request, response, body));
 }).listen(Number(options.port), '127.0.0.1');
-
-async function serveLegacy(request, response, body) {
-  const id = request.headers['mcp-session-id'];
-  const transport = id === undefined && body?.method === 'initialize' ? await openSession() : sessions.get(id);
-  if (!transport) return void response.writeHead(404).end();
-  if (request.method === 'GET') tellWhenOpen(response);
-  await transport.handleRequest(request, response, body);
-}
 
 async function openSession() {
   const server = build(true);
   const session = world.openSession(server);
-  const transport = new NodeStreamableHTTPServerTransport({
-    sessionIdGenerator: randomUUID,
-    onsessioninitialized: (id) => void sessions.set(id, transport),
-    onsessionclosed: (id) => void sessions.delete(id),
-  });
+  const transport = sessions.newTransport(NodeStreamableHTTPServerTransport);
   server.server.setRequestHandler('resources/subscribe', ({ params }) => (session.subscribed.add(params.uri), {}));
   server.server.setRequestHandler('resources/unsubscribe', ({ params }) => (session.subscribed.delete(params.uri), {}));
   await server.connect(transport);
   server.server.onclose = session.close;
   return transport;
-}
-
-function tellWhenOpen(response) {
-  const { writeHead } = response;
-  response.writeHead = (status, ...more) => {
-    const written = writeHead.call(response, status, ...more);
-    if (status === 200) world.countStream(response);
-    return written;
-  };
 }
 
 function buildModern() {
