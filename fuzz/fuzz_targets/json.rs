@@ -9,6 +9,10 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
 
 fuzz_target!(|data: &[u8]| {
+    let outline = Json::outline(Bytes::copy_from_slice(data), DEFAULT_NESTING);
+    if let Ok(outline) = &outline {
+        walk(outline, 0);
+    }
     let parsed = Json::parse(Bytes::copy_from_slice(data), DEFAULT_NESTING);
     let reference = std::str::from_utf8(data).ok().and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
     let Ok(value) = parsed else {
@@ -16,6 +20,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(reference.is_none(), "refused what serde_json accepts");
         return;
     };
+    assert_eq!(outline.as_ref(), Ok(&value), "what is JSON has an outline");
     if let Some(reference) = reference {
         assert_eq!(value.as_text(), reference.get());
     }
@@ -36,6 +41,18 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(value.as_str().map(|text| text.into_owned()), serde_json::from_str::<String>(value.as_text()).ok());
     }
 });
+
+/// What has an outline and may be no JSON can be walked all the same.
+fn walk(value: &Json, depth: usize) {
+    for place in value.members().map(|member| member.value).chain(value.elements()) {
+        if depth < 8 {
+            walk(&value.slice(place), depth + 1);
+        }
+    }
+    if value.is_object() {
+        rewrite_object(value, |member| member.key.start % 2 == 0, b"\"added\":1");
+    }
+}
 
 fn check(part: &Json) {
     let again = Json::parse(part.bytes().clone(), DEFAULT_NESTING + 1).expect("a part of JSON is JSON");

@@ -124,6 +124,13 @@ impl Gateway {
         peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
+    /// How many of its threads have a name that begins so.
+    pub(crate) fn threads(&self, name: &str) -> usize {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id().unwrap())).unwrap();
+        let names = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("comm")).unwrap());
+        names.filter(|own| own.starts_with(name)).count()
+    }
+
     /// How many files it may have open, and how far it may raise that.
     pub(crate) fn max_files(&self) -> (u64, u64) {
         let limits = fs::read_to_string(format!("/proc/{}/limits", self.child.id().unwrap())).unwrap();

@@ -19,6 +19,25 @@ async fn the_process_takes_the_files_that_it_may_and_lets_clients_have_no_more_t
 }
 
 #[tokio::test]
+async fn each_worker_serves_connections_and_ends_with_the_process() {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    let only = backend.entry("only");
+    for workers in [1, 3] {
+        let config = format!(r#"{{"mcpServers":{{{only}}},"limits":{{"workers":{workers}}}}}"#);
+        let gateway = Gateway::start(&config).await;
+        // Each stays open, so that the next goes elsewhere.
+        let mut streams = Vec::new();
+        for id in 0..2 * workers {
+            let stream = listen(gateway.mcp, &id.to_string(), r#"{"toolsListChanged":true}"#).await;
+            assert_eq!(stream.status, 200);
+            streams.push(stream);
+        }
+        assert_eq!(gateway.threads("worker-"), workers - 1, "the main thread is one of them");
+        assert!(gateway.terminate().await.success());
+    }
+}
+
+#[tokio::test]
 async fn idle_streams_do_not_keep_requests_out() {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));

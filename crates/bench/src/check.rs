@@ -207,13 +207,13 @@ async fn instructions(bench: &Bench, setup: &Setup, servers: &[SocketAddr], coun
 
 /// One thread, so that nothing depends on which of several happens to find work.
 fn start(fanlight: &Path, config: &TempFile, collector: Option<&SocketAddr>) -> Result<Process> {
-    let mut args: Vec<OsString> = vec!["TOKIO_WORKER_THREADS=1".into()];
+    let mut args: Vec<OsString> = Vec::new();
     args.extend(collector.map(|at| format!("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://{at}/v1/traces").into()));
     args.extend([VALGRIND, "--tool=callgrind"].map(OsString::from));
     args.extend(["--callgrind-out-file=/dev/null".into(), fanlight.into()]);
     args.extend(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--config"].map(OsString::from));
     args.push(config.path().into());
-    Process::start("Fanlight under valgrind", &PathBuf::from("/usr/bin/env"), &args, Cores::Any)
+    Process::start("Fanlight under valgrind", &PathBuf::from("/usr/bin/env"), &args, Cores::One(0))
 }
 
 impl Work {

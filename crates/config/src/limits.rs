@@ -13,6 +13,8 @@ pub struct Limits {
     pub header: usize,
     /// Levels of nesting in one JSON message. `nesting`.
     pub nesting: usize,
+    /// Threads that serve clients; 0 for one for each processor. `workers`.
+    pub workers: usize,
     /// Open client connections. `connections`.
     pub connections: usize,
     /// Event streams on which HTTP clients only listen, at most three quarters of `connections`. `streams`.
@@ -79,6 +81,7 @@ impl Default for Limits {
             message: 64 << 20,
             header: 64 << 10,
             nesting: 128,
+            workers: 0,
             connections: 16_384,
             streams: 12_288,
             sessions: 10_000,
@@ -203,6 +206,12 @@ pub(crate) const LIMITS: &[LimitField] = &[
     LimitField {
         min: 8,
         ..count("nesting", "Levels of nesting in one JSON message.", 1024, |limits| &mut limits.nesting)
+    },
+    LimitField {
+        min: 0,
+        ..count("workers", "Threads that serve clients; 0 for one for each processor.", 256, |limits| {
+            &mut limits.workers
+        })
     },
     count("connections", "Open client connections.", 1_000_000, |limits| &mut limits.connections),
     count(

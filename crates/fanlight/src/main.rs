@@ -14,6 +14,7 @@ mod serve;
 mod telemetry;
 mod welcome;
 mod wiring;
+mod workers;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -71,7 +72,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
 }
 
 fn in_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    // One thread; who serves clients over HTTP has workers beside it.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::other(format!("cannot start: {error}")))?;

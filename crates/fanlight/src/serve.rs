@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fanlight_admin::serve_admin;
 use fanlight_config::Loaded;
-use fanlight_frontend::{Insight, serve_http_observed, serve_stdio};
+use fanlight_frontend::{FrontendSettings, Insight, serve_http_observed, serve_stdio};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use crate::cli::{RunArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::wiring::{Assembly, frontend_settings};
+use crate::workers::Workers;
 use crate::{admin, files, telemetry, welcome};
 
 /// Serves over HTTP until a signal comes.
@@ -42,7 +43,9 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
     let backends_end = CancellationToken::new();
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace)?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
+    let workers = Workers::start(loaded.config.limits.workers)?;
     let settings = frontend_settings(&loaded.config, &telemetry);
+    let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), ..settings });
     welcome::print(&loaded, address, admin.as_ref().and_then(|admin| admin.local_addr().ok()));
 
     let (insight, admin_end) = (Insight::default(), CancellationToken::new());
@@ -54,6 +57,7 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
     let served = serve_http_observed(listener, Arc::clone(&assembly.gateway), settings, shutdown, &insight).await;
     assembly.stop().await;
     backends_end.cancel();
+    drop(workers);
     admin_end.cancel();
     if let Some(admin) = admin {
         // It has nothing to drain; how it ended changes nothing any more.
@@ -76,7 +80,7 @@ async fn stdio_until(loaded: Loaded, args: &TraceArgs, shutdown: CancellationTok
     let backends_end = CancellationToken::new();
     let (telemetry, guard) = telemetry::start(&loaded.config, args)?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
-    let settings = frontend_settings(&loaded.config, &telemetry);
+    let settings = Arc::new(frontend_settings(&loaded.config, &telemetry));
     let core = Arc::clone(&assembly.gateway);
     let served = serve_stdio(tokio::io::stdin(), tokio::io::stdout(), core, settings, shutdown).await;
     assembly.stop().await;

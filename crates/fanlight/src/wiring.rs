@@ -193,9 +193,9 @@ fn transport(transport: &fanlight_config::Transport) -> TransportSettings {
     }
 }
 
-/// What the client edges are told.
-pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Arc<FrontendSettings> {
-    Arc::new(FrontendSettings {
+/// What the client edges are told; without worker threads.
+pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> FrontendSettings {
+    FrontendSettings {
         path: config.path.clone(),
         sse_path: config.sse_path.clone(),
         allowed_origins: config.allowed_origins.clone(),
@@ -206,6 +206,7 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Arc<F
         max_line: config.limits.request_body,
         max_concurrent: config.limits.concurrency,
         nesting: config.limits.nesting,
+        workers: Vec::new(),
         max_connections: config.limits.connections,
         max_streams: config.limits.streams,
         max_sessions: config.limits.sessions,
@@ -234,5 +235,5 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Arc<F
             TrustChoice::Link => TrustInbound::Link,
             TrustChoice::Ignore => TrustInbound::Ignore,
         },
-    })
+    }
 }

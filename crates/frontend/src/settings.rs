@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{Telemetry, TrustInbound};
+use tokio::runtime::Handle;
 
 /// How clients are served. Sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -28,6 +29,9 @@ pub struct FrontendSettings {
     pub max_header: usize,
     /// Levels of arrays and objects in one message.
     pub nesting: usize,
+    /// Runtimes beside the one that listens: each HTTP connection is served on one of them all. A
+    /// runtime of one thread each serves best.
+    pub workers: Vec<Handle>,
     /// HTTP connections open at once; further ones wait in the listener's backlog.
     pub max_connections: usize,
     /// Event streams open at once on which HTTP clients only listen; further ones are refused. Never
@@ -95,6 +99,7 @@ impl Default for FrontendSettings {
             max_body: 16 << 20,
             max_header: 64 << 10,
             nesting: 128,
+            workers: Vec::new(),
             max_connections: 16_384,
             max_streams: 12_288,
             max_sessions: 10_000,

@@ -12,6 +12,9 @@ use crate::json::{Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, Syn
 use crate::method::Method;
 use crate::result::ResultView;
 
+/// Messages of servers longer than this many bytes are looked at as [`Json::outline`] does.
+const LONG: usize = 64 << 10;
+
 /// One message, as received.
 #[derive(Clone, Debug)]
 pub enum Message {
@@ -76,7 +79,16 @@ pub struct Response {
 impl Message {
     /// Reads the envelope of `text`, which may nest at most `nesting` levels deep.
     pub fn parse(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
-        let text = Json::parse(text, nesting)?;
+        Self::of(Json::parse(text, nesting)?)
+    }
+
+    /// The same for a message that is passed on: of a long one, only the outline is checked. Whoever
+    /// puts parts of it into a text with parts of others' has to parse them.
+    pub fn parse_to_pass_on(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
+        if text.len() > LONG { Self::of(Json::outline(text, nesting)?) } else { Self::parse(text, nesting) }
+    }
+
+    fn of(text: Json) -> Result<Self, MessageError> {
         match text.kind() {
             Kind::Object => Self::from_object(text),
             Kind::Array => Err(MessageError::Batch),

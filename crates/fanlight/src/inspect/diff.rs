@@ -66,7 +66,7 @@ async fn both(
     let front = tokio::spawn(serve_http(
         listener,
         Arc::clone(&assembly.gateway),
-        frontend_settings(config, &fanlight_telemetry::Telemetry::off()),
+        Arc::new(frontend_settings(config, &fanlight_telemetry::Telemetry::off())),
         end.clone(),
     ));
     let client = Client::new(url, config.timeouts.call)?;

@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 use super::activity::{Activity, Expired, Watched};
 use super::reply::ReplyBody;
 use super::slots::{Slot, Slots};
+use super::workers::Workers;
 use crate::error::FrontendError;
 use crate::settings::FrontendSettings;
 
@@ -71,6 +72,7 @@ pub(crate) async fn serve<S: Serve>(
 ) -> Result<(), FrontendError> {
     let address = listener.local_addr().map_err(FrontendError::Listener)?;
     let slots = Slots::for_connections(settings);
+    let workers = Workers::new(&settings.workers);
     let connections = TaskTracker::new();
     let mut upkeep = interval(UPKEEP);
     upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -91,10 +93,17 @@ pub(crate) async fn serve<S: Serve>(
             shutdown: shutdown.clone(),
             cut: cut.clone(),
         };
-        connections.spawn(async move {
-            connection.serve(stream).await;
-            drop(slot);
-        });
+        // A socket belongs to the runtime that it was opened on.
+        let Ok(stream) = stream.into_std() else { continue };
+        let (runtime, place) = workers.place();
+        let serving = async move {
+            match TcpStream::from_std(stream) {
+                Ok(stream) => connection.serve(stream).await,
+                Err(error) => tracing::warn!(%error, "cannot serve a client connection"),
+            }
+            drop((slot, place));
+        };
+        connections.spawn_on(serving, runtime);
     }
     drop(listener);
     endpoint.drain();

@@ -18,6 +18,7 @@ mod old;
 pub(crate) mod reply;
 mod slots;
 mod stream;
+mod workers;
 
 use std::sync::Arc;
 

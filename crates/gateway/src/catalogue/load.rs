@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use fanlight_backend::{BackendClient, BackendError, Call, CallContext, Outcome, Parent, ServerMessages};
-use fanlight_protocol::json::{Json, Kind, ObjectBuilder};
+use fanlight_protocol::json::{Json, Kind, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
@@ -109,7 +109,9 @@ impl Walk<'_> {
         };
         let response = self.backend.request(call).await.map_err(failed)?;
         match response.view::<AnyResult>() {
-            Some(result) => Ok(result.json().clone()),
+            // Entries of several backends are to stand in one text: none may spoil it for the others.
+            Some(result) => Json::parse(result.json().bytes().clone(), MAX_NESTING)
+                .map_err(|error| Failure { outcome: Outcome::Error, reason: format!("the list is not JSON: {error}") }),
             None => Err(Failure { outcome: Outcome::Error, reason: answered(&response.body()) }),
         }
     }

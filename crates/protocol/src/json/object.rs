@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::landmarks::Ahead;
-use super::scan::{self, MAX_NESTING};
+use super::scan;
 use super::{Json, string};
 
 /// A member that an object has twice.
@@ -163,7 +163,7 @@ fn first(text: &[u8], open: u8, close: u8) -> usize {
 /// Where a value ends: read, unless that is known.
 fn value_end(text: &[u8], start: usize, ahead: &mut Ahead<'_>) -> Option<usize> {
     let known = ahead.end_of(start);
-    known.or_else(|| scan::value(text, start, MAX_NESTING).ok())
+    known.or_else(|| scan::step_over(text, start).ok())
 }
 
 /// Just after the comma that follows a value, or the text's length if none does.

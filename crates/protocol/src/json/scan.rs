@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use super::brackets::Brackets;
+use super::scan_string::escape;
 pub(super) use super::scan_string::string;
 
 /// The deepest nesting that can be allowed by configuration.
@@ -72,11 +74,53 @@ pub(super) fn document(text: &[u8], nesting: usize, ended: impl FnMut(Range<usiz
     Ok(start..end)
 }
 
-/// Scans the value that begins at `at`; returns where it ends. `text` must be UTF-8.
-pub(super) fn value(text: &[u8], at: usize, nesting: usize) -> Scanned<usize> {
-    match text.get(at) {
-        Some(b'{' | b'[') => container(text, at, nesting, |_| {}),
-        _ => scalar(text, at),
+/// Looks at `text` only as far as [`Json::outline`](super::Json::outline) says; else as [`document`].
+pub(super) fn outline(text: &[u8], nesting: usize, mut ended: impl FnMut(Range<usize>)) -> Scanned<Range<usize>> {
+    let start = white_space(text, 0);
+    if !matches!(text.get(start), Some(b'{' | b'[')) {
+        return document(text, nesting, ended);
+    }
+    if let Err(error) = std::str::from_utf8(text) {
+        return fail(SyntaxErrorKind::Utf8, error.valid_up_to());
+    }
+    let (mut brackets, mut open) = (Brackets::new(text, start), Open::new(nesting));
+    let end = loop {
+        let at = brackets.next();
+        match text.get(at) {
+            Some(b'{' | b'[') if open.is_full() => return fail(SyntaxErrorKind::Depth, at),
+            Some(byte @ (b'{' | b'[')) => open.push(*byte == b'{', at),
+            Some(byte @ (b'}' | b']')) if open.top() == Some(*byte == b'}') => {
+                if let Some(start) = open.pop() {
+                    ended(start..at + 1);
+                }
+                if open.depth == 0 {
+                    break at + 1;
+                }
+            }
+            Some(b'\\') => return escape(text, at).and_then(|_| unexpected(text, at)),
+            Some(0..0x20) => return fail(SyntaxErrorKind::Control, at),
+            _ => return unexpected(text, at),
+        }
+    };
+    let rest = white_space(text, end);
+    if rest == text.len() { Ok(start..end) } else { fail(SyntaxErrorKind::Trailing, rest) }
+}
+
+/// Steps over the value that begins at `at`; returns where it ends. `text` must be JSON from there
+/// to the end of that value, or have passed [`outline`].
+pub(super) fn step_over(text: &[u8], at: usize) -> Scanned<usize> {
+    if !matches!(text.get(at), Some(b'{' | b'[')) {
+        return scalar(text, at);
+    }
+    let (mut brackets, mut depth) = (Brackets::new(text, at), 0_usize);
+    loop {
+        let at = brackets.next();
+        match text.get(at) {
+            Some(b'{' | b'[') => depth += 1,
+            Some(b'}' | b']') if depth > 1 => depth -= 1,
+            Some(b'}' | b']') => return Ok(at + 1),
+            _ => return unexpected(text, at),
+        }
     }
 }
 

@@ -88,8 +88,9 @@ fn is_special(bytes: u8x16) -> u8x16 {
     bytes.min(u8x16::splat(0x1f)).simd_eq(bytes) | is(b'"') | is(b'\\')
 }
 
+/// The escape that begins at `at` with its backslash; returns where it ends.
 #[inline]
-fn escape(text: &[u8], at: usize) -> Scanned<usize> {
+pub(super) fn escape(text: &[u8], at: usize) -> Scanned<usize> {
     match text.get(at + 1) {
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 2),
         Some(b'u') => match text.get(at + 2..at + 6) {

@@ -51,6 +51,29 @@ fn refuses_what_is_not_json() {
 }
 
 #[test]
+fn an_outline_checks_what_others_rely_on() {
+    use SyntaxErrorKind::*;
+    let outline = |text: &str| Json::outline(Bytes::copy_from_slice(text.as_bytes()), 3).map_err(|error| error.kind);
+    for (text, kind) in [
+        ("", End),
+        ("{", End),
+        ("{\"a\":[1,2}", Unexpected),
+        ("[1]]", Trailing),
+        ("[\"\\x\"]", Escape),
+        ("[\"\n\"]", Control),
+        ("[\x01]", Control),
+        ("[\"]", End),
+        ("[[[[]]]]", Depth),
+        ("tru", End),
+        ("[] 1", Trailing),
+    ] {
+        assert_eq!(outline(text), Err(kind), "{text}");
+    }
+    assert_eq!(Json::outline(Bytes::from_static(b"[\"\xff\"]"), 8).unwrap_err().kind, Utf8);
+    assert_eq!(outline(" [ \"]\\\"]\" ,, nul ]\n").unwrap().as_text(), "[ \"]\\\"]\" ,, nul ]", "the rest is left");
+}
+
+#[test]
 fn nesting_is_limited_exactly() {
     let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     assert!(Json::parse(deep(8).into(), 8).is_ok());
@@ -216,6 +239,30 @@ proptest! {
         for element in value.elements() {
             let element = value.slice(element);
             prop_assert!(Json::parse(element.bytes().clone(), DEFAULT_NESTING).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_json_has_an_outline_with_the_same_places(text in any_text()) {
+        let text = Bytes::from(format!("{{\"a\":[{text}],\"b\":{{\"c\":{text}}},\"long\":[{:600}]}}", 1));
+        let (whole, outline) = (Json::parse(text.clone(), 16).unwrap(), Json::outline(text, 16).unwrap());
+        let (mut in_whole, mut in_outline) = (Vec::new(), Vec::new());
+        places(&whole, 0, &mut in_whole);
+        places(&outline, 0, &mut in_outline);
+        prop_assert_eq!(in_whole, in_outline);
+    }
+
+    #[test]
+    fn an_outline_of_damaged_text_can_be_walked_and_edited(
+        text in any_text(), at in any::<prop::sample::Index>(), byte in any::<u8>()
+    ) {
+        let mut bytes = format!("{{\"a\":{text}}}").into_bytes();
+        let index = at.index(bytes.len());
+        bytes[index] = byte;
+        if let Ok(value) = Json::outline(Bytes::from(bytes), DEFAULT_NESTING) {
+            places(&value, 0, &mut Vec::new());
+            let kept = rewrite_object(&value, |_| true, b"\"b\":1");
+            prop_assert!(Json::outline(kept.into_bytes(), DEFAULT_NESTING).is_ok());
         }
     }
 

@@ -126,6 +126,26 @@ async fn a_bad_backend_costs_only_its_own_part() {
     assert!(message.contains("\"gone\"") && message.contains("can be sent again"), "{message}");
 }
 
+/// Of a long answer only the outline is known to be right.
+#[tokio::test]
+async fn a_long_list_that_is_no_json_is_left_out_and_a_long_result_is_passed_on() {
+    let padding = " ".repeat(70_000);
+    let broken = |what: &str| -> &'static str { format!(r#""result":{{{what},,"{padding}":nul}}"#).leak() };
+    let bad = fake("bad", &[]);
+    bad.set("tools/list", Scripted::Body(broken(r#""tools":[{"name":"t"}]"#)));
+    bad.set("tools/call", Scripted::Body(broken(r#""content":[]"#)));
+    let good = fake("good", &[("tools/list", r#""result":{"tools":[{"name":"t"}]}"#)]);
+    let scene = scene(vec![bad, good]);
+    let list = scene.ask("tools/list", None).await;
+    assert!(list.contains(r#"{"tools":[{"name":"good__t"}]"#), "{list}");
+    assert!(
+        list.contains(r#""bad":{"outcome":"error","reason":"the list is not JSON: unexpected character"#),
+        "{list}"
+    );
+    let result = scene.ask("tools/call", Some(r#"{"name":"bad__t"}"#)).await;
+    assert!(result.starts_with(r#"{"content":[],,""#) && result.ends_with("nul}"), "not as it came");
+}
+
 #[tokio::test]
 async fn colliding_names_go_to_the_first_and_are_reported() {
     let list = [("tools/list", r#""result":{"tools":[{"name":"t"}]}"#), ("tools/call", r#""result":{}"#)];

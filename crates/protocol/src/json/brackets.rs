@@ -1,0 +1,218 @@
+//! The brackets of a JSON text that stand outside of strings, found 64 bytes at a time: what is
+//! within a string is told by arithmetic on one bit for each byte, not by looking at one byte after
+//! the other. Langdale and Lemire, "Parsing gigabytes of JSON per second" (2019), section 3.1,
+//! describe the method.
+//!
+//! Must not know: which brackets belong together, or anything of the grammar between them.
+
+use wide::u8x16;
+
+use super::scan_string::escape;
+
+/// Bytes that one vector holds.
+const LANES: usize = 16;
+/// Bytes looked at together: a bit each in one word.
+const BLOCK: usize = 64;
+
+/// Every `{`, `}`, `[` and `]` of a text outside of its strings, in order, and beside them whatever may
+/// stand nowhere: control characters but for white space, and within strings backslashes that begin no
+/// escape.
+pub(super) struct Brackets<'a> {
+    text: &'a [u8],
+    /// Where the block begins that `left` is of.
+    base: usize,
+    /// What of the block was not taken yet.
+    left: u64,
+    /// Where the next block begins.
+    next: usize,
+    /// All ones if that is within a string.
+    within: u64,
+    /// One if its first byte belongs to an escape.
+    escaped: u64,
+}
+
+/// Which bytes of a block are what; the lowest bit stands for the first.
+#[derive(Default)]
+struct Marks {
+    quotes: u64,
+    backslashes: u64,
+    controls: u64,
+}
+
+impl<'a> Brackets<'a> {
+    /// From `start` on, which is not within a string.
+    pub(super) fn new(text: &'a [u8], start: usize) -> Self {
+        Self { text, base: start, left: 0, next: start, within: 0, escaped: 0 }
+    }
+
+    /// Where the next one stands; the length of the text if there is none.
+    #[inline]
+    pub(super) fn next(&mut self) -> usize {
+        while self.left == 0 {
+            if !self.read_block() {
+                return self.text.len();
+            }
+        }
+        let place = self.left.trailing_zeros() as usize;
+        self.left &= self.left - 1;
+        self.base + place
+    }
+
+    #[inline(never)]
+    fn read_block(&mut self) -> bool {
+        let Some(rest) = self.text.get(self.next..).filter(|rest| !rest.is_empty()) else { return false };
+        self.base = self.next;
+        self.next += BLOCK;
+        self.left = match rest.first_chunk() {
+            Some(block) => self.found_in(block),
+            None => {
+                let mut block = [b' '; BLOCK];
+                if let Some(head) = block.get_mut(..rest.len()) {
+                    head.copy_from_slice(rest);
+                }
+                self.found_in(&block)
+            }
+        };
+        true
+    }
+
+    #[inline]
+    fn found_in(&mut self, block: &[u8; BLOCK]) -> u64 {
+        let marks = Marks::of(block);
+        let (escaped, malformed) = self.escapes(marks.backslashes);
+        let quotes = marks.quotes & !escaped;
+        if quotes == 0 && self.within != 0 {
+            return marks.controls | malformed;
+        }
+        let within = below(quotes) ^ self.within;
+        // The sign, in every bit.
+        self.within = ((within as i64) >> (BLOCK - 1)) as u64;
+        (brackets(block) & !within) | (malformed & within) | misplaced(block, marks.controls, within)
+    }
+
+    /// Which bytes belong to the escape of a backslash before them, and which backslashes begin
+    /// what is no escape.
+    #[inline]
+    fn escapes(&mut self, backslashes: u64) -> (u64, u64) {
+        let (mut escaped, mut malformed) = (std::mem::take(&mut self.escaped), 0);
+        let mut left = backslashes & !escaped;
+        while left != 0 {
+            let place = left.trailing_zeros();
+            let begins = 1_u64 << place;
+            if escape(self.text, self.base + place as usize).is_err() {
+                malformed |= begins;
+            }
+            if place as usize == BLOCK - 1 {
+                self.escaped = 1;
+            }
+            escaped |= begins << 1;
+            left &= !(begins | begins << 1);
+        }
+        (escaped, malformed)
+    }
+}
+
+impl Marks {
+    #[inline]
+    fn of(block: &[u8; BLOCK]) -> Self {
+        let mut marks = Self::default();
+        for (at, bytes) in vectors(block) {
+            marks.quotes |= mask(bytes.simd_eq(u8x16::splat(b'"'))) << at;
+            marks.backslashes |= mask(bytes.simd_eq(u8x16::splat(b'\\'))) << at;
+            marks.controls |= mask(is_control(bytes)) << at;
+        }
+        marks
+    }
+}
+
+#[inline]
+fn brackets(block: &[u8; BLOCK]) -> u64 {
+    let found = vectors(block).map(|(at, bytes)| {
+        // With this bit each bracket is a brace.
+        let folded = bytes | u8x16::splat(0x20);
+        mask(folded.simd_eq(u8x16::splat(b'{')) | folded.simd_eq(u8x16::splat(b'}'))) << at
+    });
+    found.fold(0, |all, some| all | some)
+}
+
+/// Which control characters are within strings, or are not the white space of RFC 8259, section 2.
+#[inline]
+fn misplaced(block: &[u8; BLOCK], controls: u64, within: u64) -> u64 {
+    let mut found = controls & within;
+    let mut left = controls & !within;
+    while left != 0 {
+        let place = left.trailing_zeros();
+        if !matches!(block.get(place as usize), Some(b'\t' | b'\n' | b'\r')) {
+            found |= 1 << place;
+        }
+        left &= left - 1;
+    }
+    found
+}
+
+#[inline]
+fn vectors(block: &[u8; BLOCK]) -> impl Iterator<Item = (usize, u8x16)> {
+    let (parts, _) = block.as_chunks::<LANES>();
+    parts.iter().enumerate().map(|(number, part)| (number * LANES, u8x16::new(*part)))
+}
+
+#[inline]
+fn mask(found: u8x16) -> u64 {
+    u64::from(found.to_bitmask())
+}
+
+#[inline]
+fn is_control(bytes: u8x16) -> u8x16 {
+    bytes.min(u8x16::splat(0x1f)).simd_eq(bytes)
+}
+
+/// Each bit tells whether an odd number of bits is set at or below it: with a bit for each quote,
+/// which bytes are within strings, the opening quote included.
+#[inline]
+fn below(bits: u64) -> u64 {
+    let mut bits = bits;
+    for shift in [1, 2, 4, 8, 16, 32] {
+        bits ^= bits << shift;
+    }
+    bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same, byte by byte, up to a backslash outside of strings, which no JSON has.
+    fn plainly(text: &[u8]) -> (Vec<usize>, usize) {
+        let (mut found, mut within, mut escaped) = (Vec::new(), false, false);
+        for (at, byte) in text.iter().enumerate() {
+            let counts = match byte {
+                _ if *byte < 0x20 => within || !b"\t\n\r".contains(byte),
+                _ if escaped => false,
+                b'"' => {
+                    within = !within;
+                    false
+                }
+                b'\\' if !within => return (found, at),
+                b'\\' => escape(text, at).is_err(),
+                _ => !within && b"{}[]".contains(byte),
+            };
+            if counts {
+                found.push(at);
+            }
+            escaped = *byte == b'\\' && !escaped;
+        }
+        (found, text.len())
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_found_is_what_is_seen_byte_by_byte(
+            text in proptest::collection::vec(proptest::sample::select(&b"\"\"\"\\\\u0a{}[]:, \x01\n\x0c"[..]), 0..300),
+        ) {
+            let (expected, until) = plainly(&text);
+            let mut brackets = Brackets::new(&text, 0);
+            let found: Vec<_> = std::iter::from_fn(|| Some(brackets.next()).filter(|at| *at < until)).collect();
+            proptest::prop_assert_eq!(found, expected);
+        }
+    }
+}
