@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder};
 use fanlight_protocol::{Era, Json, Method, Response, Revision, code, param_header};
+use memchr::memmem;
 
 use crate::describe;
 
@@ -60,8 +61,8 @@ impl Rendering {
 /// there are none, as almost always.
 fn without_invalid_tools(result: &Json) -> Option<Json> {
     // An escape could hide an annotation; both are rare enough to look closer.
-    let text = result.as_text();
-    if !text.contains("x-mcp-header") && !text.contains("\\u") {
+    let has = |what: &str| memmem::find(result.bytes(), what.as_bytes()).is_some();
+    if !has("x-mcp-header") && !has("\\u") {
         return None;
     }
     param_header::without_invalid_tools(result, |name, found| {
