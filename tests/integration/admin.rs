@@ -2,13 +2,17 @@
 
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use fanlight_tests::slicer::{member, plain_string};
 
 use crate::faults::backend;
 use crate::harness::{Gateway, TempFile, fanlight, within};
-use crate::raw_client::{Connection, LegacySession, Response, modern_request, modern_request_with, post_modern};
-use crate::scripted::{Backend, Era, Reply, Transport, config};
+use crate::raw_client::{
+    Connection, LegacySession, NEWEST_LEGACY, Response, StdioClient, legacy_request, modern_request,
+    modern_request_with, post_modern,
+};
+use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 
 const TOKEN: &str = "0123456789abcdef0123";
 
@@ -22,6 +26,11 @@ async fn json(admin: SocketAddr, path: &str) -> String {
     let mut response = get(admin, path, &[]).await;
     assert_eq!((response.status, response.header("content-type")), (200, Some("application/json")), "{path}");
     response.text().await
+}
+
+/// The configuration `servers` with an `admin` that has these members.
+fn with_admin(servers: &str, members: &str) -> String {
+    format!(r#"{},"admin":{{{members}}}}}"#, servers.trim_end().strip_suffix('}').unwrap())
 }
 
 #[tokio::test]
@@ -90,7 +99,7 @@ async fn sessions_and_parked_calls_are_seen_without_their_secrets() {
 async fn with_a_token_the_configuration_shows_everything_but_it() {
     let backend = backend(Era::Legacy, Transport::Stdio).await;
     let servers = config(&[backend.entry("only")]);
-    let text = format!("{},\"admin\":{{\"token\":\"{TOKEN}\"}}}}", servers.trim_end().strip_suffix('}').unwrap());
+    let text = with_admin(&servers, &format!(r#""token":"{TOKEN}""#));
     let gateway = Gateway::start(&text).await;
     assert_eq!(get(gateway.admin, "/api/config", &[]).await.status, 401);
     let bearer = format!("Bearer {TOKEN}");
@@ -104,7 +113,7 @@ async fn with_a_token_the_configuration_shows_everything_but_it() {
 async fn beyond_this_machine_it_does_not_start_without_a_token() {
     let backend = backend(Era::Legacy, Transport::Stdio).await;
     let servers = config(&[backend.entry("only")]);
-    let open = format!("{},\"admin\":{{\"listen\":\"0.0.0.0:0\"}}}}", servers.trim_end().strip_suffix('}').unwrap());
+    let open = with_admin(&servers, r#""listen":"0.0.0.0:0""#);
     for (text, arguments) in [(servers.as_str(), &["--admin", "0.0.0.0:0"][..]), (&open, &[])] {
         let file = TempFile::new("yaml", text);
         let mut command = fanlight();
@@ -118,4 +127,87 @@ async fn beyond_this_machine_it_does_not_start_without_a_token() {
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("token") && said.contains("FANLIGHT_ADMIN_TOKEN"), "{said}");
     }
+}
+
+/// On standard output there are messages and nothing else, so the log says where it is.
+#[tokio::test]
+async fn a_gateway_on_stdio_has_the_listener_if_it_is_asked_for() {
+    let backend = backend(Era::Legacy, Transport::Stdio).await;
+    backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
+    let servers = config(&[backend.entry("only")]);
+    let configured = with_admin(&servers, r#""listen":"127.0.0.1:0""#);
+    for (text, arguments) in [(&servers, &["--admin", "127.0.0.1:0"][..]), (&configured, &[])] {
+        let mut gateway = Gateway::stdio_with(text, arguments);
+        let admin = gateway.log.line_with("admin on http://").await;
+        let admin: SocketAddr = admin.split("http://").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+        let mut client = StdioClient::of(&mut gateway);
+        client.initialize(NEWEST_LEGACY).await;
+        client.call(&legacy_request("1", "tools/call", r#""name":"t""#)).await;
+        for path in ["/healthz", "/readyz", "/ui", "/api/config"] {
+            assert_eq!(get(admin, path, &[]).await.status, 200, "{path}");
+        }
+        let overview = json(admin, "/api/overview").await;
+        assert_eq!((member(&overview, "endpoint"), member(&overview, "sessions")), (Some(r#""stdio""#), Some("1")));
+        let seen = json(admin, "/api/sessions").await;
+        assert!(seen.contains(r#""digest":null,"transport":"stdio","revision":"2025-11-25""#), "{seen}");
+        assert!(json(admin, "/api/traces").await.contains("tools/call t"));
+        let metrics = get(admin, "/metrics", &[]).await.text().await;
+        assert!(metrics.contains("fanlight_sessions_active 1"), "{metrics}");
+        client.close_input();
+        assert_eq!(gateway.ended().await.code(), Some(0));
+    }
+}
+
+/// A desktop client starts many on one machine.
+#[tokio::test]
+async fn a_gateway_on_stdio_has_no_listener_by_default() {
+    let backend = backend(Era::Legacy, Transport::Stdio).await;
+    let servers = config(&[backend.entry("only")]);
+    let with_token = with_admin(&servers, &format!(r#""token":"{TOKEN}""#));
+    let configured = with_admin(&servers, r#""listen":"127.0.0.1:0""#);
+    for (text, arguments) in [(&servers, &[][..]), (&with_token, &[]), (&configured, &["--admin", "off"])] {
+        let mut gateway = Gateway::stdio_with(text, arguments);
+        let mut client = StdioClient::of(&mut gateway);
+        client.initialize(NEWEST_LEGACY).await;
+        assert_eq!(gateway.listening_sockets(), 0);
+        client.close_input();
+        assert_eq!(gateway.ended().await.code(), Some(0));
+        assert!(!gateway.log.text().contains("admin on"));
+    }
+}
+
+/// There is nobody at the page who would answer: the server is told, and so is who made the call.
+#[tokio::test]
+async fn a_call_from_the_page_says_what_the_server_was_refused() {
+    const ASKED: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"elicitation/create","params":{"message":"m","requestedSchema":{"type":"object","properties":{}}}}"#;
+    for transport in [Transport::Http, Transport::Stdio] {
+        let legacy = backend(Era::Legacy, transport).await;
+        let told = |_: &Received, answers: &[Arc<Received>]| {
+            format!(r#"{{"content":[],"told":{}}}"#, answers[0].member("error").unwrap())
+        };
+        legacy.once("tools/call", Reply::conclude(told).asking(&[ASKED]));
+        let gateway = Gateway::start(&config(&[legacy.entry("only")])).await;
+        let answer = call(&gateway).await;
+        assert_eq!(member(&answer, "requiredCapabilities"), Some(r#"{"elicitation":{}}"#), "{transport:?}: {answer}");
+        assert_eq!(member(&answer, "result.told.code"), Some("-32601"), "{answer}");
+        assert!(member(&answer, "result.told.message").unwrap().contains("elicitation"), "{answer}");
+        // Nothing is told of a call in which nothing is asked.
+        legacy.once("tools/call", Reply::result(r#"{"content":[]}"#));
+        assert_eq!(member(&call(&gateway).await, "requiredCapabilities"), None);
+    }
+    let modern = backend(Era::Modern, Transport::Http).await;
+    let wish = r#"{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}},"requestState":"s"}"#;
+    modern.once("tools/call", Reply::result(wish));
+    let gateway = Gateway::start(&config(&[modern.entry("only")])).await;
+    let answer = call(&gateway).await;
+    assert_eq!(member(&answer, "requiredCapabilities"), Some(r#"{"roots":{}}"#), "{answer}");
+    assert_eq!(member(&answer, "result"), Some(wish), "{answer}");
+}
+
+/// A call of the tool `t` as the page makes it.
+async fn call(gateway: &Gateway) -> String {
+    let mut connection = Connection::open(gateway.admin).await;
+    let body = r#"{"method":"tools/call","params":{"name":"t","arguments":{}}}"#;
+    connection.request("POST", "/api/call", &[("Content-Type", "application/json")], body.as_bytes()).await;
+    connection.response().await.text().await
 }

@@ -171,6 +171,20 @@ impl Drop for StdioGateway {
 }
 
 impl StdioGateway {
+    /// How many TCP sockets it listens on.
+    pub(crate) fn listening_sockets(&self) -> usize {
+        let process = format!("/proc/{}", self.child.id().unwrap());
+        let files = fs::read_dir(format!("{process}/fd")).unwrap();
+        let open: Vec<PathBuf> = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).collect();
+        let tables =
+            ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("{process}/net/{table}")).unwrap_or_default());
+        // Of each line the fourth field is the state, 0A for listening, and the tenth the number of the socket.
+        let fields =
+            tables.iter().flat_map(|table| table.lines()).map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let sockets = fields.filter(|line| line.get(3) == Some(&"0A")).map(|line| format!("socket:[{}]", line[9]));
+        sockets.filter(|socket| open.iter().any(|file| file.as_os_str() == socket.as_str())).count()
+    }
+
     /// Waits until it has ended by itself.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         within("the gateway to end", self.child.wait()).await.unwrap()

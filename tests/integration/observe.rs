@@ -79,6 +79,34 @@ async fn trace_test_fails_where_a_trace_is_not_carried() {
     assert_eq!(output.status.code(), Some(2), "{said}");
 }
 
+/// A call that the tool refuses for want of arguments shows a trace of an error.
+#[tokio::test]
+async fn trace_test_takes_a_tool_that_needs_no_arguments() {
+    const NEEDY: &str =
+        r#"{"name":"needy","inputSchema":{"type":"object","required":["q","n"]},"annotations":{"readOnlyHint":true}}"#;
+    const WRITER: &str = r#"{"name":"writer","inputSchema":{"type":"object"}}"#;
+    let backend = echoing(Era::Modern, Transport::Stdio).await;
+    let file = TempFile::new("yaml", &config(&[backend.entry("b")]));
+    let path = file.path().to_str().unwrap();
+    backend.on("tools/list", backend.list("tools", &format!("{NEEDY},{WRITER},{TOOL}")));
+    let (output, said) = run(&["trace-test", "--config", path], &[]).await;
+    assert!(output.status.success() && said.contains("SERVER tools/call t "), "{said}");
+    backend.on("tools/list", backend.list("tools", &format!("{WRITER},{NEEDY}")));
+    let (output, said) = run(&["trace-test", "--config", path], &[]).await;
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(r#"fanlight trace-test needy --args '{"q": …, "n": …}'"#), "{said}");
+    let called = backend.received("tools/call").len();
+    let (output, said) = run(&["trace-test", "needy", "--args", r#"{"q":1}"#, "--config", path], &[]).await;
+    assert!(output.status.success(), "{said}");
+    assert_eq!(backend.received("tools/call")[called].member("params.arguments"), Some(r#"{"q":1}"#));
+    backend.on("tools/list", backend.list("tools", WRITER));
+    let (output, said) = run(&["trace-test", "--config", path], &[]).await;
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("readOnlyHint") && said.contains("trace-test TOOL --args JSON"), "{said}");
+    let (output, said) = run(&["trace-test", "t", "{}", "--args", "{}", "--config", path], &[]).await;
+    assert_eq!(output.status.code(), Some(2), "{said}");
+}
+
 /// An admin listener that gives one answer, and what it was asked.
 async fn answering(status: &str, body: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -64,7 +64,7 @@ function row(one) {
   return h("tr", null,
     h("th", { scope: "row" }, h("a", { href: `#/traces?backend=${encodeURIComponent(one.name)}`, title: "Its traces" }, one.name)),
     h("td", null, badge(STATES[one.state] ?? "calm", one.state, one.state)),
-    h("td", null, one.revision ? [h("span", { class: "chip" }, one.era), " ", h("span", { class: "mono" }, one.revision)] : "–"),
+    h("td", null, one.revision ? [h("span", { class: "chip" }, one.era), " ", h("span", { class: "mono whole" }, one.revision)] : "–"),
     h("td", null, h("span", { class: "chip" }, one.transport)),
     h("td", { class: "right number" }, duration(one.medianMs)),
     h("td", { class: "right number" }, duration(one.p95Ms)),

@@ -69,9 +69,21 @@ function shown(raw) {
       failed ? badge("bad", answer.error ? `error ${answer.error.code}` : "the tool says that it failed", "down") : badge("good", "ok", "ready"),
       h("span", { class: "note" }, duration(answer.durationMs)),
       answer.traceId ? h("a", { href: `#/traces/${answer.traceId}`, class: "to-trace" }, "See its trace") : null),
+    unanswered(answer.requiredCapabilities),
     answer.error ? h("p", { class: "error-text" }, answer.error.message) : content(answer.result),
     h("details", { open: !readable(answer.result) }, h("summary", null, answer.error ? "The error as it came" : "The result as it came"), view(text, "Result")),
   ];
+}
+
+/** What the server wanted to ask: nobody answers for a call from this page. */
+function unanswered(required) {
+  if (!required) return null;
+  const names = Object.entries(required).flatMap(([name, parts]) => {
+    const inside = Object.keys(parts ?? {});
+    return inside.length ? inside.map((part) => `${name}.${part}`) : [name];
+  });
+  return h("p", { class: "note" }, badge("busy", "not answered"), " The server asked for something (", h("span", { class: "mono" }, names.join(", ")),
+    ") that nobody answers for a call from this page, and was refused. Make this call from a client that can be asked.");
 }
 
 function readable(result) {
@@ -92,10 +104,21 @@ function parts(result) {
   return blocks.map(block).filter(Boolean);
 }
 
+/** Whether a text is an object or array of JSON: tools write them for programs, on one line. */
+function isJson(text) {
+  if (!/^\s*[{[]/.test(text)) return false;
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 function block(one) {
   const role = typeof one?.role === "string" ? h("span", { class: "chip" }, one.role) : null;
   const text = one?.type === "text" ? one.text : one?.resource?.text;
-  if (typeof text === "string") return h("div", { class: "said-block" }, role, h("pre", { class: "text" }, text));
+  if (typeof text === "string") return h("div", { class: "said-block" }, role, isJson(text) ? view(text, "Text") : h("pre", { class: "text" }, text));
   // Only pictures that are pictures to every browser: an SVG could hold anything.
   const kinds = ["image/png", "image/jpeg", "image/gif", "image/webp"];
   if (one?.type === "image" && kinds.includes(one.mimeType) && /^[A-Za-z0-9+/=]+$/.test(one.data ?? "")) {

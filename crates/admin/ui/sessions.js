@@ -50,7 +50,7 @@ function sessionTable(all) {
   const heads = ["Session (digest)", "Client", "Revision", "Transport", { text: "Running", class: "right" },
     { text: "Questions", class: "right" }, { text: "Streams", class: "right" }, { text: "Idle", class: "right" }, "Traces"];
   return table("Sessions", heads, all.map((one) => h("tr", null,
-    h("th", { scope: "row", class: "mono" }, one.digest),
+    h("th", { scope: "row", class: "mono" }, one.digest ?? "–"),
     h("td", { class: "words" }, client(one.clientInfo)),
     h("td", { class: "mono" }, one.revision ?? "–"),
     h("td", null, h("span", { class: "chip" }, one.transport)),
@@ -58,7 +58,7 @@ function sessionTable(all) {
     h("td", { class: "right number" }, count(one.questions)),
     h("td", { class: "right number" }, count(one.streams)),
     h("td", { class: "right number" }, one.idleMs === null ? "active" : duration(one.idleMs)),
-    h("td", null, h("a", { href: `#/traces?text=${one.digest}` }, "its traces")))));
+    h("td", null, h("a", { href: one.digest ? `#/traces?text=${one.digest}` : "#/traces" }, "its traces")))));
 }
 
 function client(info) {

@@ -44,7 +44,7 @@ impl Default for Config {
             listen: loopback(8080),
             path: "/mcp".to_owned(),
             sse_path: Some("/sse".to_owned()),
-            admin: Admin { listen: Some(loopback(8081)), token: None },
+            admin: Admin { listen: Some(loopback(8081)), is_default: true, token: None },
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             keys: Vec::new(),
@@ -61,6 +61,8 @@ impl Default for Config {
 pub struct Admin {
     /// Where it listens; absent when it is switched off.
     pub listen: Option<SocketAddr>,
+    /// Whether the file leaves open where. `fanlight stdio` listens only where it is told to.
+    pub is_default: bool,
     /// What whoever asks has to know; there is one unless `listen` is a loopback address.
     pub token: Option<Secret>,
 }

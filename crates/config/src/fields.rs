@@ -109,7 +109,7 @@ const ADMIN: &[Field] = &[
         }),
         ..field(
             "listen",
-            "Address and port of `/ui`, `/api`, `/metrics`, `/healthz` and `/readyz`; null or `off` switches them off.",
+            "Address and port of `/ui`, `/api`, `/metrics`, `/healthz` and `/readyz`; null or `off` switches them off. `fanlight stdio` has them only if this is given, or `--admin`.",
             Shape::Address,
         )
     },

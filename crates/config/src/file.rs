@@ -70,6 +70,7 @@ fn read_admin(reader: &mut Reader<'_>, config: &mut Config, entry: &Entry) {
     let Some(listen) = fields.take_or_null("listen") else {
         return;
     };
+    config.admin.is_default = false;
     if is_off(listen) {
         config.admin.listen = None;
     } else if let Some(address) = address(reader, listen) {

@@ -21,6 +21,15 @@ use crate::cli::Admin;
 use crate::failure::Failure;
 use crate::serve::bind;
 
+/// The admin listener of a gateway on standard input and output: none unless it is asked for, since
+/// clients start many of those on one machine.
+pub(crate) async fn listen_if_asked(config: &mut Config, flag: Option<Admin>) -> Result<Option<TcpListener>, Failure> {
+    if config.admin.is_default {
+        config.admin.listen = None;
+    }
+    listen(config, flag).await
+}
+
 /// The admin listener. One that was not asked for on the command line is not worth failing for:
 /// a second Fanlight on the same machine finds the default address taken.
 pub(crate) async fn listen(config: &mut Config, flag: Option<Admin>) -> Result<Option<TcpListener>, Failure> {
@@ -56,6 +65,7 @@ pub(crate) fn subject(
     telemetry: &Telemetry,
     insight: Insight,
     draining: CancellationToken,
+    endpoint: String,
 ) -> Subject {
     let shown = Json::parse(Bytes::from(config.shown()), DEFAULT_NESTING);
     Subject {
@@ -64,7 +74,7 @@ pub(crate) fn subject(
         clients: Arc::new(insight),
         config: shown.unwrap_or_else(|_| Json::null()),
         version: env!("CARGO_PKG_VERSION"),
-        endpoint: format!("http://{}{}", config.listen, config.path),
+        endpoint,
         draining,
     }
 }

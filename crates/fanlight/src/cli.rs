@@ -29,7 +29,7 @@ pub(crate) enum Command {
     /// Serve over HTTP (the default command)
     Run(RunArgs),
     /// Serve over standard input and output, as one server of a desktop client
-    Stdio(TraceArgs),
+    Stdio(StdioArgs),
     /// Check the configuration, connect to every backend, and say what is found
     Check,
     /// Show the merged catalogue
@@ -63,6 +63,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
     /// Where operators look: /ui, /api, /metrics, /healthz, /readyz; or `off` [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Option<Admin>,
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct StdioArgs {
+    /// Where operators look: /ui, /api, /metrics, /healthz, /readyz; or `off`. Port 0 takes any that is
+    /// free and logs which [default: `admin.listen` if the configuration has it, else off]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]
@@ -119,7 +129,7 @@ pub(crate) struct StatusArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TracesArgs {
-    /// The trace to show, by its id or a `traceparent` of it
+    /// The trace to show, by its id, the beginning of that, or a `traceparent` of it
     pub(crate) trace_id: Option<String>,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
@@ -145,11 +155,15 @@ pub(crate) struct TracesArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceTestArgs {
-    /// The tool to call, by the name clients know; without one, the first that says it only reads
+    /// The tool to call, by the name clients know; without one, the first that says it only reads and
+    /// needs no arguments
     pub(crate) tool: Option<String>,
     /// Its arguments, a JSON object
     #[arg(default_value = "{}")]
-    pub(crate) arguments: String,
+    arguments: String,
+    /// The same, by name
+    #[arg(long = "args", value_name = "JSON", conflicts_with = "arguments", requires = "tool")]
+    named_arguments: Option<String>,
     /// The endpoint of a running gateway; without one a gateway is started for the test
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
@@ -158,6 +172,13 @@ pub(crate) struct TraceTestArgs {
     /// Print the trace as OTLP-JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl TraceTestArgs {
+    /// The arguments as given, in either way.
+    pub(crate) fn arguments(&self) -> &str {
+        self.named_arguments.as_deref().unwrap_or(&self.arguments)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -5,15 +5,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use fanlight_admin::serve_admin;
-use fanlight_config::Loaded;
-use fanlight_frontend::{FrontendSettings, Insight, serve_http_observed, serve_stdio};
+use fanlight_admin::{Subject, serve_admin};
+use fanlight_config::{Config, Loaded};
+use fanlight_frontend::{FrontendSettings, Insight, serve_http_observed, serve_stdio_observed};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::cli::{RunArgs, TraceArgs};
+use crate::cli::{RunArgs, StdioArgs};
 use crate::failure::Failure;
 use crate::wiring::{Assembly, frontend_settings};
 use crate::workers::Workers;
@@ -48,45 +49,71 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), ..settings });
     welcome::print(&loaded, address, admin.as_ref().and_then(|admin| admin.local_addr().ok()));
 
-    let (insight, admin_end) = (Insight::default(), CancellationToken::new());
-    let admin = admin.map(|listener| {
-        let gateway = &assembly.gateway;
-        let subject = admin::subject(&loaded.config, gateway, &telemetry, insight.clone(), shutdown.clone());
-        tokio::spawn(serve_admin(listener, subject, admin::settings(&loaded.config), admin_end.clone()))
+    let insight = Insight::default();
+    let endpoint = format!("http://{address}{}", loaded.config.path);
+    let operators = Operators::admit(admin, &loaded.config, || {
+        admin::subject(&loaded.config, &assembly.gateway, &telemetry, insight.clone(), shutdown.clone(), endpoint)
     });
     let served = serve_http_observed(listener, Arc::clone(&assembly.gateway), settings, shutdown, &insight).await;
     assembly.stop().await;
     backends_end.cancel();
     drop(workers);
-    admin_end.cancel();
-    if let Some(admin) = admin {
-        // It has nothing to drain; how it ended changes nothing any more.
-        let _ = admin.await;
-    }
+    operators.end().await;
     telemetry::end(guard).await;
     info!("ended");
     served.map_err(|error| Failure::other(error.to_string()))
 }
 
 /// Serves over standard input and output until the input ends or a signal comes.
-pub(crate) async fn stdio(loaded: Loaded, args: &TraceArgs) -> Result<(), Failure> {
+pub(crate) async fn stdio(loaded: Loaded, args: &StdioArgs) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let shutdown = signals.shutdown.clone();
     signals.or_at_once(Box::pin(stdio_until(loaded, args, shutdown))).await
 }
 
-async fn stdio_until(loaded: Loaded, args: &TraceArgs, shutdown: CancellationToken) -> Result<(), Failure> {
+async fn stdio_until(mut loaded: Loaded, args: &StdioArgs, shutdown: CancellationToken) -> Result<(), Failure> {
     files::raise();
+    let admin = admin::listen_if_asked(&mut loaded.config, args.admin).await?;
+    if let Some(address) = admin.as_ref().and_then(|admin| admin.local_addr().ok()) {
+        // Standard output is the client's.
+        info!("admin on http://{address}, see it at {}", admin::page(address));
+    }
     let backends_end = CancellationToken::new();
-    let (telemetry, guard) = telemetry::start(&loaded.config, args)?;
+    let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace)?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
     let settings = Arc::new(frontend_settings(&loaded.config, &telemetry));
     let core = Arc::clone(&assembly.gateway);
-    let served = serve_stdio(tokio::io::stdin(), tokio::io::stdout(), core, settings, shutdown).await;
+    let insight = Insight::default();
+    let operators = Operators::admit(admin, &loaded.config, || {
+        admin::subject(&loaded.config, &core, &telemetry, insight.clone(), shutdown.clone(), "stdio".to_owned())
+    });
+    let served =
+        serve_stdio_observed(tokio::io::stdin(), tokio::io::stdout(), core, settings, shutdown, &insight).await;
     assembly.stop().await;
     backends_end.cancel();
+    operators.end().await;
     telemetry::end(guard).await;
     served.map_err(|error| Failure::other(error.to_string()))
+}
+
+/// The admin listener while it is served, if there is one.
+struct Operators(Option<(JoinHandle<std::io::Result<()>>, CancellationToken)>);
+
+impl Operators {
+    fn admit(listener: Option<TcpListener>, config: &Config, subject: impl FnOnce() -> Subject) -> Self {
+        Self(listener.map(|listener| {
+            let end = CancellationToken::new();
+            (tokio::spawn(serve_admin(listener, subject(), admin::settings(config), end.clone())), end)
+        }))
+    }
+
+    async fn end(self) {
+        if let Some((served, end)) = self.0 {
+            end.cancel();
+            // It has nothing to drain; how it ended changes nothing any more.
+            let _ = served.await;
+        }
+    }
 }
 
 pub(crate) async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {

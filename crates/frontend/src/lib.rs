@@ -44,4 +44,4 @@ pub use http::{serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use port::Core;
 pub use settings::FrontendSettings;
-pub use stdio::serve_stdio;
+pub use stdio::{serve_stdio, serve_stdio_observed};

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::channel::{Connection, OutLine, QUEUE, Terms};
 use crate::error::FrontendError;
+use crate::insight::Insight;
 use crate::port::Core;
 use crate::settings::FrontendSettings;
 use crate::trace::{self, Ending};
@@ -40,10 +41,27 @@ pub async fn serve_stdio<C: Core>(
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
+    serve_stdio_observed(input, output, core, settings, shutdown, &Insight::default()).await
+}
+
+/// The same, while `insight` can be asked about the client.
+///
+/// # Errors
+///
+/// As for [`serve_stdio`].
+pub async fn serve_stdio_observed<C: Core>(
+    input: impl AsyncRead + Send,
+    output: impl AsyncWrite + Send,
+    core: Arc<C>,
+    settings: Arc<FrontendSettings>,
+    shutdown: CancellationToken,
+    insight: &Insight,
+) -> Result<(), FrontendError> {
     let drain = settings.drain;
     let (limit, telemetry) = (settings.max_line, settings.telemetry.clone());
     let (lines, queue) = mpsc::channel(QUEUE);
     let connection = Connection::new(core, settings, lines, Terms::default())?;
+    insight.begin(&connection);
     let mut writer = pin!(write_lines(output, queue, telemetry));
     let input = tokio::select! {
         input = read_lines(input, limit, &connection) => input,

@@ -162,7 +162,8 @@ pub fn missing_capability_error(missing: &[Missing], more: &[(&str, Json)]) -> O
 
 /// The `ClientCapabilities` object that has all of this and nothing else; `None` if there is nothing
 /// to declare.
-fn required_capabilities(missing: &[Missing]) -> Option<Json> {
+#[must_use]
+pub fn required_capabilities(missing: &[Missing]) -> Option<Json> {
     let mut all = ObjectBuilder::new();
     for member in ["elicitation", "sampling", "roots", "extensions"] {
         let of_member: Vec<Missing> =

@@ -14,7 +14,7 @@ use std::time::Duration;
 use fanlight_protocol::{Json, Method, Revision};
 use fanlight_telemetry::{
     Arrival, BackendInfo, BackendTelemetry, Carriers, ContentPolicy, Departure, Endpoint, ExportSettings, Moment,
-    Network, OtlpProtocol, OtlpTarget, Outcome, Settings, Target, Telemetry, TraceContextPolicy,
+    Network, OtlpProtocol, OtlpTarget, Outcome, Settings, Target, Telemetry, TlsFiles, TraceContextPolicy,
 };
 
 fn main() {
@@ -47,6 +47,7 @@ fn ring_and_export(bencher: divan::Bencher<'_, '_>) {
         protocol: OtlpProtocol::HttpProtobuf,
         headers: Vec::new(),
         timeout: Duration::from_secs(5),
+        tls: TlsFiles::default(),
     };
     let export = ExportSettings { traces: Some(target), ..ExportSettings::default() };
     let (telemetry, guard) = Telemetry::start(Settings { export, ..Settings::default() }).expect("starts");

@@ -42,11 +42,11 @@ pub struct Seen {
 #[derive(Clone, Debug)]
 pub struct SessionView {
     /// The first 16 hexadecimal digits of the SHA-256 digest of its id, as spans have it: whoever has
-    /// the id is the client.
+    /// the id is the client. Empty where the transport has no ids.
     pub digest: String,
     /// What both sides speak; `None` before that is settled.
     pub revision: Option<&'static str>,
-    /// `http`, or `sse` for the deprecated HTTP+SSE transport.
+    /// `http`, `sse` for the deprecated HTTP+SSE transport, or `stdio`.
     pub transport: &'static str,
     /// `Implementation` object of the client, as it wrote it.
     pub client_info: Option<Json>,

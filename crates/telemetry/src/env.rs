@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, Sampling, SettingsError};
+use crate::settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, Sampling, SettingsError, TlsFiles};
 
 impl ExportSettings {
     /// What the `OTEL_*` variables say, read through `variable`. What is `configured` goes before the
@@ -91,7 +91,13 @@ impl Env<'_> {
             Some((name, _)) => self.millis(&name, 10_000)?,
             None => Duration::from_secs(10),
         };
-        Ok(Some(OtlpTarget { endpoint, protocol, headers, timeout }))
+        let file = |what| self.signal(signal, what).map(|(_, path)| path.into());
+        let tls = TlsFiles {
+            certificate: file("CERTIFICATE"),
+            client_certificate: file("CLIENT_CERTIFICATE"),
+            client_key: file("CLIENT_KEY"),
+        };
+        Ok(Some(OtlpTarget { endpoint, protocol, headers, timeout, tls }))
     }
 
     fn protocol(&self, configured: Collector<'_>, signal: &str) -> Result<OtlpProtocol, SettingsError> {

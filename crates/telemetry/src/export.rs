@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::pipeline::{Counted, Gate};
 use crate::settings::{ExportSettings, OtlpProtocol, OtlpTarget};
 use crate::telemetry::StartError;
+use crate::tls;
 
 /// Most bytes of a collector's answer that are read.
 const LONGEST_ANSWER: usize = 64 * 1024;
@@ -71,12 +72,14 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(target: &OtlpTarget, handle: Handle) -> Result<Self, StartError> {
-        let http = reqwest::Client::builder()
+        let mut http = reqwest::Client::builder()
             .timeout(target.timeout)
             .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("fanlight/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| StartError::Exporter { reason: error.to_string() })?;
+            .user_agent(concat!("fanlight/", env!("CARGO_PKG_VERSION")));
+        if target.endpoint.scheme() == "https" {
+            http = tls::for_http(&target.tls, http)?;
+        }
+        let http = http.build().map_err(|error| StartError::Exporter { reason: error.to_string() })?;
         let headers = headers(target)?;
         Ok(Self { http, headers, handle })
     }

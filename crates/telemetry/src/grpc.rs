@@ -7,11 +7,12 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use tokio::runtime::Handle;
 use tonic::metadata::MetadataMap;
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Channel, Endpoint};
 
 use crate::export;
 use crate::settings::OtlpTarget;
 use crate::telemetry::StartError;
+use crate::tls;
 
 /// A connection that is made when it is needed, and again when it breaks. Its work is done on the
 /// runtime of `handle`, so it can be used from any thread.
@@ -29,7 +30,7 @@ pub(crate) fn channel(target: &OtlpTarget, handle: &Handle) -> Result<Channel, S
         .connect_timeout(target.timeout)
         .timeout(target.timeout);
     if url.scheme() == "https" {
-        endpoint = endpoint.tls_config(ClientTlsConfig::new().with_native_roots()).map_err(failed)?;
+        endpoint = endpoint.tls_config(tls::for_channel(&target.tls)?).map_err(failed)?;
     }
     let _entered = handle.enter();
     Ok(endpoint.connect_lazy())

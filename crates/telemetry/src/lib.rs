@@ -35,6 +35,7 @@ mod settings;
 mod span;
 mod subject;
 mod telemetry;
+mod tls;
 mod worker;
 
 pub use backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, TraceContextPolicy};
@@ -50,7 +51,7 @@ pub use parent::Parent;
 pub use propagation::Propagation;
 pub use ring::{Ring, RingLimits};
 pub use settings::{
-    Collector, ExportSettings, FileSettings, OtlpProtocol, OtlpTarget, Sampling, Settings, SettingsError,
+    Collector, ExportSettings, FileSettings, OtlpProtocol, OtlpTarget, Sampling, Settings, SettingsError, TlsFiles,
 };
 pub use span::{ClientSpan, ConnectSpan, ServerSpan};
 pub use subject::{Subject, Verdict};

@@ -152,6 +152,19 @@ pub struct OtlpTarget {
     pub headers: Vec<(String, String)>,
     /// How long one export may take, retries included.
     pub timeout: Duration,
+    /// What TLS is made with, where `endpoint` is `https`.
+    pub tls: TlsFiles,
+}
+
+/// Files in PEM that TLS to a collector is made with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificates that the collector's has to lead to; those of the system if there is none.
+    pub certificate: Option<PathBuf>,
+    /// Fanlight's own certificate, with its chain, for a collector that asks for one.
+    pub client_certificate: Option<PathBuf>,
+    /// The private key of that.
+    pub client_key: Option<PathBuf>,
 }
 
 impl OtlpTarget {

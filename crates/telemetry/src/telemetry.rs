@@ -57,6 +57,14 @@ pub enum StartError {
         /// Its name.
         name: String,
     },
+    /// A certificate or key for the way to the collector cannot be used.
+    #[error("cannot use {path} for TLS to the collector: {reason}")]
+    Certificate {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The trace file could not be opened.
     #[error("cannot write traces to {path}: {source}")]
     File {

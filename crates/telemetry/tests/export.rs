@@ -15,7 +15,7 @@ use fanlight_telemetry::ring::Query;
 use fanlight_telemetry::{
     Arrival, BackendInfo, BackendTelemetry, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Event,
     ExportSettings, Guard, Headers, Moment, Network, OtlpProtocol, OtlpTarget, Outcome, Sampling, Settings, Target,
-    Telemetry, TraceContextPolicy, TrustInbound,
+    Telemetry, TlsFiles, TraceContextPolicy, TrustInbound,
 };
 use hyper::StatusCode;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -37,6 +37,7 @@ fn target(receiver: &Receiver, path: &str) -> OtlpTarget {
         protocol: OtlpProtocol::HttpProtobuf,
         headers: vec![("authorization".to_owned(), "Bearer s3cr3t".to_owned())],
         timeout: Duration::from_secs(5),
+        tls: TlsFiles::default(),
     }
 }
 
@@ -277,6 +278,7 @@ async fn shutting_down_is_bounded_when_nobody_answers() {
         protocol: OtlpProtocol::HttpProtobuf,
         headers: Vec::new(),
         timeout: Duration::from_secs(60),
+        tls: TlsFiles::default(),
     };
     let (telemetry, guard) = start(ExportSettings { traces: Some(target), ..ExportSettings::default() });
     telemetry.server(&arrival(None, None)).finish(&Outcome::Finished);

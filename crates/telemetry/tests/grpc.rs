@@ -6,6 +6,7 @@
 #[path = "grpc/collector.rs"]
 mod collector;
 
+use std::path::Path;
 use std::time::Duration;
 
 use collector::Collector;
@@ -13,7 +14,8 @@ use fanlight_protocol::Method;
 use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::{
     Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ExportSettings, Guard, Headers, Moment,
-    OtlpProtocol, OtlpTarget, Outcome, Settings, StartError, Target, Telemetry, TraceContextPolicy, TrustInbound,
+    OtlpProtocol, OtlpTarget, Outcome, Settings, StartError, Target, Telemetry, TlsFiles, TraceContextPolicy,
+    TrustInbound,
 };
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use tonic::Code;
@@ -28,6 +30,7 @@ fn target(endpoint: &str) -> OtlpTarget {
         protocol: OtlpProtocol::Grpc,
         headers: vec![("authorization".to_owned(), "Bearer s3cr3t".to_owned())],
         timeout: Duration::from_secs(5),
+        tls: TlsFiles::default(),
     }
 }
 
@@ -118,4 +121,60 @@ async fn a_collector_that_never_answers_does_not_hold_up_the_end() {
 async fn a_url_with_credentials_is_refused_without_showing_them() {
     let error = start(Some(target("http://user:s3cr3t@127.0.0.1:4317")), None).unwrap_err().to_string();
     assert!(error.contains("OTEL_EXPORTER_OTLP_HEADERS") && !error.contains("s3cr3t"), "{error}");
+}
+
+/// What the standard variables make of a collector with a certificate that no system knows.
+fn over_tls(collector: &Collector, protocol: &str, certificate: Option<&Path>) -> ExportSettings {
+    let variable = |name: &str| match name {
+        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(collector.endpoint.clone()),
+        "OTEL_EXPORTER_OTLP_PROTOCOL" => Some(protocol.to_owned()),
+        "OTEL_EXPORTER_OTLP_CERTIFICATE" => certificate.map(|path| path.display().to_string()),
+        "OTEL_EXPORTER_OTLP_TIMEOUT" => Some("5000".to_owned()),
+        _ => None,
+    };
+    ExportSettings::from_env(Default::default(), variable).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_with_tls_is_known_by_the_certificate_that_is_named() {
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("collector-{}.pem", std::process::id()));
+    std::fs::write(&file, own.cert.pem()).unwrap();
+    for protocol in ["grpc", "http/protobuf"] {
+        let mut collector = Collector::start_with_tls(&own).await;
+        let start = |certificate| {
+            let export = ExportSettings { metrics: None, ..over_tls(&collector, protocol, certificate) };
+            Telemetry::start(Settings { export, ..Settings::default() }).unwrap()
+        };
+        let (telemetry, guard) = start(None);
+        call(&telemetry, SAMPLED);
+        guard.shutdown(BOUND).await;
+        assert_eq!(telemetry.metrics().unwrap().spans_dropped(DropReason::ExportFailed), 2, "{protocol}: not trusted");
+        let (telemetry, guard) = start(Some(file.as_path()));
+        call(&telemetry, SAMPLED);
+        assert!(guard.shutdown(BOUND).await, "{protocol}");
+        assert_eq!(telemetry.metrics().unwrap().spans_dropped(DropReason::ExportFailed), 0, "{protocol}");
+        let (_, request) = collector.traces.recv().await.unwrap();
+        assert_eq!(request.resource_spans[0].scope_spans[0].spans.len(), 2, "{protocol}");
+        assert!(collector.traces.try_recv().is_err(), "{protocol}: the first way in was none");
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_for_tls_that_cannot_be_used_are_told() {
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let collector = Collector::start_with_tls(&own).await;
+    let nonsense = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    for protocol in ["grpc", "http/protobuf"] {
+        for (path, why) in [(Path::new("/no/such.pem"), "No such file"), (&nonsense, "no certificate in PEM")] {
+            let export = over_tls(&collector, protocol, Some(path));
+            let error = Telemetry::start(Settings { export, ..Settings::default() }).unwrap_err().to_string();
+            assert!(error.contains(&path.display().to_string()) && error.contains(why), "{error}");
+        }
+        let mut export = over_tls(&collector, protocol, None);
+        export.traces.as_mut().unwrap().tls.client_certificate = Some(nonsense.clone());
+        let error = Telemetry::start(Settings { export, ..Settings::default() }).unwrap_err().to_string();
+        assert!(error.contains("needs its key"), "{error}");
+    }
 }

@@ -53,7 +53,7 @@ export const checks = {
     await run(under, "library__search_books", { query: "a", limit: 2 });
     assert.equal(await page.locator(".outcome .badge").innerText(), "ok");
     await page.getByText("The result as it came").click();
-    assert.match(await page.locator(".result .json code").innerText(), /"content": \[/);
+    assert.match(await page.locator(".result details .json code").innerText(), /"content": \[/);
     await accessible();
     await page.getByRole("link", { name: "See its trace" }).click();
     await page.locator(SPAN).first().waitFor();

@@ -12,45 +12,49 @@ const CARRIERS = {
   'both different': (own) => ({ meta: own('01'), header: `00-${newTraceId()}-${newSpanId()}-01` }),
 };
 
-const kind = (spans, name) => spans.filter((span) => span.kind.includes(name));
-const ours = (spans) => spans.filter((span) => 'mcp.method.name' in span.attributes);
+export const kind = (spans, name) => spans.filter((span) => span.kind.includes(name));
+/** Whether all of these are there by now. */
+export const named = (...names) => (spans) => names.every((name) => spans.some((span) => span.name === name));
+export const ours = (spans) => spans.filter((span) => 'mcp.method.name' in span.attributes);
 
 /** Every way in, to every backend: the whole chain must be there. */
 export async function chains(checks, gateway, store, label) {
   const all = BACKENDS.flatMap((backend) => Object.entries(CARRIERS).map(([name, carry]) => ({ backend, name, carry })));
   await checks.each(all, ({ backend, name }) => `${label}  chain   ${backend.name}  ${name}`, async ({ backend, name, carry }) => {
     const sent = await gateway.request('tools/call', { name: `${backend.name}__echo`, arguments: {} }, carry);
-    const spans = await store.trace(sent.trace, (spans) => spans.length >= 4);
-    const problems = chain(spans, sent, backend);
-    const links = gateway.links(sent.trace).length;
-    const expected = name === 'both different' ? 1 : 0;
-    if (links !== expected) problems.push(`${links} links instead of ${expected}`);
-    return problems;
+    const spans = await store.trace(sent.trace, named('client', `tools/call ${backend.name}__echo`, 'tools/call echo', `${backend.name} echo`));
+    const links = ['links', gateway.links(sent.trace).length, name === 'both different' ? 1 : 0];
+    return [...chain(spans, sent, backend), ...differences([links])];
   });
+}
+
+/** Of what is found and wanted, under a name each, what differs. */
+export function differences(all) {
+  return all.filter(([, found, wanted]) => found !== wanted).map(([what, found, wanted]) => `${what} is ${found}, not ${wanted}`);
 }
 
 /** client → SERVER → CLIENT → the backend's own, one below the other. */
 function chain(spans, sent, backend) {
-  const problems = [];
-  const expect = (what, found, wanted) => found === wanted || problems.push(`${what} is ${found}, not ${wanted}`);
   const [server] = kind(ours(spans), 'SERVER');
-  const [client] = kind(ours(spans), 'CLIENT');
+  // Lists that had to be read first are there too.
+  const client = kind(ours(spans), 'CLIENT').find((span) => span.name === 'tools/call echo');
   if (!server || !client) return [`the store has ${spans.map((span) => `${span.kind} ${span.name}`).join(', ') || 'nothing'}`];
   const theirs = spans.find((span) => span.name.startsWith(`${backend.name} `));
-  expect('the client', spans.find((span) => span.name === 'client')?.id, sent.span);
-  expect('the parent of SERVER', server.parent, sent.span);
-  expect('the parent of CLIENT', client.parent, server.id);
-  expect("the parent of the backend's span", theirs?.parent, client.id);
-  expect('the name of SERVER', server.name, `tools/call ${backend.name}__echo`);
-  expect('the name of CLIENT', client.name, 'tools/call echo');
-  expect('the tool on CLIENT', client.attributes['gen_ai.tool.name'], 'echo');
-  expect('the backend on CLIENT', client.attributes['fanlight.backend.name'], backend.name);
-  expect('the transport', client.attributes['network.transport'], backend.http ? 'tcp' : 'pipe');
   const got = JSON.parse(sent.answer.result.content[0].text);
-  expect('what the backend got in _meta', got.meta.traceparent, `00-${sent.trace}-${client.id}-01`);
-  expect('baggage', got.meta.baggage, 'who=test');
-  if (backend.http) expect('what the backend got in headers', got.headers.traceparent, got.meta.traceparent);
-  return problems;
+  return differences([
+    ['the client', spans.find((span) => span.name === 'client')?.id, sent.span],
+    ['the parent of SERVER', server.parent, sent.span],
+    ['the parent of CLIENT', client.parent, server.id],
+    ["the parent of the backend's span", theirs?.parent, client.id],
+    ['the name of SERVER', server.name, `tools/call ${backend.name}__echo`],
+    ['the name of CLIENT', client.name, 'tools/call echo'],
+    ['the tool on CLIENT', client.attributes['gen_ai.tool.name'], 'echo'],
+    ['the backend on CLIENT', client.attributes['fanlight.backend.name'], backend.name],
+    ['the transport', client.attributes['network.transport'], backend.http ? 'tcp' : 'pipe'],
+    ['what the backend got in _meta', got.meta.traceparent, `00-${sent.trace}-${client.id}-01`],
+    ['baggage', got.meta.baggage, 'who=test'],
+    ...(backend.http ? [['what the backend got in headers', got.headers.traceparent, got.meta.traceparent]] : []),
+  ]);
 }
 
 /** Where no context comes, or none that can be used, a trace begins; one that is not sampled goes on as such. */
@@ -65,7 +69,7 @@ export async function roots(checks, gateway, store, label) {
     const sent = await gateway.request('tools/call', { name: `${backend.name}__echo`, arguments: {} }, carry);
     const got = parse(JSON.parse(sent.answer.result.content[0].text).meta.traceparent);
     if (!got || got.trace === sent.trace) return [`the backend got ${JSON.stringify(got)}`];
-    const spans = await store.trace(got.trace, (spans) => spans.length >= 3);
+    const spans = await store.trace(got.trace, named(`tools/call ${backend.name}__echo`));
     const [server] = kind(ours(spans), 'SERVER');
     return server && !server.parent ? [] : [`SERVER is ${JSON.stringify(server)}`];
   });
@@ -76,7 +80,7 @@ export async function roots(checks, gateway, store, label) {
     const got = parse(JSON.parse(unsampled.answer.result.content[0].text).meta.traceparent);
     const problems = got.trace === unsampled.trace && got.flags === '00' ? [] : [`the backend got ${JSON.stringify(got)}`];
     // Once the later one is there, the earlier would be too.
-    await store.trace(sampled.trace, (spans) => spans.length >= 4);
+    await store.trace(sampled.trace, named(`tools/call ${backend.name}__echo`, 'tools/call echo'));
     const spans = ours(await store.trace(unsampled.trace, () => true));
     return spans.length === 0 ? problems : [...problems, `${spans.length} spans of it were exported`];
   });
@@ -99,8 +103,7 @@ export async function errors(checks, gateway, store, label) {
     await checks.one(`${label}  error   ${tool}  ${what}`, async () => {
       const signal = abort ? AbortSignal.timeout(abort) : undefined;
       const sent = await gateway.request('tools/call', { name: tool, arguments: {} }, (own) => ({ meta: own('01') }), { signal });
-      const isWhole = (spans) => kind(ours(spans), 'SERVER').length && kind(ours(spans), 'CLIENT').length;
-      const spans = await store.trace(sent.trace, isWhole);
+      const spans = await store.trace(sent.trace, named(`tools/call ${tool}`, `tools/call ${tool.split('__')[1]}`));
       const [server] = kind(ours(spans), 'SERVER');
       const clients = kind(ours(spans), 'CLIENT').filter((span) => span.attributes['mcp.method.name'] === 'tools/call');
       if (!server || clients.length === 0) return [`the store has ${JSON.stringify(spans)}`];

@@ -1,22 +1,25 @@
-// Fanlight in front of the three backends, and a client of it that is instrumented.
+// Fanlight in front of the backends.
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { answersOk, freePort, start, stop, waitUntilReady } from '../../interop/lib/processes.mjs';
-import { CLIENT, exportSpan, newSpanId, newTraceId } from './otlp.mjs';
+import { LegacyClient, ModernClient } from './client.mjs';
 
-const REVISION = '2026-07-28';
 const READY_TIMEOUT_MS = 30_000;
 const BACKEND = path.join(import.meta.dirname, 'backend.mjs');
+// What has to time out does so soon; what must not has time.
+const SOON = '1500ms', LATE = '60s';
 
 export async function startGateway(binary, store, protocol, work) {
   const mcpServers = {};
-  for (const [name, broken] of [['alpha', '0'], ['beta', '1']]) {
+  for (const [name, broken, timeout] of [['alpha', '0', SOON], ['beta', '1', LATE]]) {
     const port = await freePort();
     const command = [process.execPath, BACKEND, name, store.http, `${port}`];
     await start(command, { env: { ...process.env, BROKEN_LISTS: broken }, logFile: path.join(work, `${name}.log`) });
-    mcpServers[name] = { type: 'http', url: `http://127.0.0.1:${port}/mcp`, timeout: '700ms' };
+    mcpServers[name] = { type: 'http', url: `http://127.0.0.1:${port}/mcp`, timeout };
   }
-  mcpServers.gamma = { command: process.execPath, args: [BACKEND, 'gamma', store.http], timeout: '700ms' };
+  for (const [name, timeout] of [['gamma', SOON], ['delta', LATE]]) {
+    mcpServers[name] = { command: process.execPath, args: [BACKEND, name, store.http], timeout };
+  }
   const telemetry = { endpoint: protocol === 'grpc' ? store.grpc : store.http, protocol };
   const config = path.join(work, `fanlight-${protocol.replace('/', '-')}.json`);
   writeFileSync(config, JSON.stringify({ telemetry, mcpServers }));
@@ -32,44 +35,23 @@ export async function startGateway(binary, store, protocol, work) {
 class Gateway {
   #child;
   #store;
+  #modern;
 
   constructor(child, url, admin, traceFile, store) {
     Object.assign(this, { url, admin, traceFile });
     this.#child = child;
     this.#store = store;
+    this.#modern = new ModernClient(url, store);
   }
 
-  /** A request with a span of the client's around it; `carry` says what of it goes out: `{ meta, header }`. */
-  async request(method, params, carry, { signal } = {}) {
-    const ids = { trace: newTraceId(), span: newSpanId() };
-    const own = (flags) => `00-${ids.trace}-${ids.span}-${flags}`;
-    const { meta, header } = carry(own);
-    const _meta = {
-      'io.modelcontextprotocol/protocolVersion': REVISION,
-      'io.modelcontextprotocol/clientCapabilities': {},
-      ...(meta ? { traceparent: meta } : {}),
-      baggage: 'who=test',
-    };
-    const headers = {
-      'content-type': 'application/json', accept: 'application/json, text/event-stream',
-      'mcp-protocol-version': REVISION, 'mcp-method': method,
-      ...(params.name ? { 'mcp-name': params.name } : {}),
-      ...(header ? { traceparent: header } : {}),
-    };
-    const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params: { ...params, _meta } });
-    const began = Date.now();
-    const exported = () =>
-      exportSpan(this.#store.http, 'client', { trace: ids.trace, id: ids.span, name: 'client', kind: CLIENT, start: began, end: Date.now() });
-    try {
-      const answer = await fetch(this.url, { method: 'POST', headers, body, signal });
-      const text = await answer.text();
-      await exported();
-      const events = text.split('\n').filter((line) => line.startsWith('data:')).map((line) => line.slice(5));
-      return { ...ids, answer: JSON.parse(text.startsWith('{') ? text : events.at(-1)) };
-    } catch (error) {
-      await exported();
-      return { ...ids, error };
-    }
+  /** A request of a modern client. */
+  request(method, params, carry, options) {
+    return this.#modern.request(method, params, carry, options);
+  }
+
+  /** A legacy client with a session of its own. */
+  session() {
+    return LegacyClient.open(this.url, this.#store);
   }
 
   /** The links of all spans of a trace, from the file: the store keeps none. */

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { Checks } from '../../interop/lib/checks.mjs';
 import { stopAll } from '../../interop/lib/processes.mjs';
 import { chains, errors, nothingDropped, roots } from './cases.mjs';
+import { cancellations, lists, questions } from './conversations.mjs';
 import { startGateway } from './gateway.mjs';
 import { startStore } from './store.mjs';
 
@@ -40,6 +41,9 @@ async function main() {
     if (protocol === 'http/protobuf') {
       await roots(checks, gateway, store, label);
       await errors(checks, gateway, store, label);
+      await lists(checks, gateway, store, label);
+      await questions(checks, gateway, store, label);
+      await cancellations(checks, gateway, store, label);
     }
     await nothingDropped(checks, gateway, label);
     await checks.one(`${label}  stop`, async () => {

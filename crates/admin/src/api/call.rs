@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use fanlight_gateway::{Call, CallContext, ServerMessages};
+use fanlight_gateway::{Call, CallContext};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{Arrival, Carriers, Moment, Network, Parent};
 use http::StatusCode;
 
+use super::asked::Asked;
 use crate::Subject;
 use crate::reply::{Reply, refused};
 use crate::shown::{millis, optional};
@@ -35,24 +36,25 @@ pub(crate) async fn answer(subject: &Subject, text: Bytes, nesting: usize) -> Re
     });
     span.set_network(Network::Http { version: "1.1", client: None });
     let trace = span.parent().ids().map(|ids| ids.trace_id.to_string());
-    let call = Call {
-        method: method.clone(),
-        params: Some(params),
-        context: context(subject, span.parent()),
-        messages: ServerMessages::nowhere(),
-    };
-    let response = subject.gateway.handle(call).await;
+    let (messages, mut asked) = Asked::during(span.parent());
+    let context = context(subject, span.parent());
+    let call = Call { method: method.clone(), params: Some(params), context, messages };
+    let response = span.parent().scope(asked.until(subject.gateway.handle(call))).await;
+    // The answer names the trace, so this is where it ends: who reads the one may read the other.
     let verdict = span.verdict(&method, &response);
     span.finish(&verdict.outcome());
 
     let mut answer = ObjectBuilder::new();
     optional(&mut answer, "traceId", trace.as_deref());
     answer.member("durationMs", &millis(began.elapsed()));
+    if let Some(required) = asked.required() {
+        answer.member("requiredCapabilities", &required);
+    }
     answer.member(if response.is_error() { "error" } else { "result" }, &response.body());
     Ok(answer.finish())
 }
 
-/// The operator can be asked nothing: there is no way back for questions.
+/// The operator can be asked nothing, and declares nothing.
 fn context(subject: &Subject, trace: Parent) -> Arc<CallContext> {
     let mut info = ObjectBuilder::new();
     info.string("name", "fanlight-admin").string("version", subject.version);

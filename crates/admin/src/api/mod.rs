@@ -2,6 +2,7 @@
 //!
 //! Must not know: HTTP connections, who may ask.
 
+mod asked;
 mod body;
 mod call;
 mod catalogue;

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use fanlight_gateway::{BackendState, BackendStatus};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
-use fanlight_telemetry::names::{BACKEND_NAME, ERROR_TYPE};
-use fanlight_telemetry::ring::{Query, Trace, attribute};
+use fanlight_telemetry::names::BACKEND_NAME;
+use fanlight_telemetry::ring::{Query, Trace, attribute, failure};
 use std::time::Duration;
 
 use crate::Subject;
@@ -21,6 +21,9 @@ use crate::shown::{count, flag, moment, number, optional};
 const FRESH: Duration = Duration::from_millis(900);
 /// How many failed traces are looked at for the last error of each backend.
 const FAILED: usize = 100;
+
+/// What is no failure of the backend's: whoever asked wanted no answer any more.
+const GIVEN_UP: [&str; 2] = ["abandoned", "cancelled"];
 
 /// The overview, looked up once for all who ask at the same time.
 pub(crate) struct Latest {
@@ -112,12 +115,12 @@ fn last_error(name: &str, failed: &[Trace]) -> Option<Json> {
     let (trace, span) = failed.iter().find_map(|trace| {
         let span = trace.spans.iter().rev().find(|span| {
             attribute(span, BACKEND_NAME).is_some_and(|value| is_named(&value.as_str()))
-                && attribute(span, ERROR_TYPE).is_some()
+                && failure(span).is_some_and(|error| !GIVEN_UP.contains(&error.as_str().as_ref()))
         })?;
         Some((trace, span))
     })?;
     let mut object = ObjectBuilder::new();
-    object.string("type", &attribute(span, ERROR_TYPE)?.as_str());
+    object.string("type", &failure(span)?.as_str());
     object.member("atMs", &moment(span.end_time)).string("traceId", &trace.id.to_string());
     Some(object.finish())
 }

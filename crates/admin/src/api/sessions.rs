@@ -34,7 +34,8 @@ pub(crate) fn answer(mut seen: Seen, query: &Query<'_>) -> Result<Json, Box<Repl
 
 fn session(session: &SessionView) -> Json {
     let mut object = ObjectBuilder::new();
-    object.string("digest", &session.digest).string("transport", session.transport);
+    optional(&mut object, "digest", Some(session.digest.as_str()).filter(|digest| !digest.is_empty()));
+    object.string("transport", session.transport);
     optional(&mut object, "revision", session.revision);
     object.member("clientInfo", &session.client_info.clone().unwrap_or_else(Json::null));
     object.integer("running", count(session.running));

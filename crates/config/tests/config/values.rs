@@ -127,6 +127,7 @@ fn the_admin_listener_can_be_switched_off() {
     }
     let config = good(&with_server("admin: {listen: localhost:9}"));
     assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:9");
+    assert!(!config.admin.is_default && good(&with_server("admin: {token: 0123456789abcdef}")).admin.is_default);
     assert!(good(&with_server("admin: null")).admin.listen.is_some());
 }
 

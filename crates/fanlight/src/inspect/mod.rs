@@ -26,7 +26,7 @@ pub(crate) use call::call;
 pub(crate) use check::check;
 pub(crate) use diff::diff;
 pub(crate) use list::list;
-pub(crate) use show::{plain, print, table};
+pub(crate) use show::{plain, table};
 pub(crate) use trace_test::trace_test;
 
 use crate::cli::TraceArgs;

@@ -39,7 +39,7 @@ const PAGES: usize = 100;
 
 /// Prints each hop and the trace; fails if one of them did not carry it.
 pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result<(), Failure> {
-    let arguments = arguments(&args.arguments)?;
+    let arguments = arguments(args.arguments())?;
     let ids = Ids::random();
     let seen = match &args.url {
         Some(url) => {
@@ -120,9 +120,10 @@ async fn call(client: &Client, args: &TraceTestArgs, arguments: &Json, ids: &Ids
 }
 
 /// Finds the tool in the list, for the headers that repeat its arguments; without a name the first
-/// that says it only reads.
+/// that says it only reads and can be called without arguments.
 async fn find(client: &Client, wanted: Option<&str>) -> Result<(String, Vec<ParamHeader>), Failure> {
     let mut cursor: Option<Json> = None;
+    let mut reader_with_arguments = None;
     for _ in 0..PAGES {
         let mut params = ObjectBuilder::new();
         if let Some(cursor) = &cursor {
@@ -135,9 +136,16 @@ async fn find(client: &Client, wanted: Option<&str>) -> Result<(String, Vec<Para
         let tools = result.get("tools").unwrap_or_else(Json::empty_object);
         for entry in tools.elements().map(|entry| tools.slice(entry)) {
             let Some(name) = entry.get("name").and_then(|name| name.as_str().map(Cow::into_owned)) else { continue };
-            if wanted.map_or_else(|| only_reads(&entry), |wanted| wanted == name) {
-                let schema = entry.get("inputSchema").unwrap_or_else(Json::empty_object);
+            let schema = entry.get("inputSchema").unwrap_or_else(Json::empty_object);
+            let fits = match wanted {
+                Some(wanted) => wanted == name,
+                None => only_reads(&entry) && needs_nothing(&schema),
+            };
+            if fits {
                 return Ok((name, param_header::annotations(&schema).map_err(other)?));
+            }
+            if only_reads(&entry) {
+                reader_with_arguments.get_or_insert_with(|| (name, required(&schema)));
             }
         }
         cursor = result.get("nextCursor").filter(|cursor| cursor.as_str().is_some());
@@ -145,15 +153,39 @@ async fn find(client: &Client, wanted: Option<&str>) -> Result<(String, Vec<Para
             break;
         }
     }
-    Err(Failure::usage(match wanted {
-        Some(tool) => format!("no tool is called {tool:?}; `fanlight list tools` shows those there are"),
-        None => "no tool says that it only reads (`readOnlyHint`): name the one to call".to_owned(),
+    Err(Failure::usage(match (wanted, reader_with_arguments) {
+        (Some(tool), _) => format!("no tool is called {tool:?}; `fanlight list tools` shows those there are"),
+        (None, Some((name, required))) => {
+            let arguments = required.iter().map(|name| format!("{}: …", Json::string(name))).collect::<Vec<_>>();
+            format!(
+                "each tool that only reads (`readOnlyHint`) needs arguments; give some:\n  \
+                 fanlight trace-test {} --args '{{{}}}'",
+                plain(&name, 100),
+                plain(&arguments.join(", "), 300)
+            )
+        }
+        (None, None) => "no tool says that it only reads (`readOnlyHint`), and others may change something; name the \
+                         one to call:\n  fanlight trace-test TOOL --args JSON\n`fanlight list tools` shows those there are"
+            .to_owned(),
     }))
 }
 
 fn only_reads(tool: &Json) -> bool {
     let hint = tool.get("annotations").and_then(|annotations| annotations.get("readOnlyHint"));
     hint.is_some_and(|hint| hint.is_true())
+}
+
+/// Whether a tool with this `inputSchema` can be called without arguments: its keywords that a
+/// server is likely to use say so.
+fn needs_nothing(schema: &Json) -> bool {
+    let asks_more = ["anyOf", "oneOf", "allOf", "$ref", "minProperties"];
+    required(schema).is_empty() && asks_more.iter().all(|keyword| schema.get(keyword).is_none())
+}
+
+/// The names of the arguments it requires.
+fn required(schema: &Json) -> Vec<String> {
+    let Some(names) = schema.get("required") else { return Vec::new() };
+    names.elements().filter_map(|name| names.slice(name).as_str().map(Cow::into_owned)).collect()
 }
 
 /// The trace from the ring, once the span of the request has ended there.

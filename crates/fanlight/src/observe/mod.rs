@@ -2,6 +2,7 @@
 //! what they share with `trace-test`: spans, and how to show them.
 
 mod admin;
+mod columns;
 pub(crate) mod spans;
 mod status;
 pub(crate) mod style;

@@ -2,15 +2,18 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use comfy_table::{Cell, CellAlignment};
 use serde_json::Value;
 
 use super::Admin;
+use super::columns::{self, Column};
 use super::style::{Style, duration};
 use crate::cli::StatusArgs;
 use crate::failure::Failure;
-use crate::inspect::{plain, table};
+use crate::inspect::plain;
 use crate::out::say;
+
+/// Least columns for the names of backends, before other columns are left out.
+const NAME: usize = 16;
 
 /// Prints the overview; fails if the gateway is not ready.
 pub(crate) async fn status(args: &StatusArgs) -> Result<(), Failure> {
@@ -44,39 +47,59 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
         admin.shown()
     );
     say!("");
-    let headings =
-        ["BACKEND", "STATE", "REVISION", "TRANSPORT", "REQUESTS", "ERRORS", "MEDIAN", "P95", "RESTARTS", "LAST ERROR"];
-    let mut rows = table(&headings);
-    for backend in overview.get("backends").and_then(Value::as_array).into_iter().flatten() {
-        rows.add_row(row(backend));
+    let backends: Vec<&Value> = overview.get("backends").and_then(Value::as_array).into_iter().flatten().collect();
+    let (table, below) = backends_in(&backends, style.room());
+    say!("{}", paint(&table, style));
+    if !below.is_empty() {
+        say!("\n{}", below.join("\n"));
     }
-    let painted = rows.trim_fmt();
-    say!("{}", paint(&painted, style));
 }
 
-fn row(backend: &Value) -> Vec<Cell> {
-    let number = |key: &str| backend.get(key).and_then(Value::as_u64).unwrap_or_default();
-    let millis = |key: &str| {
+/// A table with a row for each, and what had no room in it.
+fn backends_in(backends: &[&Value], room: usize) -> (String, Vec<String>) {
+    let mut columns = columns(backends);
+    let mut below = Vec::new();
+    if columns::width(&columns) > room {
+        columns.pop();
+        let errors = backends.iter().map(|backend| (plain(text(backend, "name"), 60), last_error(backend)));
+        below.extend(errors.filter(|(_, error)| !error.is_empty()).map(|(name, error)| format!("{name}: {error}")));
+    }
+    // What matters least goes first.
+    for heading in ["TRANSPORT", "MEDIAN", "RESTARTS"] {
+        let least = columns::width(&columns) - columns.first().map(Column::width).unwrap_or_default() + NAME;
+        if least > room {
+            columns.retain(|column| column.heading() != heading);
+        }
+    }
+    (columns::render(&columns, room), below)
+}
+
+fn columns(backends: &[&Value]) -> Vec<Column> {
+    let each = |of: &dyn Fn(&Value) -> String| backends.iter().map(|backend| of(backend)).collect::<Vec<_>>();
+    let number = |backend: &Value, key: &str| backend.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let millis = |backend: &Value, key: &str| {
         let value = backend.get(key).and_then(Value::as_f64);
         value.map_or_else(|| "-".to_owned(), |millis| duration((millis * 1e6) as u64))
     };
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let revision = match (backend.get("era").and_then(Value::as_str), backend.get("revision").and_then(Value::as_str)) {
-        (_, Some(revision)) => plain(revision, 20),
-        (Some(era), None) => plain(era, 20),
-        (None, None) => "-".to_owned(),
+    let revision = |backend: &Value| match (text(backend, "era"), text(backend, "revision")) {
+        ("", "") => "-".to_owned(),
+        (era, "") => plain(era, 20),
+        (_, revision) => plain(revision, 20),
     };
     vec![
-        Cell::new(plain(text(backend, "name"), 60)),
-        Cell::new(plain(text(backend, "state"), 20)),
-        Cell::new(revision),
-        Cell::new(plain(text(backend, "transport"), 20)),
-        right(number("requests").to_string()),
-        right(number("errors").to_string()),
-        right(millis("medianMs")),
-        right(millis("p95Ms")),
-        right((number("restarts") + number("reconnects")).to_string()),
-        Cell::new(last_error(backend)),
+        Column::words("BACKEND", each(&|backend| plain(text(backend, "name"), 60))),
+        Column::whole("STATE", each(&|backend| plain(text(backend, "state"), 20))),
+        Column::whole("REVISION", each(&revision)),
+        Column::whole("TRANSPORT", each(&|backend| plain(text(backend, "transport"), 20))),
+        Column::numbers("REQUESTS", each(&|backend| number(backend, "requests").to_string())),
+        Column::numbers("ERRORS", each(&|backend| number(backend, "errors").to_string())),
+        Column::numbers("MEDIAN", each(&|backend| millis(backend, "medianMs"))),
+        Column::numbers("P95", each(&|backend| millis(backend, "p95Ms"))),
+        Column::numbers(
+            "RESTARTS",
+            each(&|backend| (number(backend, "restarts") + number(backend, "reconnects")).to_string()),
+        ),
+        Column::whole("LAST ERROR", each(&last_error)),
     ]
 }
 
@@ -130,6 +153,8 @@ pub(super) fn rough(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use unicode_width::UnicodeWidthStr as _;
+
     use super::*;
 
     #[test]
@@ -143,11 +168,20 @@ mod tests {
         let full = serde_json::json!({"name": "a\u{1b}[2J", "state": "ready", "transport": "stdio", "era": "modern",
             "revision": "2026-07-28", "requests": 7, "errors": 1, "medianMs": 1.25, "p95Ms": null, "restarts": 1,
             "reconnects": 2, "lastError": {"type": "timeout", "atMs": 0.0}});
-        let cells: Vec<String> = row(&full).iter().map(Cell::content).collect();
-        assert_eq!(cells[..9], ["a[2J", "ready", "2026-07-28", "stdio", "7", "1", "1.25 ms", "-", "3"]);
-        assert!(cells[9].starts_with("timeout ") && cells[9].ends_with(" ago"), "{}", cells[9]);
-        let down = serde_json::json!({"name": "b", "state": "down", "error": "no such\nprogram"});
-        assert_eq!(row(&down).last().map(Cell::content).as_deref(), Some("no such"));
-        assert_eq!(row(&Value::Null).len(), 10);
+        let down = serde_json::json!({"name": "b-with-a-name-that-is-longer-than-it-has-to-be", "state": "down",
+            "error": "no such\nprogram"});
+        let (table, below) = backends_in(&[&full, &down, &Value::Null], 300);
+        let words: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(words[..10], ["a[2J", "ready", "2026-07-28", "stdio", "7", "1", "1.25", "ms", "-", "3"], "{table}");
+        assert!(
+            table.lines().nth(1).unwrap().ends_with(" ago") && table.contains("no such") && below.is_empty(),
+            "{table}"
+        );
+        for room in [80, 120] {
+            let (table, below) = backends_in(&[&full, &down, &Value::Null], room);
+            assert!(table.lines().all(|line| line.width() <= room) && table.lines().count() == 4, "{table}");
+            assert_eq!(below[1..], ["b-with-a-name-that-is-longer-than-it-has-to-be: no such"]);
+            assert_eq!(table.contains("TRANSPORT"), room == 120, "{table}");
+        }
     }
 }

@@ -4,13 +4,17 @@
 
 use std::io::IsTerminal as _;
 
-/// The width where there is no terminal to ask.
+/// The width of a waterfall where there is no terminal to ask.
 const WIDTH: usize = 100;
+/// That of a terminal that does not know its own.
+const NARROW: usize = 80;
 
 /// How to write on standard output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     pub(crate) width: usize,
+    /// Whether what is longer than `width` would be broken over lines.
+    pub(crate) is_bounded: bool,
     colour: bool,
 }
 
@@ -20,13 +24,22 @@ impl Style {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let dumb = set("TERM").is_some_and(|term| term == "dumb");
         let colour = std::io::stdout().is_terminal() && set("NO_COLOR").is_none() && !dumb;
-        let width = comfy_table::Table::new().width().map_or(WIDTH, usize::from);
-        Self { width, colour }
+        let (width, is_bounded) = match comfy_table::Table::new().width() {
+            Some(0) => (NARROW, true),
+            Some(width) => (usize::from(width), true),
+            None => (WIDTH, false),
+        };
+        Self { width, is_bounded, colour }
     }
 
     #[cfg(test)]
     pub(crate) fn plain(width: usize) -> Self {
-        Self { width, colour: false }
+        Self { width, is_bounded: true, colour: false }
+    }
+
+    /// The room for a table: as much as it takes where nobody breaks its lines.
+    pub(crate) fn room(self) -> usize {
+        if self.is_bounded { self.width } else { usize::MAX }
     }
 
     pub(crate) fn bold(self, text: &str) -> String {

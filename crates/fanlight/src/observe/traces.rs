@@ -1,14 +1,23 @@
 //! `fanlight traces`: the last traces of a running gateway, or one of them as a waterfall.
 
-use comfy_table::{Cell, CellAlignment};
+use std::collections::HashSet;
+
 use serde_json::Value;
 
+use super::columns::{self, Column};
 use super::style::{Style, duration};
 use super::{Admin, spans, waterfall};
 use crate::cli::TracesArgs;
 use crate::failure::Failure;
-use crate::inspect::{plain, print, table};
+use crate::inspect::plain;
 use crate::out::say;
+
+/// Least digits of an id that are shown.
+const SHORTEST: usize = 8;
+/// Least columns for what was asked.
+const REQUEST: usize = 28;
+/// Most traces that the API lists at once.
+const MOST: usize = 500;
 
 /// Prints the traces that are asked for, newest first; or the one that is named.
 pub(crate) async fn traces(args: &TracesArgs) -> Result<(), Failure> {
@@ -41,42 +50,59 @@ async fn list(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
         say!("no such traces");
         return Ok(());
     }
-    let mut rows = table(&["TIME", "TOOK", "SPANS", "REQUEST", "BACKENDS", "ERROR", "TRACE"]);
-    for trace in traces {
-        rows.add_row(row(trace));
-    }
-    // The id is there to be copied, so it is the last to be broken over lines.
-    if let Some(column) = rows.column_mut(6) {
-        column.set_constraint(comfy_table::ColumnConstraint::ContentWidth);
-    }
-    print(&rows);
+    say!("{}", shown(&traces, Style::of_stdout().room()));
     Ok(())
 }
 
-fn row(trace: &Value) -> Vec<Cell> {
-    let text = |key: &str| trace.get(key).and_then(Value::as_str).unwrap_or_default();
-    let float = |key: &str| trace.get(key).and_then(Value::as_f64).unwrap_or_default();
-    let backends: Vec<&str> =
-        trace.get("backends").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+/// A row for each. Where there is too little room, times are in whole seconds and ids as short as
+/// they can be to tell these traces apart, which is enough to ask for one.
+fn shown(traces: &[&Value], room: usize) -> String {
+    let mut columns = columns(traces, clock, 32);
+    if columns::width(&columns) > room {
+        let ids: HashSet<&str> = traces.iter().map(|trace| text(trace, "traceId")).collect();
+        let is_enough =
+            |digits: &usize| ids.iter().filter_map(|id| id.get(..*digits)).collect::<HashSet<_>>().len() == ids.len();
+        let digits = (SHORTEST..32).find(is_enough).unwrap_or(32);
+        columns =
+            self::columns(traces, |millis| format!("{}Z", clock(millis).chars().take(8).collect::<String>()), digits);
+    }
+    if columns::width(&columns) > room {
+        columns.retain(|column| column.heading() != "SPANS");
+    }
+    columns::render(&columns, room)
+}
+
+fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> Vec<Column> {
+    let each = |of: &dyn Fn(&Value) -> String| traces.iter().map(|trace| of(trace)).collect::<Vec<_>>();
+    let float = |trace: &Value, key: &str| trace.get(key).and_then(Value::as_f64).unwrap_or_default();
+    let backends = |trace: &Value| {
+        let names = trace.get("backends").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        plain(&names.collect::<Vec<_>>().join(", "), 120)
+    };
+    let spans = |trace: &Value| trace.get("spans").and_then(Value::as_u64).unwrap_or_default().to_string();
     vec![
-        Cell::new(clock(float("startMs"))),
-        right(duration((float("durationMs") * 1e6) as u64)),
-        right(trace.get("spans").and_then(Value::as_u64).unwrap_or_default().to_string()),
-        Cell::new(plain(text("name"), 120)),
-        Cell::new(plain(&backends.join(", "), 120)),
-        Cell::new(plain(text("error"), 60)),
-        Cell::new(plain(text("traceId"), 32)),
+        Column::whole("TIME", each(&|trace| clock(float(trace, "startMs")))),
+        Column::numbers("TOOK", each(&|trace| duration((float(trace, "durationMs") * 1e6) as u64))),
+        Column::numbers("SPANS", each(&spans)),
+        Column::words("REQUEST", each(&|trace| plain(text(trace, "name"), 120))).at_least(REQUEST),
+        Column::words("BACKENDS", each(&backends)),
+        Column::words("ERROR", each(&|trace| plain(text(trace, "error"), 60))),
+        Column::whole("TRACE", each(&|trace| text(trace, "traceId").chars().take(digits).collect())),
     ]
+}
+
+fn text<'a>(trace: &'a Value, key: &str) -> &'a str {
+    trace.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 async fn one(admin: &Admin, id: &str, json: bool) -> Result<(), Failure> {
     let id = id.to_ascii_lowercase();
     // A `traceparent` names a trace too.
     let id = id.split('-').find(|part| part.len() == 32).unwrap_or(&id);
-    if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    if !(4..=32).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(Failure::usage("a trace id has 32 hexadecimal digits; `fanlight traces` lists those there are"));
     }
+    let id = &if id.len() == 32 { id.to_owned() } else { whole_id(admin, id).await? };
     let text = admin.get(&format!("/api/traces/{id}"), &[]).await?;
     if json {
         say!("{}", String::from_utf8_lossy(&text));
@@ -90,6 +116,19 @@ async fn one(admin: &Admin, id: &str, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The one kept trace whose id begins like this.
+async fn whole_id(admin: &Admin, start: &str) -> Result<String, Failure> {
+    let query = [("text", start.to_owned()), ("limit", MOST.to_string())];
+    let answer = admin.json(&admin.get("/api/traces", &query).await?)?;
+    let all = answer.get("traces").and_then(Value::as_array).into_iter().flatten();
+    let found: Vec<&str> = all.map(|trace| text(trace, "traceId")).filter(|id| id.starts_with(start)).collect();
+    match found[..] {
+        [id] => Ok(id.to_owned()),
+        [] => Err(Failure::other(format!("no trace is kept whose id begins with {start}"))),
+        _ => Err(Failure::usage(format!("{} traces begin with {start}: give more of the id", found.len()))),
+    }
+}
+
 /// The time of day in UTC of milliseconds since 1970: the ring holds no more than the last hours.
 fn clock(millis: f64) -> String {
     let millis = millis.max(0.0) as u64;
@@ -99,15 +138,32 @@ fn clock(millis: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use unicode_width::UnicodeWidthStr as _;
+
     use super::*;
+
+    fn trace(id: &str) -> Value {
+        serde_json::json!({"traceId": id, "name": "tools/call library__search_books",
+            "startMs": 86_400_000.0 + 3_723_004.0, "durationMs": 12.5, "spans": 3,
+            "backends": ["library", "a-backend-with-a-long-name"], "error": "connect_failed"})
+    }
 
     #[test]
     fn a_trace_is_a_row() {
-        let trace = serde_json::json!({"traceId": "4bf92f3577b34da6a3ce929d0e0e4736", "name": "tools/call a",
-            "startMs": 86_400_000.0 + 3_723_004.0, "durationMs": 12.5, "spans": 3, "backends": ["x", "y"]});
-        let cells: Vec<String> = row(&trace).iter().map(Cell::content).collect();
-        let id = "4bf92f3577b34da6a3ce929d0e0e4736";
-        assert_eq!(cells, ["01:02:03.004Z", "12.5 ms", "3", "tools/call a", "x, y", "", id]);
-        assert_eq!(row(&Value::Null).len(), 7);
+        let (one, other) = (trace("4bf92f3577b34da6a3ce929d0e0e4736"), trace("4bf92f3577b34da6a3ce929d0e0e4737"));
+        let wide = shown(&[&one, &Value::Null], 200);
+        for word in ["01:02:03.004Z", "12.5 ms", "3", "tools/call library__search_books", "connect_failed"] {
+            assert!(wide.lines().nth(1).unwrap().contains(word), "{wide}");
+        }
+        assert!(
+            wide.contains("library, a-backend-with-a-long-name") && wide.contains("4bf92f3577b34da6a3ce929d0e0e4736")
+        );
+        let third = trace("0af7651916cd43dd8448eb211c80319c");
+        let narrow = shown(&[&one, &third], 80);
+        assert!(narrow.lines().all(|line| line.width() <= 80) && narrow.lines().count() == 3, "{narrow}");
+        assert!(narrow.lines().nth(1).unwrap().ends_with("  4bf92f35"), "{narrow}");
+        assert!(narrow.contains("01:02:03Z ") && narrow.contains("tools/call library__search_"), "{narrow}");
+        // Cut where they are still different.
+        assert!(shown(&[&one, &other], 80).contains("4bf92f3577b34da6a3ce929d0e0e4737"));
     }
 }

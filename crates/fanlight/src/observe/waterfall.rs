@@ -155,7 +155,7 @@ fn draw(span: &Span, (start, end): (u64, u64), width: usize) -> String {
 }
 
 /// `text` in exactly `width` columns, cut if it is longer.
-fn fit(text: &str, width: usize) -> String {
+pub(super) fn fit(text: &str, width: usize) -> String {
     let mut out = String::new();
     let mut used = 0;
     let whole = text.width() <= width;

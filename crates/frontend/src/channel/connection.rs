@@ -9,7 +9,6 @@ use bytes::Bytes;
 use fanlight_gateway::CallContext;
 use fanlight_protocol::line::Line;
 use fanlight_protocol::{Era, Json, Message, MessageError, Method, Notification, Request, Revision, RpcError, code};
-use fanlight_telemetry::clients::SessionView;
 use fanlight_telemetry::{ErrorType, Headers, Moment, Network, Outcome, ServerSpan};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -43,8 +42,8 @@ pub(crate) struct Connection<C> {
     in_flight: Arc<InFlight>,
     slots: Arc<Semaphore>,
     tasks: TaskTracker,
-    parking: Arc<Parking>,
-    subscriptions: Subscriptions,
+    pub(super) parking: Arc<Parking>,
+    pub(super) subscriptions: Subscriptions,
     /// No more is read: what only listens is to end.
     pub(crate) closing: CancellationToken,
     cut: CancellationToken,
@@ -80,12 +79,6 @@ impl<C: Core> Connection<C> {
             cut,
             legacy_only,
         }))
-    }
-
-    /// What an operator may see of its session, if it has one. Its stream is the connection.
-    pub(crate) fn shown(&self, id: &str, transport: &'static str) -> Option<SessionView> {
-        let session = self.current_session()?;
-        Some(SessionView { streams: 1, ..session.shown(id, transport) })
     }
 
     /// Takes one line. Returns once it is under way; waits only for room to answer a refusal.

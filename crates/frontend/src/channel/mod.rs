@@ -7,6 +7,7 @@
 mod connection;
 mod hear;
 mod outlet;
+mod shown;
 
 use std::time::Duration;
 

@@ -3,16 +3,22 @@
 //!
 //! Must not know: how they are shown.
 
+use fanlight_protocol::Method;
+
 use super::Metrics;
 use super::family::{Values, label};
 use super::histogram::{BOUNDS, Counts};
+
+/// What is no failure of the backend's: whoever asked wanted no answer any more.
+const GIVEN_UP: [&str; 2] = ["abandoned", "cancelled"];
 
 /// What has been asked of one backend since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendFigures {
     /// Messages sent that have been answered or given up.
     pub requests: u64,
-    /// Those of them that failed, whatever the reason.
+    /// Those of them that failed; but for what whoever asked gave up, and for `server/discover`, by
+    /// which the era is found.
     pub errors: u64,
     /// Seconds that half of them took at most, estimated from the histogram's buckets; `None` if there
     /// were none.
@@ -42,7 +48,10 @@ impl Metrics {
             }
             let count: u64 = counts.buckets.iter().sum();
             figures.requests += count;
-            figures.errors += if has(label::ERROR) { count } else { 0 };
+            // Servers of the legacy era refuse the question for theirs, as they should.
+            let probes = labels.iter().any(|(key, value)| *key == label::METHOD && value == Method::Discover.as_str());
+            let given_up = labels.iter().any(|(key, value)| *key == label::ERROR && GIVEN_UP.contains(&value.as_str()));
+            figures.errors += if has(label::ERROR) && !probes && !given_up { count } else { 0 };
             all.buckets.iter_mut().zip(&counts.buckets).for_each(|(sum, one)| *sum += one);
         }
         figures.median = quantile(&all, 0.5);
@@ -76,8 +85,6 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use fanlight_protocol::Method;
-
     use super::super::MetricLimits;
     use super::super::histogram::Key;
     use super::*;
@@ -97,8 +104,17 @@ mod tests {
         }
         record(&metrics, "a", 400, Some(ErrorType::Timeout));
         record(&metrics, "b", 60_000, None);
+        let probe = Key {
+            backend: metrics.backend("a").index(),
+            method: Method::Discover,
+            name: None,
+            error: Some(ErrorType::JsonRpc(-32601)),
+            revision: None,
+            transport: None,
+        };
+        metrics.client.record(probe, Duration::from_millis(1));
         let figures = metrics.figures("a");
-        assert_eq!((figures.requests, figures.errors), (5, 1));
+        assert_eq!((figures.requests, figures.errors), (6, 1));
         let (median, p95) = (figures.median.unwrap(), figures.p95.unwrap());
         assert!(median > 0.0 && median <= 0.01, "{median}");
         assert!(p95 > 0.2 && p95 <= 0.5, "{p95}");

@@ -18,7 +18,7 @@ use opentelemetry::{Array, KeyValue, Value};
 use opentelemetry_sdk::trace::SpanData;
 use tokio::sync::broadcast;
 
-pub use query::{Query, Summary, Trace, attribute};
+pub use query::{Query, Summary, Trace, attribute, failure};
 
 /// How many ids wait for a slow reader of the feed before it misses some.
 const FEED: usize = 256;

@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use fanlight_protocol::Method;
 use opentelemetry::Value;
-use opentelemetry::trace::{SpanId, TraceId};
+use opentelemetry::trace::{SpanId, SpanKind, TraceId};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::{Entry, Ring};
-use crate::names::{BACKEND_NAME, ERROR_TYPE, GEN_AI_TOOL_NAME};
+use crate::names::{BACKEND_NAME, ERROR_TYPE, GEN_AI_TOOL_NAME, MCP_METHOD_NAME};
 
 /// Which traces. What is not said does not matter; what is said must all hold of one trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,14 +106,14 @@ impl Trace {
         let top = top.or_else(|| self.spans.iter().min_by_key(|span| span.start_time))?;
         let backends: BTreeSet<String> =
             self.spans.iter().filter_map(|span| attribute(span, BACKEND_NAME)).map(|name| name.to_string()).collect();
-        let failed = self.spans.iter().find_map(|span| attribute(span, ERROR_TYPE));
+        let failed = self.spans.iter().find_map(|span| failure(span));
         Some(Summary {
             name: top.name.to_string(),
             start: top.start_time,
             duration: end.duration_since(start).unwrap_or_default(),
             spans: self.spans.len(),
             backends: backends.into_iter().collect(),
-            error: attribute(top, ERROR_TYPE).or(failed).map(Value::to_string),
+            error: failure(top).or(failed).map(Value::to_string),
         })
     }
 }
@@ -127,7 +128,7 @@ fn matches(trace: &Trace, query: &Query, text: Option<&str>) -> bool {
             trace.spans.iter().any(|span| attribute(span, name).is_some_and(|value| value.as_str() == wanted.as_str()))
         })
     };
-    let failed = || trace.spans.iter().any(|span| attribute(span, ERROR_TYPE).is_some());
+    let failed = || trace.spans.iter().any(|span| failure(span).is_some());
     any(BACKEND_NAME, &query.backend)
         && any(GEN_AI_TOOL_NAME, &query.tool)
         && query.error.is_none_or(|wanted| failed() == wanted)
@@ -141,6 +142,16 @@ fn has_text(trace: &Trace, text: &str) -> bool {
             .spans
             .iter()
             .any(|span| has(&span.name) || span.attributes.iter().any(|attribute| has(&attribute.value.as_str())))
+}
+
+/// The `error.type` of a span that failed. That a server refuses `server/discover` is how its era is
+/// found; where no connection comes of it, the span of connecting says so.
+#[must_use]
+pub fn failure(span: &SpanData) -> Option<&Value> {
+    let error = attribute(span, ERROR_TYPE)?;
+    let asks = |method: &Value| method.as_str() == Method::Discover.as_str();
+    let probes = span.span_kind == SpanKind::Client && attribute(span, MCP_METHOD_NAME).is_some_and(asks);
+    (!probes).then_some(error)
 }
 
 /// The value of an attribute of a span.

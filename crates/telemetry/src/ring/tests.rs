@@ -5,7 +5,7 @@ use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, Tr
 use opentelemetry_sdk::trace::{SpanEvents, SpanLinks};
 
 use super::*;
-use crate::names::{BACKEND_NAME, ERROR_TYPE, GEN_AI_TOOL_NAME};
+use crate::names::{BACKEND_NAME, ERROR_TYPE, GEN_AI_TOOL_NAME, MCP_METHOD_NAME};
 
 fn span(trace: u128, id: u64, parent: u64, attributes: &[(&'static str, &str)]) -> Arc<SpanData> {
     let start = SystemTime::UNIX_EPOCH + Duration::from_millis(id);
@@ -103,4 +103,20 @@ fn a_summary_tells_what_a_list_shows() {
     assert_eq!(summary.duration, Duration::from_millis(15));
     assert_eq!((summary.spans, summary.backends), (2, vec!["b".to_owned()]));
     assert_eq!(summary.error.as_deref(), Some("-31002"));
+}
+
+#[test]
+fn finding_the_era_of_a_legacy_server_is_no_failure() {
+    let attributes = [(MCP_METHOD_NAME, "server/discover"), (ERROR_TYPE, "-32601")];
+    let of_kind = |trace, kind: SpanKind| {
+        let span = span(trace, 1, 0, &attributes);
+        Arc::new(SpanData { span_kind: kind, ..(*span).clone() })
+    };
+    let ring = Ring::new(RingLimits::default());
+    ring.push(of_kind(1, SpanKind::Client));
+    ring.push(of_kind(2, SpanKind::Server));
+    let failed = ring.query(&Query { error: Some(true), ..Query::default() });
+    assert_eq!(failed.iter().map(|trace| trace.number).collect::<Vec<_>>(), [2]);
+    assert_eq!(failed[0].summary().unwrap().error.as_deref(), Some("-32601"));
+    assert_eq!(ring.query(&Query { error: Some(false), ..Query::default() })[0].summary().unwrap().error, None);
 }

@@ -1,5 +1,7 @@
 //! A tiny OTLP/gRPC collector on loopback: tonic's own services, which hand on what they got.
 
+use std::sync::Arc;
+
 use http_body_util::BodyExt as _;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -9,9 +11,15 @@ use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::
 use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use prost::Message as _;
+use rcgen::{CertifiedKey, KeyPair};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::rustls::{self, ServerConfig};
+use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::{Code, Request, Response, Status};
 
@@ -65,18 +73,43 @@ impl MetricsService for Answers<ExportMetricsServiceRequest> {
 impl Collector {
     /// Starts one that answers with `code`.
     pub(crate) async fn start(code: Code) -> Self {
+        Self::listen(code, None).await
+    }
+
+    /// One that speaks TLS with this certificate, and besides takes traces as OTLP over HTTP.
+    pub(crate) async fn start_with_tls(certificate: &CertifiedKey<KeyPair>) -> Self {
+        let key = PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der()).into();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| {
+                builder.with_no_client_auth().with_single_cert(vec![certificate.cert.der().clone()], key)
+            })
+            .expect("a certificate and its key");
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Self::listen(Code::Ok, Some(TlsAcceptor::from(Arc::new(config)))).await
+    }
+
+    async fn listen(code: Code, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let endpoint = format!("{scheme}://{}", listener.local_addr().expect("an address"));
         let (got_traces, traces) = mpsc::channel(64);
         let (got_metrics, metrics) = mpsc::channel(64);
+        let over_http = got_traces.clone();
         let for_traces = TraceServiceServer::new(Answers { code, got: got_traces });
         let for_metrics = MetricsServiceServer::new(Answers { code, got: got_metrics });
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (for_traces, for_metrics) = (for_traces.clone(), for_metrics.clone());
+                let over_http = over_http.clone();
                 let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
                     let (mut for_traces, mut for_metrics) = (for_traces.clone(), for_metrics.clone());
+                    let over_http = over_http.clone();
                     async move {
+                        if request.uri().path() == "/v1/traces" {
+                            return Ok(take_http(request, &over_http).await);
+                        }
                         let request = request.map(|body| body.map_err(std::io::Error::other));
                         if request.uri().path().contains(".trace.") {
                             for_traces.call(request).await
@@ -86,11 +119,28 @@ impl Collector {
                     }
                 });
                 let http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                tokio::spawn(http2.serve_connection(TokioIo::new(stream), service));
+                match tls.clone() {
+                    None => drop(tokio::spawn(http2.serve_connection(TokioIo::new(stream), service))),
+                    Some(tls) => drop(tokio::spawn(async move {
+                        // A client that does not trust the certificate hangs up.
+                        if let Ok(stream) = tls.accept(stream).await {
+                            let _ = http2.serve_connection(TokioIo::new(stream), service).await;
+                        }
+                    })),
+                }
             }
         });
         Self { endpoint, traces, metrics, task }
     }
+}
+
+async fn take_http(
+    request: hyper::Request<hyper::body::Incoming>,
+    got: &mpsc::Sender<(Vec<String>, ExportTraceServiceRequest)>,
+) -> hyper::Response<Body> {
+    let body = request.into_body().collect().await.expect("a body").to_bytes();
+    let _ = got.try_send((Vec::new(), ExportTraceServiceRequest::decode(body).expect("Protobuf")));
+    hyper::Response::new(Body::empty())
 }
 
 impl Drop for Collector {

@@ -1,0 +1,114 @@
+//! Tables that fit the terminal by cutting cells and leaving columns out: what is broken over many
+//! short lines cannot be read.
+//!
+//! Must not know: what is shown.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::waterfall::fit;
+use crate::inspect::table;
+
+/// Columns between two cells.
+const GAP: usize = 2;
+/// Least columns of a cell that is cut, unless its column says otherwise.
+const LEAST: usize = 8;
+
+/// A column and what stands in it, from the top.
+pub(super) struct Column {
+    heading: &'static str,
+    cells: Vec<String>,
+    right: bool,
+    /// How far its cells can be cut; not at all if absent.
+    least: Option<usize>,
+}
+
+impl Column {
+    /// A column of words, which are cut where there is too little room.
+    pub(super) fn words(heading: &'static str, cells: Vec<String>) -> Self {
+        Self { heading, cells, right: false, least: Some(LEAST) }
+    }
+
+    /// A column that is shown whole.
+    pub(super) fn whole(heading: &'static str, cells: Vec<String>) -> Self {
+        Self { heading, cells, right: false, least: None }
+    }
+
+    /// A column of numbers.
+    pub(super) fn numbers(heading: &'static str, cells: Vec<String>) -> Self {
+        Self { heading, cells, right: true, least: None }
+    }
+
+    /// Cut no further than to this.
+    pub(super) fn at_least(mut self, columns: usize) -> Self {
+        self.least = Some(columns);
+        self
+    }
+
+    pub(super) fn heading(&self) -> &'static str {
+        self.heading
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.cells.iter().map(|cell| cell.width()).max().unwrap_or_default().max(self.heading.width())
+    }
+}
+
+/// How wide the table is if nothing is cut.
+pub(super) fn width(columns: &[Column]) -> usize {
+    columns.iter().map(|column| column.width() + GAP).sum()
+}
+
+/// The table in `room` columns, if cutting words is enough for that.
+pub(super) fn render(columns: &[Column], room: usize) -> String {
+    let mut widths: Vec<usize> = columns.iter().map(Column::width).collect();
+    let mut over = width(columns).saturating_sub(room);
+    while over > 0 {
+        // The widest gives way first.
+        let cuttable =
+            columns.iter().zip(&mut widths).filter(|(column, width)| column.least.is_some_and(|least| **width > least));
+        let Some((_, widest)) = cuttable.max_by_key(|(_, width)| **width) else { break };
+        *widest -= 1;
+        over -= 1;
+    }
+    let headings: Vec<&str> = columns.iter().map(Column::heading).collect();
+    let mut shown = table(&headings);
+    shown.set_content_arrangement(ContentArrangement::Disabled);
+    for row in 0..columns.first().map(|column| column.cells.len()).unwrap_or_default() {
+        shown.add_row(columns.iter().zip(&widths).map(|(column, width)| {
+            let text = column.cells.get(row).map(String::as_str).unwrap_or_default();
+            let cell = Cell::new(if text.width() > *width { fit(text, *width) } else { text.to_owned() });
+            cell.set_alignment(if column.right { CellAlignment::Right } else { CellAlignment::Left })
+        }));
+    }
+    shown.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns() -> Vec<Column> {
+        let long = "a-name-that-is-much-too-long-for-any-table".to_owned();
+        vec![
+            Column::words("NAME", vec![long.clone(), "b".to_owned()]),
+            Column::numbers("COUNT", vec!["7".to_owned(), "1000".to_owned()]),
+            Column::whole("ID", vec!["4bf92f3577b34da6".to_owned(), "00".to_owned()]),
+            Column::words("WHAT", vec![long, "漢字".to_owned()]),
+        ]
+    }
+
+    #[test]
+    fn words_are_cut_and_the_rest_is_whole() {
+        let all = columns();
+        assert!(render(&all, width(&all)).contains("too-long-for-any-table"));
+        for room in [60, 80, 100] {
+            let text = render(&all, room);
+            assert_eq!(text.lines().count(), 3, "{text}");
+            assert!(text.lines().all(|line| line.width() <= room), "{text}");
+            assert!(text.contains("4bf92f3577b34da6") && text.contains("1000") && text.contains('…'), "{text}");
+        }
+        // It can be made no narrower than this.
+        assert!(render(&all, 10).lines().all(|line| line.width() <= 60));
+    }
+}
