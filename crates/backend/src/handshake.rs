@@ -17,10 +17,10 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Era, Json, Method, Revision};
 use fanlight_telemetry::Parent;
-use reqwest::header::HeaderValue;
+use http::header::HeaderValue;
 
 use crate::client::{CallContext, ServerMessages};
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, named};
 use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply};
 use crate::link::Link;
@@ -221,7 +221,7 @@ impl Handshake<'_> {
             task: None,
             text: dialect.request_text(id, method, params, &context),
             method,
-            mirror: dialect.mirror(method, params, &[]),
+            mirror: dialect.mirror(method, named(method, params).as_ref(), params, &[]),
             context: &context,
             messages: &messages,
             clock: &clock,

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use fanlight_protocol::Revision;
-use reqwest::header::HeaderValue;
+use http::header::HeaderValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::Channel;

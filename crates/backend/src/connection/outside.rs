@@ -30,7 +30,7 @@ impl Connection {
             token: id,
             task: None,
             text: self.dialect.request_text(id, method, carrying.as_ref(), context),
-            mirror: self.mirror(method, Some(params), &[]),
+            mirror: self.mirror(method, Some(params), (None, &[])),
             method,
             context,
             messages: &messages,
