@@ -164,7 +164,7 @@ impl Connection {
         let params = sending.params(call.params.as_ref(), self.link.has_headers());
         let params = params.as_ref();
         let token = (call.context.wants_progress && course.carries_on.is_none()).then_some(id);
-        let request = Outgoing {
+        let mut request = Outgoing {
             id,
             token: course.carries_on.unwrap_or(id),
             task: awaited_task(call),
@@ -179,7 +179,7 @@ impl Connection {
         };
         course.id.store(id, Ordering::Relaxed);
         course.sent.store(true, Ordering::Relaxed);
-        let outcome = self.link.exchange(request).await;
+        let outcome = self.link.exchange(&mut request).await;
         sending.ended(&call.method, &outcome);
         match outcome {
             Ok(Reply::Answer { response, .. }) => Ok(response),
@@ -248,7 +248,7 @@ impl Connection {
         let sending = self.sending(within, id, 1, method, params);
         let params = sending.params(params, self.link.has_headers());
         let params = params.as_ref();
-        let request = Outgoing {
+        let mut request = Outgoing {
             id,
             token: id,
             task: None,
@@ -263,7 +263,7 @@ impl Connection {
         };
         // Rarely needed: boxed, so that the future of every call stays small.
         let limit = BackendError::Timeout { after: PREPARATION, sent: true };
-        let outcome = timeout(PREPARATION, Box::pin(self.link.exchange(request))).await.unwrap_or(Err(limit));
+        let outcome = timeout(PREPARATION, Box::pin(self.link.exchange(&mut request))).await.unwrap_or(Err(limit));
         sending.ended(method, &outcome);
         match outcome {
             Ok(Reply::Answer { response, .. }) => Some(response),

@@ -215,7 +215,7 @@ impl Handshake<'_> {
         }
         let params = sending.params(params, link.has_headers());
         let params = params.as_ref();
-        let request = Outgoing {
+        let mut request = Outgoing {
             id,
             token: id,
             task: None,
@@ -229,7 +229,7 @@ impl Handshake<'_> {
             sending: &sending,
         };
         // Awaited in many places, once in a while: boxed, so that the handshake's future stays small.
-        let outcome = Box::pin(link.exchange(request)).await;
+        let outcome = Box::pin(link.exchange(&mut request)).await;
         sending.ended(method, &outcome);
         outcome
     }

@@ -1,7 +1,7 @@
 //! Which of the process's workers the current thread is: a thread with a runtime of its own, on
 //! which client connections live.
 //!
-//! What a call uses may be its worker's own ([`PerWorker`]), so that it wakes no other thread.
+//! What a call uses may be its worker's own (`PerWorker`), so that it wakes no other thread.
 //!
 //! Must not know: what workers have of their own.
 

@@ -25,7 +25,7 @@ enum Form {
 }
 
 impl HttpLink {
-    pub(super) async fn read(&self, http: HttpResponse, request: &Outgoing<'_>) -> Result<Reply, BackendError> {
+    pub(super) async fn read(&self, mut http: HttpResponse, request: &Outgoing<'_>) -> Result<Reply, BackendError> {
         let status = http.status;
         let form = form(&http);
         if !status.is_success() {
@@ -36,7 +36,7 @@ impl HttpLink {
             _ if matches!(status.as_u16(), 202 | 204) => {
                 return Err(malformed(format!("HTTP {} without an answer", status.as_u16())));
             }
-            Form::Json => self.read_json(http, request.id).await?,
+            Form::Json => self.read_json(&mut http, request.id).await?,
             // Large: in a box it makes the future of a call that is answered at once no larger.
             Form::Events => Box::pin(self.read_events(http, request)).await?,
             Form::Other(found) => {
@@ -46,7 +46,7 @@ impl HttpLink {
         Ok(Reply::Answer { response, session })
     }
 
-    async fn read_json(&self, http: HttpResponse, id: i64) -> Result<Response, BackendError> {
+    async fn read_json(&self, http: &mut HttpResponse, id: i64) -> Result<Response, BackendError> {
         let body = self.read_body(http).await?;
         let messages = messages(body, self.context.limits.nesting, self.revision);
         let messages = messages.map_err(|error| malformed(error.to_string()))?;
@@ -63,7 +63,7 @@ impl HttpLink {
     }
 
     /// The whole body, in the one piece it came in where it did.
-    async fn read_body(&self, mut http: HttpResponse) -> Result<Bytes, BackendError> {
+    async fn read_body(&self, http: &mut HttpResponse) -> Result<Bytes, BackendError> {
         let limit = self.context.limits.message_bytes;
         let too_large = || BackendError::ResponseTooLarge { limit };
         if http.content_length().is_some_and(|length| length > limit as u64) {
@@ -93,10 +93,10 @@ impl HttpLink {
     }
 
     /// An error status: with a body that answers the request it is an answer like any other.
-    async fn read_rejection(&self, http: HttpResponse, form: &Form, id: i64) -> Reply {
+    async fn read_rejection(&self, mut http: HttpResponse, form: &Form, id: i64) -> Reply {
         let status = http.status.as_u16();
         let body = match form {
-            Form::Json => self.read_body(http).await.ok(),
+            Form::Json => self.read_body(&mut http).await.ok(),
             Form::Events | Form::Other(_) => None,
         };
         let Some(body) = body else { return Reply::Rejected { status, error: None } };

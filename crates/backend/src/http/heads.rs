@@ -12,33 +12,38 @@ use crate::dialect::Mirror;
 pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);
 const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
 const NAME: HeaderName = HeaderName::from_static(header::NAME);
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static(header::SESSION_ID);
 
 /// See the module.
 pub(super) struct Heads {
-    /// What every request carries, and room for a trace context.
+    /// What every request carries.
     base: HeaderMap,
-    /// The same with room for what a modern request repeats, once that is what the server speaks.
-    mirroring: Option<HeaderMap>,
+    /// The same with what a modern request repeats, once that is what the server speaks.
+    mirroring: Option<Mirroring>,
+    session: Option<HeaderValue>,
+}
+
+struct Mirroring {
+    revision: &'static str,
+    /// With room for the other headers that all requests, or most, repeat something in.
+    headers: HeaderMap,
 }
 
 impl Heads {
     pub(super) fn new(every: &HeaderMap) -> Self {
-        let mut base = every.clone();
-        keep_room(&mut base, TRACEPARENT);
-        Self { base, mirroring: None }
+        Self { base: every.clone(), mirroring: None, session: None }
     }
 
     /// Takes up what the handshake agreed on. `MCP-Protocol-Version` exists since 2025-06-18;
     /// modern requests bring it along, since there it belongs to the request.
     pub(super) fn adopt(&mut self, revision: Revision, session: Option<HeaderValue>) {
         if revision.era() == Era::Modern {
-            let mut mirroring = self.base.clone();
-            for name in [PROTOCOL_VERSION, METHOD, NAME] {
-                keep_room(&mut mirroring, name);
-            }
-            self.mirroring = Some(mirroring);
+            let revision = revision.as_str();
+            let mut headers = self.base.clone();
+            headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision));
+            headers.insert(METHOD, HeaderValue::from_static(""));
+            headers.insert(NAME, HeaderValue::from_static(""));
+            self.mirroring = Some(Mirroring { revision, headers });
             return;
         }
         if revision >= Revision::V2025_06_18 {
@@ -46,41 +51,43 @@ impl Heads {
         }
         if let Some(mut session) = session {
             session.set_sensitive(true);
-            self.base.insert(SESSION_ID, session);
+            self.base.insert(SESSION_ID, session.clone());
+            self.session = Some(session);
         }
     }
 
     /// The session that the server assigned.
     pub(super) fn session(&self) -> Option<&HeaderValue> {
-        self.base.get(SESSION_ID)
+        self.session.as_ref()
     }
 
     /// The headers of a message that belongs to no request.
     pub(super) fn of_message(&self) -> HeaderMap {
-        let mut headers = self.base.clone();
-        give_up_room(&mut headers, TRACEPARENT);
-        headers
+        self.base.clone()
     }
 
     /// The headers of a request, with what they repeat of it and the trace context that goes along.
     pub(super) fn of_request(&self, mirror: Option<Mirror>, carrying: &Propagation) -> HeaderMap {
-        let mut headers = match mirror {
-            Some(mirror) => self.mirroring(mirror),
-            None => self.base.clone(),
-        };
+        let mut headers = mirror.map_or_else(|| self.base.clone(), |mirror| self.mirroring(mirror));
         carry(&mut headers, carrying);
-        give_up_room(&mut headers, TRACEPARENT);
         headers
     }
 
     fn mirroring(&self, mirror: Mirror) -> HeaderMap {
         let Mirror { revision, method, name, params } = mirror;
-        let mut headers = self.mirroring.as_ref().unwrap_or(&self.base).clone();
-        headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision));
+        let mut headers = match &self.mirroring {
+            Some(agreed) if agreed.revision == revision => agreed.headers.clone(),
+            // Before the agreement, and while it is looked for.
+            _ => {
+                let mut headers = self.base.clone();
+                headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision));
+                headers
+            }
+        };
         insert(&mut headers, METHOD, method);
         match name {
             Some(name) => insert(&mut headers, NAME, name),
-            None => give_up_room(&mut headers, NAME),
+            None => drop(headers.remove(NAME)),
         }
         for (name, value) in params {
             insert(&mut headers, name, value);
@@ -101,17 +108,6 @@ pub(super) fn carry(headers: &mut HeaderMap, carrying: &Propagation) {
 /// A server decides how many parameters it wants mirrored, so the map's limit must not panic.
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
     let _ = headers.try_insert(name, value);
-}
-
-fn keep_room(headers: &mut HeaderMap, name: HeaderName) {
-    let _ = headers.try_entry(name).map(|entry| entry.or_insert(HeaderValue::from_static("")).is_empty());
-}
-
-/// Takes a header out that is still the empty one for which room was kept.
-fn give_up_room(headers: &mut HeaderMap, name: HeaderName) {
-    if headers.get(&name).is_some_and(HeaderValue::is_empty) {
-        headers.remove(name);
-    }
 }
 
 #[cfg(test)]
