@@ -73,7 +73,7 @@ fn telemetry_knows_no_server_and_none_but_protocol() {
 
 #[test]
 fn backend_knows_neither_gateway_nor_frontend() {
-    assert_layer("fanlight-backend", &["fanlight-protocol", "fanlight-telemetry"], &["hyper", "hyper-util"]);
+    assert_layer("fanlight-backend", &["fanlight-protocol", "fanlight-telemetry"], &[]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //!
 //! Must not know: eras, transports.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -115,9 +116,10 @@ impl Backend {
         let course = Course::default();
         let sent = || course.sent.load(Ordering::Relaxed);
         let limit = self.timeouts.call;
+        let answer = pin!(self.bridge.answer(&call, &course));
         tokio::select! {
             biased;
-            outcome = course.clock.bound(limit, self.bridge.answer(&call, &course)) => outcome
+            outcome = course.clock.bound(limit, answer) => outcome
                 .unwrap_or_else(|| Err(BackendError::Timeout { after: limit, sent: sent() })),
             () = self.shutdown.cancelled() => Err(match sent() {
                 true => BackendError::ClosedEarly,

@@ -3,7 +3,7 @@
 //!
 //! Must not know: what is asked.
 
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -39,16 +39,16 @@ pub(crate) struct Stopped(Arc<Clock>);
 
 impl Clock {
     /// Runs a future for at most `limit`, not counting the time while the clock stands still.
-    /// `None` if the time was up first. One caller at a time.
-    pub(crate) async fn bound<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
-        let mut future = pin!(future);
+    /// `None` if the time was up first. One caller at a time. The future is pinned by the caller: here
+    /// it would have a second place in the future that this makes.
+    pub(crate) async fn bound<T>(&self, limit: Duration, mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
         let mut left = limit;
         loop {
             let running = self.stops.load(Ordering::Acquire) == 0;
             let began = Instant::now();
             tokio::select! {
                 biased;
-                outcome = &mut future => return Some(outcome),
+                outcome = future.as_mut() => return Some(outcome),
                 () = self.changed.notified() => {}
                 () = sleep(left), if running => {
                     self.up.store(true, Ordering::Relaxed);
@@ -85,6 +85,7 @@ impl Drop for Stopped {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::pin::pin;
 
     use super::*;
 
@@ -105,7 +106,7 @@ mod tests {
             drop(second);
             pending::<()>().await;
         };
-        assert_eq!(clock.bound(LIMIT, stops).await, None);
+        assert_eq!(clock.bound(LIMIT, pin!(stops)).await, None);
         assert_eq!(began.elapsed().as_secs(), 210);
     }
 
@@ -113,8 +114,8 @@ mod tests {
     async fn an_unstopped_clock_is_a_timeout() {
         let clock = Clock::default();
         let began = Instant::now();
-        assert_eq!(clock.bound(LIMIT, pending::<()>()).await, None);
+        assert_eq!(clock.bound(LIMIT, pin!(pending::<()>())).await, None);
         assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs());
-        assert_eq!(clock.bound(LIMIT, async { 7 }).await, Some(7));
+        assert_eq!(clock.bound(LIMIT, pin!(async { 7 })).await, Some(7));
     }
 }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
 use fanlight_telemetry::Parent;
@@ -23,7 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::client::{Call, CallContext, ServerMessages, TaskDialect};
 use crate::clock::Course;
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Mirror, MirroredParam, named};
 use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply};
 use crate::handshake::{Agreed, Known};
@@ -71,6 +70,9 @@ pub(crate) enum Loss {
     /// The server rejects what its era should accept.
     EraDoubt,
 }
+
+/// What headers repeat of a request: what it is about, and parameters.
+type Repeated<'a> = (Option<&'a Json>, &'a [MirroredParam]);
 
 /// Why a request has no answer.
 pub(crate) enum Failure {
@@ -136,14 +138,17 @@ impl Connection {
         }
         let _using = self.users.token();
         self.raise_log_level(call).await;
-        let headers = self.headers_for(call).await;
-        let mut response = self.send(call, headers.as_deref().unwrap_or_default(), course).await?;
+        let name = named(&call.method, call.params.as_ref());
+        let headers = self.headers_for(call, name.as_ref()).await;
+        let repeated = (name.as_ref(), headers.as_deref().unwrap_or_default());
+        let mut response = self.send(call, repeated, course).await?;
         if self.rejects_headers(call, &response) {
             course.sent.store(false, Ordering::Relaxed);
             // Rare, and large: in boxes they make no call's future larger.
             Box::pin(self.reload_tools()).await;
-            let headers = self.known_headers(call);
-            response = Box::pin(self.send(call, headers.as_deref().unwrap_or_default(), course)).await?;
+            let headers = self.known_headers(call, name.as_ref());
+            let repeated = (name.as_ref(), headers.as_deref().unwrap_or_default());
+            response = Box::pin(self.send(call, repeated, course)).await?;
         }
         if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {
             return Err(self.doubt(Ok(response)));
@@ -151,7 +156,7 @@ impl Connection {
         Ok(self.dialect.canonical(&call.method, self.learn(call, response)))
     }
 
-    async fn send(&self, call: &Call, headers: &[ParamHeader], course: &Course) -> Result<Response, Failure> {
+    async fn send(&self, call: &Call, repeated: Repeated<'_>, course: &Course) -> Result<Response, Failure> {
         let id = self.context.next_id();
         let attempt = course.attempts.fetch_add(1, Ordering::Relaxed) + 1;
         let sending = self.sending(&call.context.trace, id, attempt, &call.method, call.params.as_ref());
@@ -159,12 +164,12 @@ impl Connection {
         let params = sending.params(call.params.as_ref(), self.link.has_headers());
         let params = params.as_ref();
         let token = (call.context.wants_progress && course.carries_on.is_none()).then_some(id);
-        let request = Outgoing {
+        let mut request = Outgoing {
             id,
             token: course.carries_on.unwrap_or(id),
             task: awaited_task(call),
             text: self.dialect.request_text_with_token(id, token, &call.method, params, &call.context),
-            mirror: self.mirror(&call.method, params, headers),
+            mirror: self.mirror(&call.method, params, repeated),
             method: &call.method,
             context: &call.context,
             messages: &call.messages,
@@ -174,7 +179,7 @@ impl Connection {
         };
         course.id.store(id, Ordering::Relaxed);
         course.sent.store(true, Ordering::Relaxed);
-        let outcome = self.link.exchange(request).await;
+        let outcome = self.link.exchange(&mut request).await;
         sending.ended(&call.method, &outcome);
         match outcome {
             Ok(Reply::Answer { response, .. }) => Ok(response),
@@ -198,13 +203,8 @@ impl Connection {
         sending
     }
 
-    fn mirror(
-        &self,
-        method: &Method,
-        params: Option<&Json>,
-        headers: &[ParamHeader],
-    ) -> Option<crate::dialect::Mirror> {
-        if self.link.is_http() { self.dialect.mirror(method, params, headers) } else { None }
+    fn mirror(&self, method: &Method, params: Option<&Json>, (name, headers): Repeated<'_>) -> Option<Mirror> {
+        if self.link.is_http() { self.dialect.mirror(method, name, params, headers) } else { None }
     }
 
     /// What an HTTP error status without an answer means. `error` is a JSON-RPC error that came
@@ -248,12 +248,12 @@ impl Connection {
         let sending = self.sending(within, id, 1, method, params);
         let params = sending.params(params, self.link.has_headers());
         let params = params.as_ref();
-        let request = Outgoing {
+        let mut request = Outgoing {
             id,
             token: id,
             task: None,
             text: self.dialect.request_text(id, method, params, &context),
-            mirror: self.mirror(method, params, &[]),
+            mirror: self.mirror(method, params, (named(method, params).as_ref(), &[])),
             method,
             context: &context,
             messages: &messages,
@@ -263,7 +263,7 @@ impl Connection {
         };
         // Rarely needed: boxed, so that the future of every call stays small.
         let limit = BackendError::Timeout { after: PREPARATION, sent: true };
-        let outcome = timeout(PREPARATION, Box::pin(self.link.exchange(request))).await.unwrap_or(Err(limit));
+        let outcome = timeout(PREPARATION, Box::pin(self.link.exchange(&mut request))).await.unwrap_or(Err(limit));
         sending.ended(method, &outcome);
         match outcome {
             Ok(Reply::Answer { response, .. }) => Some(response),

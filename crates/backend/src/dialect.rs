@@ -5,13 +5,16 @@
 //!
 //! Must not know: how messages travel, or when.
 
+use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_protocol::json::{Edits, Member, rewrite_object};
 use fanlight_protocol::meta::{self, LogLevel};
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, RpcError, code, header};
+use http::{HeaderName, HeaderValue};
 
 use crate::client::{Call, CallContext, TaskDialect};
 use crate::exchange::request_number;
@@ -22,6 +25,9 @@ pub(crate) struct Dialect {
     revision: Revision,
     /// Fanlight's own `Implementation` object, for requests on nobody's behalf.
     own_info: Json,
+    /// What the members of `_meta` begin with that Fanlight owns, up to the value of the client's
+    /// information; modern requests only.
+    meta_head: Arc<str>,
 }
 
 /// What a modern request repeats in HTTP headers (2026-07-28 streamable-http, Request Metadata).
@@ -30,16 +36,32 @@ pub(crate) struct Mirror {
     /// `MCP-Protocol-Version`
     pub(crate) revision: &'static str,
     /// `Mcp-Method`, encoded
-    pub(crate) method: String,
+    pub(crate) method: HeaderValue,
     /// `Mcp-Name`, encoded
-    pub(crate) name: Option<String>,
-    /// `Mcp-Param-*`: the part of the name after the prefix, and the encoded value
-    pub(crate) params: Vec<(String, String)>,
+    pub(crate) name: Option<HeaderValue>,
+    /// `Mcp-Param-*`, encoded
+    pub(crate) params: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// A parameter of a tool that a modern request repeats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MirroredParam {
+    name: HeaderName,
+    param: ParamHeader,
+}
+
+impl MirroredParam {
+    /// `None` if its name is none that a header can have.
+    pub(crate) fn new(param: ParamHeader) -> Option<Self> {
+        let name = format!("{}{}", header::PARAM_PREFIX, param.name).parse().ok()?;
+        Some(Self { name, param })
+    }
 }
 
 impl Dialect {
     pub(crate) fn new(revision: Revision, own_info: Json) -> Self {
-        Self { revision, own_info }
+        let (version, revision_text, info) = (meta::PROTOCOL_VERSION, revision.as_str(), meta::CLIENT_INFO);
+        Self { revision, own_info, meta_head: format!(r#""{version}":"{revision_text}","{info}":"#).into() }
     }
 
     pub(crate) fn revision(&self) -> Revision {
@@ -101,13 +123,16 @@ impl Dialect {
         params: Option<&Json>,
         context: &CallContext,
     ) -> Bytes {
-        let own = self.own_meta(token, context);
+        let own = OwnMeta { dialect: self, token, context };
         let params_len = params.map_or(0, |params| params.bytes().len());
-        let mut out = Vec::with_capacity(params_len + own.len() + method.as_str().len() + 96);
+        let mut out = Vec::with_capacity(params_len + own.most_bytes() + method.as_str().len() + 96);
         out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-        out.extend_from_slice(id.to_string().as_bytes());
+        push_integer(&mut out, id);
         out.extend_from_slice(br#","method":"#);
-        out.extend_from_slice(Json::string(method.as_str()).bytes());
+        match method.known_name() {
+            Some(name) => push_plain(&mut out, name),
+            None => out.extend_from_slice(Json::string(method.as_str()).bytes()),
+        }
         match params {
             Some(params) => {
                 out.extend_from_slice(br#","params":"#);
@@ -116,7 +141,7 @@ impl Dialect {
             None if own.is_empty() => {}
             None => {
                 out.extend_from_slice(br#","params":{"_meta":{"#);
-                out.extend_from_slice(&own);
+                own.write(&mut out);
                 out.extend_from_slice(b"}}");
             }
         }
@@ -124,40 +149,31 @@ impl Dialect {
         Bytes::from(out)
     }
 
-    /// The members of `_meta` that Fanlight owns on this hop, without outer braces.
-    fn own_meta(&self, token: Option<i64>, context: &CallContext) -> Vec<u8> {
-        let mut own = Vec::new();
-        if self.era() == Era::Modern {
-            own.reserve(256);
-            push_member(&mut own, meta::PROTOCOL_VERSION, Json::string(self.revision.as_str()).bytes());
-            push_member(&mut own, meta::CLIENT_INFO, context.client_info.as_ref().unwrap_or(&self.own_info).bytes());
-            push_member(&mut own, meta::CLIENT_CAPABILITIES, context.capabilities.bytes());
-            if let Some(level) = context.log_level {
-                push_member(&mut own, meta::LOG_LEVEL, Json::string(level.as_str()).bytes());
-            }
-        }
-        if let Some(token) = token {
-            push_member(&mut own, meta::PROGRESS_TOKEN, token.to_string().as_bytes());
-        }
-        own
-    }
-
-    /// What the headers of a modern request repeat; nothing for legacy backends.
-    pub(crate) fn mirror(&self, method: &Method, params: Option<&Json>, headers: &[ParamHeader]) -> Option<Mirror> {
+    /// What the headers of a modern request repeat; nothing for legacy backends. `name`: see
+    /// [`named`].
+    pub(crate) fn mirror(
+        &self,
+        method: &Method,
+        name: Option<&Json>,
+        params: Option<&Json>,
+        headers: &[MirroredParam],
+    ) -> Option<Mirror> {
         if self.era() == Era::Legacy {
             return None;
         }
-        let name = header::name_member(method).and_then(|member| params?.get(member));
-        let name = name.and_then(|name| Some(header::encode(&name.as_str()?).into_owned()));
+        let name = name.and_then(|name| header_value(header::encode(&name.as_str()?)));
         let arguments = if headers.is_empty() { None } else { params.and_then(|params| params.get("arguments")) };
         let params = arguments.map_or_else(Vec::new, |arguments| {
-            let encoded = |header: &ParamHeader| {
-                let value = header.value(&arguments)?;
-                Some((header.name.clone(), header::encode(&value).into_owned()))
+            let encoded = |mirrored: &MirroredParam| {
+                let value = mirrored.param.value(&arguments)?;
+                Some((mirrored.name.clone(), header_value(header::encode(&value))?))
             };
             headers.iter().filter_map(encoded).collect()
         });
-        let method = header::encode(method.as_str()).into_owned();
+        let method = match method.known_name() {
+            Some(known) => HeaderValue::from_static(known),
+            None => header_value(header::encode(method.as_str()))?,
+        };
         Some(Mirror { revision: self.revision.as_str(), method, name, params })
     }
 
@@ -196,14 +212,82 @@ pub(crate) fn progress_token(notification: &Notification) -> Option<i64> {
     request_number(&notification.params()?.get("progressToken")?)
 }
 
-fn push_member(out: &mut Vec<u8>, key: &str, value: &[u8]) {
-    if !out.is_empty() {
+/// The name or URI that a request is about, for the methods whose headers repeat it.
+pub(crate) fn named(method: &Method, params: Option<&Json>) -> Option<Json> {
+    params?.get(header::name_member(method)?)
+}
+
+/// What is encoded is always a header value.
+fn header_value(encoded: Cow<'_, str>) -> Option<HeaderValue> {
+    match encoded {
+        Cow::Borrowed(plain) => HeaderValue::from_str(plain).ok(),
+        Cow::Owned(text) => HeaderValue::try_from(text).ok(),
+    }
+}
+
+/// The members of `_meta` that Fanlight owns on one hop.
+struct OwnMeta<'a> {
+    dialect: &'a Dialect,
+    /// The progress token, if progress is wanted.
+    token: Option<i64>,
+    context: &'a CallContext,
+}
+
+impl OwnMeta<'_> {
+    fn is_empty(&self) -> bool {
+        self.dialect.era() == Era::Legacy && self.token.is_none()
+    }
+
+    fn info(&self) -> &Json {
+        self.context.client_info.as_ref().unwrap_or(&self.dialect.own_info)
+    }
+
+    /// Room enough for what [`OwnMeta::write`] writes.
+    fn most_bytes(&self) -> usize {
+        match self.dialect.era() {
+            Era::Modern => 288 + self.info().bytes().len() + self.context.capabilities.bytes().len(),
+            Era::Legacy => 64,
+        }
+    }
+
+    /// Writes the members, without braces around them.
+    fn write(&self, out: &mut Vec<u8>) {
+        let modern = self.dialect.era() == Era::Modern;
+        if modern {
+            out.extend_from_slice(self.dialect.meta_head.as_bytes());
+            out.extend_from_slice(self.info().bytes());
+            push_key(out, meta::CLIENT_CAPABILITIES, true);
+            out.extend_from_slice(self.context.capabilities.bytes());
+            if let Some(level) = self.context.log_level {
+                push_key(out, meta::LOG_LEVEL, true);
+                push_plain(out, level.as_str());
+            }
+        }
+        if let Some(token) = self.token {
+            push_key(out, meta::PROGRESS_TOKEN, modern);
+            push_integer(out, token);
+        }
+    }
+}
+
+/// Writes the key of a member; `further`: of one that is not the first.
+fn push_key(out: &mut Vec<u8>, key: &str, further: bool) {
+    if further {
         out.push(b',');
     }
+    push_plain(out, key);
+    out.push(b':');
+}
+
+/// Writes a string in which nothing needs an escape.
+fn push_plain(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
-    out.extend_from_slice(key.as_bytes());
-    out.extend_from_slice(b"\":");
-    out.extend_from_slice(value);
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
+}
+
+fn push_integer(out: &mut Vec<u8>, number: i64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 fn value_range(object: &Json, key: &str) -> Option<Range<usize>> {
@@ -211,7 +295,7 @@ fn value_range(object: &Json, key: &str) -> Option<Range<usize>> {
 }
 
 /// Writes `params` with the client's per-hop keys taken out of its `_meta` and `own` put in.
-fn write_params(out: &mut Vec<u8>, params: &Json, own: &[u8]) {
+fn write_params(out: &mut Vec<u8>, params: &Json, own: &OwnMeta<'_>) {
     let text = params.bytes();
     let mut metas = params.members().filter(|member| member.is(params, "_meta"));
     let Some(at) = metas.next().map(|member| member.value) else {
@@ -223,33 +307,74 @@ fn write_params(out: &mut Vec<u8>, params: &Json, own: &[u8]) {
         let first_only = |member: &_| !is_meta(params, member) || !std::mem::replace(&mut seen, true);
         return write_params(out, &rewrite_object(params, first_only, b""), own);
     }
-    let given = params.slice(at.clone());
-    let is_per_hop = |member: &Member| meta::PER_HOP.iter().any(|key| member.is(&given, key));
-    if own.is_empty() && !given.members().any(|member| is_per_hop(&member)) {
-        out.extend_from_slice(text);
-        return;
-    }
-    let meta = rewrite_object(&given, |member| !is_per_hop(member), own);
-    if meta.members().next().is_none() {
-        out.extend_from_slice(rewrite_object(params, |member| !is_meta(params, member), b"").bytes());
-        return;
-    }
+    let before = out.len();
     out.extend_from_slice(text.get(..at.start).unwrap_or_default());
-    out.extend_from_slice(meta.bytes());
-    out.extend_from_slice(text.get(at.end..).unwrap_or_default());
+    match write_meta(out, &params.slice(at.clone()), own) {
+        Written::Changed => out.extend_from_slice(text.get(at.end..).unwrap_or_default()),
+        Written::AsItWas => {
+            out.truncate(before);
+            out.extend_from_slice(text);
+        }
+        Written::Nothing => {
+            out.truncate(before);
+            out.extend_from_slice(rewrite_object(params, |member| !is_meta(params, member), b"").bytes());
+        }
+    }
+}
+
+/// What has become of a `_meta`.
+enum Written {
+    Changed,
+    /// It need not change.
+    AsItWas,
+    /// No member is left.
+    Nothing,
+}
+
+/// Writes a `_meta` without the client's per-hop keys and with `own`.
+fn write_meta(out: &mut Vec<u8>, given: &Json, own: &OwnMeta<'_>) -> Written {
+    let text = given.bytes();
+    out.push(b'{');
+    let (mut any, mut removed) = (false, false);
+    for member in given.members() {
+        if meta::PER_HOP.iter().any(|key| member.is(given, key)) {
+            removed = true;
+            continue;
+        }
+        if any {
+            out.push(b',');
+        }
+        any = true;
+        out.extend_from_slice(text.get(member.lead..member.value.end).unwrap_or_default());
+    }
+    if own.is_empty() {
+        if !removed {
+            return Written::AsItWas;
+        }
+        if !any {
+            return Written::Nothing;
+        }
+    } else {
+        if any {
+            out.push(b',');
+        }
+        own.write(out);
+    }
+    out.push(b'}');
+    Written::Changed
 }
 
 fn is_meta(params: &Json, member: &Member) -> bool {
     member.is(params, "_meta")
 }
 
-fn write_without_meta(out: &mut Vec<u8>, params: &Json, own: &[u8]) {
+fn write_without_meta(out: &mut Vec<u8>, params: &Json, own: &OwnMeta<'_>) {
     if own.is_empty() {
         out.extend_from_slice(params.bytes());
         return;
     }
     out.extend_from_slice(br#"{"_meta":{"#);
-    out.extend_from_slice(own);
+    own.write(out);
     out.push(b'}');
     if params.members().next().is_some() {
         out.push(b',');

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, partial};
 use fanlight_telemetry::{BackendTelemetry, Parent};
-use reqwest::header::HeaderValue;
+use http::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
 use crate::client::{CallContext, ServerMessages};

@@ -17,10 +17,10 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Era, Json, Method, Revision};
 use fanlight_telemetry::Parent;
-use reqwest::header::HeaderValue;
+use http::header::HeaderValue;
 
 use crate::client::{CallContext, ServerMessages};
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, named};
 use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply};
 use crate::link::Link;
@@ -215,13 +215,13 @@ impl Handshake<'_> {
         }
         let params = sending.params(params, link.has_headers());
         let params = params.as_ref();
-        let request = Outgoing {
+        let mut request = Outgoing {
             id,
             token: id,
             task: None,
             text: dialect.request_text(id, method, params, &context),
             method,
-            mirror: dialect.mirror(method, params, &[]),
+            mirror: dialect.mirror(method, named(method, params).as_ref(), params, &[]),
             context: &context,
             messages: &messages,
             clock: &clock,
@@ -229,7 +229,7 @@ impl Handshake<'_> {
             sending: &sending,
         };
         // Awaited in many places, once in a while: boxed, so that the handshake's future stays small.
-        let outcome = Box::pin(link.exchange(request)).await;
+        let outcome = Box::pin(link.exchange(&mut request)).await;
         sending.ended(method, &outcome);
         outcome
     }

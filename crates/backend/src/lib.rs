@@ -34,6 +34,7 @@ mod tasks;
 mod throttle;
 mod tool_table;
 mod trace;
+pub mod worker;
 
 pub use backend::Backend;
 pub use client::{

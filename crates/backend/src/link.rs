@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use fanlight_protocol::Revision;
-use reqwest::header::HeaderValue;
+use http::header::HeaderValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::Channel;
@@ -24,8 +24,8 @@ pub(crate) enum Link {
 
 impl Link {
     /// Sends a request and waits for its reply. [`BackendError::Unreachable`] means that nothing
-    /// was sent.
-    pub(crate) async fn exchange(&self, request: Outgoing<'_>) -> Result<Reply, BackendError> {
+    /// was sent. The request may be left without what only its sending needed.
+    pub(crate) async fn exchange(&self, request: &mut Outgoing<'_>) -> Result<Reply, BackendError> {
         match self {
             Self::Http(http) => http.exchange(request).await,
             Self::Stdio(channel) | Self::Sse(channel) => channel.exchange(request).await,

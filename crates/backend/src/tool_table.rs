@@ -11,9 +11,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fanlight_protocol::param_header::{AnnotationError, ParamHeader, without_invalid_tools};
+use fanlight_protocol::param_header::{AnnotationError, without_invalid_tools};
 use fanlight_protocol::{Json, Response};
 
+use crate::dialect::MirroredParam;
 use crate::excerpt::excerpt;
 
 /// Tools remembered at most; a server with more has its table begun anew.
@@ -30,14 +31,14 @@ pub(crate) struct ToolTable {
     /// Tools that were warned of; lists are read often.
     warned: Mutex<HashSet<String>>,
     /// Most tools have no mirrored parameters: they share this.
-    none: Arc<[ParamHeader]>,
+    none: Arc<[MirroredParam]>,
 }
 
 /// What is known of one tool.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownTool {
     /// Its mirrored parameters.
-    pub(crate) headers: Arc<[ParamHeader]>,
+    pub(crate) headers: Arc<[MirroredParam]>,
     /// Whether it can be called as a task only.
     pub(crate) needs_task: bool,
 }
@@ -69,7 +70,7 @@ impl ToolTable {
         let without_invalid = without_invalid_tools(&result, |name, found| {
             let headers = match found {
                 Ok(headers) if headers.is_empty() => Arc::clone(&self.none),
-                Ok(headers) => headers.into(),
+                Ok(headers) => headers.into_iter().filter_map(MirroredParam::new).collect(),
                 Err(reason) => {
                     self.warn_once(backend, name, &reason);
                     Arc::clone(&self.none)
@@ -142,7 +143,7 @@ mod tests {
         let table = ToolTable::new(true);
         let tools = format!("[{GOOD} , {PLAIN}]");
         assert_eq!(observed(&table, &tools), format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#));
-        assert_eq!(table.of("good").unwrap().headers[0].name, "R");
+        assert_eq!(table.of("good").unwrap().headers.len(), 1);
         assert!(table.of("plain").unwrap().headers.is_empty());
         assert!(table.of("other").is_none());
     }

@@ -9,6 +9,7 @@
 use std::num::NonZero;
 use std::thread::{self, JoinHandle};
 
+use fanlight_backend::worker;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
@@ -26,15 +27,17 @@ struct Worker {
 }
 
 impl Workers {
-    /// As many that there are `count` with the main thread; 0 for one for each processor.
+    /// As many that there are `count` with the main thread, which this is called on; 0 for one for
+    /// each processor.
     pub(crate) fn start(count: usize) -> Result<Self, Failure> {
         let count = match count {
             0 => thread::available_parallelism().map_or(1, NonZero::get),
             count => count,
         };
+        worker::enter(0, count);
         let mut all = Self { workers: Vec::new(), end: CancellationToken::new() };
         for number in 1..count {
-            let worker = Worker::start(number, all.end.clone())
+            let worker = Worker::start(number, count, all.end.clone())
                 .map_err(|error| Failure::other(format!("cannot start worker thread {number} of {count}: {error}")))?;
             all.workers.push(worker);
         }
@@ -48,10 +51,11 @@ impl Workers {
 }
 
 impl Worker {
-    fn start(number: usize, end: CancellationToken) -> std::io::Result<Self> {
+    fn start(number: usize, count: usize, end: CancellationToken) -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let thread = thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
+            worker::enter(number, count);
             runtime.block_on(end.cancelled());
             // What is left is dropped; nothing waits for a blocked read.
             runtime.shutdown_background();

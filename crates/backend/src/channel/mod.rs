@@ -86,7 +86,7 @@ impl Channel {
     }
 
     /// Sends a request and waits for its answer.
-    pub(crate) async fn exchange(&self, request: Outgoing<'_>) -> Result<Reply, BackendError> {
+    pub(crate) async fn exchange(&self, request: &Outgoing<'_>) -> Result<Reply, BackendError> {
         let (answer, answered) = oneshot::channel();
         // Where nothing is declared nothing can be asked.
         let (asks, asked) = match self.shared.context.declared.is_empty() {

@@ -25,12 +25,12 @@ impl Connection {
         let sending = self.sending(&context.trace, id, 1, method, Some(params));
         let carrying = sending.params(Some(params), self.link.has_headers());
         let (sending, messages) = sending.until_acknowledged(messages);
-        let request = Outgoing {
+        let mut request = Outgoing {
             id,
             token: id,
             task: None,
             text: self.dialect.request_text(id, method, carrying.as_ref(), context),
-            mirror: self.mirror(method, Some(params), &[]),
+            mirror: self.mirror(method, Some(params), (None, &[])),
             method,
             context,
             messages: &messages,
@@ -38,7 +38,7 @@ impl Connection {
             cancellable: true,
             sending: &sending,
         };
-        self.link.exchange(request).await
+        self.link.exchange(&mut request).await
     }
 
     /// The link, if it is one over HTTP.

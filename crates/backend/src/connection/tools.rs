@@ -3,33 +3,37 @@
 //!
 //! Must not know: what is done with it.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::result::ListToolsResult;
 use fanlight_protocol::{Json, Method, Response, code};
 
 use super::Connection;
 use crate::client::{Call, TaskDialect};
+use crate::dialect::MirroredParam;
 use crate::tool_table::ToolTable;
 
 /// Pages of the tool list that are read for the sake of one call.
 const LIST_PAGES: usize = 100;
 
 impl Connection {
-    /// The parameters to mirror for a call, from the tool list if they are not known yet.
-    pub(super) async fn headers_for(&self, call: &Call) -> Option<Arc<[ParamHeader]>> {
+    /// The parameters to mirror for a call of the tool `name`, from the tool list if they are not known
+    /// yet.
+    pub(super) async fn headers_for(&self, call: &Call, name: Option<&Json>) -> Option<Arc<[MirroredParam]>> {
         let table = self.tools.as_ref().filter(|table| table.mirrors())?;
         if call.method != Method::CallTool {
             return None;
         }
-        let name = called_tool(call)?;
-        if table.of(&name).is_none() {
-            self.read_tools_once().await;
+        let name = name?.as_str()?;
+        match table.of(&name) {
+            Some(known) => Some(known.headers),
+            None => {
+                // Rare, and large: in a box it makes no call's future larger.
+                Box::pin(self.read_tools_once()).await;
+                Some(table.of(&name)?.headers)
+            }
         }
-        Some(table.of(&name)?.headers)
     }
 
     /// Whether a legacy server wants a tool to be called as a task only.
@@ -57,8 +61,9 @@ impl Connection {
         let _ = reading.await;
     }
 
-    pub(super) fn known_headers(&self, call: &Call) -> Option<Arc<[ParamHeader]>> {
-        Some(self.tools.as_ref()?.of(&called_tool(call)?)?.headers)
+    pub(super) fn known_headers(&self, call: &Call, name: Option<&Json>) -> Option<Arc<[MirroredParam]>> {
+        let name = name.filter(|_| call.method == Method::CallTool)?;
+        Some(self.tools.as_ref()?.of(&name.as_str()?)?.headers)
     }
 
     pub(super) fn rejects_headers(&self, call: &Call, response: &Response) -> bool {
@@ -95,9 +100,4 @@ impl Connection {
         }
         true
     }
-}
-
-fn called_tool(call: &Call) -> Option<String> {
-    let name = call.params.as_ref()?.get("name")?;
-    name.as_str().map(Cow::into_owned)
 }

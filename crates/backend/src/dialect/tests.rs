@@ -128,16 +128,30 @@ fn modern_headers_repeat_the_body() {
         r#"{"properties":{"r":{"type":"string","x-mcp-header":"Region"},"n":{"type":"integer","x-mcp-header":"N"}}}"#,
     );
     let params = json(r#"{"name":"wört","arguments":{"r":" padded","n":null}}"#);
-    let mirror = dialect.mirror(&Method::CallTool, Some(&params), &annotations(&schema).unwrap()).unwrap();
-    assert_eq!((mirror.revision, mirror.method.as_str()), ("2026-07-28", "tools/call"));
-    assert_eq!(mirror.name.as_deref(), Some("=?base64?d8O2cnQ=?="));
-    assert_eq!(mirror.params, [("Region".to_owned(), "=?base64?IHBhZGRlZA==?=".to_owned())]);
-    let read = dialect.mirror(&Method::ReadResource, Some(&json(r#"{"uri":"file:///a"}"#)), &[]).unwrap();
-    assert_eq!(read.name.as_deref(), Some("file:///a"));
-    let task = dialect.mirror(&Method::from_name("tasks/get"), Some(&json(r#"{"taskId":"t 1"}"#)), &[]).unwrap();
-    assert_eq!((task.method.as_str(), task.name.as_deref()), ("tasks/get", Some("t 1")));
-    assert_eq!(dialect.mirror(&Method::ListTools, Some(&json(r#"{"name":"x"}"#)), &[]).unwrap().name, None);
-    assert_eq!(legacy_dialect.mirror(&Method::CallTool, Some(&params), &[]), None);
+    let mirrored: Vec<_> = annotations(&schema).unwrap().into_iter().filter_map(MirroredParam::new).collect();
+    let mirror = |method: &str, params: &Json, mirrored: &[MirroredParam]| {
+        let method = Method::from_name(method);
+        let name = named(&method, Some(params));
+        dialect.mirror(&method, name.as_ref(), Some(params), mirrored).unwrap()
+    };
+    let call = mirror("tools/call", &params, &mirrored);
+    assert_eq!((call.revision, call.method), ("2026-07-28", HeaderValue::from_static("tools/call")));
+    assert_eq!(call.name.unwrap(), "=?base64?d8O2cnQ=?=");
+    assert_eq!(call.params.len(), 1);
+    assert_eq!(
+        (call.params[0].0.as_str(), call.params[0].1.as_bytes()),
+        ("mcp-param-region", &b"=?base64?IHBhZGRlZA==?="[..])
+    );
+    let read = mirror("resources/read", &json(r#"{"uri":"file:///a"}"#), &[]);
+    assert_eq!(read.name.unwrap(), "file:///a");
+    let task = mirror("tasks/get", &json(r#"{"taskId":"t 1"}"#), &[]);
+    assert_eq!(
+        (task.method, task.name.unwrap()),
+        (HeaderValue::from_static("tasks/get"), HeaderValue::from_static("t 1"))
+    );
+    assert_eq!(mirror("tools/list", &json(r#"{"name":"x"}"#), &[]).name, None);
+    assert_eq!(mirror("x/\u{e9}", &json("{}"), &[]).method, "=?base64?eC/DqQ==?=");
+    assert_eq!(legacy_dialect.mirror(&Method::CallTool, None, Some(&params), &[]), None);
 }
 
 #[test]

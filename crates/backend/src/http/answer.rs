@@ -5,9 +5,11 @@
 use bytes::{Bytes, BytesMut};
 use fanlight_protocol::{Json, Message, Response, sse};
 use fanlight_telemetry::metrics::Direction;
-use reqwest::header;
+use http::header;
 
-use super::{HttpLink, SESSION_ID};
+use super::HttpLink;
+use super::client::HttpResponse;
+use super::heads::SESSION_ID;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::exchange::{Outgoing, Reply, messages, request_number};
@@ -23,18 +25,18 @@ enum Form {
 }
 
 impl HttpLink {
-    pub(super) async fn read(&self, http: reqwest::Response, request: &Outgoing<'_>) -> Result<Reply, BackendError> {
-        let status = http.status();
+    pub(super) async fn read(&self, mut http: HttpResponse, request: &Outgoing<'_>) -> Result<Reply, BackendError> {
+        let status = http.status;
         let form = form(&http);
         if !status.is_success() {
             return Ok(Box::pin(self.read_rejection(http, &form, request.id)).await);
         }
-        let session = if Self::is_initialize(request) { http.headers().get(SESSION_ID).cloned() } else { None };
+        let session = if Self::is_initialize(request) { http.headers.get(SESSION_ID).cloned() } else { None };
         let response = match form {
             _ if matches!(status.as_u16(), 202 | 204) => {
                 return Err(malformed(format!("HTTP {} without an answer", status.as_u16())));
             }
-            Form::Json => self.read_json(http, request.id).await?,
+            Form::Json => self.read_json(&mut http, request.id).await?,
             // Large: in a box it makes the future of a call that is answered at once no larger.
             Form::Events => Box::pin(self.read_events(http, request)).await?,
             Form::Other(found) => {
@@ -44,7 +46,7 @@ impl HttpLink {
         Ok(Reply::Answer { response, session })
     }
 
-    async fn read_json(&self, http: reqwest::Response, id: i64) -> Result<Response, BackendError> {
+    async fn read_json(&self, http: &mut HttpResponse, id: i64) -> Result<Response, BackendError> {
         let body = self.read_body(http).await?;
         let messages = messages(body, self.context.limits.nesting, self.revision);
         let messages = messages.map_err(|error| malformed(error.to_string()))?;
@@ -61,7 +63,7 @@ impl HttpLink {
     }
 
     /// The whole body, in the one piece it came in where it did.
-    async fn read_body(&self, mut http: reqwest::Response) -> Result<Bytes, BackendError> {
+    async fn read_body(&self, http: &mut HttpResponse) -> Result<Bytes, BackendError> {
         let limit = self.context.limits.message_bytes;
         let too_large = || BackendError::ResponseTooLarge { limit };
         if http.content_length().is_some_and(|length| length > limit as u64) {
@@ -91,10 +93,10 @@ impl HttpLink {
     }
 
     /// An error status: with a body that answers the request it is an answer like any other.
-    async fn read_rejection(&self, http: reqwest::Response, form: &Form, id: i64) -> Reply {
-        let status = http.status().as_u16();
+    async fn read_rejection(&self, mut http: HttpResponse, form: &Form, id: i64) -> Reply {
+        let status = http.status.as_u16();
         let body = match form {
-            Form::Json => self.read_body(http).await.ok(),
+            Form::Json => self.read_body(&mut http).await.ok(),
             Form::Events | Form::Other(_) => None,
         };
         let Some(body) = body else { return Reply::Rejected { status, error: None } };
@@ -118,12 +120,12 @@ impl HttpLink {
 }
 
 /// Whether a body is said to be an event stream.
-pub(super) fn is_events(http: &reqwest::Response) -> bool {
+pub(super) fn is_events(http: &HttpResponse) -> bool {
     matches!(form(http), Form::Events)
 }
 
-fn form(http: &reqwest::Response) -> Form {
-    let value = http.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes()).unwrap_or_default();
+fn form(http: &HttpResponse) -> Form {
+    let value = http.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes()).unwrap_or_default();
     let essence = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     if essence.eq_ignore_ascii_case(b"application/json") {
         Form::Json

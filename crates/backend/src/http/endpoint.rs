@@ -3,18 +3,23 @@
 //!
 //! Must not know: sessions, messages.
 
-use std::error::Error as _;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use fanlight_protocol::sse;
-use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Url, redirect};
+use http::Method;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+use reqwest::Url;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+use super::client::{ClientSettings, Executing, HttpClient, HttpError, HttpRequest, Target};
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::settings::{Identity, Secret, origin_of};
@@ -24,9 +29,9 @@ use crate::throttle::Throttle;
 const ASIDE: usize = 64;
 
 pub(crate) struct HttpEndpoint {
-    pub(super) client: Client,
+    client: HttpClient,
     /// Without user information.
-    pub(super) url: Url,
+    pub(super) target: Arc<Target>,
     /// What every request carries.
     pub(super) headers: HeaderMap,
     /// Scheme, host and port: all that errors show of the URL.
@@ -51,24 +56,15 @@ impl HttpEndpoint {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(unusable(format!("its URL begins with {}:, not http: or https:", url.scheme())));
         }
-        let mut builder = Client::builder()
-            .redirect(redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .connect_timeout(connect_timeout)
-            .tcp_nodelay(true)
-            .pool_max_idle_per_host(concurrency);
-        if is_loopback(&url) {
-            builder = builder.no_proxy();
-            if url.scheme() == "http" {
-                // Without a proxy and redirects there is nobody to speak TLS with, and to decode the
-                // system's root certificates takes milliseconds.
-                builder = builder.tls_certs_only([]);
-            }
-        }
-        let client = builder.build().map_err(|error| unusable(format!("no HTTP client: {}", innermost(&error))))?;
-        // Building a request moves user information from the URL into a header.
-        let template = client.post(url).build().map_err(|_| unusable("its URL is not valid".into()))?;
-        let mut headers = template.headers().clone();
+        let (url, credentials) = without_credentials(url);
+        let target = Target::new(url).ok_or_else(|| unusable("its URL is not one that HTTP can name".into()))?;
+        let settings = ClientSettings { connect_timeout, most_idle: concurrency };
+        let client = HttpClient::new(&target, settings)
+            .map_err(|error| unusable(format!("no HTTP client: {}", error.reason())))?;
+        let mut headers = HeaderMap::new();
+        let host = target.host().filter(|_| client.wants_host()).and_then(|host| HeaderValue::try_from(host).ok());
+        headers.extend(host.map(|host| (header::HOST, host)));
+        headers.extend(credentials.map(|credentials| (header::AUTHORIZATION, credentials)));
         headers.extend(user_agent(identity));
         for (name, value) in configured {
             set(&mut headers, name, value).map_err(unusable)?;
@@ -78,13 +74,29 @@ impl HttpEndpoint {
         debug_assert_eq!(sse::CONTENT_TYPE, "text/event-stream");
         Ok(Self {
             client,
-            url: template.url().clone(),
+            target: Arc::new(target),
             headers,
             origin,
             warnings: Throttle::default(),
             aside: Arc::new(Semaphore::new(ASIDE)),
             runtime: Handle::current(),
         })
+    }
+
+    /// Sends a request to the endpoint itself.
+    pub(super) fn execute(&self, method: Method, headers: HeaderMap, body: Bytes) -> Executing {
+        self.execute_at(&self.target, method, headers, body)
+    }
+
+    /// Sends a request to another target of the same origin.
+    pub(super) fn execute_at(
+        &self,
+        target: &Arc<Target>,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Executing {
+        self.client.execute(HttpRequest { method, target: Arc::clone(target), headers, body })
     }
 
     /// Runs a task that nobody waits for, unless too many such tasks are running.
@@ -94,19 +106,37 @@ impl HttpEndpoint {
             task.await;
             drop(permit);
         };
-        // The task may be begun by dropping a future, outside of the runtime.
-        tasks.spawn_on(task, &self.runtime);
+        // The task may be begun by dropping a future, outside of any runtime.
+        match Handle::try_current() {
+            Ok(current) => tasks.spawn_on(task, &current),
+            Err(_) => tasks.spawn_on(task, &self.runtime),
+        };
     }
 
     /// Why there is no response. Says nothing of the URL but its origin.
-    pub(super) fn failure(&self, error: &reqwest::Error) -> BackendError {
-        if error.is_connect() || error.is_builder() {
-            let reason = format!("cannot connect to {}: {}", self.origin, innermost(error));
+    pub(super) fn failure(&self, error: &HttpError) -> BackendError {
+        if error.nothing_was_sent() {
+            let reason = format!("cannot connect to {}: {}", self.origin, error.reason());
             return BackendError::Unreachable { reason };
         }
-        tracing::debug!(origin = self.origin, reason = innermost(error), "exchange failed");
+        tracing::debug!(origin = self.origin, reason = error.reason(), "exchange failed");
         BackendError::ClosedEarly
     }
+}
+
+/// The URL without user information, and that as the value of a header.
+fn without_credentials(mut url: Url) -> (Url, Option<HeaderValue>) {
+    if url.username().is_empty() && url.password().is_none() {
+        return (url, None);
+    }
+    let mut plain: Vec<u8> = percent_decode_str(url.username()).collect();
+    plain.push(b':');
+    plain.extend(percent_decode_str(url.password().unwrap_or_default()));
+    let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(plain))).ok();
+    value.iter_mut().for_each(|value| value.set_sensitive(true));
+    // URLs of HTTP have a host, which is what these could fail for.
+    let _: (Result<_, _>, Result<_, _>) = (url.set_username(""), url.set_password(None));
+    (url, value)
 }
 
 fn user_agent(identity: &Identity) -> Option<(HeaderName, HeaderValue)> {
@@ -141,23 +171,6 @@ fn is_ours(name: &HeaderName) -> bool {
     OURS.contains(name) || name.as_str().starts_with("mcp-")
 }
 
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// The last of an error's causes, which says what happened; those before it can hold the URL.
-fn innermost(error: &reqwest::Error) -> String {
-    let mut cause = error.source();
-    let mut innermost = None;
-    while let Some(next) = cause {
-        innermost = Some(next);
-        cause = next.source();
-    }
-    innermost.map_or_else(|| "unknown reason".into(), |cause| excerpt(cause.to_string().as_bytes(), 200))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,7 +185,7 @@ mod tests {
     async fn configuration_sets_headers_but_not_those_of_the_protocol() {
         let configured = [("Authorization", "Bearer t"), ("Mcp-Session-Id", "x"), ("accept", "*/*"), ("X-A", "1")];
         let endpoint = endpoint("http://me:pw@127.0.0.1:1/mcp", &configured).unwrap();
-        assert_eq!(endpoint.url.as_str(), "http://127.0.0.1:1/mcp");
+        assert_eq!(endpoint.target.url().as_str(), "http://127.0.0.1:1/mcp");
         assert_eq!(endpoint.headers["authorization"], "Bearer t");
         assert_eq!(endpoint.headers["accept"], "application/json, text/event-stream");
         assert_eq!(endpoint.headers["x-a"], "1");
@@ -184,6 +197,9 @@ mod tests {
     async fn user_information_of_the_url_becomes_a_header() {
         let endpoint = endpoint("http://me:pw@127.0.0.1:1/mcp", &[]).unwrap();
         assert_eq!(endpoint.headers["authorization"], "Basic bWU6cHc=");
+        let endpoint = self::endpoint("http://m%C3%A9@127.0.0.1:1/mcp", &[]).unwrap();
+        assert_eq!(endpoint.headers["authorization"], format!("Basic {}", STANDARD.encode("mé:")));
+        assert!(endpoint.headers["authorization"].is_sensitive());
     }
 
     #[tokio::test]
@@ -191,15 +207,6 @@ mod tests {
         for (url, header) in [("ftp://a/s3cret", None), ("s3cret", None), ("http://a", Some(("x", "s3cret\n")))] {
             let error = endpoint(url, header.as_slice()).err().unwrap().to_string();
             assert!(!error.contains("s3cret"), "{error}");
-        }
-    }
-
-    #[test]
-    fn knows_loopback() {
-        for (url, loopback) in
-            [("http://localhost:1", true), ("http://127.9.9.9", true), ("http://[::1]:2", true), ("http://a.b", false)]
-        {
-            assert_eq!(is_loopback(&Url::parse(url).unwrap()), loopback, "{url}");
         }
     }
 }

@@ -9,6 +9,7 @@ use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Era, Message, Method, Notification, Request, Response};
 use tokio::time::{Instant, timeout_at};
 
+use super::client::HttpResponse;
 use super::stream::{EventStream, Opened, Position};
 use super::{HttpLink, let_end};
 use crate::client::ServerMessage;
@@ -44,7 +45,7 @@ impl Reading {
 impl HttpLink {
     pub(super) async fn read_events(
         &self,
-        http: reqwest::Response,
+        http: HttpResponse,
         request: &Outgoing<'_>,
     ) -> Result<Response, BackendError> {
         let mut stream = EventStream::new(http, &self.context);

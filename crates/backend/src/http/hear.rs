@@ -133,9 +133,9 @@ impl HttpLink {
             None if self.context.outlet.ask(request) => return,
             None => unasked_text(&request.id, "nobody listens who could be meant"),
         };
-        let (post, client) = (self.post(text, None), self.endpoint.client.clone());
+        let post = self.post(text);
         self.endpoint.aside(&self.context.tasks, async move {
-            let _: Result<_, _> = timeout(SIDE_MESSAGE, client.execute(post)).await;
+            let _: Result<_, _> = timeout(SIDE_MESSAGE, post).await;
         });
     }
 }

@@ -11,12 +11,14 @@ use fanlight_protocol::Revision;
 use fanlight_protocol::sse::Event;
 use fanlight_telemetry::Propagation;
 use fanlight_telemetry::metrics::Direction;
+use http::header::HeaderValue;
 use reqwest::Url;
-use reqwest::header::{HeaderName, HeaderValue};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::client::Target;
+use super::heads::{PROTOCOL_VERSION, carry};
 use super::stream::{EventStream, Opened};
-use super::{ANSWER, HttpEndpoint, HttpLink, PROTOCOL_VERSION, SIDE_MESSAGE, insert, let_end};
+use super::{ANSWER, HttpEndpoint, HttpLink, SIDE_MESSAGE, let_end};
 use crate::channel::{Channel, Reader, Sending, Sent, Shared, Writer};
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
@@ -41,8 +43,10 @@ impl HttpLink {
             Ok(Some(event)) if event.name == "endpoint" => event,
             _ => return Ok(None),
         };
-        let url = message_url(&self.endpoint.url, &first.data)?;
-        let posts = Posts { endpoint: Arc::clone(&self.endpoint), url, context: self.context.clone() };
+        let url = message_url(self.endpoint.target.url(), &first.data)?;
+        let unnamed = || BackendError::Malformed { reason: "its \"endpoint\" event names no URI".into() };
+        let target = Arc::new(Target::new(url).ok_or_else(unnamed)?);
+        let posts = Posts { endpoint: Arc::clone(&self.endpoint), target, context: self.context.clone() };
         let channel = Channel::new(Writer::Posts(Box::new(posts)), self.context.clone());
         let shared = Arc::clone(channel.shared());
         self.context.tasks.spawn(async move {
@@ -107,7 +111,7 @@ async fn read(mut stream: EventStream, shared: &Shared) -> BackendError {
 /// Sends messages, each as a POST of its own.
 pub(crate) struct Posts {
     endpoint: Arc<HttpEndpoint>,
-    url: Url,
+    target: Arc<Target>,
     context: LinkContext,
 }
 
@@ -115,20 +119,19 @@ impl Posts {
     /// Sends a message. The server says at once whether it takes it; what comes of it arrives on the
     /// stream.
     pub(crate) fn post(&self, text: Bytes, revision: Option<Revision>, carrying: Option<&Propagation>) -> Sending {
-        let mut request = reqwest::Request::new(reqwest::Method::POST, self.url.clone());
-        request.headers_mut().clone_from(&self.endpoint.headers);
+        let mut headers = self.endpoint.headers.clone();
         if let Some(revision) = revision.filter(|revision| *revision >= Revision::V2025_06_18) {
-            request.headers_mut().insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
+            headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
         }
-        for (name, value) in carrying.into_iter().flat_map(Propagation::headers) {
-            insert(request.headers_mut(), HeaderName::from_static(name), value);
+        if let Some(carrying) = carrying {
+            carry(&mut headers, carrying);
         }
         self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
-        *request.body_mut() = Some(text.into());
+        let executing = self.endpoint.execute_at(&self.target, http::Method::POST, headers, text);
         let (endpoint, tasks) = (Arc::clone(&self.endpoint), self.context.tasks.clone());
         Box::pin(async move {
-            let response = endpoint.client.execute(request).await.map_err(|error| endpoint.failure(&error))?;
-            let status = response.status();
+            let response = executing.await.map_err(|error| endpoint.failure(&error))?;
+            let status = response.status;
             let_end(&endpoint, &tasks, response);
             Ok(if status.is_success() { Sent::Taken } else { Sent::Rejected(status.as_u16()) })
         })

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use fanlight_protocol::sse::{self, Event, EventDecoder};
 use fanlight_telemetry::metrics::{BackendMetrics, Direction};
-use reqwest::header::{self, HeaderName, HeaderValue};
+use http::header::{self, HeaderName, HeaderValue};
 
 use super::HttpLink;
+use super::client::{HttpError, HttpResponse};
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
 
@@ -20,7 +22,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 
 /// A stream that is being read.
 pub(super) struct EventStream {
-    http: reqwest::Response,
+    http: HttpResponse,
     events: EventDecoder,
     limit: usize,
     counters: Arc<BackendMetrics>,
@@ -43,7 +45,7 @@ pub(super) enum Opened {
 }
 
 impl EventStream {
-    pub(super) fn new(http: reqwest::Response, context: &LinkContext) -> Self {
+    pub(super) fn new(http: HttpResponse, context: &LinkContext) -> Self {
         let (limit, counters) = (context.limits.message_bytes, Arc::clone(context.telemetry.metrics()));
         Self { http, events: EventDecoder::new(limit), limit, counters, received: false }
     }
@@ -55,7 +57,7 @@ impl EventStream {
 
     /// Waits for more; says whether there was more. Can be dropped and called again. To be called
     /// once there are no further events.
-    pub(super) async fn more(&mut self) -> Result<bool, reqwest::Error> {
+    pub(super) async fn more(&mut self) -> Result<bool, HttpError> {
         let Some(chunk) = self.http.chunk().await? else { return Ok(false) };
         self.counters.io(Direction::Receive, chunk.len() as u64);
         self.received |= !chunk.is_empty();
@@ -78,7 +80,7 @@ impl EventStream {
         }
     }
 
-    pub(super) fn into_response(self) -> reqwest::Response {
+    pub(super) fn into_response(self) -> HttpResponse {
         self.http
     }
 }
@@ -86,16 +88,15 @@ impl EventStream {
 impl HttpLink {
     /// Asks for a stream by GET: for what belongs to no call, or for the rest of one that broke off.
     pub(super) async fn get(&self, last_event: Option<&HeaderValue>) -> Result<Opened, BackendError> {
-        let mut request = reqwest::Request::new(reqwest::Method::GET, self.endpoint.url.clone());
-        let headers = request.headers_mut();
-        headers.clone_from(&self.headers);
+        let mut headers = self.heads.of_message();
         headers.remove(header::CONTENT_TYPE);
         headers.insert(header::ACCEPT, HeaderValue::from_static(sse::CONTENT_TYPE));
         if let Some(id) = last_event {
             let _ = headers.try_insert(LAST_EVENT_ID, id.clone());
         }
-        let http = self.endpoint.client.execute(request).await.map_err(|error| self.endpoint.failure(&error))?;
-        let status = http.status();
+        let asked = self.endpoint.execute(http::Method::GET, headers, Bytes::new());
+        let http = asked.await.map_err(|error| self.endpoint.failure(&error))?;
+        let status = http.status;
         if status.is_success() && super::answer::is_events(&http) {
             return Ok(Opened::Stream(Box::new(EventStream::new(http, &self.context))));
         }

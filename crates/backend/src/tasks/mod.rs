@@ -177,7 +177,8 @@ impl TaskBridge {
         let call = Call { method, params: Some(params), context, messages: messages.clone() };
         let (course, limit) = (Course::default(), self.timeouts.call);
         // Boxed, so that the futures of those who ask in several places stay small.
-        let outcome = course.clock.bound(limit, Box::pin(self.caller.exchange(&call, &course))).await;
+        let mut exchange = Box::pin(self.caller.exchange(&call, &course));
+        let outcome = course.clock.bound(limit, exchange.as_mut()).await;
         outcome.unwrap_or_else(|| {
             let sent = course.sent.load(Ordering::Relaxed);
             Err(BackendError::Timeout { after: limit, sent })
