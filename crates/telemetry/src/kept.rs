@@ -3,6 +3,8 @@
 //!
 //! Must not know: how it is shown.
 
+use std::fmt;
+
 use fanlight_protocol::Method;
 use smol_str::SmolStr;
 
@@ -11,15 +13,33 @@ use crate::subject::Subject;
 
 /// Longest value of an attribute that a peer chooses, in characters.
 pub(crate) const LONGEST_VALUE: usize = 512;
-/// How many bytes of the digest of a session's id are kept: enough to tell sessions apart, useless to
+/// How many bytes of the digest of a session's id are shown: enough to tell sessions apart, useless to
 /// take one over.
-pub(crate) const SHOWN_SESSION: usize = 8;
+const SHOWN_SESSION: usize = 8;
 
 /// The id of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KeptId {
     Number(i64),
     Text(SmolStr),
+}
+
+/// The id of a session, which nobody gets to see: whoever has it is the client. A digest takes longer
+/// than all else of a span, so that it is made when somebody looks.
+pub(crate) struct SessionId(pub(crate) SmolStr);
+
+impl SessionId {
+    /// The beginning of its digest.
+    pub(crate) fn shown(&self) -> String {
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, self.0.as_bytes());
+        digest.as_ref().iter().take(SHOWN_SESSION).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionId")
+    }
 }
 
 pub(crate) fn method(method: &Method) -> Method {
@@ -59,12 +79,6 @@ fn recorded_uri(uri: &str) -> SmolStr {
     SmolStr::new(capped(&format!("{scheme}://{host}{path}"), LONGEST_VALUE))
 }
 
-/// The beginning of a digest of a session's id.
-pub(crate) fn session(id: &str) -> [u8; SHOWN_SESSION] {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, id.as_bytes());
-    digest.as_ref().first_chunk().copied().unwrap_or_default()
-}
-
 /// The first `longest` characters.
 pub(crate) fn capped(text: &str, longest: usize) -> &str {
     if text.len() <= longest {
@@ -100,6 +114,12 @@ mod tests {
         assert_eq!(of("\"a\\u0062\""), Some(KeptId::Text("ab".into())));
         assert_eq!(of("null"), None);
         assert_eq!(id(Id::Number(-3)), Some(KeptId::Number(-3)));
+    }
+
+    #[test]
+    fn of_a_session_only_a_digest_is_shown() {
+        let session = SessionId("s1".into());
+        assert_eq!((session.shown().as_str(), format!("{session:?}").as_str()), ("e8bc163c82eee187", "SessionId"));
     }
 
     #[test]

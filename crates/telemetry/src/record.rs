@@ -20,7 +20,7 @@ use crate::context::TraceContext;
 use crate::error_type::{ErrorType, Outcome};
 use crate::event::Event;
 use crate::inbound::HeaderContext;
-use crate::kept::{self, KeptId, capped};
+use crate::kept::{KeptId, SessionId, capped};
 use crate::message::{Moment, Network};
 use crate::names::Kind;
 use crate::subject::Subject;
@@ -81,7 +81,7 @@ pub(crate) struct Found {
     pub(crate) lasted: Option<Duration>,
     pub(crate) network: Option<Network>,
     pub(crate) revision: Option<Revision>,
-    pub(crate) session: Option<[u8; kept::SHOWN_SESSION]>,
+    pub(crate) session: Option<SessionId>,
     pub(crate) cache_hit: Option<bool>,
     pub(crate) partial_failures: Option<usize>,
     pub(crate) error: Option<ErrorType>,
@@ -197,8 +197,9 @@ impl Record {
             .as_ref()
             .map_or(0, |passing| size_of::<HeaderContext>() + context(&passing.context) + text(&passing.baggage));
         let seldom = found.seldom.as_ref().map_or(0, |seldom| seldom.size());
+        let session = found.session.as_ref().map_or(0, |session| apart(&session.0));
         let around = context(&self.context) + text(&self.baggage) + passing;
-        size_of::<Self>() + PLACE + name + method + id + around + links + seldom
+        size_of::<Self>() + PLACE + name + method + id + session + around + links + seldom
     }
 }
 

@@ -12,7 +12,7 @@ use fanlight_protocol::{Json, Method, Response, Revision};
 use crate::backend::{BackendTelemetry, TraceContextPolicy};
 use crate::error_type::{ErrorType, Outcome};
 use crate::inbound::{HeaderContext, Inbound};
-use crate::kept;
+use crate::kept::{self, SessionId};
 use crate::live::{Ancestor, Live};
 use crate::message::{Arrival, Departure, Moment, Network};
 use crate::metrics::{Metrics, Side, Timer};
@@ -340,7 +340,7 @@ fn set_revision(span: Option<&Record>, timer: Option<&mut Timer>, revision: Revi
 
 fn set_session(span: Option<&Record>, id: &str) {
     if let Some(span) = span {
-        let digest = kept::session(id);
-        span.note(|found| found.session = Some(digest));
+        let session = SessionId(id.into());
+        span.note(|found| found.session = Some(session));
     }
 }

@@ -76,7 +76,7 @@ impl Record {
             describe_network(&mut out, network);
         }
         out.extend(found.revision.map(|revision| KeyValue::new(MCP_PROTOCOL_VERSION, revision.as_str())));
-        out.extend(found.session.map(|digest| KeyValue::new(MCP_SESSION_ID, hex(&digest))));
+        out.extend(found.session.as_ref().map(|session| KeyValue::new(MCP_SESSION_ID, session.shown())));
         out.extend(found.cache_hit.map(|hit| KeyValue::new(CACHE_HIT, hit)));
         let failures = found.partial_failures.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
         out.extend(failures.map(|count| KeyValue::new(PARTIAL_FAILURES, count)));
@@ -164,10 +164,6 @@ fn status(found: &Found) -> Status {
     }
     let message = found.seldom.as_ref().and_then(|seldom| seldom.message.clone());
     Status::error(message.unwrap_or_default())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
