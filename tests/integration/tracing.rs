@@ -3,6 +3,7 @@
 
 mod chain;
 mod logs;
+mod metrics;
 mod outcomes;
 mod questions;
 mod spans;
@@ -11,9 +12,9 @@ use fanlight_tests::slicer::plain_string;
 
 use self::spans::{CLIENT, SERVER, TraceFile, from_client};
 
-use crate::harness::{Gateway, within};
-use crate::raw_client::{Connection, LegacySession, legacy_request, modern_headers, modern_request, post, post_modern};
-use crate::scripted::{Backend, Era, Fault, Received, Reply, Transport, config};
+use crate::harness::Gateway;
+use crate::raw_client::{LISTEN, modern_headers, modern_request, post, post_modern};
+use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 
 const A: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const B: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
@@ -109,28 +110,6 @@ async fn a_backend_with_omit_gets_no_context() {
 }
 
 #[tokio::test]
-async fn metrics_are_on_the_admin_listener_only() {
-    let (gateway, backend) = start(Transport::Http, "", "").await;
-    backend.once("tools/call", Reply::result(r#"{"resultType":"complete","content":[],"isError":true}"#));
-    sent(&gateway, &backend, None, None).await;
-    let mut admin = Connection::open(gateway.admin).await;
-    admin.request("GET", "/metrics", &[], b"").await;
-    let mut response = admin.response().await;
-    assert_eq!(response.status, 200);
-    let text = response.text().await;
-    for side in ["server", "client"] {
-        let line = text.lines().find(|line| {
-            line.starts_with(&format!("mcp_{side}_operation_duration_seconds_count"))
-                && line.contains(r#"mcp_method_name="tools/call""#)
-        });
-        assert!(line.is_some_and(|line| line.contains(r#"error_type="tool_error""#)), "{text}");
-    }
-    let mut front = Connection::open(gateway.mcp).await;
-    front.request("GET", "/metrics", &[], b"").await;
-    assert_eq!(front.response().await.status, 404);
-}
-
-#[tokio::test]
 async fn a_list_of_several_backends_is_one_trace_with_siblings_and_says_what_is_missing() {
     let (good, other) =
         (Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Stdio).await);
@@ -158,53 +137,26 @@ async fn a_list_of_several_backends_is_one_trace_with_siblings_and_says_what_is_
     assert_eq!(failed, ["-32603"]);
 }
 
-/// The value at `/metrics` of the series that begins like this.
-async fn metric(gateway: &Gateway, series: &str) -> Option<f64> {
-    let mut admin = Connection::open(gateway.admin).await;
-    admin.request("GET", "/metrics", &[], b"").await;
-    let text = admin.response().await.text().await;
-    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
-    line.trim().parse().ok()
-}
-
-async fn metric_becomes(gateway: &Gateway, series: &str, is_right: impl Fn(f64) -> bool) {
-    within(series, async {
-        while !metric(gateway, series).await.is_some_and(&is_right) {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    })
-    .await;
-}
-
 #[tokio::test]
-async fn metrics_tell_of_sessions_backends_and_bytes() {
-    let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
-    backend.offers_tools(&["t"]);
-    backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
-    let gateway = Gateway::start(&config(&[backend.entry_with("b", r#""session":"shared""#)])).await;
-    metric_becomes(&gateway, r#"fanlight_backend_up{fanlight_backend_name="b"}"#, |up| up == 1.0).await;
-    let session = LegacySession::open(gateway.mcp).await;
-    assert_eq!(metric(&gateway, "fanlight_sessions_active").await, Some(1.0));
-    let call = legacy_request("1", "tools/call", r#""name":"t""#);
-    session.post(&call).await.text().await;
-    let io = |direction| {
-        format!(r#"fanlight_backend_io_bytes_total{{fanlight_backend_name="b",network_io_direction="{direction}"}}"#)
-    };
-    let client = |direction| format!(r#"fanlight_client_io_bytes_total{{network_io_direction="{direction}"}}"#);
-    for series in [io("receive"), io("transmit"), client("receive"), client("transmit")] {
-        assert!(metric(&gateway, &series).await.is_some_and(|bytes| bytes > 60.0), "{series}");
+async fn a_subscription_says_of_how_many_backends_nothing_is_heard() {
+    let mut backends = Vec::new();
+    for reply in [Reply::listening(), Reply::error(r#"{"code":-32603,"message":"no"}"#)] {
+        let backend = Backend::start(Era::Modern, Transport::Http).await;
+        backend.offers_tools(&["t"]);
+        backend.on("subscriptions/listen", reply);
+        backends.push(backend);
     }
-    for counter in ["restarts", "reconnects"] {
-        let series = format!(r#"fanlight_backend_{counter}_total{{fanlight_backend_name="b"}}"#);
-        assert_eq!(metric(&gateway, &series).await, Some(0.0));
-    }
-    backend.once("tools/call", Reply::fault(Fault::Die(3)));
-    session.post(&call).await.text().await;
-    for counter in ["restarts", "reconnects"] {
-        let series = format!(r#"fanlight_backend_{counter}_total{{fanlight_backend_name="b"}}"#);
-        metric_becomes(&gateway, &series, |count| count >= 1.0).await;
-    }
-    metric_becomes(&gateway, r#"fanlight_backend_up{fanlight_backend_name="b"}"#, |up| up == 1.0).await;
-    assert_eq!(session.delete().await.status, 204);
-    assert_eq!(metric(&gateway, "fanlight_sessions_active").await, Some(0.0));
+    let file = TraceFile::new();
+    let servers = config(&[backends[0].entry("good"), backends[1].entry("bad")]);
+    let gateway = Gateway::start_with(&servers, &file.arguments()).await;
+    let context = from_client(1, "01");
+    // What is not known is for every backend to honour or not.
+    let params = r#""notifications":{"vendor/changed":true}"#;
+    let body = modern_request("1", LISTEN, params, &format!(r#""traceparent":"{context}""#));
+    let mut stream = post_modern(gateway.mcp, &body).await;
+    stream.event().await.unwrap().expect("an acknowledgement");
+    let trace = file.trace(&context, &[(SERVER, LISTEN)]).await;
+    let root = trace.one(SERVER, LISTEN);
+    assert_eq!(root.attribute("fanlight.partial_failures").unwrap()["intValue"], "1", "{root:#?}");
+    assert_eq!(root.error(), None);
 }

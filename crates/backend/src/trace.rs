@@ -36,10 +36,9 @@ pub(crate) struct Departing<'a> {
 impl Sending {
     pub(crate) fn begin(context: &LinkContext, within: &Parent, message: Departing<'_>) -> Self {
         let subject = Subject::of(message.method, message.params);
-        let id = within.is_recording().then(|| Json::integer(message.id));
-        let Departing { method, attempt, .. } = message;
-        let span = within
-            .client(&context.telemetry, &Departure { method, target: subject.target(), id: id.as_ref(), attempt });
+        let Departing { method, id, attempt, .. } = message;
+        let departure = Departure { method, target: subject.target(), id: Some(id.into()), attempt };
+        let span = within.client(&context.telemetry, &departure);
         if let Some(params) = message.params.filter(|_| *method == Method::CallTool) {
             span.record_arguments_in(params);
         }

@@ -13,17 +13,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use budget::Budget;
-use serde::Deserialize;
 
 use crate::cli::CheckArgs;
 use crate::era::Era;
 use crate::error::{BenchError, Result};
 use crate::fake::payload::Tool;
 use crate::load::calls::{Load, Pace, count};
-use crate::load::connection::Connection;
 use crate::load::events::Progress;
-use crate::load::request::{Message, bare};
+use crate::load::request::Message;
 use crate::run::build_fanlight;
+use crate::scenario::tracing::{Tracing, exported};
 use crate::system::{Bench, Cores, Fakes, FanlightConfig, Process, TempFile};
 
 const VALGRIND: &str = "/usr/bin/valgrind";
@@ -58,17 +57,6 @@ struct Setup {
     backends: usize,
     tracing: Tracing,
     work: &'static [Work],
-}
-
-/// Where spans go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tracing {
-    /// None are recorded.
-    Off,
-    /// To the ring, as by default.
-    Ring,
-    /// To the ring, and in batches to a collector.
-    Exported,
 }
 
 const SETUPS: [Setup; 3] = [
@@ -170,20 +158,6 @@ async fn count_all(fanlight: &Path, setups: &[Setup]) -> Result<BTreeMap<String,
         fakes.stop().await?;
     }
     Ok(counted)
-}
-
-#[derive(Deserialize)]
-struct Stats {
-    exported: u64,
-}
-
-/// How many bytes of traces the fake server got.
-async fn exported(server: SocketAddr) -> Result<u64> {
-    let mut connection = Connection::open(server).await?;
-    let head = connection.send(&bare("GET", "/stats", None)).await?;
-    let answer = connection.body(&head).await?;
-    let stats = serde_json::from_slice::<Stats>(&answer);
-    stats.map(|stats| stats.exported).map_err(|error| BenchError::Other(format!("the fake server's /stats: {error}")))
 }
 
 /// The instructions of one run in which the work at `counted` is done more often.

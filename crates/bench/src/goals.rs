@@ -7,7 +7,8 @@ use serde::Serialize;
 use crate::era::Era;
 use crate::fake::payload::Tool;
 use crate::results::Results;
-use crate::scenario::calls;
+use crate::scenario::tracing::Tracing;
+use crate::scenario::{calls, tracing};
 
 /// One goal and what was measured of it.
 #[derive(Clone, Debug, Serialize)]
@@ -54,6 +55,7 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
         goals.extend(of_lists(results, era));
         goals.extend(of_streams(results, era));
         goals.extend(of_stdio(results, era));
+        goals.extend(of_tracing(results, era));
     }
     goals.extend(of_start(results));
     goals.extend(of_memory(results));
@@ -138,6 +140,17 @@ fn of_stdio(results: &Results, era: Era) -> Vec<Goal> {
         Goal::least(format!("stdio calls, {}", era.as_str()), 60_000.0, "a second", rate("fanlight")),
         Goal::least(format!("or stdio calls, {}", era.as_str()), 0.9, "x bare pipe", share),
     ]
+}
+
+fn of_tracing(results: &Results, era: Era) -> Vec<Goal> {
+    let ring = tracing_cost(results, era, Tracing::Ring);
+    vec![Goal::most(format!("CPU per call, spans in the ring, {}", era.as_str()), 1.1, "x no spans", ring)]
+}
+
+/// How many times more a call takes than without spans.
+pub(crate) fn tracing_cost(results: &Results, era: Era, with: Tracing) -> Option<f64> {
+    let cpu = |tracing: Tracing| results.median(&tracing::scenario(era), tracing.as_str(), "cpu_us_per_call");
+    ratio(cpu(with), cpu(Tracing::Off))
 }
 
 fn of_start(results: &Results) -> Vec<Goal> {

@@ -10,8 +10,9 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::error::{BenchError, Doing, Result};
-use crate::goals::{self, Bound, Goal, ratio};
+use crate::goals::{self, Bound, Goal, ratio, tracing_cost};
 use crate::results::{Median, Results, Sample};
+use crate::scenario::tracing::{self, Tracing};
 use crate::scenario::{Plan, calls};
 
 /// What was measured on.
@@ -94,6 +95,7 @@ pub(crate) fn tables(machine: &Machine, plan: &Plan, results: &Results) -> Strin
     );
     for (title, table) in [
         ("CPU per call, in us", calls_table(plan, results)),
+        ("What tracing costs, CPU per call of 200 B in us", tracing_table(plan, results)),
         ("Everything else, medians", medians_table(results)),
         ("Goals", goals_table(results)),
     ] {
@@ -132,6 +134,21 @@ fn calls_table(plan: &Plan, results: &Results) -> Table {
                     shown(ten),
                     shown(ratio(ten, one)),
                 ]);
+            }
+        }
+    }
+    table
+}
+
+fn tracing_table(plan: &Plan, results: &Results) -> Table {
+    let mut table = table(&["spans", "CPU", "of it in user space", "to no spans"]);
+    for era in &plan.eras {
+        for with in Tracing::ALL {
+            let value = |name: &str| results.median(&tracing::scenario(*era), with.as_str(), name);
+            if let Some(cpu) = value("cpu_us_per_call") {
+                let label = format!("{}, {}", with.as_str(), era.as_str());
+                let ratio = tracing_cost(results, *era, with);
+                table.add_row([label, shown(Some(cpu)), shown(value("user_us_per_call")), shown(ratio)]);
             }
         }
     }

@@ -65,6 +65,7 @@ fn plan(args: &RunArgs) -> Plan {
             Group::Stdio,
             Group::Start,
             Group::Memory,
+            Group::Tracing,
         ];
         if chosen.is_empty() { every.to_vec() } else { chosen.to_vec() }
     };

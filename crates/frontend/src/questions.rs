@@ -56,7 +56,7 @@ impl Questions {
         let number = table.last;
         let ServerRequest { method, params, trace, answer: asker, .. } = question;
         let (id, target) = (id(number), Target::None);
-        let span = trace.to_client(&Departure { method: &method, target, id: Some(&id), attempt: 1 });
+        let span = trace.to_client(&Departure { method: &method, target, id: Some((&id).into()), attempt: 1 });
         let text = request_text(&id, method.as_str(), span.propagation().into_params(params.as_ref()).as_ref());
         table.open.insert(number, Open { asker, method, span });
         Some((number, text))

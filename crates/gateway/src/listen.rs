@@ -96,7 +96,12 @@ impl Wish<'_> {
             .flat_map(|(backend, shares)| shares.into_iter().map(move |share| self.listen_to(backend, share)));
         let mut honoured = Interest::default();
         let (mut names, mut tasks, mut listenings) = (HashSet::new(), HashSet::new(), Vec::new());
-        for (share, listening) in join_all(asked).await.into_iter().flatten() {
+        let mut failed = HashSet::new();
+        for (backend, listened) in join_all(asked).await {
+            let Some((share, listening)) = listened else {
+                failed.insert(backend);
+                continue;
+            };
             let Interest { uris, tasks: owned, session, unknown, .. } = &listening.honoured;
             names.extend(uris.iter().filter_map(|uri| share.names.get(uri)).cloned());
             tasks.extend(owned.iter().cloned());
@@ -114,11 +119,13 @@ impl Wish<'_> {
         };
         honoured.uris = ordered(&self.listen.interest.uris, &names);
         honoured.tasks = ordered(&self.listen.interest.tasks, &tasks);
+        self.listen.context.trace.partial_failures(failed.len());
         (honoured, listenings)
     }
 
-    async fn listen_to(&self, backend: usize, share: Share) -> Option<(Share, Listening)> {
-        let entry = self.watch.sources.backends.get(backend)?;
+    /// Listens to one backend, and says to which; nothing is listened to if that fails.
+    async fn listen_to(&self, backend: usize, share: Share) -> (usize, Option<(Share, Listening)>) {
+        let Some(entry) = self.watch.sources.backends.get(backend) else { return (backend, None) };
         // What tells of tasks alone has nothing in it to be kept back or renamed.
         let interest = share.interest.clone();
         let messages = match interest.session || interest.unknown.is_some() || !share.names.is_empty() {
@@ -128,11 +135,11 @@ impl Wish<'_> {
         let context = Arc::clone(&self.listen.context);
         let asked = entry.client.listen(Listen { interest, context, messages });
         match timeout_at(self.deadline, asked).await {
-            Ok(Ok(listening)) => return Some((share, listening)),
+            Ok(Ok(listening)) => return (backend, Some((share, listening))),
             Ok(Err(error)) => debug!(backend = entry.client.name(), %error, "a client cannot listen to this backend"),
             Err(_) => debug!(backend = entry.client.name(), "this backend did not answer a client that listens"),
         }
-        None
+        (backend, None)
     }
 
     /// What each backend is to be listened to for. Several shares for one backend only if a client

@@ -86,7 +86,8 @@ fn call(telemetry: &Telemetry, backend: &BackendTelemetry, meta: &Json, id: &Jso
     });
     server.set_network(Network::Http { version: "1.1", client: None });
     server.set_revision(Revision::V2025_11_25);
-    let departure = Departure { method: &Method::CallTool, target: Target::Tool("read"), id: Some(id), attempt: 1 };
+    let departure =
+        Departure { method: &Method::CallTool, target: Target::Tool("read"), id: Some(id.into()), attempt: 1 };
     let mut client = server.parent().client(backend, &departure);
     client.set_revision(Revision::V2026_07_28);
     divan::black_box(client.propagation());

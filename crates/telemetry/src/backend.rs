@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use opentelemetry::KeyValue;
 
+use crate::message::Transport;
 use crate::metrics::{BackendMetrics, Metrics};
 use crate::names::{BACKEND_NAME, NETWORK_PROTOCOL_NAME, NETWORK_TRANSPORT, SERVER_ADDRESS, SERVER_PORT};
 
@@ -69,8 +70,9 @@ pub struct BackendTelemetry(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
+    name: Arc<str>,
     attributes: Vec<KeyValue>,
-    transport: &'static str,
+    transport: Transport,
     trace_context: TraceContextPolicy,
     content: ContentPolicy,
     registry: Option<Arc<Metrics>>,
@@ -86,17 +88,17 @@ impl BackendTelemetry {
                 attributes.push(KeyValue::new(NETWORK_PROTOCOL_NAME, "http"));
                 attributes.push(KeyValue::new(SERVER_ADDRESS, Arc::<str>::from(host)));
                 attributes.push(KeyValue::new(SERVER_PORT, i64::from(port)));
-                "tcp"
+                Transport::Tcp
             }
-            Endpoint::Stdio => "pipe",
+            Endpoint::Stdio => Transport::Pipe,
         };
-        attributes.push(KeyValue::new(NETWORK_TRANSPORT, transport));
+        attributes.push(KeyValue::new(NETWORK_TRANSPORT, transport.as_str()));
         let metrics = match &registry {
             Some(registry) => registry.backend(&name),
             None => Arc::new(BackendMetrics::unregistered()),
         };
         let (trace_context, content) = (info.trace_context, info.content);
-        Self(Arc::new(Shared { attributes, transport, trace_context, content, registry, metrics }))
+        Self(Arc::new(Shared { name, attributes, transport, trace_context, content, registry, metrics }))
     }
 
     /// Its counters.
@@ -109,11 +111,15 @@ impl BackendTelemetry {
         self.0.registry.as_ref()
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.0.name
+    }
+
     pub(crate) fn attributes(&self) -> &[KeyValue] {
         &self.0.attributes
     }
 
-    pub(crate) fn transport(&self) -> &'static str {
+    pub(crate) fn transport(&self) -> Transport {
         self.0.transport
     }
 

@@ -39,10 +39,10 @@ impl TraceContext {
         Some(Self { trace_id, span_id, flags, tracestate })
     }
 
-    /// The place a span of this process stands at.
-    pub(crate) fn of(span: &SpanContext, tracestate: Option<Arc<str>>) -> Self {
-        let flags = span.trace_flags().to_u8() & KNOWN_FLAGS;
-        Self { trace_id: span.trace_id(), span_id: span.span_id(), flags, tracestate }
+    /// The place that a span of this process stands at, below the one `above` it.
+    pub(crate) fn within(above: Option<&Self>, trace_id: TraceId, span_id: SpanId, sampled: bool) -> Self {
+        let (flags, tracestate) = above.map_or((0, None), |above| (above.flags, above.tracestate.clone()));
+        Self { trace_id, span_id, flags: flags & !1 | u8::from(sampled), tracestate }
     }
 
     /// The trace.
@@ -81,10 +81,10 @@ impl TraceContext {
         self.trace_id == other.trace_id && self.span_id == other.span_id
     }
 
-    /// The same for the OpenTelemetry SDK, as the context of a span elsewhere.
-    pub(crate) fn to_remote(&self) -> SpanContext {
+    /// The same for the OpenTelemetry SDK.
+    pub(crate) fn to_span_context(&self, is_remote: bool) -> SpanContext {
         let state = self.tracestate.as_deref().and_then(|text| TraceState::from_str(text).ok()).unwrap_or_default();
-        SpanContext::new(self.trace_id, self.span_id, TraceFlags::new(self.flags), true, state)
+        SpanContext::new(self.trace_id, self.span_id, TraceFlags::new(self.flags), is_remote, state)
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
         assert!(context.is_sampled());
         assert_eq!(context.traceparent().as_str(), VALID);
         assert_eq!(context.tracestate().unwrap().as_ref(), "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE");
-        assert_eq!(context.to_remote().trace_state().get("rojo"), Some("00f067aa0ba902b7"));
+        assert_eq!(context.to_span_context(true).trace_state().get("rojo"), Some("00f067aa0ba902b7"));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::future::Future;
 
-use opentelemetry::trace::{SpanContext, SpanId, TraceId};
+use opentelemetry::trace::{SpanId, TraceId};
 
 use crate::context::TraceContext;
 use crate::parent::Parent;
@@ -24,11 +24,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    pub(crate) fn of(context: &SpanContext) -> Self {
-        Self { trace_id: context.trace_id(), span_id: context.span_id() }
-    }
-
-    pub(crate) fn of_context(context: &TraceContext) -> Self {
+    pub(crate) fn of(context: &TraceContext) -> Self {
         Self { trace_id: context.trace_id(), span_id: context.span_id() }
     }
 }

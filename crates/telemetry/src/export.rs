@@ -15,7 +15,8 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry_http::{HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _};
-use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SpanProcessor as _};
 use tokio::runtime::Handle;
 
 use crate::grpc;
@@ -32,6 +33,7 @@ const LONGEST_ANSWER: usize = 64 * 1024;
 pub(crate) fn gate(
     settings: &ExportSettings,
     target: &OtlpTarget,
+    resource: &Resource,
     handle: &Handle,
     metrics: &Arc<Metrics>,
 ) -> Result<Gate, StartError> {
@@ -58,7 +60,8 @@ pub(crate) fn gate(
         .with_max_export_batch_size(settings.batch)
         .with_scheduled_delay(settings.delay)
         .build();
-    let next = Box::new(BatchSpanProcessor::builder(counted).with_batch_config(config).build());
+    let mut next = Box::new(BatchSpanProcessor::builder(counted).with_batch_config(config).build());
+    next.set_resource(resource);
     Ok(Gate { next, inside, capacity: settings.queue, metrics: Arc::clone(metrics) })
 }
 

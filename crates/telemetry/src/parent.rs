@@ -4,18 +4,17 @@
 
 use std::sync::Arc;
 
-use opentelemetry::KeyValue;
-use opentelemetry::trace::SpanKind;
-
 use crate::backend::BackendTelemetry;
 use crate::current::Ids;
 use crate::event::Event;
 use crate::inbound::HeaderContext;
-use crate::live::{Ancestor, Beginning, Live};
+use crate::live::{Ancestor, Live};
 use crate::message::{Arrival, Departure, Moment};
-use crate::names::{CACHE_HIT, CONNECT_SPAN, PARTIAL_FAILURES};
+use crate::names::Kind;
+use crate::record::{Beginning, Record};
 use crate::recorder::Recorder;
 use crate::span::{ClientSpan, ConnectSpan, ServerSpan};
+use crate::subject::Subject;
 
 /// The span that a call belongs to, by which others become its children. Cheap to clone; one that
 /// belongs to nothing does nothing.
@@ -32,7 +31,7 @@ enum State {
     /// Spans begin traces of their own.
     Root(Recorder),
     /// Spans are children of this one.
-    Live(Arc<Live>),
+    Live(Live),
 }
 
 impl Parent {
@@ -44,7 +43,7 @@ impl Parent {
         Self(State::Root(recorder))
     }
 
-    pub(crate) fn live(live: Arc<Live>) -> Self {
+    pub(crate) fn live(live: Live) -> Self {
         Self(State::Live(live))
     }
 
@@ -61,7 +60,7 @@ impl Parent {
         if !self.is_recording() && backend.registry().is_none() {
             return ClientSpan::off(self.clone(), Some(backend.clone()));
         }
-        let began = Moment::now();
+        let began = self.now();
         let live = self.begin(|| ClientSpan::beginning(Some(backend), message, began));
         ClientSpan::new(live, self.clone(), Some(backend), message, began)
     }
@@ -72,7 +71,7 @@ impl Parent {
         if !self.is_recording() {
             return ClientSpan::off(self.clone(), None);
         }
-        let began = Moment::now();
+        let began = self.now();
         let live = self.begin(|| ClientSpan::beginning(None, message, began));
         ClientSpan::new(live, self.clone(), None, message, began)
     }
@@ -82,63 +81,66 @@ impl Parent {
     #[must_use]
     pub fn server(&self, backend: &BackendTelemetry, message: &Arrival<'_>) -> ServerSpan {
         let registry = backend.registry().cloned();
-        let live = self
-            .recorder()
-            .map(|recorder| ServerSpan::begin(recorder, message, backend.attributes().to_vec(), self.live_span()));
-        ServerSpan::new(live, registry, Some(backend), message, Self::default())
+        let live =
+            self.recorder().map(|recorder| ServerSpan::begin(recorder, message, Some(backend), self.live_span()));
+        ServerSpan::new(live.map_or_else(Self::default, Self::live), registry, Some(backend), message)
     }
 
     /// Connecting a backend, when that happens for this call.
     #[must_use]
     pub fn connecting(&self, backend: &BackendTelemetry) -> ConnectSpan {
         ConnectSpan::new(self.begin(|| Beginning {
-            kind: SpanKind::Internal,
-            name: CONNECT_SPAN.into(),
-            began: Moment::now(),
-            attributes: backend.attributes().to_vec(),
+            kind: Kind::Internal,
+            method: None,
+            subject: Subject::None,
+            id: None,
+            backend: Some(backend.clone()),
+            attempt: None,
+            began: self.now(),
             links: Vec::new(),
         }))
     }
 
     /// Something happened on the way.
     pub fn event(&self, event: &Event) {
-        if let State::Live(live) = &self.0 {
-            live.event(event);
+        if let Some(span) = self.record() {
+            span.event(event);
         }
     }
 
     /// The answer came from the catalogue without asking a backend, or it did not. Say it once.
     pub fn cache_hit(&self, hit: bool) {
-        self.set(|| KeyValue::new(CACHE_HIT, hit));
+        if let Some(span) = self.record() {
+            span.note(|found| found.cache_hit = Some(hit));
+        }
     }
 
     /// So many backends contributed nothing to the merged answer, or not all of it. Say it once; of
     /// none there is nothing to say.
     pub fn partial_failures(&self, count: usize) {
-        if count == 0 {
-            return;
+        if let Some(span) = self.record().filter(|_| count > 0) {
+            span.note(|found| found.partial_failures = Some(count));
         }
-        self.set(|| KeyValue::new(PARTIAL_FAILURES, i64::try_from(count).unwrap_or(i64::MAX)));
     }
 
     /// The request has been cancelled: what is given up for it from now on is so for that reason.
     pub fn cancel(&self) {
-        if let State::Live(live) = &self.0 {
-            live.cancel();
+        if let Some(span) = self.record() {
+            span.cancel();
         }
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.live_span().is_some_and(Live::is_cancelled)
+        self.record().is_some_and(Record::is_cancelled)
     }
 
     /// The ids of the span, for log lines.
     #[must_use]
     pub fn ids(&self) -> Option<Ids> {
         match &self.0 {
-            State::Live(live) => Some(Ids::of(live.context())),
+            State::Live(live) => Some(Ids::of(&live.record().context)),
             State::Off | State::Root(_) => None,
-            State::Passing(header) => Some(Ids::of_context(&header.context)),
+            State::Passing(header) => Some(Ids::of(&header.context)),
         }
     }
 
@@ -148,10 +150,14 @@ impl Parent {
         matches!(self.0, State::Root(_) | State::Live(_))
     }
 
-    fn set(&self, attribute: impl FnOnce() -> KeyValue) {
-        if let State::Live(live) = &self.0 {
-            live.set([attribute()]);
-        }
+    /// The span, if this is one that is recorded.
+    pub(crate) fn record(&self) -> Option<&Record> {
+        self.live_span().map(Live::record)
+    }
+
+    /// Now, for what begins under this.
+    fn now(&self) -> Moment {
+        self.record().map_or_else(Moment::now, |span| span.began.later())
     }
 
     fn recorder(&self) -> Option<&Recorder> {
@@ -162,17 +168,17 @@ impl Parent {
         }
     }
 
-    fn live_span(&self) -> Option<&Live> {
+    pub(crate) fn live_span(&self) -> Option<&Live> {
         match &self.0 {
             State::Live(live) => Some(live),
             State::Off | State::Passing(_) | State::Root(_) => None,
         }
     }
 
-    fn begin(&self, beginning: impl FnOnce() -> Beginning) -> Option<Arc<Live>> {
+    fn begin(&self, beginning: impl FnOnce() -> Beginning) -> Option<Live> {
         let recorder = self.recorder()?;
         let (ancestor, baggage, passing) = match self.live_span() {
-            Some(live) => (Ancestor::Live(live), live.baggage(), live.passing()),
+            Some(live) => (Ancestor::Live(live), live.record().baggage.clone(), live.record().passing.clone()),
             None => (Ancestor::None, None, None),
         };
         Some(Live::begin(recorder, beginning(), &ancestor, baggage, passing))

@@ -1,62 +1,70 @@
 //! Where an ended span goes: to the ring, to the writers, and, if sampled, to the batch exporter.
 //!
-//! All of it by value or reference count, on the thread that ended the span, without waiting for
-//! anything: what has no room is dropped and counted.
+//! The ring and the writers get it by reference count; what the exporter takes is made here, and only
+//! for what it takes. All of it on the thread that ended the span, without waiting for anything: what
+//! has no room is dropped and counted.
 //!
 //! Must not know: what the spans say.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use opentelemetry::trace::{Link, SpanKind, TraceContextExt, TraceId};
-use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
-use opentelemetry_sdk::trace::{
-    Sampler, SamplingDecision, SamplingResult, ShouldSample, Span, SpanData, SpanExporter, SpanProcessor,
-};
+use opentelemetry_sdk::trace::{SpanData, SpanExporter, SpanProcessor};
 
 use crate::metrics::{DropReason, Metrics};
+use crate::record::Record;
 use crate::ring::Ring;
 use crate::worker::Worker;
 
 /// How long a writer has for what waits, at the least.
 const LAST_WRITE: Duration = Duration::from_millis(200);
+/// How long what waits has if nobody shuts this down.
+const UNASKED: Duration = Duration::from_secs(5);
 
 /// Hands ended spans on.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
-    pub(crate) ring: Option<Arc<Ring>>,
-    pub(crate) writers: Vec<Worker>,
-    pub(crate) exporter: Option<Gate>,
+    ring: Option<Arc<Ring>>,
+    writers: Vec<Worker>,
+    exporter: Option<Gate>,
+    /// Once it is, spans that end are lost.
+    is_closed: AtomicBool,
 }
 
-impl SpanProcessor for Pipeline {
-    fn on_start(&self, _: &mut Span, _: &Context) {}
+impl Pipeline {
+    pub(crate) fn new(ring: Option<Arc<Ring>>, writers: Vec<Worker>, exporter: Option<Gate>) -> Self {
+        Self { ring, writers, exporter, is_closed: AtomicBool::new(false) }
+    }
 
-    fn on_end(&self, span: SpanData) {
-        let kept_here = self.ring.is_some() || !self.writers.is_empty();
-        match &self.exporter {
-            Some(exporter) if !kept_here => return exporter.offer(span),
-            // The clone is made only for spans the exporter takes.
-            Some(exporter) if span.span_context.is_sampled() => exporter.offer(span.clone()),
-            _ => {}
+    /// Whether nothing would be done with a span.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_none() && self.writers.is_empty() && self.exporter.is_none()
+    }
+
+    /// A span has ended, and takes about `size` bytes.
+    pub(crate) fn ended(&self, span: &Arc<Record>, size: usize) {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return;
         }
-        let span = Arc::new(span);
+        if let Some(exporter) = self.exporter.as_ref().filter(|_| span.context.is_sampled()) {
+            exporter.offer(span);
+        }
         for writer in &self.writers {
-            writer.offer(&span);
+            writer.offer(span);
         }
         if let Some(ring) = &self.ring {
-            ring.push(span);
+            ring.push(span, size);
         }
     }
 
-    fn force_flush(&self) -> OTelSdkResult {
-        self.exporter.as_ref().map_or(Ok(()), |exporter| exporter.next.force_flush())
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+    /// Delivers what waits, within about `timeout`.
+    pub(crate) fn shutdown(&self, timeout: Duration) -> OTelSdkResult {
+        if self.is_closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
         let deadline = Instant::now() + timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
         let exported = self.exporter.as_ref().map_or(Ok(()), |exporter| exporter.next.shutdown_with_timeout(left()));
@@ -65,17 +73,17 @@ impl SpanProcessor for Pipeline {
         let written = self.writers.iter().all(|writer| writer.stop(Instant::now() + left().max(LAST_WRITE)));
         if written { exported } else { exported.and(Err(OTelSdkError::Timeout(timeout))) }
     }
+}
 
-    fn set_resource(&mut self, resource: &Resource) {
-        if let Some(exporter) = &mut self.exporter {
-            exporter.next.set_resource(resource);
-        }
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        // Nobody is left to be told.
+        let _ = self.shutdown(UNASKED);
     }
 }
 
-/// The way into the batch processor. Lets sampled spans in only, since the processor would export
-/// those that are merely recorded too; and counts what is inside, since the processor tells nobody
-/// how many spans it dropped.
+/// The way into the batch processor, for sampled spans only. Counts what is inside, since the processor
+/// tells nobody how many spans it dropped.
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) next: Box<dyn SpanProcessor>,
@@ -85,16 +93,13 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    fn offer(&self, span: SpanData) {
-        if !span.span_context.is_sampled() {
-            return;
-        }
+    fn offer(&self, span: &Record) {
         if self.inside.fetch_add(1, Ordering::Relaxed) >= self.capacity {
             self.inside.fetch_sub(1, Ordering::Relaxed);
             self.metrics.span_dropped(DropReason::QueueFull, 1);
             return;
         }
-        self.next.on_end(span);
+        self.next.on_end(span.to_span_data());
     }
 }
 
@@ -128,32 +133,5 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
 
     fn set_resource(&mut self, resource: &Resource) {
         self.exporter.set_resource(resource);
-    }
-}
-
-/// The configured sampler; what it drops is still recorded, for the ring and the writers, and goes
-/// on with flags 00.
-#[derive(Clone, Debug)]
-pub(crate) struct RecordAll {
-    pub(crate) sampler: Sampler,
-    pub(crate) keep_unsampled: bool,
-}
-
-impl ShouldSample for RecordAll {
-    fn should_sample(
-        &self,
-        parent: Option<&Context>,
-        trace_id: TraceId,
-        name: &str,
-        kind: &SpanKind,
-        attributes: &[KeyValue],
-        links: &[Link],
-    ) -> SamplingResult {
-        let mut result = self.sampler.should_sample(parent, trace_id, name, kind, attributes, links);
-        if self.keep_unsampled && result.decision == SamplingDecision::Drop {
-            result.decision = SamplingDecision::RecordOnly;
-        }
-        debug_assert!(parent.is_none_or(|parent| parent.span().span_context().trace_state() == &result.trace_state));
-        result
     }
 }

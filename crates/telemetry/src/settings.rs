@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use opentelemetry_sdk::trace::Sampler;
+use opentelemetry::trace::{SpanKind, TraceId};
+use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _};
 use url::Url;
 
 use crate::metrics::MetricLimits;
@@ -206,16 +207,22 @@ pub enum Sampling {
 }
 
 impl Sampling {
-    pub(crate) fn sampler(self) -> Sampler {
-        match self {
-            Self::AlwaysOn => Sampler::AlwaysOn,
-            Self::AlwaysOff => Sampler::AlwaysOff,
-            Self::Ratio(ratio) => Sampler::TraceIdRatioBased(ratio),
-            Self::ParentBasedAlwaysOn => Sampler::ParentBased(Box::new(Sampler::AlwaysOn)),
-            Self::ParentBasedAlwaysOff => Sampler::ParentBased(Box::new(Sampler::AlwaysOff)),
-            Self::ParentBasedRatio(ratio) => Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))),
+    /// Whether a span of the trace is sampled; `above` says it of the span above it, if there is one.
+    pub(crate) fn samples(self, above: Option<bool>, trace_id: TraceId) -> bool {
+        match (self, above) {
+            (Self::AlwaysOn, _) | (Self::ParentBasedAlwaysOn, None) => true,
+            (Self::AlwaysOff, _) | (Self::ParentBasedAlwaysOff, None) => false,
+            (Self::Ratio(ratio), _) | (Self::ParentBasedRatio(ratio), None) => is_among(ratio, trace_id),
+            (Self::ParentBasedAlwaysOn | Self::ParentBasedAlwaysOff | Self::ParentBasedRatio(_), Some(above)) => above,
         }
     }
+}
+
+/// By the SDK's own rule, so that all who sample this trace by this ratio come to the same.
+fn is_among(ratio: f64, trace_id: TraceId) -> bool {
+    let sampler = Sampler::TraceIdRatioBased(ratio);
+    let result = sampler.should_sample(None, trace_id, "", &SpanKind::Internal, &[], &[]);
+    result.decision == SamplingDecision::RecordAndSample
 }
 
 /// A setting that cannot be followed. Names the variable; shows no value that could be secret.
@@ -247,4 +254,26 @@ pub enum SettingsError {
         /// What it can be.
         wanted: &'static str,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_decide_only_where_they_are_asked() {
+        let (low, high) = (TraceId::from(1), TraceId::from(u128::from(u64::MAX)));
+        for (sampling, root, below_sampled, below_unsampled) in [
+            (Sampling::AlwaysOn, [true, true], true, true),
+            (Sampling::AlwaysOff, [false, false], false, false),
+            (Sampling::Ratio(0.5), [true, false], true, true),
+            (Sampling::ParentBasedAlwaysOn, [true, true], true, false),
+            (Sampling::ParentBasedAlwaysOff, [false, false], true, false),
+            (Sampling::ParentBasedRatio(0.5), [true, false], true, false),
+        ] {
+            assert_eq!([low, high].map(|id| sampling.samples(None, id)), root, "{sampling:?}");
+            assert_eq!(sampling.samples(Some(true), low), below_sampled, "{sampling:?}");
+            assert_eq!(sampling.samples(Some(false), low), below_unsampled, "{sampling:?}");
+        }
+    }
 }

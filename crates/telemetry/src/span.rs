@@ -8,20 +8,18 @@
 use std::sync::Arc;
 
 use fanlight_protocol::{Json, Method, Response, Revision};
-use opentelemetry::KeyValue;
-use opentelemetry::trace::SpanKind;
 
 use crate::backend::{BackendTelemetry, TraceContextPolicy};
 use crate::error_type::{ErrorType, Outcome};
 use crate::inbound::{HeaderContext, Inbound};
-use crate::live::{Ancestor, Beginning, Live};
-use crate::message::{self, Arrival, Departure, Moment, Network};
+use crate::kept::{self, SessionId};
+use crate::live::{Ancestor, Live};
+use crate::message::{Arrival, Departure, Moment, Network};
 use crate::metrics::{Metrics, Side, Timer};
-use crate::names::{
-    ATTEMPT, GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, MCP_PROTOCOL_VERSION, MCP_SESSION_ID,
-};
+use crate::names::Kind;
 use crate::parent::Parent;
 use crate::propagation::Propagation;
+use crate::record::{Beginning, Found, Record, Seldom};
 use crate::recorder::Recorder;
 use crate::subject::Verdict;
 use crate::{metrics::names, redact};
@@ -29,9 +27,8 @@ use crate::{metrics::names, redact};
 /// A message received, from its arrival until its answer's final frame has gone (kind SERVER).
 #[derive(Debug)]
 pub struct ServerSpan {
-    live: Option<Arc<Live>>,
-    /// What children get where nothing is recorded.
-    otherwise: Parent,
+    /// The span itself, or what is carried on where nothing is recorded.
+    parent: Parent,
     timer: Option<Timer>,
     from_backend: bool,
     ended: bool,
@@ -41,29 +38,30 @@ impl ServerSpan {
     /// A span that records nothing.
     #[must_use]
     pub fn off() -> Self {
-        Self { live: None, otherwise: Parent::default(), timer: None, from_backend: false, ended: false }
+        Self { parent: Parent::default(), timer: None, from_backend: false, ended: false }
     }
 
     pub(crate) fn begin(
         recorder: &Recorder,
         message: &Arrival<'_>,
-        mut more: Vec<KeyValue>,
+        backend: Option<&BackendTelemetry>,
         within: Option<&Live>,
-    ) -> Arc<Live> {
+    ) -> Live {
         let mut inbound = Inbound::read(&message.carriers);
         // What a backend asks within a call belongs to that call, whatever trace the backend is in.
         if let (Some(remote), Some(live)) = (&inbound.parent, within)
-            && remote.trace_id() != live.context().trace_id()
+            && remote.trace_id() != live.record().trace_id()
         {
             inbound.links.extend(inbound.parent.take());
         }
-        let mut attributes = message::attributes(message.method, message.target, message.id);
-        attributes.append(&mut more);
         let beginning = Beginning {
-            kind: SpanKind::Server,
-            name: message::span_name(message.method, message.target),
+            kind: Kind::Server,
+            method: Some(kept::method(message.method)),
+            subject: kept::subject(message.target),
+            id: message.id.and_then(|id| kept::id(id.into())),
+            backend: backend.cloned(),
+            attempt: None,
             began: message.received,
-            attributes,
             links: inbound.links,
         };
         let ancestor = match (&inbound.parent, within) {
@@ -73,27 +71,26 @@ impl ServerSpan {
         };
         // What a backend asks comes with no headers of a client's.
         let passing =
-            if recorder.is_delivered || within.is_some() { None } else { HeaderContext::read(&message.carriers) };
+            if recorder.is_delivered() || within.is_some() { None } else { HeaderContext::read(&message.carriers) };
         Live::begin(recorder, beginning, &ancestor, inbound.baggage, passing.map(Arc::new))
     }
 
     pub(crate) fn new(
-        live: Option<Arc<Live>>,
+        parent: Parent,
         registry: Option<Arc<Metrics>>,
         backend: Option<&BackendTelemetry>,
         message: &Arrival<'_>,
-        otherwise: Parent,
     ) -> Self {
         let timer = registry.map(|registry| {
             Timer::start(registry, Side::Server, backend, message.method, message.target, message.received)
         });
-        Self { live, otherwise, timer, from_backend: backend.is_some(), ended: false }
+        Self { parent, timer, from_backend: backend.is_some(), ended: false }
     }
 
     /// What the call carries.
     #[must_use]
     pub fn parent(&self) -> Parent {
-        self.live.as_ref().map_or_else(|| self.otherwise.clone(), |live| Parent::live(Arc::clone(live)))
+        self.parent.clone()
     }
 
     /// How the message came. Say it once; a message from a backend has it already.
@@ -104,20 +101,20 @@ impl ServerSpan {
         if let Some(timer) = &mut self.timer {
             timer.set_transport(network.transport());
         }
-        if let Some(live) = &self.live {
-            live.describe(network);
+        if let Some(span) = self.parent.record() {
+            span.note(|found| found.network = Some(network));
         }
     }
 
     /// The revision it is spoken in. Say it once.
     pub fn set_revision(&mut self, revision: Revision) {
-        set_revision(self.live.as_deref(), self.timer.as_mut(), revision);
+        set_revision(self.parent.record(), self.timer.as_mut(), revision);
     }
 
     /// The session it belongs to, of whose id a digest is recorded: whoever has the id is the client.
     /// Say it once.
     pub fn set_session(&self, id: &str) {
-        set_session(self.live.as_deref(), id);
+        set_session(self.parent.record(), id);
     }
 
     /// What an answer says of how this ends; names of a list become known to metrics.
@@ -126,7 +123,8 @@ impl ServerSpan {
         if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
             names::learn(registry, None, method, answer);
         }
-        if self.live.is_none() && self.timer.is_none() { Verdict::default() } else { Verdict::of(method, answer) }
+        let unseen = self.parent.live_span().is_none() && self.timer.is_none();
+        if unseen { Verdict::default() } else { Verdict::of(method, answer) }
     }
 
     /// The final frame has gone, or never will.
@@ -135,7 +133,7 @@ impl ServerSpan {
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        end(&mut self.ended, self.timer.take(), self.live.as_deref(), outcome);
+        end(&mut self.ended, self.timer.take(), self.parent.live_span(), outcome);
     }
 }
 
@@ -148,7 +146,7 @@ impl Drop for ServerSpan {
 /// A message sent, until its answer came (kind CLIENT). One per attempt.
 #[derive(Debug)]
 pub struct ClientSpan {
-    live: Option<Arc<Live>>,
+    live: Option<Live>,
     within: Parent,
     backend: Option<BackendTelemetry>,
     timer: Option<Timer>,
@@ -162,17 +160,20 @@ impl ClientSpan {
     }
 
     pub(crate) fn beginning(backend: Option<&BackendTelemetry>, message: &Departure<'_>, began: Moment) -> Beginning {
-        let mut attributes = message::attributes(message.method, message.target, message.id);
-        if let Some(backend) = backend {
-            attributes.extend_from_slice(backend.attributes());
-            attributes.push(KeyValue::new(ATTEMPT, i64::from(message.attempt)));
+        Beginning {
+            kind: Kind::Client,
+            method: Some(kept::method(message.method)),
+            subject: kept::subject(message.target),
+            id: message.id.and_then(kept::id),
+            backend: backend.cloned(),
+            attempt: backend.map(|_| message.attempt),
+            began,
+            links: Vec::new(),
         }
-        let name = message::span_name(message.method, message.target);
-        Beginning { kind: SpanKind::Client, name, began, attributes, links: Vec::new() }
     }
 
     pub(crate) fn new(
-        live: Option<Arc<Live>>,
+        live: Option<Live>,
         within: Parent,
         backend: Option<&BackendTelemetry>,
         message: &Departure<'_>,
@@ -201,17 +202,17 @@ impl ClientSpan {
     /// What is done for this message: a question of the backend, a connection.
     #[must_use]
     pub fn parent(&self) -> Parent {
-        self.live.as_ref().map_or_else(|| self.within.clone(), |live| Parent::live(Arc::clone(live)))
+        self.live.as_ref().map_or_else(|| self.within.clone(), |live| Parent::live(live.clone()))
     }
 
     /// The revision it is spoken in. Say it once.
     pub fn set_revision(&mut self, revision: Revision) {
-        set_revision(self.live.as_deref(), self.timer.as_mut(), revision);
+        set_revision(self.live.as_ref().map(Live::record), self.timer.as_mut(), revision);
     }
 
     /// The session with the receiver; a digest of the id is recorded. Say it once.
     pub fn set_session(&self, id: &str) {
-        set_session(self.live.as_deref(), id);
+        set_session(self.live.as_ref().map(Live::record), id);
     }
 
     /// The arguments in the `params` of a tool call; recorded only where that is switched on.
@@ -224,12 +225,14 @@ impl ClientSpan {
 
     /// The arguments of a tool call; recorded only where that is switched on.
     pub fn record_arguments(&self, arguments: &Json) {
-        self.record(GEN_AI_TOOL_CALL_ARGUMENTS, arguments, |backend| backend.content().arguments);
+        let wanted = |backend: &BackendTelemetry| backend.content().arguments;
+        self.record(arguments, wanted, |seldom, text| seldom.arguments = Some(text));
     }
 
     /// The result of a tool call; recorded only where that is switched on.
     pub fn record_result(&self, result: &Json) {
-        self.record(GEN_AI_TOOL_CALL_RESULT, result, |backend| backend.content().results);
+        let wanted = |backend: &BackendTelemetry| backend.content().results;
+        self.record(result, wanted, |seldom, text| seldom.result = Some(text));
     }
 
     /// The answer came.
@@ -252,14 +255,20 @@ impl ClientSpan {
         self.end(outcome);
     }
 
-    fn record(&self, name: &'static str, content: &Json, wanted: impl Fn(&BackendTelemetry) -> bool) {
+    fn record(
+        &self,
+        content: &Json,
+        wanted: impl Fn(&BackendTelemetry) -> bool,
+        set: impl FnOnce(&mut Seldom, String),
+    ) {
         if let (Some(live), Some(backend)) = (&self.live, self.backend.as_ref().filter(|backend| wanted(backend))) {
-            live.set([KeyValue::new(name, redact::redacted(content, backend.content().max_bytes))]);
+            let text = redact::redacted(content, backend.content().max_bytes);
+            live.record().note(|found: &mut Found| set(found.seldom(), text));
         }
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        end(&mut self.ended, self.timer.take(), self.live.as_deref(), outcome);
+        end(&mut self.ended, self.timer.take(), self.live.as_ref(), outcome);
     }
 }
 
@@ -273,19 +282,19 @@ impl Drop for ClientSpan {
 /// Connecting a backend (kind INTERNAL).
 #[derive(Debug)]
 pub struct ConnectSpan {
-    live: Option<Arc<Live>>,
+    live: Option<Live>,
     ended: bool,
 }
 
 impl ConnectSpan {
-    pub(crate) fn new(live: Option<Arc<Live>>) -> Self {
+    pub(crate) fn new(live: Option<Live>) -> Self {
         Self { live, ended: false }
     }
 
     /// What the messages of the handshake stand under.
     #[must_use]
     pub fn parent(&self) -> Parent {
-        self.live.as_ref().map_or_else(Parent::default, |live| Parent::live(Arc::clone(live)))
+        self.live.clone().map_or_else(Parent::default, Parent::live)
     }
 
     /// It is connected, or is not.
@@ -294,7 +303,7 @@ impl ConnectSpan {
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        end(&mut self.ended, None, self.live.as_deref(), outcome);
+        end(&mut self.ended, None, self.live.as_ref(), outcome);
     }
 }
 
@@ -309,25 +318,29 @@ fn end(ended: &mut bool, timer: Option<Timer>, live: Option<&Live>, outcome: &Ou
     if std::mem::replace(ended, true) {
         return;
     }
+    // One look at the clock for both.
+    let began = live.map(|live| live.record().began).or(timer.as_ref().map(Timer::began));
+    let Some(lasted) = began.map(|began| began.elapsed()) else { return };
     if let Some(timer) = timer {
-        timer.stop(outcome.error());
+        timer.stop(outcome.error(), lasted);
     }
     if let Some(live) = live {
-        live.end(outcome);
+        live.end(outcome, lasted);
     }
 }
 
-fn set_revision(live: Option<&Live>, timer: Option<&mut Timer>, revision: Revision) {
+fn set_revision(span: Option<&Record>, timer: Option<&mut Timer>, revision: Revision) {
     if let Some(timer) = timer {
         timer.set_revision(revision);
     }
-    if let Some(live) = live {
-        live.set([KeyValue::new(MCP_PROTOCOL_VERSION, revision.as_str())]);
+    if let Some(span) = span {
+        span.note(|found| found.revision = Some(revision));
     }
 }
 
-fn set_session(live: Option<&Live>, id: &str) {
-    if let Some(live) = live {
-        live.set([KeyValue::new(MCP_SESSION_ID, message::shown_session(id))]);
+fn set_session(span: Option<&Record>, id: &str) {
+    if let Some(span) = span {
+        let session = SessionId(id.into());
+        span.note(|found| found.session = Some(session));
     }
 }

@@ -2,23 +2,28 @@
 //!
 //! Must not know: which side asks.
 
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
 use fanlight_protocol::{Json, Method, Response, RpcError};
+use memchr::memmem::Finder;
+use smol_str::SmolStr;
 
 use crate::error_type::{ErrorType, Outcome};
 use crate::message::Target;
 
-/// What a message is about, in its own memory.
+/// What a message is about, in its own memory; names of the usual length need none but this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Subject {
     /// Nothing that has a name.
     #[default]
     None,
     /// A tool.
-    Tool(String),
+    Tool(SmolStr),
     /// A prompt.
-    Prompt(String),
+    Prompt(SmolStr),
     /// A resource.
-    Resource(String),
+    Resource(SmolStr),
 }
 
 impl Subject {
@@ -30,7 +35,7 @@ impl Subject {
 
     /// The same, where the members of `params` have been found already.
     pub fn found(method: &Method, member: impl Fn(&'static str) -> Option<Json>) -> Self {
-        let text = |key| Some(member(key)?.as_str()?.into_owned());
+        let text = |key| Some(SmolStr::from(member(key)?.as_str()?));
         let found = match method {
             Method::CallTool => text("name").map(Self::Tool),
             Method::GetPrompt => text("name").map(Self::Prompt),
@@ -61,7 +66,7 @@ impl Verdict {
     #[must_use]
     pub fn of(method: &Method, answer: &Response) -> Self {
         if let Some(error) = answer.error() {
-            let message = error.get("message").and_then(|message| message.as_str().map(std::borrow::Cow::into_owned));
+            let message = error.get("message").and_then(|message| message.as_str().map(Cow::into_owned));
             return Self(Some((answer.error_code().map_or(ErrorType::Other, ErrorType::JsonRpc), message)));
         }
         let is_tool_error = *method == Method::CallTool && answer.result().is_some_and(|result| says_error(&result));
@@ -87,7 +92,8 @@ impl Verdict {
 /// Whether a tool's result has `isError`. Results are large and seldom errors: the members are gone
 /// through only if the word is somewhere in the text.
 fn says_error(result: &Json) -> bool {
-    result.as_text().contains("isError") && result.get("isError").is_some_and(|value| value.as_text() == "true")
+    static WORD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("isError"));
+    WORD.find(result.bytes()).is_some() && result.get("isError").is_some_and(|value| value.as_text() == "true")
 }
 
 #[cfg(test)]

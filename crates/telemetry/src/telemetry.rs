@@ -6,10 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use opentelemetry::trace::TracerProvider as _;
-use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::runtime::Handle;
 
 use crate::backend::{BackendInfo, BackendTelemetry};
@@ -20,15 +18,12 @@ use crate::inbound::HeaderContext;
 use crate::message::Arrival;
 use crate::metrics::{Metrics, Push};
 use crate::parent::Parent;
-use crate::pipeline::{Pipeline, RecordAll};
+use crate::pipeline::Pipeline;
 use crate::recorder::Recorder;
 use crate::ring::Ring;
 use crate::settings::Settings;
 use crate::span::ServerSpan;
 use crate::worker::Worker;
-
-/// Most events of a span; the others are counted.
-const MOST_EVENTS: u32 = 32;
 
 /// What the request path has. Cheap to clone; one that is off records nothing and allocates nothing.
 #[derive(Clone, Debug, Default)]
@@ -93,11 +88,10 @@ impl Telemetry {
         let resource = resource(&settings);
         let metrics = Arc::new(Metrics::new(settings.metrics));
         let ring = settings.ring.filter(|_| settings.tracing).map(|limits| Arc::new(Ring::new(limits)));
-        let provider = provider(&settings, &resource, ring.clone(), &metrics)?;
-        let scope = InstrumentationScope::builder("fanlight").with_version(env!("CARGO_PKG_VERSION")).build();
-        let is_delivered = settings.delivers_spans();
-        let recorder = provider.as_ref().map(|provider| provider.tracer_with_scope(scope));
-        let recorder = recorder.map(|tracer| Recorder { tracer, is_delivered });
+        let pipeline = pipeline(&settings, &resource, ring.clone(), &metrics)?;
+        // Where nothing is done with spans they would only cost.
+        let recorder = (!pipeline.is_empty())
+            .then(|| Recorder::new(pipeline, settings.export.sampling, settings.delivers_spans()));
         let push = match &settings.export.metrics {
             Some(target) => {
                 let every = settings.export.metrics_every;
@@ -105,22 +99,19 @@ impl Telemetry {
             }
             None => None,
         };
-        let shared = Arc::new(Shared { recorder, ring, metrics, resource });
-        Ok((Self(Some(shared)), Guard { provider, push }))
+        let guard = Guard { recorder: recorder.clone(), push };
+        Ok((Self(Some(Arc::new(Shared { recorder, ring, metrics, resource }))), guard))
     }
 
     /// A message from a client arrived.
     #[must_use]
     pub fn server(&self, message: &Arrival<'_>) -> ServerSpan {
-        let Some(shared) = &self.0 else { return ServerSpan::new(None, None, None, message, passing(message)) };
-        let registry = Some(Arc::clone(&shared.metrics));
-        match &shared.recorder {
-            Some(recorder) => {
-                let live = ServerSpan::begin(recorder, message, Vec::new(), None);
-                ServerSpan::new(Some(live), registry, None, message, Parent::default())
-            }
-            None => ServerSpan::new(None, registry, None, message, passing(message)),
-        }
+        let registry = self.metrics().cloned();
+        let parent = match self.0.as_ref().and_then(|shared| shared.recorder.as_ref()) {
+            Some(recorder) => Parent::live(ServerSpan::begin(recorder, message, None, None)),
+            None => passing(message),
+        };
+        ServerSpan::new(parent, registry, None, message)
     }
 
     /// What is done for nobody in particular: connecting at the start, refreshing a catalogue. Its
@@ -169,7 +160,7 @@ fn passing(message: &Arrival<'_>) -> Parent {
 /// What ends when the program ends: the batch that waits, the writers, the last metrics.
 #[derive(Debug)]
 pub struct Guard {
-    provider: Option<SdkTracerProvider>,
+    recorder: Option<Recorder>,
     push: Option<Push>,
 }
 
@@ -177,10 +168,10 @@ impl Guard {
     /// Delivers what waits and ends, at most within about `bound`. Says whether all was delivered.
     /// Spans that end afterwards are lost.
     pub async fn shutdown(self, bound: Duration) -> bool {
-        let provider = self.provider;
+        let recorder = self.recorder;
         // The SDK blocks, and its exporter needs this runtime meanwhile.
         let spans = tokio::task::spawn_blocking(move || {
-            provider.is_none_or(|provider| match provider.shutdown_with_timeout(bound) {
+            recorder.is_none_or(|recorder| match recorder.pipeline().shutdown(bound) {
                 Ok(()) => true,
                 Err(error) => {
                     tracing::warn!(%error, "not all traces could be delivered");
@@ -199,33 +190,21 @@ impl Guard {
     }
 }
 
-/// `None` if nothing is to be recorded, for then spans would only cost.
-fn provider(
+fn pipeline(
     settings: &Settings,
     resource: &Resource,
     ring: Option<Arc<Ring>>,
     metrics: &Arc<Metrics>,
-) -> Result<Option<SdkTracerProvider>, StartError> {
+) -> Result<Pipeline, StartError> {
     if !settings.tracing {
-        return Ok(None);
+        return Ok(Pipeline::new(None, Vec::new(), None));
     }
     let writers = writers(settings, resource, metrics)?;
     let exporter = match &settings.export.traces {
-        Some(target) => Some(export::gate(&settings.export, target, &runtime()?, metrics)?),
+        Some(target) => Some(export::gate(&settings.export, target, resource, &runtime()?, metrics)?),
         None => None,
     };
-    if ring.is_none() && writers.is_empty() && exporter.is_none() {
-        return Ok(None);
-    }
-    let keep_unsampled = ring.is_some() || !writers.is_empty();
-    let sampler = RecordAll { sampler: settings.export.sampling.sampler(), keep_unsampled };
-    let provider = SdkTracerProvider::builder()
-        .with_span_processor(Pipeline { ring, writers, exporter })
-        .with_sampler(sampler)
-        .with_resource(resource.clone())
-        .with_max_events_per_span(MOST_EVENTS)
-        .build();
-    Ok(Some(provider))
+    Ok(Pipeline::new(ring, writers, exporter))
 }
 
 fn writers(settings: &Settings, resource: &Resource, metrics: &Arc<Metrics>) -> Result<Vec<Worker>, StartError> {

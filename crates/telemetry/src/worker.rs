@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use opentelemetry_sdk::trace::SpanData;
 
 use crate::metrics::{DropReason, Metrics};
+use crate::record::Record;
 
 /// Most spans that wait for a writer.
 const CAPACITY: usize = 4096;
@@ -27,7 +28,7 @@ pub(crate) trait Write: Send + 'static {
 #[derive(Debug)]
 pub(crate) struct Worker {
     /// `None` once it is to end.
-    queue: Mutex<Option<SyncSender<Arc<SpanData>>>>,
+    queue: Mutex<Option<SyncSender<Arc<Record>>>>,
     done: Mutex<Receiver<()>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     metrics: Arc<Metrics>,
@@ -48,7 +49,7 @@ impl Worker {
     }
 
     /// Takes a span if there is room for it.
-    pub(crate) fn offer(&self, span: &Arc<SpanData>) {
+    pub(crate) fn offer(&self, span: &Arc<Record>) {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = queue.as_ref().is_some_and(|queue| queue.try_send(Arc::clone(span)).is_ok());
         if !taken {
@@ -76,11 +77,11 @@ impl Drop for Worker {
     }
 }
 
-fn run(mut writer: impl Write, spans: &Receiver<Arc<SpanData>>, metrics: &Metrics) {
+fn run(mut writer: impl Write, spans: &Receiver<Arc<Record>>, metrics: &Metrics) {
     let mut failing = false;
     while let Ok(first) = spans.recv() {
-        let mut batch = vec![first];
-        batch.extend(spans.try_iter().take(BATCH - 1));
+        let batch = std::iter::once(first).chain(spans.try_iter().take(BATCH - 1));
+        let batch: Vec<_> = batch.map(|span| Arc::new(span.to_span_data())).collect();
         match writer.write(&batch) {
             Ok(()) => failing = false,
             Err(error) => {

@@ -125,10 +125,11 @@ async fn a_call_with_a_question_in_it_is_one_trace() {
     let parent = server.parent();
     parent.cache_hit(false);
     let connect = parent.connecting(&backend);
-    let initialize = Departure { method: &Method::Initialize, target: Target::None, id: Some(&id), attempt: 1 };
+    let initialize =
+        Departure { method: &Method::Initialize, target: Target::None, id: Some((&id).into()), attempt: 1 };
     connect.parent().client(&backend, &initialize).finish(&Outcome::Finished);
     connect.finish(&Outcome::Finished);
-    let client = parent.client(&backend, &Departure { id: Some(&id), ..DEPARTURE });
+    let client = parent.client(&backend, &Departure { id: Some((&id).into()), ..DEPARTURE });
     client.record_arguments(&Json::literal(r#"{"path":"x","password":"s3"}"#));
     client.record_result(&Json::literal("{}"));
     let sent = client.propagation();
@@ -141,7 +142,7 @@ async fn a_call_with_a_question_in_it_is_one_trace() {
         carriers: Carriers { meta: Some(&none), ..Carriers::default() },
     };
     let asked = client.parent().server(&backend, &question);
-    let ask = Departure { method: &Method::Elicit, target: Target::None, id: Some(&id), attempt: 1 };
+    let ask = Departure { method: &Method::Elicit, target: Target::None, id: Some((&id).into()), attempt: 1 };
     asked.parent().to_client(&ask).finish(&Outcome::Finished);
     asked.finish(&Outcome::Finished);
     for _ in 0..40 {

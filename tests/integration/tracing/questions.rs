@@ -13,11 +13,11 @@ use crate::scripted::{Backend, Era, Gate, Received, Reply, Transport, config};
 
 const CALL: &str = "tools/call t";
 const ASKED: &str = "elicitation/create";
-const CAPABILITIES: &str = r#"{"elicitation":{"form":{}}}"#;
+pub(super) const CAPABILITIES: &str = r#"{"elicitation":{"form":{}}}"#;
 const PARAMS: &str = r#""message":"m","requestedSchema":{"type":"object","properties":{}}"#;
 const ACCEPTED: &str = r#"{"action":"accept","content":{}}"#;
 
-fn asks(meta: &str) -> Reply {
+pub(super) fn asks(meta: &str) -> Reply {
     let question = format!(r#"{{"jsonrpc":"2.0","id":"q-{{call}}","method":"{ASKED}","params":{{{PARAMS}{meta}}}}}"#);
     let got = |_: &Received, answers: &[Arc<Received>]| {
         format!(r#"{{"content":[],"got":{}}}"#, answers[0].member("result").unwrap())
@@ -161,7 +161,7 @@ async fn a_call_that_was_come_back_for_is_cancelled_as_a_whole() {
 }
 
 /// The params of the request that brings the one input that `wanted` asks for.
-fn with_input(params: &str, wanted: &str) -> String {
+pub(super) fn with_input(params: &str, wanted: &str) -> String {
     let state = member_at(wanted, &["result", "requestState"]).unwrap_or_else(|| panic!("no state in {wanted}"));
     let (key, _) = members(member_at(wanted, &["result", "inputRequests"]).unwrap()).unwrap()[0];
     format!(r#"{params},"inputResponses":{{"{key}":{ACCEPTED}}},"requestState":{state}"#)

@@ -21,7 +21,7 @@ fn record(telemetry: &Telemetry, backend: &str, tool: &str, outcome: &Outcome<'_
     let mut span =
         telemetry.server(&Arrival { method: &method, target, id: Some(&id), received, carriers: Carriers::default() });
     span.set_revision(Revision::V2025_11_25);
-    let departure = Departure { method: &method, target: Target::Tool(tool), id: Some(&id), attempt: 1 };
+    let departure = Departure { method: &method, target: Target::Tool(tool), id: Some((&id).into()), attempt: 1 };
     let sent = span.parent().client(&backend, &departure);
     sent.finish(outcome);
     span.finish(outcome);

@@ -10,6 +10,7 @@ mod lists;
 mod memory;
 mod start;
 mod stdio;
+pub(crate) mod tracing;
 
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub(crate) enum Group {
     Start,
     /// A burst of large results, and sessions that come and go
     Memory,
+    /// Calls with no spans, with spans in the ring, and with all of them exported
+    Tracing,
 }
 
 /// What to measure, and for how long.
@@ -80,6 +83,7 @@ impl Run {
                 Group::Stdio => stdio::measure(self).await,
                 Group::Start => start::measure(self).await,
                 Group::Memory => memory::measure(self).await,
+                Group::Tracing => tracing::measure(self).await,
             };
             self.told(&format!("{group:?}"), done);
         }

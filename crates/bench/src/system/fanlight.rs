@@ -17,6 +17,8 @@ pub(crate) struct FanlightConfig {
     pub(crate) page_size: Option<usize>,
     /// Traces that are kept; none are recorded if that is 0 and they go nowhere else.
     pub(crate) traces: Option<usize>,
+    /// Where spans and metrics go besides.
+    pub(crate) collector: Option<SocketAddr>,
 }
 
 impl FanlightConfig {
@@ -44,6 +46,9 @@ impl FanlightConfig {
         }
         if !limits.is_empty() {
             let _ = write!(text, "limits:\n{limits}");
+        }
+        if let Some(collector) = self.collector {
+            let _ = writeln!(text, "telemetry: {{ endpoint: \"http://{collector}\" }}");
         }
         text += "mcpServers:\n";
         for (number, server) in servers.iter().enumerate() {
@@ -93,9 +98,10 @@ mod tests {
         let server: SocketAddr = "127.0.0.1:7".parse().unwrap();
         let plain = FanlightConfig::default().text(&[server]);
         assert_eq!(plain, "mcpServers:\n  s0: { type: http, url: \"http://127.0.0.1:7/mcp\" }\n");
-        let more = FanlightConfig { clients: Some(9), page_size: Some(5), traces: Some(0) }.text(&[server]);
+        let more = FanlightConfig { clients: Some(9), page_size: Some(5), traces: Some(0), collector: Some(server) };
+        let more = more.text(&[server]);
         assert!(more.starts_with(
-            "limits:\n  connections: 14\n  streams: 9\n  sessions: 9\n  backendSessions: 9\n  concurrency: 9\n  pageSize: 5\n  traces: 0\nmcp"
+            "limits:\n  connections: 14\n  streams: 9\n  sessions: 9\n  backendSessions: 9\n  concurrency: 9\n  pageSize: 5\n  traces: 0\ntelemetry: { endpoint: \"http://127.0.0.1:7\" }\nmcp"
         ));
     }
 }

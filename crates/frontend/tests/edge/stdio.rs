@@ -177,3 +177,23 @@ async fn messages_sent_before_the_session_is_answered_belong_to_it() {
     let answers = stdio.end().await;
     assert!(answers.len() == 2 && answers.iter().all(|answer| answer.contains("\"result\"")), "{answers:?}");
 }
+
+/// What is counted is what the pipes carry, to the byte.
+#[tokio::test]
+async fn bytes_of_both_directions_are_counted() {
+    let (telemetry, _guard) = fanlight_telemetry::Telemetry::start(fanlight_telemetry::Settings::default()).unwrap();
+    let settings = FrontendSettings { telemetry: telemetry.clone(), ..FrontendSettings::default() };
+    let mut stdio = Stdio::with(settings);
+    let (mut sent, mut got) = (0, 0);
+    for message in [r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "no message at all", r#"{"é":1}"#] {
+        stdio.send(message).await;
+        sent += message.len() + 1;
+        got += stdio.line().await.unwrap().len() + 1;
+    }
+    assert!(stdio.end().await.is_empty());
+    let text = telemetry.prometheus();
+    for (direction, bytes) in [("receive", sent), ("transmit", got)] {
+        let series = format!("fanlight_client_io_bytes_total{{network_io_direction=\"{direction}\"}} {bytes}\n");
+        assert!(text.contains(&series), "{series}{text}");
+    }
+}

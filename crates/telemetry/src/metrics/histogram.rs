@@ -8,10 +8,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use fanlight_protocol::{Method, Revision};
+use foldhash::fast::RandomState;
 
 use super::family::{Labels, Point, Values, label};
 use super::known::{Known, NameId};
 use crate::error_type::ErrorType;
+use crate::message::Transport;
 use crate::names::OTHER;
 
 /// Upper bounds of the buckets in seconds, as the conventions for MCP have them.
@@ -43,7 +45,7 @@ pub(crate) struct Key {
     pub(crate) name: Option<NameId>,
     pub(crate) error: Option<ErrorType>,
     pub(crate) revision: Option<Revision>,
-    pub(crate) transport: Option<&'static str>,
+    pub(crate) transport: Option<Transport>,
 }
 
 /// One series.
@@ -64,7 +66,7 @@ pub(super) struct Counts {
 /// All series of one metric.
 #[derive(Debug)]
 pub(crate) struct Series {
-    shards: [RwLock<HashMap<Key, Arc<Histogram>>>; SHARDS],
+    shards: [RwLock<HashMap<Key, Arc<Histogram>, RandomState>>; SHARDS],
     count: AtomicUsize,
     most: usize,
     overflow: Histogram,
@@ -135,7 +137,7 @@ fn labels(key: &Key, known: &Known, backend: &dyn Fn(u16) -> Option<String>) -> 
     out.extend(key.name.map(|id| (id.label(), known.text(id))));
     out.extend(key.error.map(|error| (label::ERROR, error.as_text().into_owned())));
     out.extend(key.revision.map(|revision| (label::REVISION, revision.as_str().to_owned())));
-    out.extend(key.transport.map(|transport| (label::TRANSPORT, transport.to_owned())));
+    out.extend(key.transport.map(|transport| (label::TRANSPORT, transport.as_str().to_owned())));
     out.extend(backend(key.backend).map(|name| (label::BACKEND, name)));
     out
 }

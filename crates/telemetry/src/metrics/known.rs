@@ -3,11 +3,14 @@
 //!
 //! Must not know: where catalogues come from.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use foldhash::fast::RandomState;
+
 use super::family::label;
-use crate::message::{Target, capped};
+use crate::kept::capped;
+use crate::message::Target;
 use crate::names::OTHER;
 
 /// Longest name that becomes a label, in characters.
@@ -38,15 +41,17 @@ pub(crate) struct Known {
 #[derive(Debug, Default)]
 struct Tables {
     texts: Vec<Arc<str>>,
-    owners: HashMap<(u16, NameKind), Names>,
+    owners: HashMap<(u16, NameKind), Names, RandomState>,
 }
 
-#[derive(Debug, Default)]
-struct Names {
-    /// Every name that ever was a label of this owner; places are for good.
-    places: HashMap<Arc<str>, u32>,
-    /// Those in the catalogue now.
-    current: HashSet<Arc<str>>,
+/// Every name that ever was a label of this owner; places are for good.
+type Names = HashMap<Arc<str>, Place, RandomState>;
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    number: u32,
+    /// Whether it is in the catalogue now.
+    current: bool,
 }
 
 impl NameId {
@@ -65,7 +70,9 @@ impl Known {
 
     pub(super) fn set<'a>(&self, owner: u16, kind: NameKind, names: impl IntoIterator<Item = &'a str>) {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        tables.owners.entry((owner, kind)).or_default().current.clear();
+        for place in tables.owners.entry((owner, kind)).or_default().values_mut() {
+            place.current = false;
+        }
         tables.add(self.most, owner, kind, names);
     }
 
@@ -81,8 +88,8 @@ impl Known {
             Target::None | Target::Resource(_) => return None,
         };
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        let known = tables.owners.get(&(owner, kind)).filter(|known| known.current.contains(name));
-        let place = known.and_then(|known| known.places.get(name)).copied().unwrap_or(0);
+        let place = tables.owners.get(&(owner, kind)).and_then(|known| known.get(name));
+        let place = place.filter(|place| place.current).map_or(0, |place| place.number);
         Some(NameId { kind, place })
     }
 
@@ -101,13 +108,13 @@ impl Tables {
             if name.is_empty() || capped(name, LONGEST).len() < name.len() {
                 continue;
             }
-            if let Some((text, _)) = known.places.get_key_value(name) {
-                known.current.insert(Arc::clone(text));
-            } else if known.places.len() < most {
+            if let Some(place) = known.get_mut(name) {
+                place.current = true;
+            } else if known.len() < most {
                 let text: Arc<str> = Arc::from(name);
                 texts.push(Arc::clone(&text));
-                known.places.insert(Arc::clone(&text), u32::try_from(texts.len()).unwrap_or(0));
-                known.current.insert(text);
+                let number = u32::try_from(texts.len()).unwrap_or(0);
+                known.insert(text, Place { number, current: true });
             }
         }
     }

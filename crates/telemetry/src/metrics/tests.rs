@@ -27,7 +27,7 @@ fn call(metrics: &Arc<Metrics>, backend: &BackendTelemetry, tool: &str, error: O
     let (registry, target) = (Arc::clone(metrics), Target::Tool(tool));
     let mut timer = Timer::start(registry, Side::Client, Some(backend), &Method::CallTool, target, Moment::now());
     timer.set_revision(Revision::V2025_11_25);
-    timer.stop(error);
+    timer.stop(error, Duration::from_millis(1));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn unknown_methods_and_codes_are_one() {
     for n in 0..50 {
         let method = Method::from_name(&format!("vendor/{n}"));
         Timer::start(Arc::clone(&metrics), Side::Server, None, &method, Target::None, Moment::now())
-            .stop(Some(ErrorType::JsonRpc(n)));
+            .stop(Some(ErrorType::JsonRpc(n)), Duration::ZERO);
     }
     let text = metrics.prometheus(&resource());
     let series = r#"mcp_server_operation_duration_seconds_count{mcp_method_name="_OTHER",error_type="_OTHER"} 50"#;

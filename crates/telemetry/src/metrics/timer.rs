@@ -3,6 +3,7 @@
 //! Must not know: spans.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fanlight_protocol::{Method, Revision};
 
@@ -10,7 +11,7 @@ use super::Metrics;
 use super::histogram::Key;
 use crate::backend::BackendTelemetry;
 use crate::error_type::ErrorType;
-use crate::message::{Moment, Target};
+use crate::message::{Moment, Target, Transport};
 
 /// Which of the two histograms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ impl Timer {
         &self.metrics
     }
 
-    pub(crate) fn set_transport(&mut self, transport: &'static str) {
+    pub(crate) fn set_transport(&mut self, transport: Transport) {
         if let Some(key) = &mut self.key {
             key.transport = Some(transport);
         }
@@ -74,10 +75,14 @@ impl Timer {
         }
     }
 
-    pub(crate) fn stop(mut self, error: Option<ErrorType>) {
+    pub(crate) fn began(&self) -> Moment {
+        self.began
+    }
+
+    pub(crate) fn stop(mut self, error: Option<ErrorType>, lasted: Duration) {
         if let Some(mut key) = self.key.take() {
             key.error = error.map(ErrorType::bounded);
-            self.metrics.series(self.side).record(key, self.began.elapsed());
+            self.metrics.series(self.side).record(key, lasted);
         }
     }
 }

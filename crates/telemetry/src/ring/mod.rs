@@ -1,22 +1,22 @@
 //! The last traces, in memory: bounded by their number and by their size, sampled or not.
 //!
-//! Ending a span takes one short lock; asking takes it only to copy references. A span keeps the
-//! memory it was recorded in.
+//! Ending a span takes one short lock; asking takes it only to copy references. A span is kept as it
+//! was recorded; what readers see is made of it when they ask.
 //!
 //! Must not know: how traces are shown.
 
 mod query;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{HashMap, VecDeque};
-use std::mem::size_of;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use foldhash::fast::RandomState;
 use opentelemetry::trace::TraceId;
-use opentelemetry::{Array, KeyValue, Value};
-use opentelemetry_sdk::trace::SpanData;
 use tokio::sync::broadcast;
+
+use crate::record::Record;
 
 pub use query::{Query, Summary, Trace, attribute, failure};
 
@@ -49,7 +49,7 @@ pub struct Ring {
 
 #[derive(Debug, Default)]
 struct Held {
-    traces: HashMap<TraceId, Entry>,
+    traces: HashMap<TraceId, Entry, RandomState>,
     /// Oldest first.
     order: VecDeque<TraceId>,
     bytes: usize,
@@ -60,7 +60,7 @@ struct Held {
 #[derive(Debug)]
 struct Entry {
     number: u64,
-    spans: VecDeque<(Arc<SpanData>, usize)>,
+    spans: VecDeque<(Arc<Record>, usize)>,
     bytes: usize,
     dropped: u64,
 }
@@ -86,21 +86,17 @@ impl Ring {
         (held.order.len(), held.bytes)
     }
 
-    pub(crate) fn push(&self, span: Arc<SpanData>) {
-        let id = span.span_context.trace_id();
-        let size = estimated_size(&span);
-        // What goes is let go of after the lock.
-        let mut gone = Vec::new();
-        let mut shortened = Vec::new();
-        {
+    /// Takes a span, of about `size` bytes.
+    pub(crate) fn push(&self, span: &Arc<Record>, size: usize) {
+        let id = span.trace_id();
+        // What goes is let go of after the lock; as a rule, that is one trace.
+        let gone = {
             let mut held = self.lock();
-            held.add(id, span, size, self.limits.bytes / 8, &mut shortened);
-            while held.order.len() > self.limits.traces || (held.bytes > self.limits.bytes && held.order.len() > 1) {
-                let Some(entry) = held.remove_oldest() else { break };
-                gone.push(entry);
-            }
-        }
-        drop((gone, shortened));
+            let shortened = held.add(id, Arc::clone(span), size, self.limits.bytes / 8);
+            let mut over = std::iter::from_fn(|| held.take_over(&self.limits));
+            (shortened, over.next(), over.collect::<Vec<_>>())
+        };
+        drop(gone);
         if self.feed.receiver_count() > 0 {
             // Readers may all have gone meanwhile.
             let _ = self.feed.send(id);
@@ -113,15 +109,9 @@ impl Ring {
 }
 
 impl Held {
-    /// A trace keeps its newest spans, so that one that never ends leaves room for others.
-    fn add(
-        &mut self,
-        id: TraceId,
-        span: Arc<SpanData>,
-        size: usize,
-        most: usize,
-        gone: &mut Vec<(Arc<SpanData>, usize)>,
-    ) {
+    /// A trace keeps its newest spans, so that one that never ends leaves room for others. Those that
+    /// had to go.
+    fn add(&mut self, id: TraceId, span: Arc<Record>, size: usize, most: usize) -> Vec<(Arc<Record>, usize)> {
         let entry = self.traces.entry(id).or_insert_with(|| {
             self.order.push_back(id);
             self.begun += 1;
@@ -130,6 +120,7 @@ impl Held {
         entry.spans.push_back((span, size));
         entry.bytes += size;
         self.bytes += size;
+        let mut gone = Vec::new();
         while entry.bytes > most && entry.spans.len() > 1 {
             let Some(oldest) = entry.spans.pop_front() else { break };
             entry.bytes -= oldest.1;
@@ -137,29 +128,17 @@ impl Held {
             entry.dropped += 1;
             gone.push(oldest);
         }
+        gone
     }
 
-    fn remove_oldest(&mut self) -> Option<Entry> {
+    /// The oldest trace, if there are more than may be.
+    fn take_over(&mut self, limits: &RingLimits) -> Option<Entry> {
+        if self.order.len() <= limits.traces && (self.bytes <= limits.bytes || self.order.len() <= 1) {
+            return None;
+        }
         let id = self.order.pop_front()?;
         let entry = self.traces.remove(&id)?;
         self.bytes -= entry.bytes;
         Some(entry)
     }
-}
-
-/// About how much memory a span takes.
-fn estimated_size(span: &SpanData) -> usize {
-    let attributes = |attributes: &[KeyValue]| attributes.iter().map(attribute_size).sum::<usize>();
-    let events: usize = span.events.iter().map(|event| 96 + event.name.len() + attributes(&event.attributes)).sum();
-    let links: usize = span.links.iter().map(|link| 96 + attributes(&link.attributes)).sum();
-    size_of::<SpanData>() + 64 + span.name.len() + attributes(&span.attributes) + events + links
-}
-
-fn attribute_size(attribute: &KeyValue) -> usize {
-    let text = match &attribute.value {
-        Value::String(text) => text.as_str().len(),
-        Value::Array(Array::String(texts)) => texts.iter().map(|text| text.as_str().len() + 24).sum(),
-        _ => 0,
-    };
-    size_of::<KeyValue>() + text
 }

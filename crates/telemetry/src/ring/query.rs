@@ -12,7 +12,9 @@ use opentelemetry::trace::{SpanId, SpanKind, TraceId};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::{Entry, Ring};
-use crate::names::{BACKEND_NAME, ERROR_TYPE, GEN_AI_TOOL_NAME, MCP_METHOD_NAME};
+use crate::names::{BACKEND_NAME, ERROR_TYPE, Kind, MCP_METHOD_NAME};
+use crate::record::Record;
+use crate::subject::Subject;
 
 /// Which traces. What is not said does not matter; what is said must all hold of one trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,8 +76,12 @@ impl Ring {
             if found.len() == limit {
                 break;
             }
-            let Some(trace) = self.get(id) else { continue };
-            if query.before.is_none_or(|before| trace.number < before) && matches(&trace, query, text.as_deref()) {
+            let Some(kept) = self.lock().traces.get(&id).map(Entry::kept) else { continue };
+            if !kept.matches(query) {
+                continue;
+            }
+            let trace = kept.to_trace(id);
+            if text.as_deref().is_none_or(|text| has_text(&trace, text)) {
                 found.push(trace);
             }
         }
@@ -85,14 +91,56 @@ impl Ring {
     /// One trace.
     #[must_use]
     pub fn get(&self, id: TraceId) -> Option<Trace> {
-        self.lock().traces.get(&id).map(|entry| entry.to_trace(id))
+        let kept = self.lock().traces.get(&id).map(Entry::kept)?;
+        Some(kept.to_trace(id))
     }
 }
 
+/// A trace as it is kept, taken out from under the lock.
+struct Kept {
+    number: u64,
+    spans: Vec<Arc<Record>>,
+    dropped: u64,
+}
+
 impl Entry {
-    fn to_trace(&self, id: TraceId) -> Trace {
+    fn kept(&self) -> Kept {
         let spans = self.spans.iter().map(|(span, _)| Arc::clone(span)).collect();
+        Kept { number: self.number, spans, dropped: self.dropped }
+    }
+}
+
+impl Kept {
+    /// All that can be told before anything is made of it.
+    fn matches(&self, query: &Query) -> bool {
+        let is_of = |wanted: &String| self.spans.iter().any(|span| span.is_of_backend(wanted));
+        let calls = |wanted: &String| self.spans.iter().any(|span| span.calls(wanted));
+        let failed = || self.spans.iter().any(|span| span.failed());
+        query.before.is_none_or(|before| self.number < before)
+            && query.backend.as_ref().is_none_or(is_of)
+            && query.tool.as_ref().is_none_or(calls)
+            && query.error.is_none_or(|wanted| failed() == wanted)
+    }
+
+    fn to_trace(&self, id: TraceId) -> Trace {
+        let spans = self.spans.iter().map(|span| Arc::new(span.to_span_data())).collect();
         Trace { number: self.number, id, spans, dropped: self.dropped }
+    }
+}
+
+impl Record {
+    /// As [`failure`] has it.
+    fn failed(&self) -> bool {
+        let probes = self.kind == Kind::Client && self.method == Some(Method::Discover);
+        !probes && self.found().error.is_some()
+    }
+
+    fn is_of_backend(&self, name: &str) -> bool {
+        self.backend.as_ref().is_some_and(|backend| backend.name() == name)
+    }
+
+    fn calls(&self, tool: &str) -> bool {
+        matches!(&self.subject, Subject::Tool(name) if name == tool)
     }
 }
 
@@ -120,19 +168,6 @@ impl Trace {
 
 fn is_top(span: &SpanData) -> bool {
     span.parent_span_id == SpanId::INVALID || span.parent_span_is_remote
-}
-
-fn matches(trace: &Trace, query: &Query, text: Option<&str>) -> bool {
-    let any = |name: &str, wanted: &Option<String>| {
-        wanted.as_ref().is_none_or(|wanted| {
-            trace.spans.iter().any(|span| attribute(span, name).is_some_and(|value| value.as_str() == wanted.as_str()))
-        })
-    };
-    let failed = || trace.spans.iter().any(|span| failure(span).is_some());
-    any(BACKEND_NAME, &query.backend)
-        && any(GEN_AI_TOOL_NAME, &query.tool)
-        && query.error.is_none_or(|wanted| failed() == wanted)
-        && text.is_none_or(|text| has_text(trace, text))
 }
 
 fn has_text(trace: &Trace, text: &str) -> bool {

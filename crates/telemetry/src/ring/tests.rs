@@ -1,35 +1,59 @@
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use opentelemetry::InstrumentationScope;
-use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState};
-use opentelemetry_sdk::trace::{SpanEvents, SpanLinks};
+use fanlight_protocol::Method;
+use opentelemetry::trace::SpanId;
 
 use super::*;
-use crate::names::{BACKEND_NAME, ERROR_TYPE, GEN_AI_TOOL_NAME, MCP_METHOD_NAME};
+use crate::backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, TraceContextPolicy};
+use crate::context::TraceContext;
+use crate::error_type::{ErrorType, Outcome};
+use crate::kept;
+use crate::message::{Moment, Target};
+use crate::names::Kind;
+use crate::record::{Beginning, ParentSpan};
 
-fn span(trace: u128, id: u64, parent: u64, attributes: &[(&'static str, &str)]) -> Arc<SpanData> {
-    let start = SystemTime::UNIX_EPOCH + Duration::from_millis(id);
-    Arc::new(SpanData {
-        span_context: SpanContext::new(
-            TraceId::from_bytes(trace.to_be_bytes()),
-            SpanId::from_bytes(id.to_be_bytes()),
-            TraceFlags::default(),
-            false,
-            TraceState::NONE,
-        ),
-        parent_span_id: SpanId::from_bytes(parent.to_be_bytes()),
-        parent_span_is_remote: false,
-        span_kind: SpanKind::Server,
-        name: "tools/call Add".into(),
-        start_time: start,
-        end_time: start + Duration::from_millis(5),
-        attributes: attributes.iter().map(|(key, value)| KeyValue::new(*key, (*value).to_owned())).collect(),
-        dropped_attributes_count: 0,
-        events: SpanEvents::default(),
-        links: SpanLinks::default(),
-        status: Status::Unset,
-        instrumentation_scope: InstrumentationScope::default(),
-    })
+/// A span that has not ended, of a message.
+pub(crate) fn record_of(method: Method, target: Target<'_>) -> Record {
+    record(method, target, 1, 1, 0, None)
+}
+
+fn record(method: Method, target: Target<'_>, trace: u128, id: u64, parent: u64, backend: Option<&str>) -> Record {
+    let backend = backend.map(|name| {
+        let (name, endpoint) = (name.to_owned(), Endpoint::Stdio);
+        let (trace_context, content) = (TraceContextPolicy::Forward, ContentPolicy::default());
+        BackendTelemetry::new(BackendInfo { name, endpoint, trace_context, content }, None)
+    });
+    let beginning = Beginning {
+        kind: Kind::Server,
+        method: Some(kept::method(&method)),
+        subject: kept::subject(target),
+        id: None,
+        backend,
+        attempt: None,
+        began: Moment::now(),
+        links: Vec::new(),
+    };
+    let context = TraceContext::within(None, TraceId::from(trace), SpanId::from(id), false);
+    let parent = (parent > 0).then(|| ParentSpan { id: SpanId::from(parent), is_remote: false });
+    Record::new(beginning, context, parent, None, None)
+}
+
+/// What there is of a span that matters here; the others are as they are.
+#[derive(Default)]
+struct Of<'a> {
+    parent: u64,
+    tool: Option<&'a str>,
+    backend: Option<&'a str>,
+    error: Option<ErrorType>,
+}
+
+fn push(ring: &Ring, trace: u128, id: u64, of: &Of<'_>) -> usize {
+    let target = of.tool.map_or(Target::None, Target::Tool);
+    let span = record(Method::CallTool, target, trace, id, of.parent, of.backend);
+    let outcome = of.error.map_or(Outcome::Finished, Outcome::failed);
+    let size = span.end(&outcome, Duration::from_millis(5)).unwrap();
+    ring.push(&Arc::new(span), size);
+    size
 }
 
 fn numbers(ring: &Ring, query: &Query) -> Vec<u64> {
@@ -40,8 +64,8 @@ fn numbers(ring: &Ring, query: &Query) -> Vec<u64> {
 fn the_oldest_traces_go_first() {
     let ring = Ring::new(RingLimits { traces: 3, bytes: usize::MAX });
     for trace in 1..=5 {
-        ring.push(span(trace, 1, 0, &[]));
-        ring.push(span(trace, 2, 1, &[]));
+        push(&ring, trace, 1, &Of::default());
+        push(&ring, trace, 2, &Of { parent: 1, ..Of::default() });
     }
     assert_eq!(numbers(&ring, &Query::default()), [5, 4, 3]);
     assert!(ring.get(TraceId::from_bytes(1u128.to_be_bytes())).is_none());
@@ -52,23 +76,22 @@ fn the_oldest_traces_go_first() {
 fn bytes_are_bounded_and_accounted_for() {
     let limits = RingLimits { traces: 1000, bytes: 64 * 1024 };
     let ring = Ring::new(limits);
-    let big = "x".repeat(1000);
-    for trace in 1..=500 {
-        ring.push(span(trace, 1, 0, &[("a", &big)]));
-    }
+    let big = "x".repeat(400);
+    let sizes: Vec<usize> =
+        (1..=500).map(|trace| push(&ring, trace, 1, &Of { tool: Some(&big), ..Of::default() })).collect();
+    assert!(sizes.iter().all(|size| *size > 400 + size_of::<Record>()));
     let (traces, bytes) = ring.size();
     assert!(bytes <= limits.bytes && traces > 10, "{traces} traces, {bytes} bytes");
-    let counted: usize =
-        ring.query(&Query::default()).iter().flat_map(|trace| &trace.spans).map(|s| estimated_size(s)).sum();
+    let counted: usize = sizes.iter().rev().take(traces).sum();
     assert_eq!(counted, bytes);
 }
 
 #[test]
 fn a_trace_without_end_leaves_room_for_others_and_keeps_its_newest() {
     let ring = Ring::new(RingLimits { traces: 10, bytes: 64 * 1024 });
-    ring.push(span(1, 1, 0, &[]));
+    push(&ring, 1, 1, &Of::default());
     for id in 1..=1000 {
-        ring.push(span(2, id, 0, &[]));
+        push(&ring, 2, id, &Of::default());
     }
     assert_eq!(numbers(&ring, &Query::default()), [2, 1]);
     let long = ring.get(TraceId::from_bytes(2u128.to_be_bytes())).unwrap();
@@ -79,9 +102,10 @@ fn a_trace_without_end_leaves_room_for_others_and_keeps_its_newest() {
 #[test]
 fn traces_are_found_by_what_is_in_them() {
     let ring = Ring::new(RingLimits::default());
-    ring.push(span(1, 1, 0, &[(GEN_AI_TOOL_NAME, "files__read")]));
-    ring.push(span(1, 2, 1, &[(BACKEND_NAME, "files"), (GEN_AI_TOOL_NAME, "read")]));
-    ring.push(span(2, 3, 0, &[(BACKEND_NAME, "other"), (ERROR_TYPE, "timeout")]));
+    push(&ring, 1, 1, &Of { tool: Some("files__read"), ..Of::default() });
+    push(&ring, 1, 2, &Of { parent: 1, tool: Some("read"), backend: Some("files"), error: None });
+    let timeout = Some(ErrorType::Timeout);
+    push(&ring, 2, 3, &Of { parent: 0, tool: Some("Add"), backend: Some("other"), error: timeout });
     let found = |query: Query| numbers(&ring, &query);
     assert_eq!(found(Query { backend: Some("files".into()), ..Query::default() }), [1]);
     assert_eq!(found(Query { tool: Some("files__read".into()), ..Query::default() }), [1]);
@@ -89,7 +113,7 @@ fn traces_are_found_by_what_is_in_them() {
     assert_eq!(found(Query { error: Some(true), ..Query::default() }), [2]);
     assert_eq!(found(Query { error: Some(false), ..Query::default() }), [1]);
     assert_eq!(found(Query { text: Some("TIMEout".into()), ..Query::default() }), [2]);
-    assert_eq!(found(Query { text: Some("call add".into()), ..Query::default() }), [2, 1]);
+    assert_eq!(found(Query { text: Some("call add".into()), ..Query::default() }), [2]);
     assert_eq!(found(Query { text: Some("0001".into()), ..Query::default() }), [1]);
     assert!(found(Query { backend: Some("files".into()), error: Some(true), ..Query::default() }).is_empty());
 }
@@ -97,24 +121,23 @@ fn traces_are_found_by_what_is_in_them() {
 #[test]
 fn a_summary_tells_what_a_list_shows() {
     let ring = Ring::new(RingLimits::default());
-    ring.push(span(1, 20, 10, &[(BACKEND_NAME, "b"), (ERROR_TYPE, "timeout")]));
-    ring.push(span(1, 10, 0, &[(ERROR_TYPE, "-31002")]));
+    push(&ring, 1, 20, &Of { parent: 10, tool: None, backend: Some("b"), error: Some(ErrorType::Timeout) });
+    push(&ring, 1, 10, &Of { error: Some(ErrorType::JsonRpc(-31002)), ..Of::default() });
     let summary = ring.query(&Query::default())[0].summary().unwrap();
-    assert_eq!(summary.duration, Duration::from_millis(15));
+    assert!(summary.duration >= Duration::from_millis(5) && summary.name == "tools/call");
     assert_eq!((summary.spans, summary.backends), (2, vec!["b".to_owned()]));
     assert_eq!(summary.error.as_deref(), Some("-31002"));
 }
 
 #[test]
 fn finding_the_era_of_a_legacy_server_is_no_failure() {
-    let attributes = [(MCP_METHOD_NAME, "server/discover"), (ERROR_TYPE, "-32601")];
-    let of_kind = |trace, kind: SpanKind| {
-        let span = span(trace, 1, 0, &attributes);
-        Arc::new(SpanData { span_kind: kind, ..(*span).clone() })
-    };
     let ring = Ring::new(RingLimits::default());
-    ring.push(of_kind(1, SpanKind::Client));
-    ring.push(of_kind(2, SpanKind::Server));
+    for (trace, kind) in [(1, Kind::Client), (2, Kind::Server)] {
+        let mut span = record(Method::Discover, Target::None, trace, 1, 0, None);
+        span.kind = kind;
+        let size = span.end(&Outcome::failed(ErrorType::JsonRpc(-32601)), Duration::from_millis(5)).unwrap();
+        ring.push(&Arc::new(span), size);
+    }
     let failed = ring.query(&Query { error: Some(true), ..Query::default() });
     assert_eq!(failed.iter().map(|trace| trace.number).collect::<Vec<_>>(), [2]);
     assert_eq!(failed[0].summary().unwrap().error.as_deref(), Some("-32601"));

@@ -59,7 +59,8 @@ fn gateway() -> Telemetry {
         let mut server = telemetry.server(&arrival);
         server.set_network(Network::Http { version: "1.1", client: None });
         server.set_revision(Revision::V2025_11_25);
-        let mut client = server.parent().client(&backend, &Departure { method, target, id: Some(&id), attempt: 1 });
+        let mut client =
+            server.parent().client(&backend, &Departure { method, target, id: Some((&id).into()), attempt: 1 });
         client.set_revision(Revision::V2025_11_25);
         client.finish(&Outcome::failed(ErrorType::Timeout));
         server.finish(&Outcome::failed(ErrorType::Timeout));

@@ -1,0 +1,188 @@
+//! A recorded span as the OpenTelemetry SDK has it, made when somebody looks at it: with a name, and
+//! attributes by their names in the conventions.
+//!
+//! Must not know: who looks.
+
+use std::borrow::Cow;
+use std::time::SystemTime;
+
+use fanlight_protocol::Method;
+use opentelemetry::trace::{Event as SpanEvent, Link, SpanId, SpanKind, Status};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+
+use crate::event::Event;
+use crate::kept::{KeptId, capped};
+use crate::message::Network;
+use crate::names::{
+    ATTEMPT, CACHE_HIT, CLIENT_ADDRESS, CLIENT_PORT, CONNECT_SPAN, ERROR_TYPE, GEN_AI_OPERATION_NAME,
+    GEN_AI_PROMPT_NAME, GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME, JSONRPC_REQUEST_ID,
+    Kind, MCP_METHOD_NAME, MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, NETWORK_PROTOCOL_NAME,
+    NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, RPC_RESPONSE_STATUS_CODE,
+};
+use crate::record::{Found, Record, Seldom};
+use crate::subject::Subject;
+
+/// Longest name of a tool, prompt or method in a span's name, in characters.
+const LONGEST_NAME: usize = 128;
+
+impl Record {
+    /// The span as the SDK has it.
+    pub(crate) fn to_span_data(&self) -> SpanData {
+        let found = self.found();
+        let start_time = self.began.wall();
+        SpanData {
+            span_context: self.context.to_span_context(false),
+            parent_span_id: self.parent.map_or(SpanId::INVALID, |parent| parent.id),
+            parent_span_is_remote: self.parent.is_some_and(|parent| parent.is_remote),
+            span_kind: match self.kind {
+                Kind::Server => SpanKind::Server,
+                Kind::Client => SpanKind::Client,
+                Kind::Internal => SpanKind::Internal,
+            },
+            name: self.name(),
+            start_time,
+            end_time: start_time + found.lasted.unwrap_or_default(),
+            attributes: self.attributes(&found),
+            dropped_attributes_count: 0,
+            events: events(found.seldom.as_deref()),
+            links: self.links(),
+            status: status(&found),
+            instrumentation_scope: InstrumentationScope::builder("fanlight")
+                .with_version(env!("CARGO_PKG_VERSION"))
+                .build(),
+        }
+    }
+
+    /// `{method} {tool or prompt}`, else the method (conventions for MCP, Span name). Never a URI; a
+    /// method that looks like anything but a method does not name a span.
+    pub(crate) fn name(&self) -> Cow<'static, str> {
+        let Some(method) = &self.method else { return CONNECT_SPAN.into() };
+        let method = method_name(method);
+        match &self.subject {
+            Subject::Tool(name) | Subject::Prompt(name) => [&*method, " ", capped(name, LONGEST_NAME)].concat().into(),
+            Subject::None | Subject::Resource(_) => method,
+        }
+    }
+
+    fn attributes(&self, found: &Found) -> Vec<KeyValue> {
+        let mut out = Vec::with_capacity(16);
+        self.describe_message(&mut out);
+        if let Some(backend) = &self.backend {
+            out.extend_from_slice(backend.attributes());
+        }
+        out.extend(self.attempt.map(|attempt| KeyValue::new(ATTEMPT, i64::from(attempt))));
+        if let Some(network) = found.network {
+            describe_network(&mut out, network);
+        }
+        out.extend(found.revision.map(|revision| KeyValue::new(MCP_PROTOCOL_VERSION, revision.as_str())));
+        out.extend(found.session.as_ref().map(|session| KeyValue::new(MCP_SESSION_ID, session.shown())));
+        out.extend(found.cache_hit.map(|hit| KeyValue::new(CACHE_HIT, hit)));
+        let failures = found.partial_failures.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+        out.extend(failures.map(|count| KeyValue::new(PARTIAL_FAILURES, count)));
+        if let Some(seldom) = &found.seldom {
+            let text = |name, text: &Option<String>| text.clone().map(|text| KeyValue::new(name, text));
+            out.extend(text(GEN_AI_TOOL_CALL_ARGUMENTS, &seldom.arguments));
+            out.extend(text(GEN_AI_TOOL_CALL_RESULT, &seldom.result));
+        }
+        if let Some(error) = found.error {
+            out.push(KeyValue::new(ERROR_TYPE, error.as_text()));
+            out.extend(error.status_code().map(|code| KeyValue::new(RPC_RESPONSE_STATUS_CODE, code.to_string())));
+        }
+        out
+    }
+
+    fn describe_message(&self, out: &mut Vec<KeyValue>) {
+        let Some(method) = &self.method else { return };
+        out.push(match method.known_name() {
+            Some(known) => KeyValue::new(MCP_METHOD_NAME, known),
+            None => KeyValue::new(MCP_METHOD_NAME, method.as_str().to_owned()),
+        });
+        match &self.subject {
+            Subject::None => {}
+            Subject::Tool(name) => {
+                out.push(KeyValue::new(GEN_AI_TOOL_NAME, name.to_string()));
+                if *method == Method::CallTool {
+                    out.push(KeyValue::new(GEN_AI_OPERATION_NAME, "execute_tool"));
+                }
+            }
+            Subject::Prompt(name) => out.push(KeyValue::new(GEN_AI_PROMPT_NAME, name.to_string())),
+            Subject::Resource(uri) => out.push(KeyValue::new(MCP_RESOURCE_URI, uri.to_string())),
+        }
+        out.extend(self.id.as_ref().map(|id| {
+            let text = match id {
+                KeptId::Number(number) => number.to_string(),
+                KeptId::Text(text) => text.to_string(),
+            };
+            KeyValue::new(JSONRPC_REQUEST_ID, text)
+        }));
+    }
+
+    fn links(&self) -> SpanLinks {
+        let mut links = SpanLinks::default();
+        links.links.extend(self.links.iter().map(|link| Link::with_context(link.to_span_context(true))));
+        links
+    }
+}
+
+fn method_name(method: &Method) -> Cow<'static, str> {
+    if let Some(known) = method.known_name() {
+        return Cow::Borrowed(known);
+    }
+    let name = method.as_str();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b'$');
+    let ok = !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(plain);
+    if ok { Cow::Owned(name.to_owned()) } else { Cow::Borrowed(OTHER) }
+}
+
+fn describe_network(out: &mut Vec<KeyValue>, network: Network) {
+    out.push(KeyValue::new(NETWORK_TRANSPORT, network.transport().as_str()));
+    let Network::Http { version, client } = network else { return };
+    out.push(KeyValue::new(NETWORK_PROTOCOL_NAME, "http"));
+    out.push(KeyValue::new(NETWORK_PROTOCOL_VERSION, version));
+    if let Some(client) = client {
+        out.push(KeyValue::new(CLIENT_ADDRESS, client.ip().to_string()));
+        out.push(KeyValue::new(CLIENT_PORT, i64::from(client.port())));
+    }
+}
+
+fn events(seldom: Option<&Seldom>) -> SpanEvents {
+    let mut events = SpanEvents::default();
+    let Some(seldom) = seldom else { return events };
+    events.events.extend(seldom.events.iter().map(|(at, event)| span_event(*at, event)));
+    events.dropped_count = seldom.dropped_events;
+    events
+}
+
+fn span_event(at: SystemTime, event: &Event) -> SpanEvent {
+    SpanEvent::new(event.name(), at, event.attributes(), 0)
+}
+
+fn status(found: &Found) -> Status {
+    if found.error.is_none() {
+        return Status::Unset;
+    }
+    let message = found.seldom.as_ref().and_then(|seldom| seldom.message.clone());
+    Status::error(message.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Target;
+    use crate::ring::tests::record_of;
+
+    fn name(method: Method, target: Target<'_>) -> String {
+        record_of(method, target).name().into_owned()
+    }
+
+    #[test]
+    fn spans_are_named_by_method_and_tool_or_prompt() {
+        assert_eq!(name(Method::CallTool, Target::Tool("add")), "tools/call add");
+        assert_eq!(name(Method::GetPrompt, Target::Prompt("greet")), "prompts/get greet");
+        assert_eq!(name(Method::ReadResource, Target::Resource("file:///x")), "resources/read");
+        assert_eq!(name(Method::from_name("vendor/do-it"), Target::None), "vendor/do-it");
+        assert_eq!(name(Method::from_name("https://x/?token=1"), Target::None), OTHER);
+        assert!(name(Method::CallTool, Target::Tool(&"é".repeat(500))).chars().count() < 200);
+    }
+}
