@@ -24,6 +24,7 @@ mod line;
 mod link;
 pub mod listen;
 mod listening;
+mod messages;
 mod pool;
 mod question;
 pub mod settings;
@@ -37,7 +38,7 @@ mod trace;
 
 pub use backend::Backend;
 pub use client::{
-    BackendClient, BackendState, BackendStatus, Call, CallContext, Pending, ServerMessage, ServerMessages,
+    BackendClient, BackendState, BackendStatus, Call, CallContext, Inbox, Pending, ServerMessage, ServerMessages,
     ServerRequest, SessionKey, TaskDialect,
 };
 pub use error::{BackendError, Outcome};

@@ -9,6 +9,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -34,17 +36,23 @@ const STREAMS: u32 = 100;
 /// The smallest head limit that the HTTP library takes.
 const MIN_HEADER: usize = 8 << 10;
 
-/// The address at the other end of a connection, an extension of its requests.
+/// The addresses of a connection's ends, where they are known.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+pub(crate) struct Ends {
+    /// The address at which it arrived.
+    pub(crate) local: Option<IpAddr>,
+    /// The other end's.
+    pub(crate) peer: Option<SocketAddr>,
+}
 
 /// What answers the requests of a listener.
 pub(crate) trait Serve: Send + Sync + 'static {
-    /// Answers one request, which arrived at the address `local`. Dropped when its client goes.
+    /// Answers one request, which came `over` a connection between these ends. Dropped when its client
+    /// goes.
     fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        local: Option<IpAddr>,
+        over: Ends,
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 
     /// Called now and then.
@@ -161,17 +169,14 @@ impl<S: Serve> Connection<S> {
     async fn serve(self, stream: TcpStream) {
         // Answers are small and complete; waiting to fill a segment only delays them.
         let _ = stream.set_nodelay(true);
-        let peer = stream.peer_addr().ok().map(Peer);
-        let local = stream.local_addr().ok().map(|address| address.ip());
+        let (peer, local) = (stream.peer_addr().ok(), stream.local_addr().ok().map(|address| address.ip()));
+        let over = Ends { local, peer };
         let activity = Activity::new(self.settings.header_timeout, self.settings.idle_connection);
-        let service = service_fn(|mut request: Request<Incoming>| {
-            if let Some(peer) = peer {
-                request.extensions_mut().insert(peer);
-            }
+        let service = service_fn(|request: Request<Incoming>| {
             let busy = activity.begin(request.version() == Version::HTTP_2);
             // Boxed, since the connection keeps the place of this future for as long as it lasts: that
             // of a stream would else hold all that its request once needed.
-            let answer = Box::pin(Arc::clone(&self.endpoint).answer(request, local));
+            let answer = Box::pin(Arc::clone(&self.endpoint).answer(request, over));
             async move {
                 let mut response = answer.await;
                 response.body_mut().hold(busy);
@@ -181,37 +186,60 @@ impl<S: Serve> Connection<S> {
         let builder = builder(&self.settings);
         let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
         let mut connection = pin!(builder.serve_connection(io, service));
-        let mut expired = pin!(activity.expired(Duration::ZERO));
+        // A set of one: it is looked at only once it has been woken, and not each time the connection is.
+        let mut turns = FuturesUnordered::from_iter([self.turn(&activity, false, Duration::ZERO)]);
         let (mut closing, mut draining) = (false, false);
         loop {
-            tokio::select! {
+            let turn = tokio::select! {
+                biased;
                 result = connection.as_mut() => {
                     if let Err(error) = result {
                         tracing::debug!(error = %error, "a client connection broke");
                     }
                     return;
                 }
-                () = self.cut.cancelled() => return,
-                () = self.shutdown.cancelled(), if !draining => {
+                Some(turn) = turns.next() => turn,
+            };
+            match turn {
+                Turn::Drain => {
                     draining = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                why = expired.as_mut() => match why {
-                    Expired::Idle if !closing => {
-                        closing = true;
-                        connection.as_mut().graceful_shutdown();
-                        // A connection that has part of a head does not close by itself.
-                        expired.set(activity.expired(self.settings.header_timeout));
-                    }
-                    Expired::Idle => return,
-                    Expired::Stuck => {
-                        tracing::debug!("closing a client connection that makes no progress");
-                        return;
-                    }
+                Turn::Expired(Expired::Idle) if !closing => {
+                    closing = true;
+                    connection.as_mut().graceful_shutdown();
                 }
+                Turn::Expired(Expired::Stuck) => {
+                    tracing::debug!("closing a client connection that makes no progress");
+                    return;
+                }
+                Turn::Expired(Expired::Idle) | Turn::Cut => return,
             }
+            // A connection that has part of a head does not close by itself.
+            let grace = if closing { self.settings.header_timeout } else { Duration::ZERO };
+            turns.push(self.turn(&activity, draining, grace));
         }
     }
+
+    /// What happens to the connection next from outside; its times count once `grace` is over.
+    async fn turn(&self, activity: &Activity, draining: bool, grace: Duration) -> Turn {
+        tokio::select! {
+            biased;
+            () = self.cut.cancelled() => Turn::Cut,
+            () = self.shutdown.cancelled(), if !draining => Turn::Drain,
+            why = activity.expired(grace) => Turn::Expired(why),
+        }
+    }
+}
+
+/// What happens to a connection from outside.
+enum Turn {
+    /// It ends, whatever it carries.
+    Cut,
+    /// It ends with the requests that it carries.
+    Drain,
+    /// It has been idle or stuck for too long.
+    Expired(Expired),
 }
 
 fn builder(settings: &FrontendSettings) -> auto::Builder<TokioExecutor> {

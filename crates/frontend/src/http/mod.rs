@@ -16,6 +16,7 @@ mod mcp;
 mod negotiate;
 mod old;
 pub(crate) mod reply;
+mod request;
 mod slots;
 mod stream;
 
