@@ -36,6 +36,11 @@ pub(crate) fn protocol_version(headers: &HeaderMap) -> Option<&str> {
 pub(crate) fn check_version(headers: &HeaderMap, meta: &Meta) -> Result<Revision, RpcError> {
     let name = "MCP-Protocol-Version";
     let mirrored = one(headers, &PROTOCOL_VERSION, name)?.ok_or_else(|| missing(name))?;
+    if let (Some(version), Some(revision)) = (&meta.protocol_version, modern::modern_revision(mirrored))
+        && version.is_str(mirrored)
+    {
+        return Ok(revision);
+    }
     match meta.protocol_version.as_ref().and_then(Json::as_str) {
         Some(version) if version != mirrored => Err(mismatch(name, mirrored, &version)),
         // What `_meta` must have is for the revision to say, if it is one.
@@ -59,8 +64,10 @@ pub(crate) fn check_standard(headers: &HeaderMap, method: &Method, params: &Para
     };
     let name = "Mcp-Name";
     let mirrored = decoded(headers, &NAME, name)?.ok_or_else(|| missing(name))?;
+    if source.as_ref().is_some_and(|source| source.is_str(&mirrored)) {
+        return Ok(());
+    }
     match source.as_ref().and_then(Json::as_str) {
-        Some(value) if value == mirrored => Ok(()),
         Some(value) => Err(mismatch(name, &mirrored, &value)),
         None => Err(refuse(format!("Mcp-Name is there, but \"{member}\" in the params is not, or is no string"))),
     }

@@ -39,8 +39,10 @@ pub(super) struct Asked<'a> {
 impl<C: Core> Endpoint<C> {
     /// Answers a request by the rules of its era.
     pub(super) async fn request(&self, asked: &mut Asked<'_>) -> Reply {
-        let method = &asked.request.method;
-        let era = era::of_request(method, &asked.params.meta, headers::protocol_version(asked.headers));
+        let (method, meta) = (&asked.request.method, &asked.params.meta);
+        // Where the body names a revision, the header decides nothing.
+        let header = if meta.protocol_version.is_some() { None } else { headers::protocol_version(asked.headers) };
+        let era = era::of_request(method, meta, header);
         tracing::debug!(%era, method = known_name(method), "request");
         match era {
             Era::Modern => self.modern(asked).await,
