@@ -7,6 +7,7 @@ mod activity;
 mod answer;
 mod batch;
 mod body;
+mod connection;
 mod cors;
 mod get;
 mod guard;
