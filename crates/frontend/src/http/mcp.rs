@@ -1,5 +1,5 @@
-//! The straight line of one HTTP request: admit, read, decide the era, check by its rules, hand to
-//! the core, answer.
+//! The straight line of one HTTP request: admit, find what it is for, read it. What becomes of the
+//! request in a POST is in `request`.
 //!
 //! Must not know: what the core does with a request.
 
