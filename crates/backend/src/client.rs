@@ -12,11 +12,12 @@ use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response};
 use fanlight_telemetry::Parent;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
+pub use crate::messages::{Inbox, ServerMessages};
 
 /// The future of a backend's answer. Dropping it cancels the request at the backend.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
@@ -175,79 +176,6 @@ pub struct ServerRequest {
     pub answer: oneshot::Sender<Response>,
     /// When whoever asks gives up: an answer after this is for nobody.
     pub deadline: Instant,
-}
-
-/// The bounded way from a backend to the client of one call, or to one listener, in order.
-#[derive(Clone, Default)]
-pub struct ServerMessages(Option<mpsc::Sender<ServerMessage>>, Option<Arc<Map>>);
-
-/// What becomes of a message on its way; `None` if it goes no further.
-type Map = dyn Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync;
-
-impl ServerMessages {
-    /// A way that holds at most `capacity` messages, and its other end.
-    #[must_use]
-    pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<ServerMessage>) {
-        let (sender, receiver) = mpsc::channel(capacity.max(1));
-        (Self(Some(sender), None), receiver)
-    }
-
-    /// A way to nobody: notifications are dropped and questions stay unanswered.
-    #[must_use]
-    pub fn nowhere() -> Self {
-        Self(None, None)
-    }
-
-    /// The same way, on which each message first goes through `map`, which may change it or keep
-    /// it. Called by the transport for each message as it is sent, so it must not wait for
-    /// anything. A way to nobody calls it for nothing.
-    #[must_use]
-    pub fn mapped(&self, map: impl Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync + 'static) -> Self {
-        let map: Arc<Map> = match self.1.clone() {
-            None => Arc::new(map),
-            Some(next) => Arc::new(move |message| next(map(message)?)),
-        };
-        Self(self.0.clone(), Some(map))
-    }
-
-    /// Whether there is somebody at the other end.
-    pub(crate) fn reach_client(&self) -> bool {
-        self.0.as_ref().is_some_and(|sender| !sender.is_closed())
-    }
-
-    /// Sends, waiting while the way is full. For transports on which waiting holds up nobody else.
-    pub async fn send(&self, message: ServerMessage) {
-        if let Some(sender) = &self.0
-            && let Some(message) = self.map(message)
-        {
-            // An error means that the client has gone, and its call is about to be cancelled.
-            let _ = sender.send(message).await;
-        }
-    }
-
-    /// Sends unless the way is full; says whether it was sent or nobody wants it. For transports
-    /// that several clients share, where waiting for one would hold up the others.
-    pub fn try_send(&self, message: ServerMessage) -> bool {
-        match (&self.0, self.map(message)) {
-            (Some(sender), Some(message)) => {
-                !matches!(sender.try_send(message), Err(mpsc::error::TrySendError::Full(_)))
-            }
-            _ => true,
-        }
-    }
-
-    fn map(&self, message: ServerMessage) -> Option<ServerMessage> {
-        match &self.1 {
-            Some(map) if self.0.is_some() => map(message),
-            _ => Some(message),
-        }
-    }
-}
-
-impl std::fmt::Debug for ServerMessages {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ServerMessages").field(&self.0).field(&self.1.is_some()).finish()
-    }
 }
 
 /// How a backend is doing.

@@ -24,6 +24,7 @@ mod line;
 mod link;
 pub mod listen;
 mod listening;
+mod messages;
 mod pool;
 mod question;
 pub mod settings;
@@ -38,7 +39,7 @@ pub mod worker;
 
 pub use backend::Backend;
 pub use client::{
-    BackendClient, BackendState, BackendStatus, Call, CallContext, Pending, ServerMessage, ServerMessages,
+    BackendClient, BackendState, BackendStatus, Call, CallContext, Inbox, Pending, ServerMessage, ServerMessages,
     ServerRequest, SessionKey, TaskDialect,
 };
 pub use error::{BackendError, Outcome};

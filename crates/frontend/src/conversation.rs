@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_gateway::CallContext;
-use fanlight_protocol::{Era, Request, Response, RpcError};
+use fanlight_protocol::{Era, Json, Method, Response, RpcError};
 
 use fanlight_telemetry::Parent;
 
@@ -43,9 +43,10 @@ pub(crate) enum Conversation {
 /// A request within a session.
 #[derive(Debug)]
 pub(crate) struct LegacyCall {
-    pub(crate) request: Request,
-    /// What has been read of its params.
-    pub(crate) params: Params,
+    pub(crate) method: Method,
+    pub(crate) params: Option<Json>,
+    /// The client's own, if it gave one.
+    pub(crate) progress_token: Option<Json>,
     pub(crate) session: Arc<Session>,
     /// Whether anything can be sent to the client before the answer.
     pub(crate) stream: bool,
@@ -55,10 +56,11 @@ pub(crate) struct LegacyCall {
 
 /// A request that stands alone.
 #[derive(Debug)]
-pub(crate) struct ModernCall {
-    pub(crate) request: Request,
-    /// What has been read of its params.
-    pub(crate) params: Params,
+pub(crate) struct ModernCall<'a> {
+    pub(crate) method: Method,
+    pub(crate) params: Option<Json>,
+    /// What has been read of them.
+    pub(crate) read: &'a Params,
     pub(crate) client: modern::Client,
     /// Whether anything can be sent to the client before the answer.
     pub(crate) stream: bool,
@@ -74,9 +76,9 @@ impl Conversation {
         call: LegacyCall,
         rig: impl FnOnce(Running) -> Running,
     ) -> Self {
-        let LegacyCall { request: Request { method, params, .. }, params: read, session, stream, trace } = call;
+        let LegacyCall { method, params, progress_token, session, stream, trace } = call;
         let logs = legacy::log_gate(session.log_level());
-        let subscription = Subscription { progress_token: read.meta.progress_token, logs, era: Era::Legacy };
+        let subscription = Subscription { progress_token, logs, era: Era::Legacy };
         let wants_progress = stream && subscription.progress_token.is_some();
         let context = CallContext { trace, ..session.context(wants_progress) };
         let limits = unroll::Limits { rounds: settings.max_input_rounds, timeout: settings.input_timeout };
@@ -92,16 +94,23 @@ impl Conversation {
         core: &Arc<C>,
         parking: &Arc<Parking>,
         settings: &FrontendSettings,
-        call: ModernCall,
+        call: ModernCall<'_>,
         stop: Option<Stop>,
     ) -> Result<Self, RpcError> {
-        let ModernCall { request: Request { method, params, .. }, params: read, client, stream, trace } = call;
+        let ModernCall { method, params, read, client, stream, trace } = call;
         let (state, responses) = (read.request_state.as_ref(), read.input_responses.as_ref());
-        let resumed = parking.resume(Retry { method: &method, params: params.as_ref(), state, responses }).await?;
+        // Few requests bring a state, and nearly all of them something that is held here.
+        let resumed = match state {
+            Some(_) => {
+                let retry = Retry { method: &method, params: params.as_ref(), state, responses };
+                Box::pin(parking.resume(retry)).await?
+            }
+            None => Resumed::Nothing,
+        };
         let wants_progress = stream && read.meta.progress_token.is_some();
         let logs = client.log_gate();
-        let token = read.meta.progress_token;
-        let subscription = stream.then_some(Subscription { progress_token: token, logs, era: Era::Modern });
+        let progress_token = read.meta.progress_token.clone();
+        let subscription = stream.then_some(Subscription { progress_token, logs, era: Era::Modern });
         let params = match resumed {
             Resumed::Nothing => params,
             Resumed::Anew => Some(input::next_params(params.as_ref(), &[], None)),

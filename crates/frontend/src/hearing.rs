@@ -12,9 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use fanlight_gateway::{Interest, Listen, Listening, ServerMessage, ServerMessages};
+use fanlight_gateway::{Inbox, Interest, Listen, Listening, ServerMessage, ServerMessages};
 use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
-use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -46,9 +45,9 @@ enum State {
     #[default]
     Deaf,
     /// The core is being told, again if need be. `opened` is cancelled once it has answered.
-    Opening { opening: Opening, messages: mpsc::Receiver<ServerMessage>, opened: CancellationToken },
+    Opening { opening: Opening, messages: Inbox, opened: CancellationToken },
     /// Somebody listens.
-    Listening { messages: mpsc::Receiver<ServerMessage>, _until_dropped: Listening },
+    Listening { messages: Inbox, _until_dropped: Listening },
 }
 
 impl Hearing {

@@ -2,8 +2,8 @@
 //!
 //! A message is taken off its transport, checked by the rules of its era, handed to the core in
 //! canonical form, and the answer gets what the client's revision requires and nothing else. The
-//! straight line of one POST is in `http/mcp.rs`, that of one message on a channel in
-//! `channel/connection.rs`.
+//! straight line of one POST is in `http/mcp.rs` and `http/request.rs`, that of one message on a
+//! channel in `channel/connection.rs`.
 //!
 //! Must not know: how many backends there are, what they speak, or how an answer came about.
 

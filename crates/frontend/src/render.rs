@@ -3,6 +3,7 @@
 //!
 //! Must not know: transports.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
@@ -47,7 +48,7 @@ impl Rendering {
             _ => None,
         };
         let added = match self.revision.era() {
-            Era::Legacy => Vec::new(),
+            Era::Legacy => Cow::Borrowed(&[][..]),
             Era::Modern => modern_members(&self.method, changed.as_ref().unwrap_or(&result)),
         };
         match changed {
@@ -84,10 +85,16 @@ fn is_news(tool: &str) -> bool {
     warned.len() < WARNINGS && warned.insert(tool.to_owned())
 }
 
+/// What a result is that does not say.
+const COMPLETE: &[u8] = br#""resultType":"complete""#;
+
 /// The members a modern result must have and this one has not: `resultType` (2026-07-28
 /// basic/index, ResultType) and the hints of complete cacheable results (server/utilities/caching).
 /// A result without hints is stale at once and its reader's own.
-fn modern_members(method: &Method, result: &Json) -> Vec<u8> {
+fn modern_members(method: &Method, result: &Json) -> Cow<'static, [u8]> {
+    if !is_cacheable(method) {
+        return Cow::Borrowed(if result.get("resultType").is_none() { COMPLETE } else { &[] });
+    }
     const KEYS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
     let [result_type, ttl, scope] = match result.find(KEYS) {
         Ok(found) => found.map(|range| range.map(|range| result.slice(range))),
@@ -99,7 +106,7 @@ fn modern_members(method: &Method, result: &Json) -> Vec<u8> {
         added.string("resultType", "complete");
     }
     let complete = result_type.is_none_or(|kind| kind.as_str().as_deref() == Some("complete"));
-    if complete && is_cacheable(method) {
+    if complete {
         if ttl.is_none() {
             added.integer("ttlMs", 0);
         }
@@ -108,7 +115,7 @@ fn modern_members(method: &Method, result: &Json) -> Vec<u8> {
         }
     }
     let added = added.finish().into_bytes();
-    added.get(1..added.len().saturating_sub(1)).unwrap_or_default().to_vec()
+    Cow::Owned(added.get(1..added.len().saturating_sub(1)).unwrap_or_default().to_vec())
 }
 
 fn is_cacheable(method: &Method) -> bool {

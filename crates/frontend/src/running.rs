@@ -11,11 +11,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fanlight_gateway::{Call, CallContext, ServerMessage, ServerMessages};
+use fanlight_gateway::{Call, CallContext, Inbox, ServerMessage, ServerMessages};
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::Parent;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -57,7 +57,7 @@ pub(crate) struct Running {
     answer: Option<Answer>,
     /// Kept back until what came before it is delivered.
     response: Option<Response>,
-    messages: Option<mpsc::Receiver<ServerMessage>>,
+    messages: Option<Inbox>,
     stop: Option<Stop>,
     /// Keeps the session from expiring.
     session: Option<InUse>,
@@ -149,7 +149,7 @@ impl Running {
         }
         // Messages are handed over before the answer resolves, but the answer may have resolved in
         // the same poll. `try_recv`, unlike `poll_recv`, never yields early.
-        if let Some(Ok(message)) = self.messages.as_mut().map(mpsc::Receiver::try_recv) {
+        if let Some(message) = self.messages.as_mut().and_then(Inbox::try_recv) {
             return Poll::Ready(self.message(message));
         }
         Poll::Ready(self.response.take().map_or(Event::Cancelled, Event::Response))

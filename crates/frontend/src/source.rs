@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use fanlight_protocol::json::Chunks;
@@ -24,8 +24,9 @@ pub(crate) struct Source {
     calls: Vec<Call>,
 }
 
+/// One call.
 #[derive(Debug)]
-struct Call {
+pub(crate) struct Call {
     conversation: Conversation,
     rendering: Rendering,
     /// `None` once it has ended.
@@ -54,17 +55,54 @@ impl Said {
     }
 }
 
-impl Source {
-    /// What comes of one call.
-    pub(crate) fn one(conversation: Conversation, rendering: Rendering, span: ServerSpan) -> Self {
-        let mut source = Self::default();
-        source.add(conversation, rendering, span);
-        source
+impl Call {
+    /// A call whose answers are written by `rendering`, and whose span ends with the answer.
+    pub(crate) fn new(conversation: Conversation, rendering: Rendering, span: ServerSpan) -> Self {
+        Self { conversation, rendering, span: Some(span) }
     }
 
+    /// What comes next; `None` once there is no more. Nothing comes after an answer.
+    pub(crate) async fn next(&mut self) -> Option<Said> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Said>> {
+        let Self { conversation, rendering, span } = self;
+        Poll::Ready(match ready!(conversation.poll_next(cx)) {
+            Event::Message(text) => {
+                if let Some(span) = span.take_if(|_| conversation.is_listening()) {
+                    span.finish(&Outcome::Finished);
+                }
+                let mut chunks = Chunks::default();
+                chunks.push(text.into_bytes());
+                Some(Said::Message(chunks))
+            }
+            Event::Pause(retry) => Some(Said::Pause(retry)),
+            Event::Response(response) => {
+                let ending = span.take().map(|span| Ending::answered(span, &rendering.method, &response));
+                Some(Said::Answer(rendering.message(&response), response.error_code(), ending.map(Box::new)))
+            }
+            // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation).
+            Event::Cancelled => {
+                if let Some(span) = span.take() {
+                    span.finish(&Outcome::failed(ErrorType::Cancelled));
+                }
+                None
+            }
+        })
+    }
+}
+
+impl From<Call> for Source {
+    fn from(call: Call) -> Self {
+        Self { said: VecDeque::new(), calls: vec![call] }
+    }
+}
+
+impl Source {
     /// Adds a call.
-    pub(crate) fn add(&mut self, conversation: Conversation, rendering: Rendering, span: ServerSpan) {
-        self.calls.push(Call { conversation, rendering, span: Some(span) });
+    pub(crate) fn add(&mut self, call: Call) {
+        self.calls.push(call);
     }
 
     /// Lets `said` come before everything else.
@@ -83,34 +121,17 @@ impl Source {
             return Poll::Ready(Some(said));
         }
         let mut at = 0;
-        while let Some(Call { conversation, rendering, span }) = self.calls.get_mut(at) {
-            let said = match conversation.poll_next(cx) {
+        while let Some(call) = self.calls.get_mut(at) {
+            let said = match call.poll_next(cx) {
                 Poll::Pending => {
                     at += 1;
                     continue;
                 }
-                Poll::Ready(Event::Message(text)) => {
-                    if let Some(span) = span.take_if(|_| conversation.is_listening()) {
-                        span.finish(&Outcome::Finished);
-                    }
-                    let mut chunks = Chunks::default();
-                    chunks.push(text.into_bytes());
-                    return Poll::Ready(Some(Said::Message(chunks)));
-                }
-                Poll::Ready(Event::Pause(retry)) => return Poll::Ready(Some(Said::Pause(retry))),
-                Poll::Ready(Event::Response(response)) => {
-                    let ending = span.take().map(|span| Ending::answered(span, &rendering.method, &response));
-                    Some(Said::Answer(rendering.message(&response), response.error_code(), ending.map(Box::new)))
-                }
-                // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation).
-                Poll::Ready(Event::Cancelled) => {
-                    if let Some(span) = span.take() {
-                        span.finish(&Outcome::failed(ErrorType::Cancelled));
-                    }
-                    None
-                }
+                Poll::Ready(said) => said,
             };
-            drop(self.calls.swap_remove(at));
+            if !matches!(said, Some(Said::Message(_) | Said::Pause(_))) {
+                drop(self.calls.swap_remove(at));
+            }
             if said.is_some() {
                 return Poll::Ready(said);
             }

@@ -9,13 +9,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use fanlight_gateway::{CallContext, Interest, Listen, Listening, ServerMessage, ServerMessages};
+use fanlight_gateway::{CallContext, Inbox, Interest, Listen, Listening, ServerMessage, ServerMessages};
 use fanlight_protocol::capability::{Missing, Need, missing_capability_error};
 use fanlight_protocol::json::{ArrayBuilder, Edits, ObjectBuilder, rewrite_object};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code, meta};
 use fanlight_telemetry::Parent;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::cancel::Stop;
@@ -47,7 +47,7 @@ pub(crate) struct Subscribed {
     id: Json,
     /// `None` once it is over.
     state: Option<State>,
-    messages: mpsc::Receiver<ServerMessage>,
+    messages: Inbox,
     stop: Option<Stop>,
     end: Pin<Box<WaitForCancellationFutureOwned>>,
     _slot: OwnedSemaphorePermit,

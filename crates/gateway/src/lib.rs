@@ -25,7 +25,7 @@ mod uri_template;
 mod watch;
 
 pub use fanlight_backend::{
-    BackendClient, BackendState, BackendStatus, Call, CallContext, Interest, Listen, Listening, ServerMessage,
+    BackendClient, BackendState, BackendStatus, Call, CallContext, Inbox, Interest, Listen, Listening, ServerMessage,
     ServerMessages, ServerRequest, SessionKey, TaskDialect,
 };
 pub use gateway::Gateway;

@@ -3,18 +3,17 @@
 //!
 //! Must not know: how the call was made.
 
-use fanlight_gateway::{ServerMessage, ServerMessages};
+use fanlight_gateway::{Inbox, ServerMessage, ServerMessages};
 use fanlight_protocol::capability::{Missing, Need, required_capabilities};
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::{Event, Parent};
-use tokio::sync::mpsc;
 
 /// Messages of the server that wait to be looked at. They are at once, so there are never many.
 const WAITING: usize = 16;
 
 /// Listens to a call.
 pub(super) struct Asked {
-    messages: mpsc::Receiver<ServerMessage>,
+    messages: Inbox,
     trace: Parent,
     missing: Vec<Missing>,
 }
@@ -36,7 +35,7 @@ impl Asked {
                 response = &mut answer => break response,
             }
         };
-        while let Ok(message) = self.messages.try_recv() {
+        while let Some(message) = self.messages.try_recv() {
             self.take(message);
         }
         self.wished(&response);

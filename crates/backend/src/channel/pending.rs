@@ -217,13 +217,13 @@ impl PendingCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::ServerMessage;
+    use crate::client::Inbox;
 
     type Answered = oneshot::Receiver<Result<Response, BackendError>>;
 
     struct Caller {
         answered: Answered,
-        _inbox: mpsc::Receiver<ServerMessage>,
+        _inbox: Inbox,
     }
 
     fn call(pending: &PendingCalls, id: i64, client_key: u64, log_level: Option<LogLevel>) -> Caller {

@@ -9,9 +9,8 @@ use std::task::Poll;
 
 use fanlight_protocol::meta::TASKS_EXTENSION;
 use fanlight_protocol::{Json, Method, Notification, code};
-use tokio::sync::mpsc;
 
-use crate::client::{CallContext, ServerMessage, ServerMessages};
+use crate::client::{CallContext, Inbox, ServerMessage, ServerMessages};
 use crate::connection::Connection;
 use crate::error::BackendError;
 use crate::exchange::Reply;
@@ -26,7 +25,7 @@ type Exchange = Pin<Box<dyn Future<Output = Result<Reply, BackendError>> + Send>
 pub(super) struct Subscription {
     pub(super) asked: Filter,
     exchange: Option<Exchange>,
-    messages: mpsc::Receiver<ServerMessage>,
+    messages: Inbox,
     end: End,
     nesting: usize,
 }

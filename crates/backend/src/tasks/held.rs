@@ -12,12 +12,12 @@ use std::time::Duration;
 use fanlight_protocol::capability::Missing;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
-use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{TaskBridge, task_params};
-use crate::client::{Call, CallContext, ServerMessage, ServerMessages, ServerRequest};
+use crate::client::{Call, CallContext, Inbox, ServerMessage, ServerMessages, ServerRequest};
 use crate::clock::Course;
 use crate::declared::Declared;
 use crate::error::BackendError;
@@ -102,7 +102,7 @@ impl TaskBridge {
     async fn collect(
         self: Arc<Self>,
         call: Call,
-        mut inbox: mpsc::Receiver<ServerMessage>,
+        mut inbox: Inbox,
         questions: Arc<Questions>,
         end: CancellationToken,
         _permit: OwnedSemaphorePermit,

@@ -222,10 +222,11 @@ impl<C: Core> Connection<C> {
             return Ok(());
         }
         let slot = self.slot()?;
-        let call = ModernCall { request, params, client, stream: true, trace: span.parent() };
-        let span = taken(span);
+        let (trace, span) = (span.parent(), taken(span));
         self.spawn(Some(slot), async move {
             let Self { core, parking, settings, .. } = &*connection;
+            let Request { method, params: whole, .. } = request;
+            let call = ModernCall { method, params: whole, read: &params, client, stream: true, trace };
             match Conversation::modern(core, parking, settings, call, Some(stop)).await {
                 Ok(conversation) => connection.run(conversation, &rendering, span).await,
                 Err(error) => connection.out.refuse_request(&rendering.id, &error, span).await,
@@ -252,8 +253,10 @@ impl<C: Core> Connection<C> {
         let subscribes = (request.method == Method::Subscribe).then(|| Arc::clone(&session));
         let rendering = rendering(&request, session.revision());
         let stop = self.in_flight.begin(&request.id);
-        let call = LegacyCall { request, params, session, stream: true, trace: span.parent() };
-        let span = taken(span);
+        let Request { method, params: whole, .. } = request;
+        let progress_token = params.meta.progress_token;
+        let (trace, span) = (span.parent(), taken(span));
+        let call = LegacyCall { method, params: whole, progress_token, session, stream: true, trace };
         let conversation = Conversation::legacy(&self.core, &self.settings, call, |running| running.stoppable(stop));
         let connection = Arc::clone(self);
         self.spawn(Some(slot), async move {

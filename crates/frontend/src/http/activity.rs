@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep};
 
 /// The times that matter of one connection.
@@ -142,17 +142,49 @@ impl Drop for Busy {
 pub(crate) struct Watched<S> {
     inner: S,
     activity: Arc<Activity>,
+    /// What has been read of it, and is to be read again.
+    first: Vec<u8>,
 }
 
 impl<S> Watched<S> {
     /// Notes the traffic of `inner` in `activity`.
     pub(crate) fn new(inner: S, activity: Arc<Activity>) -> Self {
-        Self { inner, activity }
+        Self { inner, activity, first: Vec::new() }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Watched<S> {
+    /// Whether what comes begins with `prefix`: as much of it is read as tells, to be read again.
+    pub(crate) async fn begins_with<const N: usize>(&mut self, prefix: &[u8; N]) -> io::Result<bool> {
+        let (mut first, mut len) = ([0; N], 0);
+        while len < N && first.get(..len) == prefix.get(..len) {
+            match self.read(first.get_mut(len..).unwrap_or_default()).await? {
+                0 => break,
+                read => len += read,
+            }
+        }
+        self.first = first.get(..len).unwrap_or_default().to_vec();
+        Ok(first == *prefix)
+    }
+
+    fn read_again(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) {
+        let count = self.first.len().min(buf.remaining());
+        buf.put_slice(self.first.get(..count).unwrap_or_default());
+        self.first = self.first.split_off(count);
+        if buf.remaining() > 0 {
+            // With what is there already, most readers have all they need, and make no room for more.
+            // Whatever else comes of this, the next read says.
+            let _ = Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.first.is_empty() {
+            self.read_again(cx, buf);
+            return Poll::Ready(Ok(()));
+        }
         let result = Pin::new(&mut self.inner).poll_read(cx, buf);
         if result.is_ready() {
             self.activity.received();
@@ -193,6 +225,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
 
     const HEAD: Duration = Duration::from_secs(10);
@@ -247,5 +281,35 @@ mod tests {
         let start = Instant::now();
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Stuck);
         assert!(start.elapsed() >= IDLE && start.elapsed() <= IDLE + HEAD);
+    }
+
+    #[tokio::test]
+    async fn what_tells_the_beginning_is_read_again() {
+        for (sent, begins) in
+            [("prefix and more", true), ("prefix", true), ("pre", false), ("other", false), ("", false)]
+        {
+            let mut watched = Watched::new(sent.as_bytes(), Activity::new(HEAD, IDLE));
+            assert_eq!(watched.begins_with(b"prefix").await.unwrap(), begins, "{sent}");
+            let mut whole = String::new();
+            watched.read_to_string(&mut whole).await.unwrap();
+            assert_eq!(whole, sent);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_beginning_that_comes_in_pieces_is_awaited() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let told = tokio::spawn(async move {
+            let mut watched = Watched::new(server, Activity::new(HEAD, IDLE));
+            let begins = watched.begins_with(b"prefix").await.unwrap();
+            let mut buf = [0; 16];
+            let read = watched.read(&mut buf).await.unwrap();
+            (begins, buf[..read].to_vec())
+        });
+        for piece in ["p", "ref", "ix!"] {
+            client.write_all(piece.as_bytes()).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(told.await.unwrap(), (true, b"prefix!".to_vec()));
     }
 }

@@ -10,34 +10,28 @@ use tokio::time::timeout;
 
 use super::mcp::Endpoint;
 use super::negotiate::Accepts;
-use super::reply::{self, ReplyBody};
+use super::reply::{self, Pieces, ReplyBody};
 use super::stream::EventStream;
 use crate::port::Core;
 use crate::session::InUse;
-use crate::source::{Said, Source};
+use crate::source::{Call, Said, Source};
 use crate::streams::tap::{Tap, is_pausable, is_resumable};
 
 impl<C: Core> Endpoint<C> {
     /// Waits for what comes of one call first, and answers in the form that suits it. `session` is
     /// that of a legacy client.
-    pub(super) async fn answer(
-        &self,
-        mut source: Source,
-        accepts: Accepts,
-        session: Option<InUse>,
-    ) -> Response<ReplyBody> {
-        let era = session.as_ref().map_or(Era::Modern, |session| session.revision().era());
+    pub(super) async fn answer(&self, mut call: Call, accepts: Accepts, session: Option<InUse>) -> Response<ReplyBody> {
         let revision = session.as_ref().map_or(Revision::NEWEST_MODERN, |session| session.revision());
         loop {
             let next = if accepts.events {
                 // Whoever waits longer is to see signs of life, and be able to come back.
-                timeout(self.settings.stream_after, source.next()).await
+                timeout(self.settings.stream_after, call.next()).await
             } else {
-                Ok(source.next().await)
+                Ok(call.next().await)
             };
-            match next {
+            return match next {
                 Ok(Some(Said::Answer(text, error, ending))) => {
-                    let status = match era {
+                    let status = match revision.era() {
                         Era::Modern => modern_status(error),
                         Era::Legacy => StatusCode::OK,
                     };
@@ -46,21 +40,32 @@ impl<C: Core> Endpoint<C> {
                         response.body_mut().ends(ending);
                         return response;
                     }
-                    source.put_back(Said::Answer(text, error, ending));
-                    return self.stream(source, session, false);
+                    self.streamed(Some(Said::Answer(text, error, ending)), call, session)
                 }
-                Ok(Some(Said::Pause(_))) if era == Era::Modern || !accepts.events || !is_pausable(revision) => {}
-                Ok(Some(said)) => {
-                    source.put_back(said);
-                    return self.stream(source, session, false);
+                Ok(Some(Said::Pause(_)))
+                    if revision.era() == Era::Modern || !accepts.events || !is_pausable(revision) =>
+                {
+                    continue;
                 }
+                Ok(Some(said)) => self.streamed(Some(said), call, session),
                 // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation), and
                 // what answers a POST with a request is a JSON object or a stream (basic/transports):
                 // so it is a stream with nothing on it.
-                Ok(None) => return reply::events([].into(), None),
-                Err(_) => return self.stream(source, session, true),
-            }
+                Ok(None) => reply::events(Pieces::new(), None),
+                Err(_) => self.streamed(None, call, session),
+            };
         }
+    }
+
+    /// The event stream of what `call` has `said` and will say; nothing yet if it takes long.
+    fn streamed(&self, said: Option<Said>, call: Call, session: Option<InUse>) -> Response<ReplyBody> {
+        let quiet = said.is_none();
+        // Nothing comes after an answer.
+        let mut source = if matches!(said, Some(Said::Answer(..))) { Source::default() } else { Source::from(call) };
+        if let Some(said) = said {
+            source.put_back(said);
+        }
+        self.stream(source, session, quiet)
     }
 
     /// The event stream of what `source` says; `quiet` if it may be a while until it says anything.
@@ -79,7 +84,7 @@ pub(super) fn only(text: Chunks, status: StatusCode, accepts: Accepts) -> Respon
     if accepts.json || status != StatusCode::OK {
         reply::json(status, text)
     } else {
-        reply::events(reply::event(text).into(), None)
+        reply::events(reply::event(text), None)
     }
 }
 

@@ -12,9 +12,9 @@ use http::{HeaderMap, StatusCode};
 use super::mcp::{Endpoint, Reply, bad_request};
 use super::negotiate::Accepts;
 use super::reply;
+use super::request::Asked;
 use crate::params::Params;
 use crate::port::Core;
-use crate::session::InUse;
 use crate::source::{Said, Source};
 use crate::trace::{self, Came};
 use crate::{era, fault};
@@ -35,8 +35,15 @@ impl<C: Core> Endpoint<C> {
             let refused = match message {
                 Ok(Message::Request(request)) => {
                     wants_answer = true;
-                    let id = request.id.clone();
-                    self.one(&mut source, &session, came, request, accepts).await.err().map(|error| (error, Some(id)))
+                    let span = trace::begin(&self.settings, &request, came);
+                    match read(&request) {
+                        Ok(params) => {
+                            let mut asked = Asked { headers, accepts, request, params, span };
+                            source.add(self.begin(session.clone(), &mut asked).await);
+                            None
+                        }
+                        Err(error) => Some((error, Some(request.id))),
+                    }
                 }
                 // Nothing answers these, whether they could be used or not.
                 Ok(Message::Notification(notification)) => {
@@ -62,22 +69,13 @@ impl<C: Core> Endpoint<C> {
         }
         Ok(all(source).await)
     }
+}
 
-    async fn one(
-        &self,
-        source: &mut Source,
-        session: &InUse,
-        came: Came<'_>,
-        request: Request,
-        accepts: Accepts,
-    ) -> Result<(), RpcError> {
-        let span = trace::begin(&self.settings, &request, came);
-        let params = Params::read(request.params.as_ref())?;
-        fault::check_in_batch(&request.method, era::of_request(&request.method, &params.meta, None))?;
-        let (conversation, rendering) = self.begin(session.clone(), request, params, accepts.events, &span).await;
-        source.add(conversation, rendering, span);
-        Ok(())
-    }
+/// The params of a request that may come in a batch.
+fn read(request: &Request) -> Result<Params, RpcError> {
+    let params = Params::read(request.params.as_ref())?;
+    fault::check_in_batch(&request.method, era::of_request(&request.method, &params.meta, None))?;
+    Ok(params)
 }
 
 /// For a client that takes no stream: every answer in one array, once all are there.

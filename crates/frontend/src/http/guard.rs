@@ -45,7 +45,7 @@ impl Guard {
         let bad = |message: &str| Refusal::invalid(StatusCode::BAD_REQUEST, message);
         // HTTP/2 has `:authority` instead, and a request line with a whole URI outranks `Host`.
         let target = head.uri.authority().map(http::uri::Authority::as_str);
-        let header = only(&head.headers, HOST).map_err(|()| bad("more than one \"Host\", or an unreadable one"))?;
+        let header = only(&head.headers, &HOST).map_err(|()| bad("more than one \"Host\", or an unreadable one"))?;
         let named = [target, header.map(|(_, text)| text)];
         if named.iter().all(Option::is_none) {
             return Err(bad("\"Host\" is missing"));
@@ -73,7 +73,7 @@ impl Guard {
             let message = "this \"Origin\" is not allowed here; `allowedOrigins` lists those that are";
             Refusal::invalid(StatusCode::FORBIDDEN, message)
         };
-        let Some((value, text)) = only(headers, ORIGIN).map_err(|()| forbidden())? else { return Ok(None) };
+        let Some((value, text)) = only(headers, &ORIGIN).map_err(|()| forbidden())? else { return Ok(None) };
         if self.allows_origin(text) { Ok(Some(value.clone())) } else { Err(forbidden()) }
     }
 
@@ -88,7 +88,7 @@ impl Guard {
 }
 
 /// The only value of a header, as text; an error if there are several or it is not text.
-fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<(&HeaderValue, &str)>, ()> {
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<(&'a HeaderValue, &'a str)>, ()> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),

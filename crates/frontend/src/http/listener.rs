@@ -1,25 +1,20 @@
-//! Accepting connections, serving HTTP/1.1 and HTTP/2 on them within limits, and draining them.
+//! Accepting connections within limits, and draining them.
 //!
 //! Must not know: what is served.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, Version};
+use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::activity::{Activity, Expired, Watched};
+use super::connection::Connection;
 use super::reply::ReplyBody;
 use super::slots::{Slot, Slots};
 use super::workers::Workers;
@@ -30,22 +25,24 @@ use crate::settings::FrontendSettings;
 const UPKEEP: Duration = Duration::from_secs(10);
 /// How long accepting rests after an error that concerns the listener.
 const ACCEPT_REST: Duration = Duration::from_secs(1);
-/// Requests at once on one HTTP/2 connection.
-const STREAMS: u32 = 100;
-/// The smallest head limit that the HTTP library takes.
-const MIN_HEADER: usize = 8 << 10;
 
-/// The address at the other end of a connection, an extension of its requests.
+/// The addresses of a connection's ends, where they are known.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+pub(crate) struct Ends {
+    /// The address at which it arrived.
+    pub(crate) local: Option<IpAddr>,
+    /// The other end's.
+    pub(crate) peer: Option<SocketAddr>,
+}
 
 /// What answers the requests of a listener.
 pub(crate) trait Serve: Send + Sync + 'static {
-    /// Answers one request, which arrived at the address `local`. Dropped when its client goes.
+    /// Answers one request, which came `over` a connection between these ends. Dropped when its client
+    /// goes.
     fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        local: Option<IpAddr>,
+        over: Ends,
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 
     /// Called now and then.
@@ -156,85 +153,4 @@ async fn accept(listener: &TcpListener, slots: &Slots) -> (TcpStream, Option<Slo
 fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
-}
-
-struct Connection<S> {
-    endpoint: Arc<S>,
-    settings: Arc<FrontendSettings>,
-    shutdown: CancellationToken,
-    cut: CancellationToken,
-}
-
-impl<S: Serve> Connection<S> {
-    /// Serves one connection until either side is done with it.
-    async fn serve(self, stream: TcpStream) {
-        // Answers are small and complete; waiting to fill a segment only delays them.
-        let _ = stream.set_nodelay(true);
-        let peer = stream.peer_addr().ok().map(Peer);
-        let local = stream.local_addr().ok().map(|address| address.ip());
-        let activity = Activity::new(self.settings.header_timeout, self.settings.idle_connection);
-        let service = service_fn(|mut request: Request<Incoming>| {
-            if let Some(peer) = peer {
-                request.extensions_mut().insert(peer);
-            }
-            let busy = activity.begin(request.version() == Version::HTTP_2);
-            // Boxed, since the connection keeps the place of this future for as long as it lasts: that
-            // of a stream would else hold all that its request once needed.
-            let answer = Box::pin(Arc::clone(&self.endpoint).answer(request, local));
-            async move {
-                let mut response = answer.await;
-                response.body_mut().hold(busy);
-                Ok::<_, Infallible>(response)
-            }
-        });
-        let builder = builder(&self.settings);
-        let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
-        let mut connection = pin!(builder.serve_connection(io, service));
-        let mut expired = pin!(activity.expired(Duration::ZERO));
-        let (mut closing, mut draining) = (false, false);
-        loop {
-            tokio::select! {
-                result = connection.as_mut() => {
-                    if let Err(error) = result {
-                        tracing::debug!(error = %error, "a client connection broke");
-                    }
-                    return;
-                }
-                () = self.cut.cancelled() => return,
-                () = self.shutdown.cancelled(), if !draining => {
-                    draining = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                why = expired.as_mut() => match why {
-                    Expired::Idle if !closing => {
-                        closing = true;
-                        connection.as_mut().graceful_shutdown();
-                        // A connection that has part of a head does not close by itself.
-                        expired.set(activity.expired(self.settings.header_timeout));
-                    }
-                    Expired::Idle => return,
-                    Expired::Stuck => {
-                        tracing::debug!("closing a client connection that makes no progress");
-                        return;
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn builder(settings: &FrontendSettings) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        // Counted by `Activity`, which tells a slow head from an idle connection.
-        .header_read_timeout(None)
-        .max_buf_size(settings.max_header.max(MIN_HEADER));
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(u32::try_from(settings.max_header).unwrap_or(u32::MAX));
-    builder
 }

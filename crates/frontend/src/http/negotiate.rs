@@ -51,8 +51,11 @@ pub(crate) fn not_acceptable(what: &str) -> Box<Refusal> {
 pub(crate) fn content_type(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
     let refuse = |message: &str| Err(Refusal::invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     let mut values = headers.get_all(CONTENT_TYPE).iter();
-    let named = values.next().and_then(|value| value.to_str().ok()).map(essence);
-    if values.next().is_some() || !named.is_some_and(|named| named.eq_ignore_ascii_case(JSON)) {
+    let is_json = values.next().is_some_and(|value| {
+        // As nearly all clients write it, or as they may.
+        value == JSON || value.to_str().is_ok_and(|value| essence(value).eq_ignore_ascii_case(JSON))
+    });
+    if values.next().is_some() || !is_json {
         return refuse("\"Content-Type\" must be application/json");
     }
     let is_plain = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");

@@ -1,7 +1,6 @@
 //! Response bodies: one JSON text in the pieces it is made of, or a stream of events driven by the
 //! connection that sends it.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,8 +12,9 @@ use fanlight_protocol::{Json, RpcError, code, sse};
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Metrics, ServerSpan};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use smallvec::{SmallVec, smallvec};
 
 use super::activity::Busy;
 use super::slots::Slot;
@@ -24,57 +24,91 @@ use crate::trace::Ending;
 
 /// Bodies up to this size are sent in one piece: copying them costs less than the bookkeeping.
 const ONE_PIECE: usize = 8 << 10;
+/// A map with room for more headers is not kept for the next request of a connection.
+const SPARE: usize = 32;
 
 /// The body of a response.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ReplyBody {
-    ready: VecDeque<Bytes>,
+    form: Form,
+    ready: Ready,
     stream: Option<Box<EventStream>>,
     /// Tells the connection that it has a request, until this body is gone.
     busy: Option<Busy>,
     /// Its place among the streams, if it is one on which a client only listens.
     slot: Option<Slot>,
     /// The spans of what it answers.
-    endings: Vec<Ending>,
+    endings: SmallVec<[Box<Ending>; 1]>,
     /// What is counted of it.
     counters: Option<Arc<Metrics>>,
 }
 
+/// Pieces that are there to be taken; nearly always one.
+type Ready = smallvec::IntoIter<[Bytes; 1]>;
+/// The same, while they are put together.
+pub(crate) type Pieces = SmallVec<[Bytes; 1]>;
+
+/// What a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Nothing.
+    Empty,
+    /// One JSON text.
+    Json,
+    /// An event stream.
+    Events,
+}
+
 /// A response without a body.
 pub(crate) fn empty(status: StatusCode) -> Response<ReplyBody> {
-    with_status(status, ReplyBody::default())
+    with_status(status, ReplyBody::of(Form::Empty, Pieces::new(), None))
 }
 
 /// A response with a JSON body.
 pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
-    let ready = if text.len() <= ONE_PIECE { [text.into_bytes()].into() } else { text.into_parts().into() };
-    let mut response = with_status(status, ReplyBody::of(ready, None));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    let ready = if text.len() <= ONE_PIECE { smallvec![text.into_bytes()] } else { text.into_parts().into() };
+    with_status(status, ReplyBody::of(Form::Json, ready, None))
 }
 
 /// A response that is an event stream: first `events`, then what comes of `stream`. Without one it
 /// just ends.
-pub(crate) fn events(events: VecDeque<Bytes>, stream: Option<EventStream>) -> Response<ReplyBody> {
-    let stream = stream.map(Box::new);
-    let mut response = with_status(StatusCode::OK, ReplyBody::of(events, stream));
+pub(crate) fn events(events: Pieces, stream: Option<EventStream>) -> Response<ReplyBody> {
+    with_status(StatusCode::OK, ReplyBody::of(Form::Events, events, stream.map(Box::new)))
+}
+
+/// Writes the headers that go with the body. `spare` are those of the request, which nobody needs any
+/// more: the HTTP library takes the map of a response for the head of the connection's next request,
+/// and makes a new one if that has no room.
+pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap) {
+    let form = response.body().form;
+    // What lasts is not to hold more than it needs.
+    if form != Form::Events && spare.capacity() <= SPARE {
+        spare.clear();
+        spare.extend(std::mem::replace(response.headers_mut(), HeaderMap::new()));
+        *response.headers_mut() = spare;
+    }
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // 2026-07-28 streamable-http, Receiving Messages: keeps nginx and its like from buffering.
-    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    response
+    match form {
+        Form::Empty => {}
+        Form::Json => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"))),
+        Form::Events => {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+            // 2026-07-28 streamable-http, Receiving Messages: keeps nginx and its like from buffering.
+            headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+        }
+    }
 }
 
 /// The pieces of the event that carries `text`; the same bytes as [`sse::encode_message`] makes,
 /// without copying a text that has no line breaks.
-pub(crate) fn event(text: Chunks) -> Vec<Bytes> {
+pub(crate) fn event(text: Chunks) -> Pieces {
     let parts = text.clone().into_parts();
     let has_break = |part: &Bytes| memchr::memchr2(b'\n', b'\r', part).is_some();
     if text.len() <= ONE_PIECE || parts.iter().any(has_break) {
-        return vec![sse::encode_message(&text.into_bytes())];
+        return smallvec![sse::encode_message(&text.into_bytes())];
     }
-    let mut event = Vec::with_capacity(parts.len() + 2);
+    let mut event = Pieces::with_capacity(parts.len() + 2);
     event.push(Bytes::from_static(b"event: message\ndata: "));
     event.extend(parts);
     event.push(Bytes::from_static(b"\n\n"));
@@ -88,13 +122,21 @@ fn with_status(status: StatusCode, body: ReplyBody) -> Response<ReplyBody> {
 }
 
 impl ReplyBody {
-    fn of(ready: VecDeque<Bytes>, stream: Option<Box<EventStream>>) -> Self {
-        Self { ready, stream, busy: None, slot: None, endings: Vec::new(), counters: None }
+    fn of(form: Form, ready: Pieces, stream: Option<Box<EventStream>>) -> Self {
+        Self {
+            form,
+            ready: ready.into_iter(),
+            stream,
+            busy: None,
+            slot: None,
+            endings: SmallVec::new(),
+            counters: None,
+        }
     }
 
     /// Lets a span end when the body has been sent, or given up.
     pub(crate) fn ends(&mut self, ending: Option<Box<Ending>>) {
-        self.endings.extend(ending.map(|ending| *ending));
+        self.endings.extend(ending);
     }
 
     /// Has its bytes counted as they are taken.
@@ -120,19 +162,19 @@ impl Body for ReplyBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
         loop {
-            if let Some(piece) = this.ready.pop_front() {
+            if let Some(piece) = this.ready.next() {
                 if let Some(counters) = &this.counters {
                     counters.client_bytes(Direction::Transmit, piece.len() as u64);
                 }
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             // Whatever was there has been taken.
-            this.endings.drain(..).for_each(Ending::delivered);
+            this.endings.drain(..).for_each(|ending| ending.delivered());
             let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
             match std::task::ready!(stream.poll_next(cx)) {
                 Some((pieces, ending)) => {
-                    this.ready.extend(pieces);
-                    this.endings.extend(ending.map(|ending| *ending));
+                    this.ready = pieces.into_iter();
+                    this.endings.extend(ending);
                 }
                 None => this.stream = None,
             }
@@ -140,12 +182,12 @@ impl Body for ReplyBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ready.is_empty() && self.stream.is_none()
+        self.ready.as_slice().is_empty() && self.stream.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
         match self.stream {
-            None => SizeHint::with_exact(self.ready.iter().map(|piece| piece.len() as u64).sum()),
+            None => SizeHint::with_exact(self.ready.as_slice().iter().map(|piece| piece.len() as u64).sum()),
             Some(_) => SizeHint::default(),
         }
     }
@@ -155,7 +197,7 @@ impl Drop for ReplyBody {
     fn drop(&mut self) {
         // The last piece is taken without asking for more where the size is known.
         if self.is_end_stream() {
-            self.endings.drain(..).for_each(Ending::delivered);
+            self.endings.drain(..).for_each(|ending| ending.delivered());
         }
     }
 }
@@ -241,8 +283,8 @@ mod tests {
     fn sizes_are_known_for_json_only() {
         let long: &'static str = "x".repeat(2 * ONE_PIECE).leak();
         let body = json(StatusCode::OK, chunks(&["[", long])).into_body();
-        assert_eq!((body.ready.len(), body.size_hint().exact()), (2, Some(long.len() as u64 + 1)));
-        assert_eq!(json(StatusCode::OK, chunks(&["[", "]"])).into_body().ready.len(), 1);
+        assert_eq!((body.ready.as_slice().len(), body.size_hint().exact()), (2, Some(long.len() as u64 + 1)));
+        assert_eq!(json(StatusCode::OK, chunks(&["[", "]"])).into_body().ready.as_slice().len(), 1);
         assert_eq!(empty(StatusCode::ACCEPTED).into_body().size_hint().exact(), Some(0));
     }
 
@@ -251,7 +293,7 @@ mod tests {
         let response = Refusal::method("POST, DELETE").of(&Json::literal("7")).into_response();
         assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
         assert_eq!(response.headers()[ALLOW], "POST, DELETE");
-        let text = response.into_body().ready.clone().pop_front().unwrap();
+        let text = response.into_body().ready.next().unwrap();
         assert!(text.starts_with(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\":-32600,"));
     }
 }

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::json::Chunks;
+use smallvec::smallvec;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::old::OldStream;
-use super::reply;
+use super::reply::{self, Pieces};
 use crate::channel::OutLine;
 use crate::source::{Said, Source};
 use crate::streams::Place;
@@ -27,7 +28,7 @@ const COMMENT: Bytes = Bytes::from_static(b":\n\n");
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The pieces of what comes next, and the end of a span if it is an answer.
-pub(crate) type Pieces = (Vec<Bytes>, Option<Box<Ending>>);
+pub(crate) type Next = (Pieces, Option<Box<Ending>>);
 
 /// An event stream on one connection.
 #[derive(Debug)]
@@ -79,7 +80,7 @@ impl EventStream {
     }
 
     /// The pieces of what comes next; `None` once it is over.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Pieces>> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>> {
         let pieces = loop {
             let Some(carried) = &mut self.carried else { return Poll::Ready(None) };
             let next = match carried {
@@ -101,7 +102,7 @@ impl EventStream {
                     Poll::Ready(Some(Read::Pause(retry))) => {
                         self.carried = None;
                         let millis = retry.unwrap_or(RETRY).as_millis();
-                        Poll::Ready(Some((vec![format!("retry: {millis}\n\n").into()], None)))
+                        Poll::Ready(Some((smallvec![format!("retry: {millis}\n\n").into()], None)))
                     }
                     Poll::Ready(None) => Poll::Ready(None),
                     Poll::Pending => Poll::Pending,
@@ -125,13 +126,13 @@ impl EventStream {
                 self.carried = None;
                 Poll::Ready(None)
             }
-            Poll::Pending => self.keep_alive.poll(cx).map(|()| Some((vec![COMMENT], None))),
+            Poll::Pending => self.keep_alive.poll(cx).map(|()| Some((smallvec![COMMENT], None))),
         }
     }
 }
 
 /// The pieces of the event that carries `text`.
-fn event(place: Option<Place>, text: Chunks) -> Vec<Bytes> {
+fn event(place: Option<Place>, text: Chunks) -> Pieces {
     let mut pieces = reply::event(text);
     if let Some(place) = place {
         let id = format!("id: {}\n", place.to_id());

@@ -160,14 +160,18 @@ impl Catalogue {
 
     /// The same, and whether no backend was asked for it.
     pub(crate) async fn newest_or_first(self: &Arc<Self>, trace: &Parent) -> (Arc<Snapshot>, bool) {
-        let known = self.with(|state| state.snapshots.front().filter(|_| !state.suspect).cloned());
-        match known {
+        match self.trusted() {
             Some(snapshot) => (snapshot, true),
             None => {
                 let Served { snapshot, is_cached, .. } = self.current(trace).await;
                 (snapshot, is_cached)
             }
         }
+    }
+
+    /// The newest snapshot, unless the list has probably changed since.
+    pub(crate) fn trusted(&self) -> Option<Arc<Snapshot>> {
+        self.with(|state| state.snapshots.front().filter(|_| !state.suspect).cloned())
     }
 
     /// The newest snapshot, if any has been taken.

@@ -178,6 +178,18 @@ impl Json {
         }
     }
 
+    /// Whether this is the string `text`, however it is escaped.
+    #[must_use]
+    pub fn is_str(&self, text: &str) -> bool {
+        let inner = self.0.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+        inner.is_some_and(|inner| match (inner == text.as_bytes(), memchr::memchr(b'\\', inner)) {
+            (same, None) => same,
+            // An escape stands for something else than itself.
+            (true, Some(_)) => false,
+            (false, Some(_)) => self.as_str().is_some_and(|decoded| decoded == text),
+        })
+    }
+
     /// A number written as a plain integer that fits.
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {

@@ -106,6 +106,20 @@ fn strings_decode() {
 }
 
 #[test]
+fn tells_whether_a_string_is_a_text() {
+    for (text, said) in
+        [(r#""plain""#, "plain"), (r#""pl\u0061in""#, "plain"), (r#""a\\u0062""#, r"a\u0062"), (r#""""#, "")]
+    {
+        assert!(json(text).is_str(said), "{text}");
+    }
+    for (text, not_said) in
+        [(r#""plain""#, "plan"), (r#""\u0061""#, r"\u0061"), ("7", "7"), (r#""\ud800""#, ""), ("null", "null")]
+    {
+        assert!(!json(text).is_str(not_said), "{text}");
+    }
+}
+
+#[test]
 fn rewriting_keeps_what_it_keeps() {
     let object = json("{ \"a\": 1.0,\n \"b\":2 , \"c\":3 }");
     let without =

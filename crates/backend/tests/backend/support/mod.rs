@@ -14,7 +14,6 @@ use fanlight_backend::{
 };
 use fanlight_protocol::capability::Need;
 use fanlight_protocol::{Json, Method, Notification, Response};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// Nothing in these tests takes nearly as long, unless it fails.
@@ -69,7 +68,7 @@ pub(crate) fn call(method: &str, params: &str) -> Call {
 }
 
 /// What the server of a call sends before it answers.
-pub(crate) struct Inbox(mpsc::Receiver<ServerMessage>);
+pub(crate) struct Inbox(fanlight_backend::Inbox);
 
 impl Inbox {
     pub(crate) async fn recv(&mut self) -> Option<Notification> {

@@ -26,7 +26,7 @@ fn params(text: &str) -> Params {
 fn the_version_header_comes_first() {
     let check = |pairs: &[(&str, &str)], meta: &str| {
         let params = params(&format!(r#"{{"_meta":{meta}}}"#));
-        check_version(&headers(pairs), &params.meta).map_err(|error| error.code)
+        check_version(&headers(pairs), &params.meta).map(drop).map_err(|error| error.code)
     };
     let body = |version: &str| format!(r#"{{"io.modelcontextprotocol/protocolVersion":{version}}}"#);
     let name = "MCP-Protocol-Version";

@@ -13,6 +13,7 @@ use fanlight_telemetry::metrics::Direction;
 use http::StatusCode;
 use http::request::Parts;
 use hyper::body::Incoming;
+use smallvec::smallvec;
 use tokio::sync::mpsc;
 
 pub(super) use self::sessions::OldSessions;
@@ -76,7 +77,7 @@ impl<C: Core> Endpoint<C> {
         let endpoint = format!("event: endpoint\ndata: {base}/{MESSAGE}?{SESSION_ID}={}\n\n", place.id());
         let stream = OldStream::new(messages, connection, place, self.shutdown.clone());
         let stream = EventStream::old(stream, self.settings.keep_alive);
-        let mut response = reply::events([endpoint.into()].into(), Some(stream));
+        let mut response = reply::events(smallvec![endpoint.into()], Some(stream));
         response.body_mut().occupy(slot);
         Ok(response)
     }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_backend::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Interest, Listen, Listening, Pending,
-    ServerMessage, ServerMessages, SessionKey,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Inbox, Interest, Listen, Listening,
+    Pending, ServerMessage, ServerMessages, SessionKey,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Message, Method, Notification, Response};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 
 use crate::gateway::Gateway;
 use crate::settings::{BackendEntry, CacheLimits, GatewaySettings, ListLimits};
@@ -299,13 +299,13 @@ pub(super) fn call(method: &str, params: Option<&str>) -> Call {
 /// What a client hears.
 pub(super) struct Client {
     pub(super) listening: Listening,
-    inbox: mpsc::Receiver<ServerMessage>,
+    inbox: Inbox,
 }
 
 impl Client {
     /// What has come: the texts of notifications, the methods of questions.
     pub(super) fn heard(&mut self) -> Vec<String> {
-        let messages = std::iter::from_fn(|| self.inbox.try_recv().ok());
+        let messages = std::iter::from_fn(|| self.inbox.try_recv());
         let texts = messages.map(|message| match message {
             ServerMessage::Notification(notification) => {
                 format!("{} {}", notification.method, notification.params().unwrap_or_else(Json::null))

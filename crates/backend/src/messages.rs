@@ -1,0 +1,310 @@
+//! The bounded way from a backend to the client of one call, or to one listener.
+//!
+//! Most calls are answered without a word before, and most listeners wait for long: a way takes next
+//! to no room until something is sent on it.
+//!
+//! Must not know: what the messages say.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tokio::sync::mpsc;
+
+use crate::client::ServerMessage;
+
+/// The bounded way from a backend to the client of one call, or to one listener, in order.
+#[derive(Clone, Default)]
+pub struct ServerMessages(Option<Outlet>, Option<Arc<Map>>);
+
+/// What becomes of a message on its way; `None` if it goes no further.
+type Map = dyn Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync;
+
+/// The other end of a way.
+pub struct Inbox {
+    way: Arc<Way>,
+    /// Once it is there.
+    queue: Option<mpsc::Receiver<Box<ServerMessage>>>,
+}
+
+/// One of the senders.
+struct Outlet(Arc<Way>);
+
+struct Way {
+    capacity: usize,
+    senders: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Made for the first message.
+    sender: Option<mpsc::Sender<Box<ServerMessage>>>,
+    /// Until the inbox takes it.
+    queue: Option<mpsc::Receiver<Box<ServerMessage>>>,
+    /// Of whoever waits for the first message.
+    waker: Option<Waker>,
+    /// Whether one of the two sides is gone.
+    ended: bool,
+}
+
+impl ServerMessages {
+    /// A way that holds at most `capacity` messages, and its other end.
+    #[must_use]
+    pub fn channel(capacity: usize) -> (Self, Inbox) {
+        let way = Arc::new(Way { capacity: capacity.max(1), senders: AtomicUsize::new(1), state: Mutex::default() });
+        (Self(Some(Outlet(Arc::clone(&way))), None), Inbox { way, queue: None })
+    }
+
+    /// A way to nobody: notifications are dropped and questions stay unanswered.
+    #[must_use]
+    pub fn nowhere() -> Self {
+        Self(None, None)
+    }
+
+    /// The same way, on which each message first goes through `map`, which may change it or keep
+    /// it. Called by the transport for each message as it is sent, so it must not wait for
+    /// anything. A way to nobody calls it for nothing.
+    #[must_use]
+    pub fn mapped(&self, map: impl Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync + 'static) -> Self {
+        let map: Arc<Map> = match self.1.clone() {
+            None => Arc::new(map),
+            Some(next) => Arc::new(move |message| next(map(message)?)),
+        };
+        Self(self.0.clone(), Some(map))
+    }
+
+    /// Whether there is somebody at the other end.
+    pub(crate) fn reach_client(&self) -> bool {
+        self.0.as_ref().is_some_and(|outlet| !outlet.0.lock().ended)
+    }
+
+    /// Sends, waiting while the way is full. For transports on which waiting holds up nobody else.
+    pub async fn send(&self, message: ServerMessage) {
+        if let Some((sender, message)) = self.sending(message) {
+            // An error means that the client has gone, and its call is about to be cancelled.
+            let _ = sender.send(Box::new(message)).await;
+        }
+    }
+
+    /// Sends unless the way is full; says whether it was sent or nobody wants it. For transports
+    /// that several clients share, where waiting for one would hold up the others.
+    pub fn try_send(&self, message: ServerMessage) -> bool {
+        self.sending(message).is_none_or(|(sender, message)| {
+            !matches!(sender.try_send(Box::new(message)), Err(mpsc::error::TrySendError::Full(_)))
+        })
+    }
+
+    /// The message as it goes, and by what; `None` if it is for nobody.
+    fn sending(&self, message: ServerMessage) -> Option<(mpsc::Sender<Box<ServerMessage>>, ServerMessage)> {
+        let outlet = self.0.as_ref()?;
+        let message = match &self.1 {
+            Some(map) => map(message)?,
+            None => message,
+        };
+        Some((outlet.0.sender()?, message))
+    }
+}
+
+impl Inbox {
+    /// The next message, once there is one; `None` once all senders are gone.
+    pub async fn recv(&mut self) -> Option<ServerMessage> {
+        poll_fn(|cx| self.poll_recv(cx)).await
+    }
+
+    /// The next message; `None` once all senders are gone.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<ServerMessage>> {
+        if self.queue.is_none() {
+            let mut state = self.way.lock();
+            match state.queue.take() {
+                Some(queue) => self.queue = Some(queue),
+                None if state.ended => return Poll::Ready(None),
+                None => {
+                    if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                        let before = state.waker.replace(cx.waker().clone());
+                        drop(state);
+                        drop(before);
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+        match &mut self.queue {
+            Some(queue) => queue.poll_recv(cx).map(|message| message.map(|message| *message)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Whether no message is there to be taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match &self.queue {
+            Some(queue) => queue.is_empty(),
+            None => self.way.lock().queue.as_ref().is_none_or(mpsc::Receiver::is_empty),
+        }
+    }
+
+    /// The next message, if it is there already.
+    pub fn try_recv(&mut self) -> Option<ServerMessage> {
+        if self.queue.is_none() {
+            self.queue = self.way.lock().queue.take();
+        }
+        self.queue.as_mut()?.try_recv().ok().map(|message| *message)
+    }
+}
+
+impl Way {
+    /// What sends, unless the inbox is gone.
+    fn sender(&self) -> Option<mpsc::Sender<Box<ServerMessage>>> {
+        let mut state = self.lock();
+        if state.ended {
+            return None;
+        }
+        if let Some(sender) = &state.sender {
+            return Some(sender.clone());
+        }
+        let (sender, queue) = mpsc::channel(self.capacity);
+        state.sender = Some(sender.clone());
+        state.queue = Some(queue);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Some(sender)
+    }
+
+    /// Nothing more is sent; what has been sent is still to be taken.
+    fn end(&self) -> State {
+        let mut state = self.lock();
+        state.ended = true;
+        State { sender: state.sender.take(), queue: None, waker: state.waker.take(), ended: true }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs under this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clone for Outlet {
+    fn clone(&self) -> Self {
+        self.0.senders.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        if self.0.senders.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(waker) = self.0.end().waker
+        {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        drop(self.way.end());
+        // Whatever is in it may do something when dropped, and is dropped without the lock.
+        let queue = self.way.lock().queue.take();
+        drop(queue);
+    }
+}
+
+impl std::fmt::Debug for ServerMessages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let to_somebody = self.0.is_some();
+        f.debug_struct("ServerMessages").field("to_somebody", &to_somebody).field("mapped", &self.1.is_some()).finish()
+    }
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inbox").field("used", &self.queue.is_some()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fanlight_protocol::{Method, Notification};
+
+    use super::*;
+
+    fn message(name: &str) -> ServerMessage {
+        ServerMessage::Notification(Notification::new(Method::from_name(name), None))
+    }
+
+    fn name(message: Option<ServerMessage>) -> Option<String> {
+        match message? {
+            ServerMessage::Notification(notification) => Some(notification.method.as_str().to_owned()),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_the_first_message_gets_it_and_all_after_it() {
+        let (messages, mut inbox) = ServerMessages::channel(2);
+        let other = messages.mapped(|_| Some(message("mapped")));
+        let taken = tokio::spawn(async move {
+            let mut names = Vec::new();
+            while let Some(name) = name(inbox.recv().await) {
+                names.push(name);
+            }
+            names
+        });
+        tokio::task::yield_now().await;
+        messages.send(message("a")).await;
+        drop(messages);
+        tokio::task::yield_now().await;
+        other.send(message("b")).await;
+        other.send(message("c")).await;
+        drop(other);
+        assert_eq!(taken.await.unwrap(), ["a", "mapped", "mapped"]);
+    }
+
+    #[tokio::test]
+    async fn what_was_sent_is_there_though_its_sender_has_gone() {
+        let (messages, mut inbox) = ServerMessages::channel(1);
+        assert!(inbox.try_recv().is_none());
+        assert!(messages.try_send(message("a")));
+        assert!(!messages.try_send(message("b")), "it is full");
+        drop(messages);
+        assert_eq!(name(inbox.try_recv()).as_deref(), Some("a"));
+        assert!(inbox.recv().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn the_end_is_noticed_where_nothing_was_sent() {
+        let (messages, mut inbox) = ServerMessages::channel(1);
+        let ended = tokio::spawn(async move { inbox.recv().await.is_none() });
+        tokio::task::yield_now().await;
+        drop(messages.clone());
+        tokio::task::yield_now().await;
+        assert!(!ended.is_finished());
+        drop(messages);
+        assert!(ended.await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_way_to_nobody_takes_everything_and_waits_for_nothing() {
+        let (messages, inbox) = ServerMessages::channel(1);
+        assert!(messages.reach_client());
+        assert!(messages.try_send(message("a")));
+        let waits = {
+            let messages = messages.clone();
+            tokio::spawn(async move { messages.send(message("b")).await })
+        };
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        drop(inbox);
+        waits.await.unwrap();
+        assert!(!messages.reach_client() && messages.try_send(message("c")));
+        tokio::time::timeout(Duration::from_secs(1), messages.send(message("d"))).await.unwrap();
+        assert!(!ServerMessages::nowhere().reach_client() && ServerMessages::nowhere().try_send(message("e")));
+    }
+}
