@@ -235,6 +235,7 @@ fn build(profile_folder: &Path) {
     let mut cargo = std::process::Command::new(env!("CARGO"));
     cargo.args(["build", "-p", "fanlight", "--manifest-path"]);
     cargo.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"));
+    cargo.arg("--target-dir").args(profile_folder.parent());
     if profile_folder.ends_with("release") {
         cargo.arg("--release");
     }

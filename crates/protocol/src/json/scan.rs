@@ -109,8 +109,10 @@ pub(super) fn outline(text: &[u8], nesting: usize, mut ended: impl FnMut(Range<u
 /// Steps over the value that begins at `at`; returns where it ends. `text` must be JSON from there
 /// to the end of that value, or have passed [`outline`].
 pub(super) fn step_over(text: &[u8], at: usize) -> Scanned<usize> {
-    if !matches!(text.get(at), Some(b'{' | b'[')) {
-        return scalar(text, at);
+    match (text.get(at), text.get(at + 1)) {
+        (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']')) => return Ok(at + 2),
+        (Some(b'{' | b'['), _) => {}
+        _ => return scalar(text, at),
     }
     let (mut brackets, mut depth) = (Brackets::new(text, at), 0_usize);
     loop {
