@@ -101,6 +101,11 @@ async fn follow(mut client: Client, message: &Message, events: u32) -> Result<La
     let (mut body, mut complete, mut seen) = (Body::new(&head), false, 0);
     loop {
         while let Some(event) = body.next_event() {
+            // What a stream begins with that can be resumed: an id, and nothing to read (2025-11-25
+            // basic/transports, Listening for Messages from the Server).
+            if event.is_empty() {
+                continue;
+            }
             if seen == events {
                 // Whatever the end of the stream looks like: the last event is the answer.
                 return exchange.check(id, &event).map(|()| latencies);
