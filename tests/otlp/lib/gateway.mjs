@@ -1,7 +1,7 @@
 // Fanlight in front of the backends.
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { answersOk, freePort, start, stop, waitUntilReady } from '../../interop/lib/processes.mjs';
+import { answersOk, freePort, isListening, start, stop, waitUntilReady } from '../../interop/lib/processes.mjs';
 import { LegacyClient, ModernClient } from './client.mjs';
 
 const READY_TIMEOUT_MS = 30_000;
@@ -14,7 +14,9 @@ export async function startGateway(binary, store, protocol, work) {
   for (const [name, broken, timeout] of [['alpha', '0', SOON], ['beta', '1', LATE]]) {
     const port = await freePort();
     const command = [process.execPath, BACKEND, name, store.http, `${port}`];
-    await start(command, { env: { ...process.env, BROKEN_LISTS: broken }, logFile: path.join(work, `${name}.log`) });
+    const backend = await start(command, { env: { ...process.env, BROKEN_LISTS: broken }, logFile: path.join(work, `${name}.log`) });
+    // A server that is not there yet is asked again only after a while.
+    await waitUntilReady(backend, name, () => isListening(port), READY_TIMEOUT_MS);
     mcpServers[name] = { type: 'http', url: `http://127.0.0.1:${port}/mcp`, timeout };
   }
   for (const [name, timeout] of [['gamma', SOON], ['delta', LATE]]) {
