@@ -1,7 +1,7 @@
 //! Walking the members of an object and the elements of an array, by place.
 //!
-//! Works on validated text, so a scan error cannot occur; should one occur all the same, the walk
-//! just ends.
+//! In validated text a scan error cannot occur. In text of which only the outline was checked it can,
+//! and there the walk just ends; what it came to until then is whole values.
 //!
 //! Must not know: which members matter.
 
@@ -118,6 +118,9 @@ impl Iterator for Members<'_> {
         let key_start = scan::white_space(self.text, lead);
         let key_end = scan::string(self.text, key_start).ok()?;
         let colon = scan::white_space(self.text, key_end);
+        if self.text.get(colon) != Some(&b':') {
+            return None;
+        }
         let start = scan::white_space(self.text, colon + 1);
         let end = value_end(self.text, start, &mut self.ahead)?;
         self.at = following(self.text, end);

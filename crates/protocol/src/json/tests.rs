@@ -70,6 +70,10 @@ fn an_outline_checks_what_others_rely_on() {
         assert_eq!(outline(text), Err(kind), "{text}");
     }
     assert_eq!(Json::outline(Bytes::from_static(b"[\"\xff\"]"), 8).unwrap_err().kind, Utf8);
+    for text in ["{\"a\" {\"b\":1}}", "{\"a\"[1]}", "{\"a\":1 [2]}", "{\"a\":[1] [2],\"b\":1}", "{[\"a\":1]}"] {
+        let kept = rewrite_object(&outline(text).unwrap(), |_| true, b"\"z\":1");
+        assert!(outline(kept.as_text()).is_ok(), "{text} became {kept}");
+    }
     assert_eq!(outline(" [ \"]\\\"]\" ,, nul ]\n").unwrap().as_text(), "[ \"]\\\"]\" ,, nul ]", "the rest is left");
 }
 
