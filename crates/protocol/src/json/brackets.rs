@@ -7,7 +7,7 @@
 
 use wide::u8x16;
 
-use super::scan_string::escape;
+use super::scan_string::{escape, is_control};
 
 /// Bytes that one vector holds.
 const LANES: usize = 16;
@@ -159,11 +159,6 @@ fn vectors(block: &[u8; BLOCK]) -> impl Iterator<Item = (usize, u8x16)> {
 #[inline]
 fn mask(found: u8x16) -> u64 {
     u64::from(found.to_bitmask())
-}
-
-#[inline]
-fn is_control(bytes: u8x16) -> u8x16 {
-    bytes.min(u8x16::splat(0x1f)).simd_eq(bytes)
 }
 
 /// Each bit tells whether an odd number of bits is set at or below it: with a bit for each quote,

@@ -62,11 +62,25 @@ pub(super) fn fail<T>(kind: SyntaxErrorKind, at: usize) -> Scanned<T> {
 /// `ended` is told where the values within it stand, as they end, but for those that are nested very
 /// deeply.
 pub(super) fn document(text: &[u8], nesting: usize, ended: impl FnMut(Range<usize>)) -> Scanned<Range<usize>> {
+    one_value(text, |start| container(text, start, nesting, ended))
+}
+
+/// Looks at `text` only as far as [`Json::outline`](super::Json::outline) says; else as [`document`].
+pub(super) fn outline(text: &[u8], nesting: usize, ended: impl FnMut(Range<usize>)) -> Scanned<Range<usize>> {
+    one_value(text, |start| match text.get(start) {
+        Some(b'{' | b'[') => container_outline(text, start, nesting, ended),
+        _ => scalar(text, start),
+    })
+}
+
+/// UTF-8 that is one value between optional white space. `end_of` is told where the value begins, and
+/// finds where it ends.
+fn one_value(text: &[u8], end_of: impl FnOnce(usize) -> Scanned<usize>) -> Scanned<Range<usize>> {
     if let Err(error) = std::str::from_utf8(text) {
         return fail(SyntaxErrorKind::Utf8, error.valid_up_to());
     }
     let start = white_space(text, 0);
-    let end = container(text, start, nesting, ended)?;
+    let end = end_of(start)?;
     let rest = white_space(text, end);
     if rest != text.len() {
         return fail(SyntaxErrorKind::Trailing, rest);
@@ -74,17 +88,10 @@ pub(super) fn document(text: &[u8], nesting: usize, ended: impl FnMut(Range<usiz
     Ok(start..end)
 }
 
-/// Looks at `text` only as far as [`Json::outline`](super::Json::outline) says; else as [`document`].
-pub(super) fn outline(text: &[u8], nesting: usize, mut ended: impl FnMut(Range<usize>)) -> Scanned<Range<usize>> {
-    let start = white_space(text, 0);
-    if !matches!(text.get(start), Some(b'{' | b'[')) {
-        return document(text, nesting, ended);
-    }
-    if let Err(error) = std::str::from_utf8(text) {
-        return fail(SyntaxErrorKind::Utf8, error.valid_up_to());
-    }
+/// The outline of the object or array that begins at `start`.
+fn container_outline(text: &[u8], start: usize, nesting: usize, mut ended: impl FnMut(Range<usize>)) -> Scanned<usize> {
     let (mut brackets, mut open) = (Brackets::new(text, start), Open::new(nesting));
-    let end = loop {
+    loop {
         let at = brackets.next();
         match text.get(at) {
             Some(b'{' | b'[') if open.is_full() => return fail(SyntaxErrorKind::Depth, at),
@@ -94,16 +101,14 @@ pub(super) fn outline(text: &[u8], nesting: usize, mut ended: impl FnMut(Range<u
                     ended(start..at + 1);
                 }
                 if open.depth == 0 {
-                    break at + 1;
+                    return Ok(at + 1);
                 }
             }
             Some(b'\\') => return escape(text, at).and_then(|_| unexpected(text, at)),
             Some(0..0x20) => return fail(SyntaxErrorKind::Control, at),
             _ => return unexpected(text, at),
         }
-    };
-    let rest = white_space(text, end);
-    if rest == text.len() { Ok(start..end) } else { fail(SyntaxErrorKind::Trailing, rest) }
+    }
 }
 
 /// Steps over the value that begins at `at`; returns where it ends. `text` must be JSON from there

@@ -85,7 +85,12 @@ fn plain_run(text: &[u8], at: usize) -> usize {
 #[inline]
 fn is_special(bytes: u8x16) -> u8x16 {
     let is = |byte: u8| bytes.simd_eq(u8x16::splat(byte));
-    bytes.min(u8x16::splat(0x1f)).simd_eq(bytes) | is(b'"') | is(b'\\')
+    is_control(bytes) | is(b'"') | is(b'\\')
+}
+
+#[inline]
+pub(super) fn is_control(bytes: u8x16) -> u8x16 {
+    bytes.min(u8x16::splat(0x1f)).simd_eq(bytes)
 }
 
 /// The escape that begins at `at` with its backslash; returns where it ends.
