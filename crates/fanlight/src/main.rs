@@ -11,6 +11,7 @@ mod log;
 mod observe;
 mod out;
 mod serve;
+mod standard_io;
 mod telemetry;
 mod welcome;
 mod wiring;

@@ -18,7 +18,7 @@ use crate::cli::{RunArgs, StdioArgs};
 use crate::failure::Failure;
 use crate::wiring::{Assembly, frontend_settings};
 use crate::workers::Workers;
-use crate::{admin, files, telemetry, welcome};
+use crate::{admin, files, standard_io, telemetry, welcome};
 
 /// Serves over HTTP until a signal comes.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs) -> Result<(), Failure> {
@@ -88,7 +88,7 @@ async fn stdio_until(mut loaded: Loaded, args: &StdioArgs, shutdown: Cancellatio
         admin::subject(&loaded.config, &core, &telemetry, insight.clone(), shutdown.clone(), "stdio".to_owned())
     });
     let served =
-        serve_stdio_observed(tokio::io::stdin(), tokio::io::stdout(), core, settings, shutdown, &insight).await;
+        serve_stdio_observed(standard_io::input(), standard_io::output(), core, settings, shutdown, &insight).await;
     assembly.stop().await;
     backends_end.cancel();
     operators.end().await;

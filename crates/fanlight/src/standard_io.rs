@@ -1,0 +1,91 @@
+//! Standard input and output as streams that are read and written without a thread in between, where
+//! the system allows.
+//!
+//! tokio hands each read and write of the standard streams to a thread for blocking work: other
+//! programs may hold the same open file, and must not find it non-blocking. What a client makes for
+//! the server that it starts is not shared so. A pipe can be opened anew, without a change to what
+//! others hold; a socket of a pair is made non-blocking, unless standard error is the same. Anything
+//! else, a terminal or a file, is left to tokio.
+//!
+//! Must not know: what is read and written.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe::OpenOptions;
+
+/// A stream to read from.
+pub(crate) type Input = Box<dyn AsyncRead + Send + Unpin>;
+/// A stream to write to.
+pub(crate) type Output = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// Standard input.
+pub(crate) fn input() -> Input {
+    let stdin = io::stdin();
+    if let Ok(pipe) = OpenOptions::new().open_receiver("/proc/self/fd/0") {
+        return Box::new(pipe);
+    }
+    match own_socket(stdin.as_fd(), io::stderr()) {
+        Ok(socket) => Box::new(socket),
+        Err(_) => Box::new(tokio::io::stdin()),
+    }
+}
+
+/// Standard output.
+pub(crate) fn output() -> Output {
+    let stdout = io::stdout();
+    if let Ok(pipe) = OpenOptions::new().open_sender("/proc/self/fd/1") {
+        return Box::new(pipe);
+    }
+    match own_socket(stdout.as_fd(), io::stderr()) {
+        Ok(socket) => Box::new(socket),
+        Err(_) => Box::new(tokio::io::stdout()),
+    }
+}
+
+/// `file` as a socket of our own, if it is a socket and not that of `log`, to which lines are written that would be
+/// lost if it were non-blocking.
+fn own_socket(file: impl AsFd, log: impl AsFd) -> io::Result<UnixStream> {
+    let file = File::from(file.as_fd().try_clone_to_owned()?);
+    let (socket, log) = (file.metadata()?, File::from(log.as_fd().try_clone_to_owned()?).metadata()?);
+    if !socket.file_type().is_socket() || (socket.dev(), socket.ino()) == (log.dev(), log.ino()) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let socket = std::os::unix::net::UnixStream::from(std::os::fd::OwnedFd::from(file));
+    // A TCP socket has no such name, and is left alone.
+    socket.local_addr()?;
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream as Blocking;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_of_a_pair_is_used_as_it_is() {
+        let (ours, theirs) = Blocking::pair().unwrap();
+        let mut ours = own_socket(ours, io::stderr()).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut theirs = UnixStream::from_std(theirs).unwrap();
+        theirs.write_all(b"there").await.unwrap();
+        let mut read = [0; 5];
+        ours.read_exact(&mut read).await.unwrap();
+        assert_eq!(&read, b"there");
+    }
+
+    #[tokio::test]
+    async fn where_log_lines_go_stays_blocking() {
+        let (ours, _theirs) = Blocking::pair().unwrap();
+        assert!(own_socket(&ours, &ours).is_err());
+        assert!(own_socket(File::open("/dev/null").unwrap(), &ours).is_err());
+    }
+}
