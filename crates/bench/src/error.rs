@@ -15,6 +15,9 @@ pub(crate) enum BenchError {
     /// An answer was not what it has to be, byte for byte.
     #[error("wrong answer: {0}")]
     Wrong(String),
+    /// An answer was an error response.
+    #[error("refused: {0}")]
+    Refused(String),
     /// A system under test does not do this; its row is left out, and the report says so.
     #[error("{0}")]
     Unsupported(String),

@@ -64,8 +64,9 @@ impl Shared {
     }
 }
 
-/// Serves every connection until the future is dropped.
-pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) -> Result<()> {
+/// Serves every connection until the future is dropped. `life` tells the sessions of this server from those that it had
+/// before it went away.
+pub(super) async fn accept(listener: TcpListener, life: u64, shared: Arc<Shared>) -> Result<()> {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (connection, _) = listener.accept().await.doing("accepting a connection")?;
@@ -74,7 +75,7 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) -> Result
         connections.spawn(async move {
             let service = service_fn(move |request| {
                 let shared = Arc::clone(&shared);
-                async move { Ok::<_, Infallible>(answer(request, &shared).await) }
+                async move { Ok::<_, Infallible>(answer(request, life, &shared).await) }
             });
             // An error here is a client that has gone.
             let _ =
@@ -84,9 +85,9 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) -> Result
     }
 }
 
-async fn answer(request: Request<HyperBody>, shared: &Shared) -> Response<Body> {
+async fn answer(request: Request<HyperBody>, life: u64, shared: &Shared) -> Response<Body> {
     match (request.uri().path(), request.method()) {
-        ("/mcp", &Method::POST) => post(request, shared).await,
+        ("/mcp", &Method::POST) => post(request, life, shared).await,
         ("/mcp", &Method::GET) if shared.rpc.era == Era::Legacy => {
             events(listening(shared.emitted.subscribe(), None, Bytes::new()))
         }
@@ -119,8 +120,8 @@ async fn answer(request: Request<HyperBody>, shared: &Shared) -> Response<Body> 
     }
 }
 
-async fn post(request: Request<HyperBody>, shared: &Shared) -> Response<Body> {
-    let in_session = request.headers().contains_key("mcp-session-id");
+async fn post(request: Request<HyperBody>, life: u64, shared: &Shared) -> Response<Body> {
+    let session = request.headers().get("mcp-session-id").cloned();
     let Ok(body) = request.into_body().collect().await else { return plain(StatusCode::BAD_REQUEST, Bytes::new()) };
     let body = body.to_bytes();
     let Ok(message) = serde_json::from_slice::<Incoming<'_>>(&body) else {
@@ -128,8 +129,14 @@ async fn post(request: Request<HyperBody>, shared: &Shared) -> Response<Body> {
     };
     let outcome = shared.rpc.answer(&message);
     let Some(id) = message.id else { return plain(StatusCode::ACCEPTED, Bytes::new()) };
-    if shared.rpc.era == Era::Legacy && !in_session && !matches!(outcome, Outcome::Opened(_)) {
-        return plain(StatusCode::BAD_REQUEST, rpc::error_response(id, -32600, "no session"));
+    if shared.rpc.era == Era::Legacy && !matches!(outcome, Outcome::Opened(_)) {
+        match session {
+            None => return plain(StatusCode::BAD_REQUEST, rpc::error_response(id, -32600, "no session")),
+            Some(session) if !session.as_bytes().starts_with(of_life(life).as_bytes()) => {
+                return plain(StatusCode::NOT_FOUND, rpc::error_response(id, -32001, "no such session"));
+            }
+            Some(_) => {}
+        }
     }
     match message.method.as_deref() {
         Some("tools/call") => drop(shared.calls.fetch_add(1, Ordering::Relaxed)),
@@ -143,10 +150,15 @@ async fn post(request: Request<HyperBody>, shared: &Shared) -> Response<Body> {
         }
         None => {}
     }
-    render(outcome, id, &message, shared)
+    render(outcome, id, &message, life, shared)
 }
 
-fn render(outcome: Outcome, id: &RawValue, message: &Incoming<'_>, shared: &Shared) -> Response<Body> {
+/// How the names of all sessions begin that a server has had since it last came back.
+fn of_life(life: u64) -> String {
+    format!("session-{life}-")
+}
+
+fn render(outcome: Outcome, id: &RawValue, message: &Incoming<'_>, life: u64, shared: &Shared) -> Response<Body> {
     match outcome {
         Outcome::Nothing => plain(StatusCode::ACCEPTED, Bytes::new()),
         Outcome::Result(result) if shared.events && message.method.as_deref() == Some("tools/call") => {
@@ -163,7 +175,7 @@ fn render(outcome: Outcome, id: &RawValue, message: &Incoming<'_>, shared: &Shar
         }
         Outcome::Opened(result) => {
             let mut response = plain(StatusCode::OK, rpc::response(id, &result));
-            let session = format!("session-{}", shared.sessions.fetch_add(1, Ordering::Relaxed));
+            let session = format!("{}{}", of_life(life), shared.sessions.fetch_add(1, Ordering::Relaxed));
             if let Ok(session) = HeaderValue::from_str(&session) {
                 response.headers_mut().insert("mcp-session-id", session);
             }

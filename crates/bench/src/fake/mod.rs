@@ -8,6 +8,7 @@
 //!
 //! Must not know: who asks, or what is measured.
 
+mod bounce;
 mod http;
 pub(crate) mod payload;
 pub(crate) mod rpc;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::net::TcpListener;
 
+use self::bounce::Turn;
 use crate::era::Era;
 use crate::error::{BenchError, Doing, Result};
 
@@ -41,6 +43,9 @@ pub(crate) struct FakeArgs {
     /// Answer calls with an event stream even where one JSON object would do
     #[arg(long)]
     pub(crate) events: bool,
+    /// Milliseconds after which a server goes away for a moment and forgets its sessions, then the next one; 0 for never
+    #[arg(long, default_value_t = 0)]
+    pub(crate) bounce_ms: u64,
 }
 
 /// Listens at as many free ports as asked for, says where, and serves until the process ends.
@@ -57,7 +62,7 @@ pub(crate) const LISTENING: &str = "listening at ";
 pub(crate) async fn listen(count: usize) -> Result<(Vec<TcpListener>, Vec<SocketAddr>)> {
     let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
     for _ in 0..count {
-        let listener = bind()?;
+        let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         addresses.push(listener.local_addr().doing("a listener's address")?);
         listeners.push(listener);
     }
@@ -65,9 +70,10 @@ pub(crate) async fn listen(count: usize) -> Result<(Vec<TcpListener>, Vec<Socket
 }
 
 /// A queue long enough for thousands of clients that connect at once.
-fn bind() -> Result<TcpListener> {
+fn bind(address: SocketAddr) -> Result<TcpListener> {
     let socket = tokio::net::TcpSocket::new_v4().doing("opening a socket")?;
-    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).doing("binding a socket")?;
+    socket.set_reuseaddr(true).doing("setting up a socket")?;
+    socket.bind(address).doing("binding a socket")?;
     socket.listen(4096).doing("listening")
 }
 
@@ -75,8 +81,9 @@ fn bind() -> Result<TcpListener> {
 pub(crate) async fn run(args: &FakeArgs, listeners: Vec<TcpListener>) -> Result<()> {
     let shared = Arc::new(http::Shared::new(args));
     let mut serving = tokio::task::JoinSet::new();
-    for listener in listeners {
-        serving.spawn(http::accept(listener, Arc::clone(&shared)));
+    let (of, every) = (u32::try_from(listeners.len()).unwrap_or(u32::MAX), Duration::from_millis(args.bounce_ms));
+    for (number, listener) in (0..).zip(listeners) {
+        serving.spawn(bounce::serve(listener, Turn { number, of, every }, Arc::clone(&shared)));
     }
     match serving.join_next().await {
         Some(Ok(Err(error))) => Err(error),

@@ -9,7 +9,7 @@ use memchr::memmem;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::request::shown;
+use super::request::{is_error, shown};
 use crate::error::{BenchError, Doing, Result};
 
 /// Bytes of a head at most.
@@ -117,7 +117,8 @@ impl Connection {
 
 /// An answer with another status than 200.
 pub(crate) fn unexpected(head: &Head, body: &[u8]) -> BenchError {
-    BenchError::Wrong(format!("HTTP {}: {}", head.status, shown(body)))
+    let said = format!("HTTP {}: {}", head.status, shown(body));
+    if is_error(body) { BenchError::Refused(said) } else { BenchError::Wrong(said) }
 }
 
 /// A body as it comes in.

@@ -106,7 +106,10 @@ impl Exchange {
             .and_then(|rest| rest.strip_prefix(BEFORE_RESULT))
             .and_then(|rest| rest.strip_suffix(b"}"));
         let wrong = |what: &str| BenchError::Wrong(format!("{what}: {}", shown(answer)));
-        let result = result.ok_or_else(|| wrong("not a response with this id and a result"))?;
+        let result = result.ok_or_else(|| match is_error(answer) {
+            true => BenchError::Refused(shown(answer)),
+            false => wrong("not a response with this id and a result"),
+        })?;
         match &self.expected {
             Expected::Anything => Ok(()),
             Expected::Result(expected) if expected == result => Ok(()),
@@ -117,6 +120,11 @@ impl Exchange {
             },
         }
     }
+}
+
+/// Whether this is an error response, whatever it answers.
+pub(crate) fn is_error(answer: &[u8]) -> bool {
+    memmem::find(answer, br#""error":{"#).is_some()
 }
 
 /// How many tools a list has.

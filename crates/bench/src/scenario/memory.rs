@@ -61,52 +61,77 @@ async fn burst(run: &Run, kind: Kind) -> Result<Values> {
     ]))
 }
 
-/// Sessions that are opened, used once and ended, on connections of their own.
+/// Sessions that are opened, used once and ended, on connections of their own, before servers that come and go.
 async fn churn(run: &Run, kind: Kind) -> Result<Values> {
-    let fakes = Fakes::start(&run.bench, Era::Legacy, 10, 50, 0).await?;
+    let fakes = Fakes::bouncing(&run.bench, Era::Legacy).await?;
     let system = System::start(&run.bench, kind, &fakes.addresses, &FanlightConfig::default()).await?;
     let time = run.plan.churn;
-    let name = system.names(&Tool::Text(200).name()).into_iter().next().unwrap_or_default();
-    let mut rounds = 0;
+    let names = system.names(&Tool::Text(200).name());
+    let mut all = Rounds::default();
     let mut resident = Vec::new();
     for _ in 0..3 {
-        rounds += come_and_go(system.address, &name, time / 3).await?;
+        all.add(come_and_go(system.address, &names, time / 3).await?);
         resident.push(mebibytes(system.usage()?.resident));
     }
     system.stop().await?;
     fakes.stop().await?;
     let at = |index: usize| resident.get(index).copied().unwrap_or_default();
     Ok(Values::from([
-        ("sessions", count(rounds)),
+        ("sessions", count(all.served)),
+        ("refused", count(all.refused)),
         ("first_third_mib", at(0)),
         ("second_third_mib", at(1)),
         ("last_third_mib", at(2)),
     ]))
 }
 
-async fn come_and_go(address: SocketAddr, name: &str, time: Duration) -> Result<u64> {
+/// What became of sessions.
+#[derive(Clone, Copy, Default)]
+struct Rounds {
+    served: u64,
+    /// Answered with an error, as it has to be while the server is away.
+    refused: u64,
+}
+
+impl Rounds {
+    fn add(&mut self, other: Self) {
+        self.served += other.served;
+        self.refused += other.refused;
+    }
+}
+
+async fn come_and_go(address: SocketAddr, names: &[String], time: Duration) -> Result<Rounds> {
     let end = Instant::now() + time;
     let mut clients = JoinSet::new();
-    for _ in 0..16 {
+    for number in 0..16 {
+        let name = names.get(number % names.len().max(1)).map(String::as_str).unwrap_or_default();
         let message = Message::call(Era::Legacy, name, Tool::Text(200));
         clients.spawn(async move {
-            let mut rounds = 0;
+            let mut rounds = Rounds::default();
             while Instant::now() < end {
-                let mut client = Client::open(address, Era::Legacy).await?;
-                client.once(&message).await?;
-                let session = client.session.take().unwrap_or_default();
-                close_session(&mut client.connection, &session).await?;
-                rounds += 1;
+                match session(address, &message).await {
+                    Ok(()) => rounds.served += 1,
+                    Err(BenchError::Refused(_)) => rounds.refused += 1,
+                    Err(error) => return Err(error),
+                }
             }
-            Ok::<u64, BenchError>(rounds)
+            Ok::<Rounds, BenchError>(rounds)
         });
     }
     let all = async {
-        let mut rounds = 0;
+        let mut rounds = Rounds::default();
         while let Some(done) = clients.join_next().await {
-            rounds += done.map_err(|error| BenchError::Other(error.to_string()))??;
+            rounds.add(done.map_err(|error| BenchError::Other(error.to_string()))??);
         }
         Ok(rounds)
     };
     within("sessions to end", time.as_secs() + 60, all).await
+}
+
+async fn session(address: SocketAddr, message: &Message) -> Result<()> {
+    let mut client = Client::open(address, Era::Legacy).await?;
+    let called = client.once(message).await;
+    let session = client.session.take().unwrap_or_default();
+    close_session(&mut client.connection, &session).await?;
+    called.map(drop)
 }

@@ -129,15 +129,20 @@ pub(crate) struct Fakes {
 impl Fakes {
     /// Starts `servers` fake servers with 50 tools each, or `tools`.
     pub(crate) async fn start(bench: &Bench, era: Era, servers: usize, tools: usize, delay_ms: u64) -> Result<Self> {
+        Self::start_with(bench, era, &[("servers", servers as u64), ("tools", tools as u64), ("delay-ms", delay_ms)])
+            .await
+    }
+
+    /// Ten of them, of which every second another one goes away for a moment.
+    pub(crate) async fn bouncing(bench: &Bench, era: Era) -> Result<Self> {
+        Self::start_with(bench, era, &[("servers", 10), ("tools", 50), ("bounce-ms", 1000)]).await
+    }
+
+    async fn start_with(bench: &Bench, era: Era, options: &[(&str, u64)]) -> Result<Self> {
         let program = this_program()?;
-        let args = [
-            "serve".to_owned(),
-            format!("--era={}", era.as_str()),
-            format!("--servers={servers}"),
-            format!("--tools={tools}"),
-            format!("--delay-ms={delay_ms}"),
-        ];
-        let args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
+        let options = options.iter().map(|(name, value)| format!("--{name}={value}"));
+        let args = ["serve".to_owned(), format!("--era={}", era.as_str())].into_iter().chain(options);
+        let args: Vec<OsString> = args.map(OsString::from).collect();
         let mut process = Process::start("the fake server", &program, &args, bench.load)?;
         let said = process.line_after(fake::LISTENING).await?;
         let parse = |word: &str| word.parse().map_err(|_| BenchError::Other(format!("no address: {word}")));

@@ -326,8 +326,11 @@ impl<C: Core> Connection<C> {
 
     pub(crate) fn spawn(&self, slot: Option<OwnedSemaphorePermit>, work: impl Future<Output = ()> + Send + 'static) {
         let cut = self.cut.clone();
+        // Boxed, as a future is copied several times on its way into a task.
+        let mut work = Box::pin(work);
         self.tasks.spawn(async move {
-            tokio::select! { () = work => {} () = cut.cancelled() => {} }
+            tokio::select! { () = &mut work => {} () = cut.cancelled() => {} }
+            drop(work);
             drop(slot);
         });
     }

@@ -26,7 +26,7 @@ impl Drop for Server {
 }
 
 async fn server(era: Era, events: bool) -> Server {
-    let args = FakeArgs { era, servers: 1, tools: 3, delay_ms: 0, events };
+    let args = FakeArgs { era, servers: 1, tools: 3, delay_ms: 0, events, bounce_ms: 0 };
     let (listeners, addresses) = listen(1).await.unwrap();
     let serving = tokio::spawn(async move { run(&args, listeners).await.map_or_else(drop, drop) });
     Server { address: addresses[0], serving }

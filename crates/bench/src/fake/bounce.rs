@@ -1,0 +1,45 @@
+//! Servers that go away and come back, one after another, as servers do that are deployed anew: their connections
+//! break, nobody listens for a while, and who comes back finds none of the sessions from before.
+//!
+//! Must not know: MCP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
+
+use super::{bind, http};
+use crate::error::{Doing, Result};
+
+/// How long nobody listens.
+const DOWN: Duration = Duration::from_millis(300);
+
+/// Which server it is, of how many, and how long it takes until it is the next one's turn; zero for never.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) number: u32,
+    pub(super) of: u32,
+    pub(super) every: Duration,
+}
+
+/// Serves until the future is dropped.
+pub(super) async fn serve(mut listener: TcpListener, turn: Turn, shared: Arc<http::Shared>) -> Result<()> {
+    let address: SocketAddr = listener.local_addr().doing("a listener's address")?;
+    let mut up = turn.every * (turn.number + 1);
+    let mut life = 0;
+    loop {
+        let serving = http::accept(listener, life, Arc::clone(&shared));
+        if turn.every.is_zero() {
+            return serving.await;
+        }
+        if let Ok(ended) = timeout(up, serving).await {
+            return ended;
+        }
+        sleep(DOWN).await;
+        listener = bind(address)?;
+        life += 1;
+        up = (turn.every * turn.of).saturating_sub(DOWN);
+    }
+}
