@@ -1,68 +1,77 @@
 //! What it takes to cut streams into messages, and to write events.
 
-use divan::{Bencher, black_box};
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fanlight_protocol::line::LineDecoder;
 use fanlight_protocol::sse::{EventDecoder, encode_message};
 
-fn main() {
-    divan::main();
-}
+criterion_group!(benches, decode_events, encode_events, decode_lines);
+criterion_main!(benches);
 
 const LIMIT: usize = 64 << 20;
 
 /// Messages in what is decoded at once.
-const MESSAGES: usize = 64;
+const MESSAGES: u64 = 64;
+
+/// Bytes that arrive at once: a small packet, one of a network, a whole buffer.
+const PIECES: [usize; 3] = [150, 1448, 64 << 10];
 
 fn notification() -> Vec<u8> {
     br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"token","progress":17,"total":100,"message":"123456789012345"}}"#
         .to_vec()
 }
 
-/// Bytes that arrive at once: a small packet, one of a network, a whole buffer.
-const PIECES: [usize; 3] = [150, 1448, 64 << 10];
-
-#[divan::bench(args = PIECES)]
-fn decode_events(bencher: Bencher<'_, '_>, piece: usize) {
-    let stream = encode_message(&notification()).repeat(MESSAGES);
-    bencher.counter(divan::counter::ItemsCount::new(MESSAGES)).bench(|| {
-        let mut decoder = EventDecoder::new(LIMIT);
-        let mut count = 0;
-        for piece in black_box(&stream).chunks(piece) {
-            decoder.push(piece);
-            while let Ok(Some(_)) = decoder.next_event() {
-                count += 1;
-            }
-        }
-        count
-    });
+fn decode_events(criterion: &mut Criterion) {
+    let stream = encode_message(&notification()).repeat(64);
+    let mut group = criterion.benchmark_group("decode events, a piece at a time");
+    group.throughput(Throughput::Elements(MESSAGES));
+    for piece in PIECES {
+        group.bench_with_input(BenchmarkId::from_parameter(piece), &piece, |bencher, piece| {
+            bencher.iter(|| {
+                let mut decoder = EventDecoder::new(LIMIT);
+                let mut count = 0;
+                for piece in black_box(&stream).chunks(*piece) {
+                    decoder.push(piece);
+                    while let Ok(Some(_)) = decoder.next_event() {
+                        count += 1;
+                    }
+                }
+                count
+            });
+        });
+    }
 }
 
-#[divan::bench]
-fn encode_event(bencher: Bencher<'_, '_>) {
-    let message = notification();
-    bencher.bench(|| encode_message(black_box(&message)));
+fn encode_events(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("encode an event");
+    for message in [notification(), vec![b'x'; 1 << 20]] {
+        group.throughput(Throughput::Bytes(message.len() as u64));
+        group.bench_with_input(BenchmarkId::from_parameter(message.len()), &message, |bencher, message| {
+            bencher.iter(|| encode_message(black_box(message)));
+        });
+    }
 }
 
-#[divan::bench]
-fn encode_event_of_1_mib(bencher: Bencher<'_, '_>) {
-    let message = vec![b'x'; 1 << 20];
-    bencher.counter(divan::counter::BytesCount::new(message.len())).bench(|| encode_message(black_box(&message)));
-}
-
-#[divan::bench(args = PIECES)]
-fn decode_lines(bencher: Bencher<'_, '_>, piece: usize) {
+fn decode_lines(criterion: &mut Criterion) {
     let mut line = notification();
     line.push(b'\n');
-    let stream = line.repeat(MESSAGES);
-    bencher.counter(divan::counter::ItemsCount::new(MESSAGES)).bench(|| {
-        let mut decoder = LineDecoder::new(LIMIT);
-        let mut count = 0;
-        for piece in black_box(&stream).chunks(piece) {
-            decoder.buffer_mut().extend_from_slice(piece);
-            while decoder.next_line().is_some() {
-                count += 1;
-            }
-        }
-        count
-    });
+    let stream = line.repeat(64);
+    let mut group = criterion.benchmark_group("decode lines, a piece at a time");
+    group.throughput(Throughput::Elements(MESSAGES));
+    for piece in PIECES {
+        group.bench_with_input(BenchmarkId::from_parameter(piece), &piece, |bencher, piece| {
+            bencher.iter(|| {
+                let mut decoder = LineDecoder::new(LIMIT);
+                let mut count = 0;
+                for piece in black_box(&stream).chunks(*piece) {
+                    decoder.buffer_mut().extend_from_slice(piece);
+                    while decoder.next_line().is_some() {
+                        count += 1;
+                    }
+                }
+                count
+            });
+        });
+    }
 }

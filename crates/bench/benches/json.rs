@@ -1,13 +1,15 @@
 //! What it takes to read an envelope, to find members, and to splice: the work of every call.
 
+use std::hint::black_box;
+
 use bytes::Bytes;
-use divan::{Bencher, black_box};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fanlight_protocol::json::Edits;
 use fanlight_protocol::{Json, Message};
 
-fn main() {
-    divan::main();
-}
+criterion_group!(benches, slice_request, slice_responses, find_members, splice_responses, splice_name);
+criterion_main!(benches);
 
 /// Nesting allowed, as Fanlight has it by default.
 const NESTING: usize = 128;
@@ -35,78 +37,68 @@ fn request() -> Bytes {
         .into()
 }
 
-#[divan::bench]
-fn slice_request(bencher: Bencher<'_, '_>) {
+fn slice_request(criterion: &mut Criterion) {
     let text = request();
-    bencher.bench(|| Message::parse(black_box(text.clone()), NESTING));
+    criterion.bench_function("slice a request", |bencher| {
+        bencher.iter(|| Message::parse(black_box(text.clone()), NESTING));
+    });
 }
 
-#[divan::bench(args = SIZES)]
-fn slice_text_response(bencher: Bencher<'_, '_>, size: usize) {
-    let text = text_response(size);
-    bencher
-        .counter(divan::counter::BytesCount::new(text.len()))
-        .bench(|| Message::parse(black_box(text.clone()), NESTING));
+fn slice_responses(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("slice a response");
+    slice(&mut group, "text", text_response);
+    slice(&mut group, "rows", rows_response);
 }
 
-#[divan::bench(args = SIZES)]
-fn slice_rows_response(bencher: Bencher<'_, '_>, size: usize) {
-    let text = rows_response(size);
-    bencher
-        .counter(divan::counter::BytesCount::new(text.len()))
-        .bench(|| Message::parse(black_box(text.clone()), NESTING));
-}
-
-/// The yardstick: serde_json skipping over the same bytes.
-#[divan::bench(args = SIZES)]
-fn raw_value_text_response(bencher: Bencher<'_, '_>, size: usize) {
-    let text = text_response(size);
-    let counter = divan::counter::BytesCount::new(text.len());
-    bencher.counter(counter).bench(|| serde_json::from_slice::<&serde_json::value::RawValue>(black_box(&text)).is_ok());
-}
-
-/// The same for many small objects.
-#[divan::bench(args = SIZES)]
-fn raw_value_rows_response(bencher: Bencher<'_, '_>, size: usize) {
-    let text = rows_response(size);
-    let counter = divan::counter::BytesCount::new(text.len());
-    bencher.counter(counter).bench(|| serde_json::from_slice::<&serde_json::value::RawValue>(black_box(&text)).is_ok());
+/// Beside the yardstick: serde_json skipping over the same bytes.
+fn slice(group: &mut BenchmarkGroup<'_, WallTime>, kind: &str, response: fn(usize) -> Bytes) {
+    for size in SIZES {
+        let text = response(size);
+        group.throughput(Throughput::Bytes(text.len() as u64));
+        group.bench_with_input(BenchmarkId::new(kind, size), &text, |bencher, text| {
+            bencher.iter(|| Message::parse(black_box(text.clone()), NESTING));
+        });
+        group.bench_with_input(BenchmarkId::new(format!("{kind}, RawValue"), size), &text, |bencher, text| {
+            bencher.iter(|| serde_json::from_slice::<&serde_json::value::RawValue>(black_box(text)).is_ok());
+        });
+    }
 }
 
 /// Finding three members of the params of a call.
-#[divan::bench]
-fn find_members(bencher: Bencher<'_, '_>) {
+fn find_members(criterion: &mut Criterion) {
     let params = match Message::parse(request(), NESTING) {
         Ok(Message::Request(request)) => request.params,
         _ => None,
     };
-    bencher.bench(|| black_box(&params).as_ref().map(|params| params.find(["name", "arguments", "_meta"])));
+    criterion.bench_function("find three members", |bencher| {
+        bencher.iter(|| black_box(&params).as_ref().map(|params| params.find(["name", "arguments", "_meta"])));
+    });
 }
 
-/// The client's id in the place of the backend's, and a member at the front of the result.
-#[divan::bench(args = SIZES)]
-fn splice_response(bencher: Bencher<'_, '_>, size: usize) {
-    let Ok(Message::Response(response)) = Message::parse(text_response(size), NESTING) else { return };
+/// The client's id in the place of the backend's, and a member at the front of the result; and all of it in one piece.
+fn splice_responses(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("splice a response");
     let id = Json::literal("1000000001");
-    bencher.bench(|| black_box(&response).to_message(&id, br#""resultType":"complete""#));
-}
-
-/// The same, and then in one piece.
-#[divan::bench(args = SIZES)]
-fn splice_response_into_one(bencher: Bencher<'_, '_>, size: usize) {
-    let Ok(Message::Response(response)) = Message::parse(text_response(size), NESTING) else { return };
-    let id = Json::literal("1000000001");
-    bencher.bench(|| black_box(&response).to_message(&id, b"").into_bytes());
+    for size in SIZES {
+        let Ok(Message::Response(response)) = Message::parse(text_response(size), NESTING) else { return };
+        group.bench_with_input(BenchmarkId::new("in pieces", size), &response, |bencher, response| {
+            bencher.iter(|| black_box(response).to_message(&id, br#""resultType":"complete""#));
+        });
+        group.bench_with_input(BenchmarkId::new("in one", size), &response, |bencher, response| {
+            bencher.iter(|| black_box(response).to_message(&id, b"").into_bytes());
+        });
+    }
 }
 
 /// A tool's name replaced in the params of a call.
-#[divan::bench]
-fn splice_name(bencher: Bencher<'_, '_>) {
+fn splice_name(criterion: &mut Criterion) {
     let text = request();
     let Some(at) = text.windows(10).position(|window| window == br#""text_200""#) else { return };
-    bencher.bench(|| {
-        let mut edits = Edits::new(black_box(&text).clone());
-        edits.replace(at..at + 10, Bytes::from_static(br#""s0__text_200""#));
-        edits.finish().into_bytes()
+    criterion.bench_function("splice a name", |bencher| {
+        bencher.iter(|| {
+            let mut edits = Edits::new(black_box(&text).clone());
+            edits.replace(at..at + 10, Bytes::from_static(br#""s0__text_200""#));
+            edits.finish().into_bytes()
+        });
     });
 }

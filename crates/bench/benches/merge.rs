@@ -1,15 +1,23 @@
 //! What it takes to put lists together, and to go from a client's names to a backend's.
 
-use divan::{Bencher, black_box};
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fanlight_gateway::cursor::{CursorSeal, Position};
 use fanlight_gateway::merge::{Contribution, Except, merge, union};
 use fanlight_gateway::naming::namings;
 use fanlight_protocol::Json;
 use fanlight_protocol::seal::Keys;
 
-fn main() {
-    divan::main();
-}
+criterion_group!(
+    benches,
+    merge_members_and_meta,
+    walk_entries,
+    visible_names,
+    union_of_capabilities,
+    cursor_there_and_back
+);
+criterion_main!(benches);
 
 const BACKENDS: usize = 10;
 const TOOLS: usize = 50;
@@ -41,41 +49,46 @@ fn contributions() -> Vec<Contribution> {
 }
 
 /// Everything of ten lists but their entries.
-#[divan::bench]
-fn merge_members_and_meta(bencher: Bencher<'_, '_>) {
+fn merge_members_and_meta(criterion: &mut Criterion) {
     let contributions = contributions();
     let except = Except { members: &["tools", "nextCursor"], replaced: &[] };
-    bencher.bench(|| merge(black_box(&contributions), except, &[]));
+    criterion.bench_function("merge members and _meta of 10 lists", |bencher| {
+        bencher.iter(|| merge(black_box(&contributions), except, &[]));
+    });
 }
 
 /// The entries of one list, as places.
-#[divan::bench]
-fn walk_entries(bencher: Bencher<'_, '_>) {
+fn walk_entries(criterion: &mut Criterion) {
     let tools = list(0).get("tools").unwrap_or_else(Json::null);
-    bencher.counter(divan::counter::ItemsCount::new(TOOLS)).bench(|| black_box(&tools).elements().count());
+    let mut group = criterion.benchmark_group("a list of 50");
+    group.throughput(Throughput::Elements(TOOLS as u64));
+    group.bench_function("walk its entries", |bencher| bencher.iter(|| black_box(&tools).elements().count()));
 }
 
-#[divan::bench]
-fn visible_names(bencher: Bencher<'_, '_>) {
+fn visible_names(criterion: &mut Criterion) {
     let namings = namings(&[("s0", None), ("s1", None)]);
     let names: Vec<_> = (0..TOOLS).map(|index| Json::string(&format!("tool_{index:03}"))).collect();
     let Some(naming) = namings.first() else { return };
-    bencher
-        .counter(divan::counter::ItemsCount::new(TOOLS))
-        .bench(|| black_box(&names).iter().map(|name| naming.visible(name).bytes().len()).sum::<usize>());
+    let mut group = criterion.benchmark_group("a list of 50");
+    group.throughput(Throughput::Elements(TOOLS as u64));
+    group.bench_function("names as clients see them", |bencher| {
+        bencher.iter(|| black_box(&names).iter().map(|name| naming.visible(name).bytes().len()).sum::<usize>());
+    });
 }
 
-#[divan::bench]
-fn union_of_capabilities(bencher: Bencher<'_, '_>) {
+fn union_of_capabilities(criterion: &mut Criterion) {
     let first = Json::literal(r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{}}"#);
     let second = Json::literal(r#"{"tools":{"listChanged":false},"prompts":{},"experimental":{"x":{"y":1}}}"#);
-    bencher.bench(|| union(black_box(&first), black_box(&second)));
+    criterion.bench_function("union of capabilities", |bencher| {
+        bencher.iter(|| union(black_box(&first), black_box(&second)));
+    });
 }
 
 /// A cursor made and read again, as for one page of a merged list.
-#[divan::bench]
-fn cursor_there_and_back(bencher: Bencher<'_, '_>) {
+fn cursor_there_and_back(criterion: &mut Criterion) {
     let Ok(seal) = CursorSeal::new(&Keys::new([[7; 32]])) else { return };
     let position = Position { list: 1, generation: 42, backend: 3, offset: 17 };
-    bencher.bench(|| seal.seal(black_box(position)).and_then(|cursor| seal.open(&cursor)));
+    criterion.bench_function("seal and open a cursor", |bencher| {
+        bencher.iter(|| seal.seal(black_box(position)).and_then(|cursor| seal.open(&cursor)));
+    });
 }

@@ -5,40 +5,37 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that cannot start has nothing to measure")]
 
+use std::hint::black_box;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use criterion::{Criterion, criterion_group, criterion_main};
 use fanlight_protocol::{Json, Method, Revision};
 use fanlight_telemetry::{
     Arrival, BackendInfo, BackendTelemetry, Carriers, ContentPolicy, Departure, Endpoint, ExportSettings, Moment,
-    Network, OtlpProtocol, OtlpTarget, Outcome, Settings, Target, Telemetry, TlsFiles, TraceContextPolicy,
+    Network, OtlpProtocol, OtlpTarget, Outcome, Parent, Settings, Target, Telemetry, TlsFiles, TraceContextPolicy,
 };
 
-fn main() {
-    divan::main();
+criterion_group!(benches, off, metrics_only, ring_only, ring_and_export, poll_in_scope);
+criterion_main!(benches);
+
+fn off(criterion: &mut Criterion) {
+    run(criterion, "off", &Telemetry::off());
 }
 
-#[divan::bench]
-fn off(bencher: divan::Bencher<'_, '_>) {
-    run(bencher, &Telemetry::off());
-}
-
-#[divan::bench]
-fn metrics_only(bencher: divan::Bencher<'_, '_>) {
+fn metrics_only(criterion: &mut Criterion) {
     let settings = Settings { tracing: false, ..Settings::default() };
-    run(bencher, &Telemetry::start(settings).expect("starts").0);
+    run(criterion, "metrics", &Telemetry::start(settings).expect("starts").0);
 }
 
-#[divan::bench]
-fn ring_only(bencher: divan::Bencher<'_, '_>) {
-    run(bencher, &Telemetry::start(Settings::default()).expect("starts").0);
+fn ring_only(criterion: &mut Criterion) {
+    run(criterion, "metrics and ring", &Telemetry::start(Settings::default()).expect("starts").0);
 }
 
-#[divan::bench]
-fn ring_and_export(bencher: divan::Bencher<'_, '_>) {
+fn ring_and_export(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("starts");
     let _entered = runtime.enter();
     let endpoint = format!("http://{}/v1/traces", sink()).parse().expect("a URL");
@@ -51,20 +48,24 @@ fn ring_and_export(bencher: divan::Bencher<'_, '_>) {
     };
     let export = ExportSettings { traces: Some(target), ..ExportSettings::default() };
     let (telemetry, guard) = Telemetry::start(Settings { export, ..Settings::default() }).expect("starts");
-    run(bencher, &telemetry);
+    run(criterion, "metrics, ring and export", &telemetry);
     runtime.block_on(guard.shutdown(Duration::from_secs(5)));
 }
 
 /// A poll of work that has nothing to do, without and with the scope by which log lines find their span.
-#[divan::bench(args = [false, true])]
-fn poll_in_scope(bencher: divan::Bencher<'_, '_>, scoped: bool) {
-    let work = std::future::pending::<()>();
-    let mut work: Pin<Box<dyn Future<Output = ()>>> =
-        if scoped { Box::pin(fanlight_telemetry::Parent::default().scope(work)) } else { Box::pin(work) };
-    bencher.bench_local(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+fn poll_in_scope(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("a poll");
+    let idle = std::future::pending::<()>;
+    let works: [(&str, Pin<Box<dyn Future<Output = ()>>>); 2] =
+        [("alone", Box::pin(idle())), ("in scope", Box::pin(Parent::default().scope(idle())))];
+    for (name, mut work) in works {
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+        });
+    }
 }
 
-fn run(bencher: divan::Bencher<'_, '_>, telemetry: &Telemetry) {
+fn run(criterion: &mut Criterion, what: &str, telemetry: &Telemetry) {
     let backend = telemetry.backend(BackendInfo {
         name: "files".to_owned(),
         endpoint: Endpoint::Http { host: "127.0.0.1".to_owned(), port: 8080 },
@@ -73,7 +74,9 @@ fn run(bencher: divan::Bencher<'_, '_>, telemetry: &Telemetry) {
     });
     let meta = Json::literal(r#"{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}"#);
     let id = Json::literal("12345");
-    bencher.bench_local(|| call(telemetry, &backend, &meta, &id));
+    criterion.bench_function(&format!("both spans of a call: {what}"), |bencher| {
+        bencher.iter(|| call(telemetry, &backend, &meta, &id));
+    });
 }
 
 fn call(telemetry: &Telemetry, backend: &BackendTelemetry, meta: &Json, id: &Json) {
@@ -90,7 +93,7 @@ fn call(telemetry: &Telemetry, backend: &BackendTelemetry, meta: &Json, id: &Jso
         Departure { method: &Method::CallTool, target: Target::Tool("read"), id: Some(id.into()), attempt: 1 };
     let mut client = server.parent().client(backend, &departure);
     client.set_revision(Revision::V2026_07_28);
-    divan::black_box(client.propagation());
+    black_box(client.propagation());
     client.finish(&Outcome::Finished);
     server.finish(&Outcome::Finished);
 }
