@@ -21,6 +21,9 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     assert_eq!(outline.as_ref(), Ok(&value), "what is JSON has an outline");
+    if let Ok(outline) = &outline {
+        same_walk(&value, outline, 0);
+    }
     if let Some(reference) = reference {
         assert_eq!(value.as_text(), reference.get());
     }
@@ -41,6 +44,17 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(value.as_str().map(|text| text.into_owned()), serde_json::from_str::<String>(value.as_text()).ok());
     }
 });
+
+/// What was noted while a text was validated is what is read where nothing was noted.
+fn same_walk(noted: &Json, read: &Json, depth: usize) {
+    assert!(noted.members().eq(read.members()));
+    assert!(noted.elements().eq(read.elements()));
+    for place in noted.members().map(|member| member.value).chain(noted.elements()) {
+        if depth < 5 {
+            same_walk(&noted.slice(place.clone()), &read.slice(place), depth + 1);
+        }
+    }
+}
 
 /// What has an outline and may be no JSON can be walked all the same.
 fn walk(value: &Json, depth: usize) {

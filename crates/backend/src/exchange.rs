@@ -158,12 +158,12 @@ pub(crate) fn cancelled_text(id: i64) -> Bytes {
 
 /// The answer to a request of the server's that no client is asked.
 pub(crate) fn refusal_text(id: &Json, error: &RpcError) -> Bytes {
-    Response::from_error(error).to_message(id, b"").into_bytes()
+    Response::from_error(error).to_message(id, Bytes::new()).into_bytes()
 }
 
 /// The answer to a `ping` of the server's.
 pub(crate) fn pong_text(id: &Json) -> Bytes {
-    Response::from_result(&Json::empty_object()).to_message(id, b"").into_bytes()
+    Response::from_result(&Json::empty_object()).to_message(id, Bytes::new()).into_bytes()
 }
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ impl Open {
                 if let Some((span, method)) = span.take().map(|span| *span) {
                     question_answered(span, &method, &response);
                 }
-                Poll::Ready(response.to_message(id, b"").into_bytes())
+                Poll::Ready(response.to_message(id, Bytes::new()).into_bytes())
             }
             Poll::Ready(Err(_)) => Poll::Ready(unasked_text(id, "it takes no questions or has gone")),
             Poll::Pending => {

@@ -82,10 +82,10 @@ fn splice_responses(criterion: &mut Criterion) {
     for size in SIZES {
         let Ok(Message::Response(response)) = Message::parse(text_response(size), NESTING) else { return };
         group.bench_with_input(BenchmarkId::new("in pieces", size), &response, |bencher, response| {
-            bencher.iter(|| black_box(response).to_message(&id, br#""resultType":"complete""#));
+            bencher.iter(|| black_box(response).to_message(&id, Bytes::from_static(br#""resultType":"complete""#)));
         });
         group.bench_with_input(BenchmarkId::new("in one", size), &response, |bencher, response| {
-            bencher.iter(|| black_box(response).to_message(&id, b"").into_bytes());
+            bencher.iter(|| black_box(response).to_message(&id, Bytes::new()).into_bytes());
         });
     }
 }

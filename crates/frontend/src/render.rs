@@ -3,10 +3,10 @@
 //!
 //! Must not know: transports.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use bytes::Bytes;
 use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder};
 use fanlight_protocol::{Era, Json, Method, Response, Revision, code, param_header};
 use memchr::memmem;
@@ -33,10 +33,10 @@ impl Rendering {
         match response.result() {
             Some(result) => self.result_message(response, result),
             None if self.revision.era() == Era::Modern => match with_modern_code(response) {
-                Some(translated) => translated.to_message(&self.id, b""),
-                None => response.to_message(&self.id, b""),
+                Some(translated) => translated.to_message(&self.id, Bytes::new()),
+                None => response.to_message(&self.id, Bytes::new()),
             },
-            None => response.to_message(&self.id, b""),
+            None => response.to_message(&self.id, Bytes::new()),
         }
     }
 
@@ -48,12 +48,12 @@ impl Rendering {
             _ => None,
         };
         let added = match self.revision.era() {
-            Era::Legacy => Cow::Borrowed(&[][..]),
+            Era::Legacy => Bytes::new(),
             Era::Modern => modern_members(&self.method, changed.as_ref().unwrap_or(&result)),
         };
         match changed {
-            Some(changed) => response.with_body(&changed).to_message(&self.id, &added),
-            None => response.to_message(&self.id, &added),
+            Some(changed) => response.with_body(&changed).to_message(&self.id, added),
+            None => response.to_message(&self.id, added),
         }
     }
 }
@@ -91,9 +91,9 @@ const COMPLETE: &[u8] = br#""resultType":"complete""#;
 /// The members a modern result must have and this one has not: `resultType` (2026-07-28
 /// basic/index, ResultType) and the hints of complete cacheable results (server/utilities/caching).
 /// A result without hints is stale at once and its reader's own.
-fn modern_members(method: &Method, result: &Json) -> Cow<'static, [u8]> {
+fn modern_members(method: &Method, result: &Json) -> Bytes {
     if !is_cacheable(method) {
-        return Cow::Borrowed(if result.get("resultType").is_none() { COMPLETE } else { &[] });
+        return if result.peek("resultType").is_none() { Bytes::from_static(COMPLETE) } else { Bytes::new() };
     }
     const KEYS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
     let [result_type, ttl, scope] = match result.find(KEYS) {
@@ -115,7 +115,7 @@ fn modern_members(method: &Method, result: &Json) -> Cow<'static, [u8]> {
         }
     }
     let added = added.finish().into_bytes();
-    Cow::Owned(added.get(1..added.len().saturating_sub(1)).unwrap_or_default().to_vec())
+    added.slice(1..added.len() - 1)
 }
 
 fn is_cacheable(method: &Method) -> bool {
@@ -145,7 +145,6 @@ fn with_modern_code(response: &Response) -> Option<Response> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use fanlight_protocol::Message;
 
     use super::*;

@@ -8,7 +8,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::error::RpcError;
-use crate::json::{Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError};
+use crate::json::{Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError, Value};
 use crate::method::Method;
 use crate::result::ResultView;
 
@@ -113,41 +113,42 @@ impl Message {
                 MessageError::Invalid { reason: duplicate.to_string(), id }
             })?;
         let invalid = |reason: &str| MessageError::Invalid { reason: reason.into(), id: valid_id(&text) };
-        if version.map(|range| text.slice(range)).and_then(|version| Some(version.as_str()? == "2.0")) != Some(true) {
+        if !version.and_then(|range| text.at(range)).is_some_and(|version| version.is_str("2.0")) {
             return Err(invalid("\"jsonrpc\" must be \"2.0\""));
         }
         match (method, result, error) {
-            (Some(method), None, None) => Self::call(&text, id, method, params),
-            (None, Some(body), None) => Response::new(text.clone(), id, body, false).map(Self::Response),
-            (None, None, Some(body)) => Response::new(text.clone(), id, body, true).map(Self::Response),
+            (Some(method), None, None) => Self::call(text, id, method, params),
+            (None, Some(body), None) => Response::new(text, id, body, false).map(Self::Response),
+            (None, None, Some(body)) => Response::new(text, id, body, true).map(Self::Response),
             (None, None, None) => Err(invalid("none of \"method\", \"result\" and \"error\" is there")),
             _ => Err(invalid("more than one of \"method\", \"result\" and \"error\" is there")),
         }
     }
 
     fn call(
-        text: &Json,
+        text: Json,
         id: Option<Range<usize>>,
         method: Range<usize>,
         params: Option<Range<usize>>,
     ) -> Result<Self, MessageError> {
         let id = id.map(|range| text.slice(range));
-        let readable = id.clone().filter(is_valid_id);
-        let invalid = |reason: &str| MessageError::Invalid { reason: reason.into(), id: readable.clone() };
-        let method = match text.slice(method).as_str() {
-            Some(name) => Method::from_name(&name),
-            None => return Err(invalid("\"method\" must be a string")),
+        let invalid = |id: Option<Json>, reason: &str| {
+            Err(MessageError::Invalid { reason: reason.into(), id: id.filter(is_valid_id) })
         };
-        if params.as_ref().is_some_and(|range| !text.slice(range.clone()).is_object()) {
+        let method = match text.at(method).and_then(Value::as_str) {
+            Some(name) => Method::from_name(&name),
+            None => return invalid(id, "\"method\" must be a string"),
+        };
+        if params.as_ref().and_then(|range| text.at(range.clone())).is_some_and(|params| !params.is_object()) {
             // MCP narrows JSON-RPC: parameters are always named (2026-07-28 basic, Requests).
-            return Err(invalid("\"params\" must be an object"));
+            return invalid(id, "\"params\" must be an object");
         }
         match id {
-            None => Ok(Self::Notification(Notification { text: text.clone(), method, params })),
+            None => Ok(Self::Notification(Notification { text, method, params })),
             Some(id) if is_valid_id(&id) => {
                 Ok(Self::Request(Request { id, method, params: params.map(|range| text.slice(range)) }))
             }
-            Some(_) => Err(invalid("\"id\" must be a string or an integer")),
+            Some(_) => invalid(None, "\"id\" must be a string or an integer"),
         }
     }
 }
@@ -230,7 +231,7 @@ impl Response {
         let Some(id) = id else {
             return Err(MessageError::Invalid { reason: "a response without \"id\"".into(), id: None });
         };
-        if !text.slice(body.clone()).is_object() {
+        if !text.at(body.clone()).is_some_and(Value::is_object) {
             let reason = "\"result\" and \"error\" must be objects".into();
             return Err(MessageError::Invalid { reason, id: valid_id(&text) });
         }
@@ -259,6 +260,12 @@ impl Response {
     #[must_use]
     pub fn result(&self) -> Option<Json> {
         (!self.is_error).then(|| self.body())
+    }
+
+    /// The member `key` of the result, unless this is an error, to be looked at.
+    #[must_use]
+    pub fn peek_result(&self, key: &str) -> Option<Value<'_>> {
+        if self.is_error { None } else { self.text.peek_in(self.body.clone(), key) }
     }
 
     /// The error object, if this is one.
@@ -315,10 +322,10 @@ impl Response {
     /// The message to send: as received, but with `id` in place of the id it came with, and
     /// `added` (raw member text without outer commas) put at the front of the body.
     #[must_use]
-    pub fn to_message(&self, id: &Json, added: &[u8]) -> Chunks {
+    pub fn to_message(&self, id: &Json, added: Bytes) -> Chunks {
         let mut edits = Edits::new(self.text.bytes().clone());
         edits.replace(self.id.clone(), id.bytes().clone());
-        edits.insert_members(self.body.start, added);
+        edits.insert_owned_members(self.body.start, added);
         edits.finish()
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn empty(status: StatusCode) -> Response<ReplyBody> {
 
 /// A response with a JSON body.
 pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
-    let ready = if text.len() <= ONE_PIECE { smallvec![text.into_bytes()] } else { text.into_parts().into() };
+    let ready = if text.len() <= ONE_PIECE { smallvec![text.into_bytes()] } else { text.into_parts().collect() };
     with_status(status, ReplyBody::of(Form::Json, ready, None))
 }
 
@@ -103,11 +103,11 @@ pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap)
 /// The pieces of the event that carries `text`; the same bytes as [`sse::encode_message`] makes,
 /// without copying a text that has no line breaks.
 pub(crate) fn event(text: Chunks) -> Pieces {
-    let parts = text.clone().into_parts();
     let has_break = |part: &Bytes| memchr::memchr2(b'\n', b'\r', part).is_some();
-    if text.len() <= ONE_PIECE || parts.iter().any(has_break) {
+    if text.len() <= ONE_PIECE || text.parts().iter().any(has_break) {
         return smallvec![sse::encode_message(&text.into_bytes())];
     }
+    let parts = text.into_parts();
     let mut event = Pieces::with_capacity(parts.len() + 2);
     event.push(Bytes::from_static(b"event: message\ndata: "));
     event.extend(parts);

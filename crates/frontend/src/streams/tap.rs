@@ -240,7 +240,7 @@ impl Drop for Tap {
 /// What is kept of a message.
 pub(super) fn to_event(text: Chunks) -> Event {
     if text.len() > COPIED {
-        return text.into_parts().into();
+        return text.into_parts().collect();
     }
     [Bytes::copy_from_slice(&text.into_bytes())].into()
 }

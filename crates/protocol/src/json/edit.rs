@@ -4,7 +4,8 @@
 
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::{Json, Member};
 
@@ -12,14 +13,17 @@ use super::{Json, Member};
 #[derive(Clone, Debug)]
 pub struct Edits {
     base: Bytes,
-    edits: Vec<(Range<usize>, Bytes)>,
+    edits: SmallVec<[(Range<usize>, Bytes); FEW]>,
 }
+
+/// Edits made in a text without memory of their own, but for it.
+const FEW: usize = 3;
 
 impl Edits {
     /// No edits yet.
     #[must_use]
     pub fn new(base: Bytes) -> Self {
-        Self { base, edits: Vec::new() }
+        Self { base, edits: SmallVec::new() }
     }
 
     /// Replaces the text at `range`. Ranges must not overlap; one that does, or that lies outside
@@ -31,17 +35,20 @@ impl Edits {
     /// Inserts a member, or several, at the front of the object that begins at `object_start`.
     /// `members` is their text without outer commas, e.g. `"a":1,"b":2`.
     pub fn insert_members(&mut self, object_start: usize, members: &[u8]) {
+        self.insert_owned_members(object_start, Bytes::copy_from_slice(members));
+    }
+
+    /// The same for text that needs no copy.
+    pub fn insert_owned_members(&mut self, object_start: usize, members: Bytes) {
         if members.is_empty() {
             return;
         }
         let at = object_start + 1;
-        let mut text = Vec::with_capacity(members.len() + 1);
-        text.extend_from_slice(members);
+        self.edits.push((at..at, members));
         let first = super::scan::white_space(&self.base, at);
         if self.base.get(first) != Some(&b'}') {
-            text.push(b',');
+            self.edits.push((at..at, Bytes::from_static(b",")));
         }
-        self.edits.push((at..at, Bytes::from(text)));
     }
 
     /// The edited text, in pieces that share memory with the original.
@@ -71,10 +78,13 @@ impl Edits {
     }
 }
 
+/// Pieces of text; those of an edited message need no memory of their own, but for it.
+type Parts = SmallVec<[Bytes; 2 * FEW]>;
+
 /// Text in pieces, to be sent one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct Chunks {
-    parts: Vec<Bytes>,
+    parts: Parts,
     len: usize,
 }
 
@@ -101,8 +111,14 @@ impl Chunks {
 
     /// The pieces in order.
     #[must_use]
-    pub fn into_parts(self) -> Vec<Bytes> {
-        self.parts
+    pub fn parts(&self) -> &[Bytes] {
+        &self.parts
+    }
+
+    /// The pieces in order.
+    #[must_use]
+    pub fn into_parts(self) -> impl ExactSizeIterator<Item = Bytes> {
+        self.parts.into_iter()
     }
 
     /// The text in one piece; copies only if there are several.
@@ -111,11 +127,11 @@ impl Chunks {
         if self.parts.len() == 1 {
             return self.parts.pop().unwrap_or_default();
         }
-        let mut whole = BytesMut::with_capacity(self.len);
+        let mut whole = Vec::with_capacity(self.len);
         for part in &self.parts {
             whole.extend_from_slice(part);
         }
-        whole.freeze()
+        Bytes::from(whole)
     }
 }
 

@@ -1,79 +1,178 @@
-//! Where the long values within a long text stand, noted while it is validated: whoever walks the
-//! text later steps over them instead of reading them again.
+//! What is noted of a text while it is validated, so that whoever walks it later does not read it
+//! again: where the members of its outermost objects stand, and where the long values end.
 //!
-//! Must not know: which values matter.
+//! Nothing depends on a place being noted: a walk reads what it finds none for.
+//!
+//! Must not know: which members matter.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
+/// Members are noted down to so many levels of objects and arrays: those of a message, of its
+/// parameters or its result, and of the objects in these.
+pub(super) const LEVELS: usize = 3;
+/// Members noted at most; further ones are read when they are walked over.
+const MOST_MEMBERS: usize = 64;
+/// Members noted without memory of their own.
+const FEW_MEMBERS: usize = 20;
 /// A value shorter than this many bytes is read again as quickly as it is looked up.
 pub(super) const LONG: usize = 512;
-/// Values noted at most; of more, the longest.
+/// Long values noted at most; of more, the longest.
 const MOST: usize = 64;
 
-/// The places of long values, by where they begin, in the text that was validated.
-type Places = Arc<[(usize, usize)]>;
-
-/// The long values within a text that may be a slice of the one that was validated.
+/// What is known of a text that may be a slice of the one that was validated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Landmarks {
-    places: Option<Places>,
+    places: Option<Arc<Places>>,
     /// Where the slice begins.
     base: usize,
 }
 
+/// The places of what was noted, in the text that was validated.
+#[derive(Debug)]
+struct Places {
+    /// By where they begin.
+    members: SmallVec<[MemberPlace; FEW_MEMBERS]>,
+    /// The long values, by where they begin.
+    values: Vec<(usize, usize)>,
+}
+
+/// Where a member stands whose key has no escapes.
+#[derive(Clone, Copy, Debug)]
+struct MemberPlace {
+    /// The key with its quotes.
+    key: u32,
+    key_end: u32,
+    value: u32,
+    value_end: u32,
+}
+
 impl Landmarks {
-    /// What is known of the slice that begins at `start` and has `len` bytes.
-    pub(super) fn slice(&self, start: usize, len: usize) -> Self {
-        if len < LONG {
+    /// What is known of the slice `text`, which begins at `start`.
+    #[inline]
+    pub(super) fn slice(&self, start: usize, text: &[u8]) -> Self {
+        // In anything else that is short there is nothing to be noted.
+        if text.len() < LONG && text.first() != Some(&b'{') {
             return Self::default();
         }
         Self { places: self.places.clone(), base: self.base + start }
     }
 
-    /// For one walk through the text, from its beginning.
-    pub(super) fn ahead(&self) -> Ahead<'_> {
-        let all = self.places.as_deref().unwrap_or_default();
-        let first = all.partition_point(|(start, _)| *start < self.base);
-        Ahead { places: all.get(first..).unwrap_or_default(), base: self.base }
+    /// What is worth keeping with a `text` that is kept for long.
+    pub(super) fn detached(&self, text: &[u8]) -> Self {
+        if text.len() < LONG { Self::default() } else { self.clone() }
+    }
+
+    /// For one walk through the value that begins at `at`, from its beginning.
+    #[inline]
+    pub(super) fn ahead(&self, at: usize) -> Ahead<'_> {
+        let Some(places) = &self.places else { return Ahead::default() };
+        let base = self.base + at;
+        let first = places.members.partition_point(|member| (member.key as usize) < base);
+        let members = places.members.get(first..).unwrap_or_default();
+        let values = if places.values.is_empty() {
+            &[]
+        } else {
+            let first = places.values.partition_point(|(start, _)| *start < base);
+            places.values.get(first..).unwrap_or_default()
+        };
+        Ahead { members, values, base }
     }
 }
 
-/// The long values that a walk has not come to yet.
+/// What a walk has not come to yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ahead<'a> {
-    places: &'a [(usize, usize)],
+    members: &'a [MemberPlace],
+    values: &'a [(usize, usize)],
     base: usize,
 }
 
 impl Ahead<'_> {
+    /// The key and the value of the member that begins at `start`, if it was noted. `start` must not
+    /// decrease from one question to the next.
+    #[inline]
+    pub(super) fn member_at(&mut self, start: usize) -> Option<(Range<usize>, Range<usize>)> {
+        let start = start + self.base;
+        while let Some((member, rest)) = self.members.split_first() {
+            let key = member.key as usize;
+            if key > start {
+                return None;
+            }
+            self.members = rest;
+            if key == start {
+                let place = |from: u32, to: u32| from as usize - self.base..to as usize - self.base;
+                return Some((place(member.key, member.key_end), place(member.value, member.value_end)));
+            }
+        }
+        None
+    }
+
     /// Where the value that begins at `start` ends, if it was noted. `start` must not decrease from
     /// one question to the next.
     pub(super) fn end_of(&mut self, start: usize) -> Option<usize> {
         let start = start + self.base;
-        while let Some(((begins, ends), rest)) = self.places.split_first() {
+        while let Some(((begins, ends), rest)) = self.values.split_first() {
             if *begins >= start {
                 return (*begins == start).then(|| ends - self.base);
             }
-            self.places = rest;
+            self.values = rest;
         }
         None
     }
 }
 
-/// Notes long values while a text is validated.
+/// Notes members and long values while a text is validated.
 #[derive(Debug)]
 pub(super) struct Surveyor {
-    places: Vec<(usize, usize)>,
+    members: SmallVec<[MemberPlace; FEW_MEMBERS]>,
+    /// Which of the members is the one whose value is being read, for each level.
+    open: [usize; LEVELS],
+    most_members: usize,
+    values: Vec<(usize, usize)>,
     least: usize,
 }
 
 impl Surveyor {
     /// For a text of `len` bytes.
+    #[inline]
     pub(super) fn new(len: usize) -> Self {
-        Self { places: Vec::new(), least: if len < 2 * LONG { usize::MAX } else { LONG } }
+        Self {
+            members: SmallVec::new(),
+            open: [usize::MAX; LEVELS],
+            most_members: if u32::try_from(len).is_ok() { MOST_MEMBERS } else { 0 },
+            values: Vec::new(),
+            least: if len < 2 * LONG { usize::MAX } else { LONG },
+        }
     }
 
+    /// The value at `value` of the member with this `key` begins, within so many levels. `plain`:
+    /// there are no escapes in the key.
+    #[inline]
+    pub(super) fn member_begins(&mut self, level: usize, key: Range<usize>, plain: bool, value: usize) {
+        let Some(open) = self.open.get_mut(level.wrapping_sub(1)) else { return };
+        if !plain || self.members.len() >= self.most_members {
+            *open = usize::MAX;
+            return;
+        }
+        *open = self.members.len();
+        // They fit, or there would be no room.
+        let (key, key_end, value) = (key.start as u32, key.end as u32, value as u32);
+        self.members.push(MemberPlace { key, key_end, value, value_end: value });
+    }
+
+    /// The value of the member that is being read within so many levels ends.
+    #[inline]
+    pub(super) fn member_ends(&mut self, level: usize, end: usize) {
+        let open = self.open.get(level.wrapping_sub(1)).and_then(|open| self.members.get_mut(*open));
+        if let Some(member) = open {
+            member.value_end = end as u32;
+        }
+    }
+
+    /// A value ends.
     #[inline]
     pub(super) fn note(&mut self, value: Range<usize>) {
         if value.len() >= self.least {
@@ -81,23 +180,25 @@ impl Surveyor {
         }
     }
 
+    #[cold]
     fn keep(&mut self, value: Range<usize>) {
-        while self.places.len() >= MOST {
+        while self.values.len() >= MOST {
             self.least = self.least.saturating_mul(2);
             let least = self.least;
-            self.places.retain(|(start, end)| end - start >= least);
+            self.values.retain(|(start, end)| end - start >= least);
         }
         if value.len() >= self.least {
-            self.places.push((value.start, value.end));
+            self.values.push((value.start, value.end));
         }
     }
 
     /// What was noted, for the slice of the text that begins at `start`.
     pub(super) fn finish(mut self, start: usize) -> Landmarks {
-        if self.places.is_empty() {
+        if self.members.is_empty() && self.values.is_empty() {
             return Landmarks::default();
         }
-        self.places.sort_unstable();
-        Landmarks { places: Some(self.places.into()), base: start }
+        self.values.sort_unstable();
+        let places = Places { members: self.members, values: self.values };
+        Landmarks { places: Some(Arc::new(places)), base: start }
     }
 }

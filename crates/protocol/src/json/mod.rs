@@ -15,6 +15,7 @@ mod scan_string;
 mod string;
 #[cfg(test)]
 mod tests;
+mod value;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,6 +28,7 @@ pub use edit::{Chunks, Edits, retain_elements, rewrite_object};
 use landmarks::{Landmarks, Surveyor};
 pub use object::{DuplicateMember, Elements, Member, Members};
 pub use scan::{MAX_NESTING, SyntaxError, SyntaxErrorKind};
+pub use value::{Kind, Value};
 
 /// The nesting depth allowed where no other limit is configured.
 pub const DEFAULT_NESTING: usize = 128;
@@ -44,28 +46,11 @@ impl PartialEq for Json {
 
 impl Eq for Json {}
 
-/// Which of JSON's types a value has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `null`
-    Null,
-    /// `true` or `false`
-    Bool,
-    /// A number; its lexeme is kept as it is
-    Number,
-    /// A string
-    String,
-    /// An array
-    Array,
-    /// An object
-    Object,
-}
-
 impl Json {
     /// Validates `text` as one JSON value with at most `nesting` levels of arrays and objects.
     pub fn parse(text: Bytes, nesting: usize) -> Result<Self, SyntaxError> {
         let mut surveyor = Surveyor::new(text.len());
-        let range = scan::document(&text, nesting, |value| surveyor.note(value))?;
+        let range = scan::document(&text, nesting, &mut surveyor)?;
         let landmarks = surveyor.finish(range.start);
         Ok(Self(text.slice(range), landmarks))
     }
@@ -77,7 +62,7 @@ impl Json {
     /// Takes a third of the time.
     pub fn outline(text: Bytes, nesting: usize) -> Result<Self, SyntaxError> {
         let mut surveyor = Surveyor::new(text.len());
-        let range = scan::outline(&text, nesting, |value| surveyor.note(value))?;
+        let range = scan::outline(&text, nesting, &mut surveyor)?;
         let landmarks = surveyor.finish(range.start);
         Ok(Self(text.slice(range), landmarks))
     }
@@ -114,7 +99,9 @@ impl Json {
 
     /// Text known to be one value because this module sliced or built it.
     pub(crate) fn trusted(text: Bytes) -> Self {
-        debug_assert!(scan::outline(&text, MAX_NESTING, |_| {}).is_ok_and(|range| range == (0..text.len())));
+        debug_assert!(
+            scan::outline(&text, MAX_NESTING, &mut Surveyor::new(0)).is_ok_and(|range| range == (0..text.len()))
+        );
         Self(text, Landmarks::default())
     }
 
@@ -140,14 +127,7 @@ impl Json {
     /// The type, told by the first byte.
     #[must_use]
     pub fn kind(&self) -> Kind {
-        match self.0.first() {
-            Some(b'{') => Kind::Object,
-            Some(b'[') => Kind::Array,
-            Some(b'"') => Kind::String,
-            Some(b't' | b'f') => Kind::Bool,
-            Some(b'n') | None => Kind::Null,
-            Some(_) => Kind::Number,
-        }
+        self.value().kind()
     }
 
     /// Whether this is an object.
@@ -165,29 +145,20 @@ impl Json {
     /// Whether this is `true`.
     #[must_use]
     pub fn is_true(&self) -> bool {
-        self.0.as_ref() == b"true"
+        self.value().is_true()
     }
 
     /// The characters of a string, escapes decoded. `None` for other types and for strings that no
     /// Unicode text can stand for (a lone surrogate escape).
     #[must_use]
     pub fn as_str(&self) -> Option<Cow<'_, str>> {
-        match self.kind() {
-            Kind::String => string::decode(self.as_text()),
-            _ => None,
-        }
+        self.value().as_str()
     }
 
     /// Whether this is the string `text`, however it is escaped.
     #[must_use]
     pub fn is_str(&self, text: &str) -> bool {
-        let inner = self.0.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
-        inner.is_some_and(|inner| match (inner == text.as_bytes(), memchr::memchr(b'\\', inner)) {
-            (same, None) => same,
-            // An escape stands for something else than itself.
-            (true, Some(_)) => false,
-            (false, Some(_)) => self.as_str().is_some_and(|decoded| decoded == text),
-        })
+        self.value().is_str(text)
     }
 
     /// A number written as a plain integer that fits.
@@ -202,26 +173,51 @@ impl Json {
     /// Whether this is a number without fraction and exponent.
     #[must_use]
     pub fn is_integer(&self) -> bool {
-        self.kind() == Kind::Number && !self.0.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'))
+        self.value().is_integer()
     }
 
     /// The members of an object in order; none for other types.
     #[must_use]
     pub fn members(&self) -> Members<'_> {
-        Members::new(&self.0, self.1.ahead())
+        Members::new(&self.0, self.1.ahead(0))
     }
 
     /// The elements of an array in order; none for other types.
     #[must_use]
     pub fn elements(&self) -> Elements<'_> {
-        Elements::new(&self.0, self.1.ahead())
+        Elements::new(&self.0, self.1.ahead(0))
     }
 
     /// The value of the first member called `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Self> {
-        let member = self.members().find(|member| member.is(self, key))?;
-        Some(self.slice(member.value))
+        Some(self.slice(object::place(&self.0, self.1.ahead(0), key)?))
+    }
+
+    /// The same, only to be looked at.
+    #[must_use]
+    pub fn peek(&self, key: &str) -> Option<Value<'_>> {
+        self.peek_in(0..self.0.len(), key)
+    }
+
+    /// The value of the first member called `key` of the object at `range`, as for [`Json::slice`].
+    #[must_use]
+    pub fn peek_in(&self, range: Range<usize>, key: &str) -> Option<Value<'_>> {
+        let ahead = self.1.ahead(range.start);
+        let object = self.0.get(range)?;
+        object.get(object::place(object, ahead, key)?).map(Value)
+    }
+
+    /// The value itself, to be looked at.
+    #[must_use]
+    pub fn value(&self) -> Value<'_> {
+        Value(&self.0)
+    }
+
+    /// The value at `range`, as for [`Json::slice`], to be looked at.
+    #[must_use]
+    pub fn at(&self, range: Range<usize>) -> Option<Value<'_>> {
+        self.0.get(range).map(Value)
     }
 
     /// Where the values of `keys` stand, in one pass; a key that occurs twice is refused, since
@@ -237,12 +233,14 @@ impl Json {
         if range.start > range.end || range.end > self.0.len() {
             return Self::null();
         }
-        let landmarks = self.1.slice(range.start, range.len());
-        Self(self.0.slice(range), landmarks)
+        let start = range.start;
+        let text = self.0.slice(range);
+        let landmarks = self.1.slice(start, &text);
+        Self(text, landmarks)
     }
 
-    /// The same value, looked through once so that later walks step over its long parts, as those
-    /// over received values do. Worth its while for what was built here and is walked often.
+    /// The same value, looked through once so that later walks need not read it again, as those over
+    /// received values do. Worth its while for what was built here and is walked often.
     #[must_use]
     pub fn surveyed(self) -> Self {
         Self::parse(self.0.clone(), MAX_NESTING).unwrap_or(self)
@@ -252,7 +250,7 @@ impl Json {
     /// to stay longer than the message is to let go of the rest.
     #[must_use]
     pub fn detached(&self) -> Self {
-        Self(Bytes::copy_from_slice(&self.0), self.1.clone())
+        Self(Bytes::copy_from_slice(&self.0), self.1.detached(&self.0))
     }
 
     /// The same value on one line: line breaks, which can only stand between tokens, are dropped.

@@ -5,7 +5,6 @@
 //!
 //! Must not know: which members matter.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::landmarks::Ahead;
@@ -29,13 +28,15 @@ pub struct Member {
     pub key: Range<usize>,
     /// The value.
     pub value: Range<usize>,
+    /// Whether the key is known to have no escapes.
+    plain: bool,
 }
 
 impl Member {
     /// Whether the member of `object` is called `name`, however its key is escaped.
     #[must_use]
     pub fn is(&self, object: &Json, name: &str) -> bool {
-        self.inner(object).is_some_and(|key| key_is(key, name))
+        self.key_in(object.bytes()).is_some_and(|key| key.is(name))
     }
 
     /// The key's characters; `None` for a key with a lone surrogate.
@@ -44,30 +45,32 @@ impl Member {
         object.slice(self.key.clone()).as_str().map(std::borrow::Cow::into_owned)
     }
 
-    /// The key between its quotes.
-    fn inner<'a>(&self, object: &'a Json) -> Option<&'a [u8]> {
-        object.bytes().get(self.key.start + 1..self.key.end.saturating_sub(1))
+    #[inline]
+    fn key_in<'a>(&self, object: &'a [u8]) -> Option<Key<'a>> {
+        let inner = object.get(self.key.start + 1..self.key.end.saturating_sub(1))?;
+        Some(Key { inner, plain: self.plain })
     }
 }
 
-/// Whether the key `inner` stands for `name`. An escape is always longer than what it stands for, so
-/// most keys are told apart by their length.
-fn key_is(inner: &[u8], name: &str) -> bool {
-    match inner.len().cmp(&name.len()) {
-        Ordering::Less => false,
-        Ordering::Equal => inner == name.as_bytes() && !has_escape(inner),
-        Ordering::Greater => has_escape(inner) && escaped_is(inner, name),
+/// The key of a member, without its quotes.
+struct Key<'a> {
+    inner: &'a [u8],
+    /// Whether it is known to have no escapes.
+    plain: bool,
+}
+
+impl Key<'_> {
+    #[inline]
+    fn is(&self, name: &str) -> bool {
+        if self.plain { self.inner == name.as_bytes() } else { string::stands_for(self.inner, name) }
     }
 }
 
-fn has_escape(inner: &[u8]) -> bool {
-    memchr::memchr(b'\\', inner).is_some()
-}
-
-#[cold]
-fn escaped_is(inner: &[u8], name: &str) -> bool {
-    let quoted = std::str::from_utf8(inner).map(|inner| format!("\"{inner}\""));
-    quoted.is_ok_and(|quoted| string::decode(&quoted).is_some_and(|key| key == name))
+/// Where the value of the first member called `key` stands in the object `text`.
+pub(super) fn place(text: &[u8], ahead: Ahead<'_>, key: &str) -> Option<Range<usize>> {
+    Members::new(text, ahead)
+        .find(|member| member.key_in(text).is_some_and(|found| found.is(key)))
+        .map(|member| member.value)
 }
 
 pub(super) fn find<const N: usize>(
@@ -76,12 +79,7 @@ pub(super) fn find<const N: usize>(
 ) -> Result<[Option<Range<usize>>; N], DuplicateMember> {
     let mut found = [const { None }; N];
     for member in object.members() {
-        let Some(inner) = member.inner(object) else { continue };
-        let index = if has_escape(inner) {
-            keys.iter().position(|key| key_is(inner, key))
-        } else {
-            keys.iter().position(|key| inner == key.as_bytes())
-        };
+        let index = member.key_in(object.bytes()).and_then(|found| keys.iter().position(|key| found.is(key)));
         let Some(index) = index else { continue };
         if let (Some(slot), Some(key)) = (found.get_mut(index), keys.get(index))
             && slot.replace(member.value).is_some()
@@ -110,21 +108,34 @@ impl<'a> Members<'a> {
 impl Iterator for Members<'_> {
     type Item = Member;
 
+    #[inline]
     fn next(&mut self) -> Option<Member> {
         if self.at >= self.text.len() {
             return None;
         }
         let lead = self.at;
         let key_start = scan::white_space(self.text, lead);
-        let key_end = scan::string(self.text, key_start).ok()?;
-        let colon = scan::white_space(self.text, key_end);
+        let (key, value, plain) = match self.ahead.member_at(key_start) {
+            Some((key, value)) => (key, value, true),
+            None => self.read(key_start)?,
+        };
+        self.at = following(self.text, value.end);
+        Some(Member { lead, key, value, plain })
+    }
+}
+
+impl Members<'_> {
+    /// The key and the value of the member that begins at `start`, and whether the key is plain.
+    #[inline(never)]
+    fn read(&mut self, start: usize) -> Option<(Range<usize>, Range<usize>, bool)> {
+        let key = scan::string(self.text, start).ok()?;
+        let colon = scan::white_space(self.text, key.at);
         if self.text.get(colon) != Some(&b':') {
             return None;
         }
-        let start = scan::white_space(self.text, colon + 1);
-        let end = value_end(self.text, start, &mut self.ahead)?;
-        self.at = following(self.text, end);
-        Some(Member { lead, key: key_start..key_end, value: start..end })
+        let value = scan::white_space(self.text, colon + 1);
+        let end = value_end(self.text, value, &mut self.ahead)?;
+        Some((start..key.at, value..end, key.plain))
     }
 }
 

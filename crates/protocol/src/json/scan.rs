@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use super::brackets::Brackets;
+use super::landmarks::Surveyor;
 use super::scan_string::escape;
 pub(super) use super::scan_string::string;
 
@@ -59,16 +60,16 @@ pub(super) fn fail<T>(kind: SyntaxErrorKind, at: usize) -> Scanned<T> {
 }
 
 /// Validates `text` as exactly one value between optional white space; returns where it stands.
-/// `ended` is told where the values within it stand, as they end, but for those that are nested very
-/// deeply.
-pub(super) fn document(text: &[u8], nesting: usize, ended: impl FnMut(Range<usize>)) -> Scanned<Range<usize>> {
-    one_value(text, |start| container(text, start, nesting, ended))
+/// `surveyor` is told of the members and values within it.
+pub(super) fn document(text: &[u8], nesting: usize, surveyor: &mut Surveyor) -> Scanned<Range<usize>> {
+    one_value(text, |start| container(text, start, nesting, surveyor))
 }
 
-/// Looks at `text` only as far as [`Json::outline`](super::Json::outline) says; else as [`document`].
-pub(super) fn outline(text: &[u8], nesting: usize, ended: impl FnMut(Range<usize>)) -> Scanned<Range<usize>> {
+/// Looks at `text` only as far as [`Json::outline`](super::Json::outline) says; else as [`document`],
+/// but that no members are noted.
+pub(super) fn outline(text: &[u8], nesting: usize, surveyor: &mut Surveyor) -> Scanned<Range<usize>> {
     one_value(text, |start| match text.get(start) {
-        Some(b'{' | b'[') => container_outline(text, start, nesting, ended),
+        Some(b'{' | b'[') => container_outline(text, start, nesting, surveyor),
         _ => scalar(text, start),
     })
 }
@@ -89,7 +90,7 @@ fn one_value(text: &[u8], end_of: impl FnOnce(usize) -> Scanned<usize>) -> Scann
 }
 
 /// The outline of the object or array that begins at `start`.
-fn container_outline(text: &[u8], start: usize, nesting: usize, mut ended: impl FnMut(Range<usize>)) -> Scanned<usize> {
+fn container_outline(text: &[u8], start: usize, nesting: usize, surveyor: &mut Surveyor) -> Scanned<usize> {
     let (mut brackets, mut open) = (Brackets::new(text, start), Open::new(nesting));
     loop {
         let at = brackets.next();
@@ -98,7 +99,7 @@ fn container_outline(text: &[u8], start: usize, nesting: usize, mut ended: impl 
             Some(byte @ (b'{' | b'[')) => open.push(*byte == b'{', at),
             Some(byte @ (b'}' | b']')) if open.top() == Some(*byte == b'}') => {
                 if let Some(start) = open.pop() {
-                    ended(start..at + 1);
+                    surveyor.note(start..at + 1);
                 }
                 if open.depth == 0 {
                     return Ok(at + 1);
@@ -131,23 +132,18 @@ pub(super) fn step_over(text: &[u8], at: usize) -> Scanned<usize> {
     }
 }
 
-/// Scans the object or array that begins at `at`, or whatever else does; `ended` is told of each
-/// value in it that ends, but for those that are nested very deeply.
-fn container(text: &[u8], at: usize, nesting: usize, mut ended: impl FnMut(Range<usize>)) -> Scanned<usize> {
+/// Scans the object or array that begins at `at`, or whatever else does.
+fn container(text: &[u8], at: usize, nesting: usize, surveyor: &mut Surveyor) -> Scanned<usize> {
     let mut open = Open::new(nesting);
     let mut at = at;
     loop {
+        if open.top() == Some(true) {
+            at = key_and_colon(text, at, &open, surveyor)?;
+        }
         let start = at;
         at = match text.get(at) {
-            Some(b'"') => string(text, at)?,
-            Some(b'{') => match open_container(text, at, b'}', &mut open)? {
-                Opened::Empty(end) => end,
-                Opened::Inside(inner) => {
-                    at = key_and_colon(text, inner)?;
-                    continue;
-                }
-            },
-            Some(b'[') => match open_container(text, at, b']', &mut open)? {
+            Some(b'"') => string(text, at)?.at,
+            Some(bracket @ (b'{' | b'[')) => match open_container(text, at, *bracket == b'{', &mut open)? {
                 Opened::Empty(end) => end,
                 Opened::Inside(inner) => {
                     at = inner;
@@ -156,8 +152,7 @@ fn container(text: &[u8], at: usize, nesting: usize, mut ended: impl FnMut(Range
             },
             _ => scalar(text, at)?,
         };
-        ended(start..at);
-        match after_value(text, at, &mut open, &mut ended)? {
+        match after_value(text, start..at, &mut open, surveyor)? {
             After::Done(end) => return Ok(end),
             After::Next(next) => at = next,
         }
@@ -175,7 +170,7 @@ pub(super) fn white_space(text: &[u8], mut at: usize) -> usize {
 
 fn scalar(text: &[u8], at: usize) -> Scanned<usize> {
     match text.get(at) {
-        Some(b'"') => string(text, at),
+        Some(b'"') => string(text, at).map(|end| end.at),
         Some(b't') => word(text, at, b"true"),
         Some(b'f') => word(text, at, b"false"),
         Some(b'n') => word(text, at, b"null"),
@@ -230,13 +225,17 @@ fn digits(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-#[inline]
-fn key_and_colon(text: &[u8], at: usize) -> Scanned<usize> {
-    let colon = white_space(text, string(text, at)?);
-    match text.get(colon) {
-        Some(b':') => Ok(white_space(text, colon + 1)),
-        _ => unexpected(text, colon),
+/// Scans the key at `at` and the colon behind it; returns where its value begins.
+#[inline(always)]
+fn key_and_colon(text: &[u8], at: usize, open: &Open, surveyor: &mut Surveyor) -> Scanned<usize> {
+    let key = string(text, at)?;
+    let colon = white_space(text, key.at);
+    if text.get(colon) != Some(&b':') {
+        return unexpected(text, colon);
     }
+    let value = white_space(text, colon + 1);
+    surveyor.member_begins(open.depth, at..key.at, key.plain, value);
+    Ok(value)
 }
 
 enum Opened {
@@ -245,34 +244,38 @@ enum Opened {
 }
 
 #[inline]
-fn open_container(text: &[u8], at: usize, close: u8, open: &mut Open) -> Scanned<Opened> {
+fn open_container(text: &[u8], at: usize, object: bool, open: &mut Open) -> Scanned<Opened> {
     if open.is_full() {
         return fail(SyntaxErrorKind::Depth, at);
     }
     let inner = white_space(text, at + 1);
-    if text.get(inner) == Some(&close) {
+    if text.get(inner) == Some(if object { &b'}' } else { &b']' }) {
         return Ok(Opened::Empty(inner + 1));
     }
-    open.push(close == b'}', at);
+    open.push(object, at);
     Ok(Opened::Inside(inner))
 }
 
 enum After {
     /// The outermost value ended here.
     Done(usize),
-    /// Another value begins here.
+    /// The next element begins here, or the next member.
     Next(usize),
 }
 
-/// A value ended at `at`: closes what ends with it and goes on to the next value.
+/// The value at `value` ended: closes what ends with it and goes on to the next value.
 #[inline]
-fn after_value(text: &[u8], mut at: usize, open: &mut Open, ended: &mut impl FnMut(Range<usize>)) -> Scanned<After> {
+fn after_value(text: &[u8], value: Range<usize>, open: &mut Open, surveyor: &mut Surveyor) -> Scanned<After> {
+    let mut at = value.end;
+    surveyor.note(value);
     while let Some(in_object) = open.top() {
+        if in_object {
+            surveyor.member_ends(open.depth, at);
+        }
         let next = white_space(text, at);
         match text.get(next) {
             Some(b',') => {
-                let start = white_space(text, next + 1);
-                return Ok(After::Next(if in_object { key_and_colon(text, start)? } else { start }));
+                return Ok(After::Next(white_space(text, next + 1)));
             }
             Some(b'}') if in_object => {}
             Some(b']') if !in_object => {}
@@ -280,7 +283,7 @@ fn after_value(text: &[u8], mut at: usize, open: &mut Open, ended: &mut impl FnM
         }
         at = next + 1;
         if let Some(start) = open.pop() {
-            ended(start..at);
+            surveyor.note(start..at);
         }
     }
     Ok(After::Done(at))

@@ -11,14 +11,44 @@ const BLOCK: usize = 16;
 /// After so many blocks without anything special, longer ones are looked at.
 const QUIET: usize = 4;
 
+/// Blocks of a string looked at on the spot; most have no more.
+const FEW: usize = 4;
+
+/// Where a string ends.
+#[derive(Clone, Copy)]
+pub(super) struct StringEnd {
+    pub(super) at: usize,
+    /// Whether it is known to have no escapes.
+    pub(super) plain: bool,
+}
+
 /// Scans a string that begins at `at` with its quote; returns where it ends.
-#[inline]
-pub(super) fn string(text: &[u8], at: usize) -> Scanned<usize> {
+#[inline(always)]
+pub(super) fn string(text: &[u8], at: usize) -> Scanned<StringEnd> {
     if text.get(at) != Some(&b'"') {
         return unexpected(text, at);
     }
     let mut at = at + 1;
+    for _ in 0..FEW {
+        let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk) else { break };
+        let found = special(*block);
+        if found != 0 {
+            let end = at + found.trailing_zeros() as usize;
+            if text.get(end) == Some(&b'"') {
+                return Ok(StringEnd { at: end + 1, plain: true });
+            }
+            break;
+        }
+        at += BLOCK;
+    }
+    rest_of_string(text, at)
+}
+
+/// The same from within the string.
+#[inline(never)]
+fn rest_of_string(text: &[u8], mut at: usize) -> Scanned<StringEnd> {
     let mut quiet = 0;
+    let mut plain = true;
     while let Some((block, _)) = text.get(at..).and_then(<[u8]>::split_first_chunk) {
         let mut found = special(*block);
         if found == 0 {
@@ -34,12 +64,13 @@ pub(super) fn string(text: &[u8], at: usize) -> Scanned<usize> {
         while found != 0 {
             let place = found.trailing_zeros() as usize;
             match block.get(place) {
-                Some(b'"') => return Ok(at + place + 1),
+                Some(b'"') => return Ok(StringEnd { at: at + place + 1, plain }),
                 Some(b'\\') => {
                     let end = escape(text, at + place)? - at;
                     // What belongs to the escape is not looked at again.
                     found &= u32::MAX.checked_shl(end as u32).unwrap_or(0);
                     behind = behind.max(end);
+                    plain = false;
                 }
                 _ => return fail(SyntaxErrorKind::Control, at + place),
             }
@@ -47,15 +78,18 @@ pub(super) fn string(text: &[u8], at: usize) -> Scanned<usize> {
         at += behind;
         quiet = 0;
     }
-    end_of_string(text, at)
+    end_of_string(text, at, plain)
 }
 
-/// The same from within the string, byte by byte, near the end of the text.
-fn end_of_string(text: &[u8], mut at: usize) -> Scanned<usize> {
+/// The same, byte by byte, near the end of the text.
+fn end_of_string(text: &[u8], mut at: usize, mut plain: bool) -> Scanned<StringEnd> {
     loop {
         at = match text.get(at) {
-            Some(b'"') => return Ok(at + 1),
-            Some(b'\\') => escape(text, at)?,
+            Some(b'"') => return Ok(StringEnd { at: at + 1, plain }),
+            Some(b'\\') => {
+                plain = false;
+                escape(text, at)?
+            }
             Some(0..0x20) => return fail(SyntaxErrorKind::Control, at),
             Some(_) => at + 1,
             None => return fail(SyntaxErrorKind::End, at),

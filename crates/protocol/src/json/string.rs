@@ -3,13 +3,50 @@
 //! Must not know: where the strings come from.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 /// The characters of a quoted, validated JSON string; `None` if an escape is a lone surrogate.
-pub(super) fn decode(quoted: &str) -> Option<Cow<'_, str>> {
-    let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
-    let Some(first) = inner.find('\\') else { return Some(Cow::Borrowed(inner)) };
+pub(super) fn decode(quoted: &[u8]) -> Option<Cow<'_, str>> {
+    let inner = inner(quoted)?;
+    let text = std::str::from_utf8(inner).ok()?;
+    if has_escape(inner) { decode_escapes(text).map(Cow::Owned) } else { Some(Cow::Borrowed(text)) }
+}
+
+/// Whether the quoted, validated JSON string stands for `text`.
+pub(super) fn is(quoted: &[u8], text: &str) -> bool {
+    inner(quoted).is_some_and(|inner| stands_for(inner, text))
+}
+
+/// Whether what is between the quotes of a string stands for `text`. An escape is always longer than
+/// what it stands for, so most strings are told apart by their length.
+#[inline]
+pub(super) fn stands_for(inner: &[u8], text: &str) -> bool {
+    match inner.len().cmp(&text.len()) {
+        Ordering::Less => false,
+        Ordering::Equal => inner == text.as_bytes() && !has_escape(inner),
+        Ordering::Greater => has_escape(inner) && decoded_is(inner, text),
+    }
+}
+
+#[cold]
+fn decoded_is(inner: &[u8], text: &str) -> bool {
+    std::str::from_utf8(inner).ok().and_then(decode_escapes).is_some_and(|decoded| decoded == text)
+}
+
+fn inner(quoted: &[u8]) -> Option<&[u8]> {
+    quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")
+}
+
+fn has_escape(inner: &[u8]) -> bool {
+    /// Shorter ones are looked through before `memchr` has begun.
+    const SHORT: usize = 16;
+    if inner.len() <= SHORT { inner.iter().any(|byte| *byte == b'\\') } else { memchr::memchr(b'\\', inner).is_some() }
+}
+
+#[cold]
+fn decode_escapes(inner: &str) -> Option<String> {
     let mut decoded = String::with_capacity(inner.len());
-    let (head, mut rest) = inner.split_at_checked(first)?;
+    let (head, mut rest) = inner.split_at_checked(inner.find('\\').unwrap_or(inner.len()))?;
     decoded.push_str(head);
     while let Some(after) = rest.strip_prefix('\\') {
         let (character, tail) = escape(after)?;
@@ -19,7 +56,7 @@ pub(super) fn decode(quoted: &str) -> Option<Cow<'_, str>> {
         decoded.push_str(plain);
         rest = next;
     }
-    Some(Cow::Owned(decoded))
+    Some(decoded)
 }
 
 fn escape(after_backslash: &str) -> Option<(char, &str)> {

@@ -168,12 +168,13 @@ fn any_text() -> impl Strategy<Value = String> {
                 "[{}]",
                 items.iter().map(|(s, i)| format!("{s}{i}{s}")).collect::<Vec<_>>().join(",")
             )),
-            proptest::collection::vec(("[a-z_]{0,4}", space, inner), 0..5).prop_map(|items| {
-                format!(
-                    "{{{}}}",
-                    items.iter().map(|(k, s, v)| format!("{s}\"{k}\"{s}:{s}{v}{s}")).collect::<Vec<_>>().join(",")
-                )
-            }),
+            proptest::collection::vec(("[a-z_]{0,4}|[a-z]{14,70}|[a-z]{0,2}\\\\u006[1-3]", space, inner), 0..5)
+                .prop_map(|items| {
+                    format!(
+                        "{{{}}}",
+                        items.iter().map(|(k, s, v)| format!("{s}\"{k}\"{s}:{s}{v}{s}")).collect::<Vec<_>>().join(",")
+                    )
+                }),
         ]
     })
 }
@@ -200,6 +201,30 @@ fn walks_over_long_texts_come_to_the_same_places() {
         assert_eq!(with, without, "{count}");
         assert_eq!(noted.detached().get("c").unwrap().as_text(), "1");
     }
+}
+
+#[test]
+fn members_are_found_whether_or_not_there_was_room_to_note_them() {
+    for count in [0, 1, 19, 20, 21, 63, 64, 65, 200] {
+        let members: Vec<_> = (0..count).map(|number| format!(r#""k{number}":{{"x":{number}}}"#)).collect();
+        let text = format!(r#"{{"a":{{{}}},"\u0062":{{"c":{{"d":{{"e":1}}}}}},"last":"l"}}"#, members.join(","));
+        let value = json(&text);
+        assert_eq!(value.peek("last").unwrap().as_str().unwrap(), "l");
+        assert_eq!(value.peek("b").map(Value::kind), Some(Kind::Object));
+        let [a, b, missing] = value.find(["a", "b", "c"]).unwrap();
+        assert_eq!(missing, None);
+        let e = value.slice(b.unwrap()).get("c").unwrap().get("d").unwrap().get("e").unwrap();
+        assert_eq!(e.as_text(), "1");
+        for number in 0..count {
+            let key = format!("k{number}");
+            let found = value.slice(a.clone().unwrap()).get(&key).unwrap();
+            assert_eq!(found.get("x").unwrap().as_i64(), Some(number));
+            assert_eq!(value.peek_in(a.clone().unwrap(), &key).map(Value::kind), Some(Kind::Object));
+        }
+        assert_eq!(value.peek_in(a.unwrap(), "last").map(Value::kind), None);
+    }
+    assert_eq!(json(r#"{"a":1,"\u0061":2}"#).find(["a"]).unwrap_err().key, "a");
+    assert_eq!(json(r#"{"\u0061":1,"a":2}"#).find(["a"]).unwrap_err().key, "a");
 }
 
 #[test]

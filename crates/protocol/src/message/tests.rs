@@ -53,7 +53,7 @@ fn the_messages_of_a_batch_stand_alone() {
 fn a_response_keeps_everything_but_its_id() {
     let text = r#"{ "result" : {"a":1.0} , "x":[ ], "id":7,"jsonrpc":"2.0"}"#;
     let Ok(Message::Response(response)) = parse(text) else { panic!("not a response") };
-    let sent = response.to_message(&Json::string("q"), b"\"resultType\":\"complete\"").into_bytes();
+    let sent = response.to_message(&Json::string("q"), Bytes::from_static(b"\"resultType\":\"complete\"")).into_bytes();
     assert_eq!(sent, r#"{ "result" : {"resultType":"complete","a":1.0} , "x":[ ], "id":"q","jsonrpc":"2.0"}"#);
     let other = response.with_body(&Json::literal("{\"bb\":22}"));
     assert_eq!(other.id().as_text(), "7");
@@ -78,7 +78,7 @@ fn originated_responses_have_their_places_right() {
     let response = Response::from_error(&RpcError::new(-1, "no \"x\""));
     assert_eq!((response.id().as_text(), response.error_code()), ("null", Some(-1)));
     assert_eq!(
-        Response::from_result(&Json::empty_object()).to_message(&Json::literal("5"), b"").into_bytes(),
+        Response::from_result(&Json::empty_object()).to_message(&Json::literal("5"), Bytes::new()).into_bytes(),
         "{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{}}"
     );
 }
