@@ -7,7 +7,7 @@
 
 use wide::u8x16;
 
-use super::scan_string::{escape, is_control};
+use super::scan_string::{is_control, is_escape};
 
 /// Bytes that one vector holds.
 const LANES: usize = 16;
@@ -99,7 +99,7 @@ impl<'a> Brackets<'a> {
         while left != 0 {
             let place = left.trailing_zeros();
             let begins = 1_u64 << place;
-            if escape(self.text, self.base + place as usize).is_err() {
+            if !is_escape(self.text, self.base + place as usize) {
                 malformed |= begins;
             }
             if place as usize == BLOCK - 1 {
@@ -188,7 +188,7 @@ mod tests {
                     false
                 }
                 b'\\' if !within => return (found, at),
-                b'\\' => escape(text, at).is_err(),
+                b'\\' => super::super::scan_string::escape(text, at).is_err(),
                 _ => !within && b"{}[]".contains(byte),
             };
             if counts {

@@ -77,7 +77,7 @@ pub(super) fn outline(text: &[u8], nesting: usize, surveyor: &mut Surveyor) -> S
 /// UTF-8 that is one value between optional white space. `end_of` is told where the value begins, and
 /// finds where it ends.
 fn one_value(text: &[u8], end_of: impl FnOnce(usize) -> Scanned<usize>) -> Scanned<Range<usize>> {
-    if let Err(error) = std::str::from_utf8(text) {
+    if let Err(error) = simdutf8::compat::from_utf8(text) {
         return fail(SyntaxErrorKind::Utf8, error.valid_up_to());
     }
     let start = white_space(text, 0);

@@ -127,6 +127,16 @@ pub(super) fn is_control(bytes: u8x16) -> u8x16 {
     bytes.min(u8x16::splat(0x1f)).simd_eq(bytes)
 }
 
+/// Whether an escape begins at `at` with its backslash.
+#[inline(always)]
+pub(super) fn is_escape(text: &[u8], at: usize) -> bool {
+    match text.get(at + 1) {
+        Some(b'n' | b'"' | b'\\' | b'/' | b'b' | b'f' | b'r' | b't') => true,
+        Some(b'u') => escape(text, at).is_ok(),
+        _ => false,
+    }
+}
+
 /// The escape that begins at `at` with its backslash; returns where it ends.
 #[inline]
 pub(super) fn escape(text: &[u8], at: usize) -> Scanned<usize> {
