@@ -36,8 +36,8 @@ pub(crate) fn begin_read(
     came: Came<'_>,
 ) -> ServerSpan {
     let subject = Subject::found(&request.method, |key| match key {
-        "name" => params.name.clone(),
-        "uri" => params.uri.clone(),
+        "name" => params.name.as_ref().map(Json::value),
+        "uri" => params.uri.as_ref().map(Json::value),
         _ => None,
     });
     begin_of(settings, request, &subject, params.meta.whole.as_ref(), came)

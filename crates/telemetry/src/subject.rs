@@ -3,10 +3,9 @@
 //! Must not know: which side asks.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
+use fanlight_protocol::json::Value;
 use fanlight_protocol::{Json, Method, Response, RpcError};
-use memchr::memmem::Finder;
 use smol_str::SmolStr;
 
 use crate::error_type::{ErrorType, Outcome};
@@ -30,11 +29,11 @@ impl Subject {
     /// What a message with these `params` is about.
     #[must_use]
     pub fn of(method: &Method, params: Option<&Json>) -> Self {
-        Self::found(method, |key| params?.get(key))
+        Self::found(method, |key| params?.peek(key))
     }
 
     /// The same, where the members of `params` have been found already.
-    pub fn found(method: &Method, member: impl Fn(&'static str) -> Option<Json>) -> Self {
+    pub fn found<'a>(method: &Method, member: impl Fn(&'static str) -> Option<Value<'a>>) -> Self {
         let text = |key| Some(SmolStr::from(member(key)?.as_str()?));
         let found = match method {
             Method::CallTool => text("name").map(Self::Tool),
@@ -69,7 +68,7 @@ impl Verdict {
             let message = error.get("message").and_then(|message| message.as_str().map(Cow::into_owned));
             return Self(Some((answer.error_code().map_or(ErrorType::Other, ErrorType::JsonRpc), message)));
         }
-        let is_tool_error = *method == Method::CallTool && answer.result().is_some_and(|result| says_error(&result));
+        let is_tool_error = *method == Method::CallTool && answer.peek_result("isError").is_some_and(Value::is_true);
         Self(is_tool_error.then_some((ErrorType::ToolError, None)))
     }
 
@@ -87,13 +86,6 @@ impl Verdict {
             Some((error, message)) => Outcome::Failed { error: *error, message: message.as_deref() },
         }
     }
-}
-
-/// Whether a tool's result has `isError`. Results are large and seldom errors: the members are gone
-/// through only if the word is somewhere in the text.
-fn says_error(result: &Json) -> bool {
-    static WORD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("isError"));
-    WORD.find(result.bytes()).is_some() && result.get("isError").is_some_and(|value| value.as_text() == "true")
 }
 
 #[cfg(test)]
