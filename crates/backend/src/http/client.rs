@@ -1,5 +1,5 @@
-//! The HTTP client of one server. Plain `http:` without a proxy goes by hyper's own client, with one
-//! pool of connections for each worker; TLS and proxies go by `reqwest`, which does more than a call
+//! The HTTP client of one server. Plain `http:` without a proxy goes by hyper's connections, with one
+//! pool of them for each worker; TLS and proxies go by `reqwest`, which does more than a call
 //! on the hot path should pay for.
 //!
 //! Either way: no redirects, no cookies, no decompression, no second attempt once anything was sent.
@@ -7,6 +7,7 @@
 //! Must not know: what is sent.
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,9 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode, Uri};
-use http_body::Body as _;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use http_body_util::Full;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{Url, redirect};
 
@@ -37,6 +36,8 @@ enum Way {
 pub(super) struct Target {
     url: Url,
     uri: Uri,
+    /// What a request line says of it.
+    path: Uri,
 }
 
 /// A request that is about to be sent.
@@ -56,7 +57,7 @@ pub(super) struct HttpResponse {
 }
 
 enum Body {
-    Plain(Incoming),
+    Plain(plain::Body),
     Full(Box<reqwest::Response>),
 }
 
@@ -70,7 +71,6 @@ pub(super) enum Executing {
 #[derive(Debug)]
 pub(super) enum HttpError {
     Plain(plain::Error),
-    Body(hyper::Error),
     Full(reqwest::Error),
 }
 
@@ -88,7 +88,7 @@ impl HttpClient {
     pub(super) fn new(target: &Target, settings: ClientSettings) -> Result<Self, HttpError> {
         let loopback = target.is_loopback();
         if target.url.scheme() == "http" && (loopback || Matcher::from_env().intercept(&target.uri).is_none()) {
-            return Ok(Self(Way::Plain(PlainClient::new(settings))));
+            return Ok(Self(Way::Plain(PlainClient::new(target.uri.clone(), settings))));
         }
         let mut builder = reqwest::Client::builder()
             .redirect(redirect::Policy::none())
@@ -109,7 +109,7 @@ impl HttpClient {
             Way::Plain(client) => {
                 let mut request = http::Request::new(Full::new(body));
                 *request.method_mut() = method;
-                *request.uri_mut() = target.uri.clone();
+                *request.uri_mut() = target.path.clone();
                 *request.headers_mut() = headers;
                 Executing::Plain(client.execute(request))
             }
@@ -131,8 +131,9 @@ impl HttpClient {
 impl Target {
     /// `None` if the URL is one that HTTP cannot name.
     pub(super) fn new(url: Url) -> Option<Self> {
-        let uri = url.as_str().parse().ok()?;
-        Some(Self { url, uri })
+        let uri: Uri = url.as_str().parse().ok()?;
+        let path = uri.path_and_query()?.clone().into();
+        Some(Self { url, uri, path })
     }
 
     pub(super) fn url(&self) -> &Url {
@@ -156,7 +157,7 @@ impl HttpResponse {
     /// The length of the body that is left, if it is known.
     pub(super) fn content_length(&self) -> Option<u64> {
         match &self.body {
-            Body::Plain(body) => body.size_hint().exact(),
+            Body::Plain(body) => body.length(),
             Body::Full(response) => response.content_length(),
         }
     }
@@ -164,15 +165,7 @@ impl HttpResponse {
     /// The next piece of the body; `None` at its end. Can be dropped and called again.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         match &mut self.body {
-            Body::Plain(body) => {
-                while let Some(frame) = body.frame().await {
-                    // Trailers say nothing here.
-                    if let Ok(data) = frame.map_err(HttpError::Body)?.into_data() {
-                        return Ok(Some(data));
-                    }
-                }
-                Ok(None)
-            }
+            Body::Plain(body) => poll_fn(|cx| body.poll_chunk(cx)).await.map_err(HttpError::Plain),
             Body::Full(response) => response.chunk().await.map_err(HttpError::Full),
         }
     }
@@ -201,8 +194,7 @@ impl HttpError {
     /// Whether certainly nothing was sent: there was no connection, or no request.
     pub(super) fn nothing_was_sent(&self) -> bool {
         match self {
-            Self::Plain(error) => error.is_connect(),
-            Self::Body(_) => false,
+            Self::Plain(error) => matches!(error, plain::Error::Connect(_)),
             Self::Full(error) => error.is_connect() || error.is_builder(),
         }
     }
@@ -211,7 +203,6 @@ impl HttpError {
     pub(super) fn reason(&self) -> String {
         let mut innermost: Option<&dyn Error> = match self {
             Self::Plain(error) => Some(error),
-            Self::Body(error) => Some(error),
             Self::Full(error) => error.source(),
         };
         while let Some(next) = innermost.and_then(Error::source) {

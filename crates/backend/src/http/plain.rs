@@ -1,105 +1,166 @@
 //! Plain HTTP/1.1 over TCP, without a proxy: one pool of connections for each worker, so that a call
-//! and its connection stay on one thread.
+//! and its connection stay on one thread. No task stands between the two: whoever waits for a response
+//! drives the connection it comes on ([`Connection`]).
 //!
 //! Must not know: what is sent.
 
-use std::error::Error as StdError;
-use std::io;
-use std::task::{Context, Poll};
-use std::time::Duration;
+mod body;
+mod connection;
+mod connector;
+mod pool;
+mod signal;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use http::{Request, Uri};
+use http::{Request, Response, Uri};
 use http_body_util::Full;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client, ResponseFuture};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
-use tower_service::Service;
+use tokio::sync::oneshot;
 
 use super::client::ClientSettings;
 use crate::worker::{PerWorker, workers};
-
-pub(super) use hyper_util::client::legacy::Error;
-
-/// A request on its way.
-pub(super) type Executing = ResponseFuture;
-
-/// How long a connection is kept that nobody uses.
-const IDLE: Duration = Duration::from_secs(90);
-/// A peer that is gone shows after a minute at the latest, on a connection that waits for it as well
-/// as on one that has sent something.
-const PROBE: (Duration, u32) = (Duration::from_secs(15), 3);
-const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
-
-/// A pool hands its connections to the requests of one thread.
-type Pool = Client<Connector, Full<Bytes>>;
+pub(super) use body::Body;
+use body::Held;
+use connection::Connection;
+use connector::{Connector, Unconnected};
+use pool::Pool;
 
 /// See the module.
 pub(super) struct PlainClient {
     settings: ClientSettings,
-    pools: PerWorker<Pool>,
+    origin: Uri,
+    pools: PerWorker<Arc<Pool>>,
+}
+
+/// A request on its way; resolves to the head of its response.
+pub(super) struct Executing {
+    pool: Arc<Pool>,
+    progress: Progress,
+}
+
+enum Progress {
+    Unsent(Box<Request<Full<Bytes>>>),
+    /// There was no idle connection.
+    Waiting(Box<Request<Full<Bytes>>>, oneshot::Receiver<Supply>),
+    Sent(Box<Connection>),
+    Done,
+}
+
+/// What comes of waiting for a connection.
+type Supply = Result<Box<Connection>, Unconnected>;
+
+/// Why there is no response, or no more of it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// There was no connection to send it on.
+    #[error("cannot connect")]
+    Connect(#[source] Unconnected),
+    /// A connection broke, before the response or in the middle of it.
+    #[error("the connection failed")]
+    Connection(#[source] hyper::Error),
 }
 
 impl PlainClient {
-    pub(super) fn new(settings: ClientSettings) -> Self {
-        Self { settings, pools: PerWorker::default() }
+    /// `origin` is any URI of the server that it is for.
+    pub(super) fn new(origin: Uri, settings: ClientSettings) -> Self {
+        Self { settings, origin, pools: PerWorker::default() }
     }
 
-    /// Sends a request, on a connection of the current worker's. Should the server close the
-    /// connection before any of the request is written to it, it is sent on another.
+    /// Sends a request, on a connection of the current worker's. Should the server close a connection
+    /// that was idle before any of the request is written to it, it is sent on another.
     pub(super) fn execute(&self, request: Request<Full<Bytes>>) -> Executing {
-        self.pools.get(|| self.pool()).request(request)
+        let pool = Arc::clone(self.pools.get(|| self.pool()));
+        let progress = match pool.take() {
+            Some(mut connection) => {
+                connection.send(request);
+                Progress::Sent(connection)
+            }
+            None => Progress::Unsent(Box::new(request)),
+        };
+        Executing { pool, progress }
     }
 
     /// The idle connections of all workers are as many as those of one would be.
-    fn pool(&self) -> Pool {
+    fn pool(&self) -> Arc<Pool> {
         let ClientSettings { connect_timeout, most_idle } = self.settings;
-        let mut http = HttpConnector::new();
-        http.set_connect_timeout(Some(connect_timeout));
-        http.set_nodelay(true);
-        http.set_keepalive(Some(PROBE.0));
-        http.set_keepalive_interval(Some(PROBE.0));
-        http.set_keepalive_retries(Some(PROBE.1));
-        #[cfg(target_os = "linux")]
-        http.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
-        Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(most_idle.div_ceil(workers()))
-            .set_host(false)
-            .build(Connector { http, patience: connect_timeout })
+        let connector = Connector::new(self.origin.clone(), connect_timeout);
+        Pool::new(connector, most_idle.div_ceil(workers()))
     }
 }
 
-/// Connects within a time that includes looking up the address.
-#[derive(Clone)]
-struct Connector {
-    http: HttpConnector,
-    patience: Duration,
+impl Future for Executing {
+    type Output = Result<Response<Body>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let this = &mut *self;
+            this.progress = match &mut this.progress {
+                Progress::Sent(connection) => match ready!(connection.poll_response(cx)) {
+                    Ok(response) => {
+                        let held = this.held();
+                        return Poll::Ready(Ok(response.map(|incoming| Body::new(incoming, held))));
+                    }
+                    Err(mut error) => match error.take_message().filter(|_| connection.was_used()) {
+                        // Nothing of it was written.
+                        Some(request) => Progress::Unsent(Box::new(request)),
+                        None => return Poll::Ready(Err(Error::Connection(error.into_error()))),
+                    },
+                },
+                Progress::Unsent(_) => this.look_for_connection(),
+                Progress::Waiting(_, supply) => {
+                    let supply = ready!(Pin::new(supply).poll(cx)).unwrap_or(Err(Unconnected::Stopped));
+                    this.supplied(supply.map_err(Error::Connect)?)
+                }
+                Progress::Done => return Poll::Pending,
+            };
+        }
+    }
 }
 
-type BoxError = Box<dyn StdError + Send + Sync>;
-
-impl Service<Uri> for Connector {
-    type Response = TokioIo<TcpStream>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.http.poll_ready(cx).map_err(Into::into)
+impl Executing {
+    fn look_for_connection(&mut self) -> Progress {
+        match std::mem::replace(&mut self.progress, Progress::Done) {
+            Progress::Unsent(request) => match self.pool.take() {
+                Some(mut connection) => {
+                    connection.send(*request);
+                    Progress::Sent(connection)
+                }
+                None => Progress::Waiting(request, self.pool.wait()),
+            },
+            other => other,
+        }
     }
 
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = timeout(self.patience, self.http.call(uri));
-        Box::pin(async move {
-            match connecting.await {
-                Ok(connected) => connected.map_err(Into::into),
-                Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time").into()),
+    fn supplied(&mut self, mut connection: Box<Connection>) -> Progress {
+        match std::mem::replace(&mut self.progress, Progress::Done) {
+            Progress::Waiting(request, _) => {
+                connection.send(*request);
+                Progress::Sent(connection)
             }
-        })
+            other => other,
+        }
+    }
+
+    /// The connection that the response has come on.
+    fn held(&mut self) -> Held {
+        let connection = match std::mem::replace(&mut self.progress, Progress::Done) {
+            Progress::Sent(connection) => Some(connection),
+            _ => None,
+        };
+        Held { pool: Arc::clone(&self.pool), connection }
+    }
+}
+
+impl Drop for Executing {
+    fn drop(&mut self) {
+        // A connection that has just been supplied serves another request.
+        if let Progress::Waiting(_, supply) = &mut self.progress {
+            supply.close();
+            if let Ok(Ok(connection)) = supply.try_recv() {
+                self.pool.give(connection);
+            }
+        }
     }
 }

@@ -8,6 +8,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use super::*;
 use crate::worker;
 
+mod faults;
+
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const SETTINGS: ClientSettings = ClientSettings { connect_timeout: Duration::from_secs(5), most_idle: 4 };
 
@@ -176,11 +178,11 @@ async fn a_body_that_breaks_off_is_an_error() {
 
 #[test]
 fn each_worker_has_connections_of_its_own() {
-    let client = Arc::new(HttpClient::new(&target("127.0.0.1:1"), SETTINGS).unwrap());
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let runtime_of_server = runtime();
     let listener = runtime_of_server.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let target = target(listener.local_addr().unwrap());
+    let client = Arc::new(HttpClient::new(&target, SETTINGS).unwrap());
     let worker = |number| {
         let (client, target) = (Arc::clone(&client), Arc::clone(&target));
         thread::spawn(move || {
