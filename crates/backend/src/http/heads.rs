@@ -5,7 +5,7 @@
 
 use fanlight_protocol::{Era, Revision, header};
 use fanlight_telemetry::Propagation;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
 use crate::dialect::Mirror;
 
@@ -16,8 +16,10 @@ pub(super) const SESSION_ID: HeaderName = HeaderName::from_static(header::SESSIO
 
 /// See the module.
 pub(super) struct Heads {
-    /// What every request carries.
+    /// What every message carries.
     base: HeaderMap,
+    /// The same with room for the length of a request.
+    measured: HeaderMap,
     /// The same with what a modern request repeats, once that is what the server speaks.
     mirroring: Option<Mirroring>,
     session: Option<HeaderValue>,
@@ -31,7 +33,8 @@ struct Mirroring {
 
 impl Heads {
     pub(super) fn new(every: &HeaderMap) -> Self {
-        Self { base: every.clone(), mirroring: None, session: None }
+        let base = every.clone();
+        Self { measured: with_room(&base, [CONTENT_LENGTH]), base, mirroring: None, session: None }
     }
 
     /// Takes up what the handshake agreed on. `MCP-Protocol-Version` exists since 2025-06-18;
@@ -39,10 +42,8 @@ impl Heads {
     pub(super) fn adopt(&mut self, revision: Revision, session: Option<HeaderValue>) {
         if revision.era() == Era::Modern {
             let revision = revision.as_str();
-            let mut headers = self.base.clone();
+            let mut headers = with_room(&self.measured, [METHOD, NAME]);
             headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision));
-            headers.insert(METHOD, HeaderValue::from_static(""));
-            headers.insert(NAME, HeaderValue::from_static(""));
             self.mirroring = Some(Mirroring { revision, headers });
             return;
         }
@@ -54,6 +55,7 @@ impl Heads {
             self.base.insert(SESSION_ID, session.clone());
             self.session = Some(session);
         }
+        self.measured = with_room(&self.base, [CONTENT_LENGTH]);
     }
 
     /// The session that the server assigned.
@@ -66,9 +68,14 @@ impl Heads {
         self.base.clone()
     }
 
-    /// The headers of a request, with what they repeat of it and the trace context that goes along.
-    pub(super) fn of_request(&self, mirror: Option<Mirror>, carrying: &Propagation) -> HeaderMap {
-        let mut headers = mirror.map_or_else(|| self.base.clone(), |mirror| self.mirroring(mirror));
+    /// The headers of a request of `length` bytes, with what they repeat of it and the trace context
+    /// that goes along.
+    pub(super) fn of_request(&self, length: usize, mirror: Option<Mirror>, carrying: &Propagation) -> HeaderMap {
+        let mut headers = mirror.map_or_else(|| self.measured.clone(), |mirror| self.mirroring(mirror));
+        let length = HeaderValue::from_str(itoa::Buffer::new().format(length)).ok();
+        if let (Some(room), Some(length)) = (headers.get_mut(CONTENT_LENGTH), length) {
+            *room = length;
+        }
         carry(&mut headers, carrying);
         headers
     }
@@ -79,7 +86,7 @@ impl Heads {
             Some(agreed) if agreed.revision == revision => agreed.headers.clone(),
             // Before the agreement, and while it is looked for.
             _ => {
-                let mut headers = self.base.clone();
+                let mut headers = self.measured.clone();
                 headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision));
                 headers
             }
@@ -94,6 +101,15 @@ impl Heads {
         }
         headers
     }
+}
+
+/// These and, with no value yet, headers that all requests have, or most.
+fn with_room<const N: usize>(headers: &HeaderMap, names: [HeaderName; N]) -> HeaderMap {
+    let mut headers = headers.clone();
+    for name in names {
+        insert(&mut headers, name, HeaderValue::from_static(""));
+    }
+    headers
 }
 
 /// Puts a trace context into the headers of a request.
@@ -145,21 +161,24 @@ mod tests {
             let without_session = text(&heads.of_message()).replace(" mcp-session-id=s", "");
             assert_eq!(without_session, "accept=*/*");
         }
-        let unnamed = heads(Some(Revision::V2026_07_28)).of_request(Some(mirror(None)), &Propagation::default());
-        assert_eq!(text(&unnamed), "accept=*/* mcp-method=tools/call mcp-param-r=1 mcp-protocol-version=2026-07-28");
+        let unnamed = heads(Some(Revision::V2026_07_28)).of_request(7, Some(mirror(None)), &Propagation::default());
+        assert_eq!(
+            text(&unnamed),
+            "accept=*/* content-length=7 mcp-method=tools/call mcp-param-r=1 mcp-protocol-version=2026-07-28"
+        );
     }
 
     #[test]
     fn a_modern_request_says_the_same_before_and_after_the_agreement() {
-        let of = |heads: Heads| text(&heads.of_request(Some(mirror(Some("n"))), &Propagation::default()));
+        let of = |heads: Heads| text(&heads.of_request(7, Some(mirror(Some("n"))), &Propagation::default()));
         assert_eq!(of(heads(None)), of(heads(Some(Revision::V2026_07_28))));
         assert!(of(heads(None)).contains("mcp-name=n"));
     }
 
     #[test]
     fn legacy_requests_carry_what_was_agreed_on() {
-        let headers = heads(Some(Revision::V2025_06_18)).of_request(None, &Propagation::default());
-        assert_eq!(text(&headers), "accept=*/* mcp-protocol-version=2025-06-18 mcp-session-id=s");
+        let headers = heads(Some(Revision::V2025_06_18)).of_request(7, None, &Propagation::default());
+        assert_eq!(text(&headers), "accept=*/* content-length=7 mcp-protocol-version=2025-06-18 mcp-session-id=s");
         assert_eq!(heads(Some(Revision::V2026_07_28)).session(), None);
     }
 }

@@ -74,8 +74,9 @@ impl HttpLink {
 
     /// Sends a request and reads its reply.
     pub(crate) async fn exchange(&self, request: &mut Outgoing<'_>) -> Result<Reply, BackendError> {
-        let headers = self.heads.of_request(request.mirror.take(), &request.sending.propagation);
-        let executing = self.post_with(headers, std::mem::take(&mut request.text));
+        let text = std::mem::take(&mut request.text);
+        let headers = self.heads.of_request(text.len(), request.mirror.take(), &request.sending.propagation);
+        let executing = self.post_with(headers, text);
         let mut abandoned = CancelOnDrop { link: self, id: request.id, armed: self.cancels(request) };
         let reply = match executing.await {
             Ok(response) => self.read(response, request).await,
