@@ -3,12 +3,14 @@
 //!
 //! Must not know: what is asked.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use futures_util::task::AtomicWaker;
 use tokio::time::{Instant, sleep};
 
 /// How far a call has come.
@@ -30,7 +32,7 @@ pub(crate) struct Course {
 #[derive(Default)]
 pub(crate) struct Clock {
     stops: AtomicUsize,
-    changed: Notify,
+    changed: AtomicWaker,
     up: AtomicBool,
 }
 
@@ -42,23 +44,29 @@ impl Clock {
     /// `None` if the time was up first. One caller at a time. The future is pinned by the caller: here
     /// it would have a second place in the future that this makes.
     pub(crate) async fn bound<T>(&self, limit: Duration, mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-        let mut left = limit;
-        loop {
-            let running = self.stops.load(Ordering::Acquire) == 0;
-            let began = Instant::now();
-            tokio::select! {
-                biased;
-                outcome = future.as_mut() => return Some(outcome),
-                () = self.changed.notified() => {}
-                () = sleep(left), if running => {
-                    self.up.store(true, Ordering::Relaxed);
-                    return None;
+        let mut timer = pin!(sleep(limit));
+        // What is left, while the clock stands still.
+        let mut left = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(outcome) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(outcome));
+            }
+            self.changed.register(cx.waker());
+            match (self.stops.load(Ordering::Acquire), left) {
+                (0, Some(rest)) => {
+                    timer.as_mut().reset(Instant::now() + rest);
+                    left = None;
                 }
+                (1.., None) => left = Some(timer.deadline().saturating_duration_since(Instant::now())),
+                _ => {}
             }
-            if running {
-                left = left.saturating_sub(began.elapsed());
+            if left.is_none() && timer.as_mut().poll(cx).is_ready() {
+                self.up.store(true, Ordering::Relaxed);
+                return Poll::Ready(None);
             }
-        }
+            Poll::Pending
+        })
+        .await
     }
 
     /// Whether the time is up. It is before the future that was bound is dropped.
@@ -70,7 +78,7 @@ impl Clock {
     pub(crate) fn stop(self: &Arc<Self>, most: usize) -> Option<Stopped> {
         let one_more = |stops| (stops < most).then_some(stops + 1);
         self.stops.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
-        self.changed.notify_one();
+        self.changed.wake();
         Some(Stopped(Arc::clone(self)))
     }
 }
@@ -78,14 +86,13 @@ impl Clock {
 impl Drop for Stopped {
     fn drop(&mut self) {
         self.0.stops.fetch_sub(1, Ordering::AcqRel);
-        self.0.changed.notify_one();
+        self.0.changed.wake();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::pending;
-    use std::pin::pin;
 
     use super::*;
 
