@@ -103,7 +103,8 @@ impl Pool {
             None => {
                 let base = self.base.take();
                 let connection = base.ready(self.settings.timeouts.connect).await?;
-                match self.owner(client).filter(|_| connection.era() == Era::Legacy) {
+                let is_legacy = connection.era() == Era::Legacy;
+                match if is_legacy { self.owner(client) } else { None } {
                     Some(owner) => self.open_for(owner, client, &connection)?,
                     None => return Ok(Lease { connection, base: None, _line: base }),
                 }
@@ -158,10 +159,10 @@ impl Pool {
 
     /// The client's own line, if it has one already.
     fn existing(&self, client: &CallContext) -> Option<InUse> {
-        let owner = self.owner(client)?;
         if self.base_is_modern() {
             return None;
         }
+        let owner = self.owner(client)?;
         self.lines().get(&owner).map(Line::take)
     }
 
