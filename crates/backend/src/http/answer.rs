@@ -62,34 +62,53 @@ impl HttpLink {
         Err(malformed("the body does not answer the request"))
     }
 
-    /// The whole body, in the one piece it came in where it did.
+    /// The whole body, in the one piece it came in where it did so.
     async fn read_body(&self, http: &mut HttpResponse) -> Result<Bytes, BackendError> {
         let limit = self.context.limits.message_bytes;
         let too_large = || BackendError::ResponseTooLarge { limit };
         if http.content_length().is_some_and(|length| length > limit as u64) {
             return Err(too_large());
         }
+        let failure = |error| self.endpoint.failure(&error);
+        let Some(first) = http.chunk().await.map_err(failure)? else { return Ok(Bytes::new()) };
+        self.count_read(first.len());
+        let left = http.content_length();
+        let second = match left {
+            Some(0) => return Ok(first),
+            Some(_) => Bytes::new(),
+            // It may well have been all.
+            None => match http.chunk().await.map_err(failure)? {
+                Some(chunk) => chunk,
+                None => return Ok(first),
+            },
+        };
+        self.count_read(second.len());
         // Room for all of it at once, as far as a server's word for its length can be trusted.
-        let expected = http.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
-        let mut first = Bytes::new();
-        let mut whole = BytesMut::new();
-        while let Some(chunk) = http.chunk().await.map_err(|error| self.endpoint.failure(&error))? {
-            self.context.telemetry.metrics().io(Direction::Receive, chunk.len() as u64);
-            if first.len() + whole.len() + chunk.len() > limit {
-                return Err(too_large());
+        let left = left.and_then(|left| usize::try_from(left).ok()).unwrap_or_default();
+        let mut whole = BytesMut::with_capacity((first.len() + second.len() + left).min(TRUSTED));
+        whole.extend_from_slice(&first);
+        whole.extend_from_slice(&second);
+        drop((first, second));
+        while whole.len() <= limit {
+            match http.read_directly(&mut whole).await.map_err(failure)? {
+                Some(0) => return Ok(whole.freeze()),
+                Some(read) => self.count_read(read),
+                None => {
+                    let Some(chunk) = http.chunk().await.map_err(failure)? else { return Ok(whole.freeze()) };
+                    self.count_read(chunk.len());
+                    whole.extend_from_slice(&chunk);
+                }
             }
-            if first.is_empty() && whole.is_empty() {
-                first = chunk;
-                continue;
+            // What is read into has room, however much more there is.
+            if whole.capacity() == whole.len() {
+                whole.reserve(whole.len());
             }
-            if whole.is_empty() {
-                whole.reserve(expected.min(TRUSTED));
-                whole.extend_from_slice(&first);
-                first = Bytes::new();
-            }
-            whole.extend_from_slice(&chunk);
         }
-        Ok(if whole.is_empty() { first } else { whole.freeze() })
+        Err(too_large())
+    }
+
+    fn count_read(&self, bytes: usize) {
+        self.context.telemetry.metrics().io(Direction::Receive, bytes as u64);
     }
 
     /// An error status: with a body that answers the request it is an answer like any other.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body_util::Full;
@@ -167,6 +167,14 @@ impl HttpResponse {
         match &mut self.body {
             Body::Plain(body) => poll_fn(|cx| body.poll_chunk(cx)).await.map_err(HttpError::Plain),
             Body::Full(response) => response.chunk().await.map_err(HttpError::Full),
+        }
+    }
+
+    /// Reads more of a long body right into `whole`: see [`plain::Body::read_directly`].
+    pub(super) async fn read_directly(&mut self, whole: &mut BytesMut) -> Result<Option<usize>, HttpError> {
+        match &mut self.body {
+            Body::Plain(body) => body.read_directly(&self.headers, whole).await.map_err(HttpError::Plain),
+            Body::Full(_) => Ok(None),
         }
     }
 }

@@ -10,6 +10,7 @@ mod connector;
 mod pool;
 mod signal;
 
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -60,6 +61,9 @@ pub(super) enum Error {
     /// A connection broke, before the response or in the middle of it.
     #[error("the connection failed")]
     Connection(#[source] hyper::Error),
+    /// The same while the body was read directly.
+    #[error("the connection failed")]
+    Socket(#[source] io::Error),
 }
 
 impl PlainClient {
@@ -99,8 +103,8 @@ impl Future for Executing {
             this.progress = match &mut this.progress {
                 Progress::Sent(connection) => match ready!(connection.poll_response(cx)) {
                     Ok(response) => {
-                        let held = this.held();
-                        return Poll::Ready(Ok(response.map(|incoming| Body::new(incoming, held))));
+                        let (version, held) = (response.version(), this.held());
+                        return Poll::Ready(Ok(response.map(|incoming| Body::new(incoming, version, held))));
                     }
                     Err(mut error) => match error.take_message().filter(|_| connection.was_used()) {
                         // Nothing of it was written.

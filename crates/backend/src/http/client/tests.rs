@@ -9,6 +9,7 @@ use super::*;
 use crate::worker;
 
 mod faults;
+mod long_bodies;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const SETTINGS: ClientSettings = ClientSettings { connect_timeout: Duration::from_secs(5), most_idle: 4 };

@@ -24,6 +24,10 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use super::signal::Signal;
 
+/// A request with a body of so many bytes fits into a socket that nothing else waits in, and is written
+/// at once.
+const FITS: u64 = 8 << 10;
+
 /// See the module.
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
@@ -33,6 +37,8 @@ pub(super) struct Connection {
     signal: Arc<Signal>,
     waker: Waker,
     used: bool,
+    /// The length of the body that was sent last.
+    sent: u64,
 }
 
 /// What is polled for anything to happen; `None` once the connection has ended.
@@ -42,7 +48,8 @@ struct Transport(Option<http1::Connection<TokioIo<TcpStream>, Full<Bytes>>>);
 type Outcome = Result<Response<Incoming>, TrySendError<Request<Full<Bytes>>>>;
 
 impl Connection {
-    pub(super) async fn over(io: TokioIo<TcpStream>) -> hyper::Result<Box<Self>> {
+    /// `used`: see [`Connection::was_used`].
+    pub(super) async fn over(io: TokioIo<TcpStream>, used: bool) -> hyper::Result<Box<Self>> {
         let (sender, transport) = http1::handshake(io).await?;
         let signal = Arc::<Signal>::default();
         Ok(Box::new(Self {
@@ -51,13 +58,15 @@ impl Connection {
             response: ReusableBoxFuture::new(std::future::pending()),
             waker: Arc::clone(&signal).into(),
             signal,
-            used: false,
+            used,
+            sent: 0,
         }))
     }
 
     /// Sends a request, once the response is waited for.
     pub(super) fn send(&mut self, request: Request<Full<Bytes>>) {
         self.signal.attend();
+        self.sent = request.body().size_hint().lower();
         self.response.set(self.sender.try_send_request(request));
     }
 
@@ -91,6 +100,17 @@ impl Connection {
     /// Whether it was free before, so that the server may have closed it meanwhile.
     pub(super) fn was_used(&self) -> bool {
         self.used
+    }
+
+    /// Whether all of the request is certainly on its way, given that its response is there.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.sent <= FITS
+    }
+
+    /// Takes the connection apart, into the socket and what has been read from it and not looked at.
+    pub(super) fn dismantle(&mut self) -> Option<(TokioIo<TcpStream>, Bytes)> {
+        let http1::Parts { io, read_buf, .. } = self.transport.0.take()?.into_parts();
+        Some((io, read_buf))
     }
 
     /// Whether another request can be sent. To be called when nobody reads the last response any more.
