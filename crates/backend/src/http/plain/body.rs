@@ -128,13 +128,16 @@ impl Body {
             Poll::Ready(Some(frame)) => frame.map_err(Error::Connection)?.into_data().unwrap_or_default(),
             Poll::Ready(None) | Poll::Pending => Bytes::new(),
         };
+        whole.extend_from_slice(&data);
+        let missing = left.saturating_sub(data.len());
         let Some((io, read)) = connection.dismantle() else {
-            return Err(Error::Socket(io::ErrorKind::UnexpectedEof.into()));
+            // The connection has ended, which is no matter if that was all.
+            self.reading = Reading::Ended;
+            let broken = Error::Socket(io::ErrorKind::UnexpectedEof.into());
+            return if missing == 0 { Ok(Some(data.len())) } else { Err(broken) };
         };
         self.held.connection = None;
-        let missing = left.saturating_sub(data.len());
         let rest = read.get(..read.len().min(missing)).unwrap_or_default();
-        whole.extend_from_slice(&data);
         whole.extend_from_slice(rest);
         let stays = rest.len() == read.len() && self.version == Version::HTTP_11 && !closes(headers);
         self.reading = Reading::Directly(Direct { stream: io.into_inner(), left: missing - rest.len(), stays });

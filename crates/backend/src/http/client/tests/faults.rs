@@ -89,9 +89,9 @@ async fn a_head_that_breaks_off_is_an_error_and_the_request_is_not_sent_again() 
             read_request(&mut stream).await;
             stream.write_all(head.as_bytes()).await.unwrap();
             if is_reset {
-                reset(stream)
+                reset(stream);
             } else {
-                drop(stream)
+                drop(stream);
             }
             answered(&listener).await;
         };
