@@ -3,7 +3,7 @@
 //! Must not know: eras, transports, what requests mean.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fanlight_protocol::Response;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -21,8 +21,8 @@ pub(crate) struct Caller {
     pub(crate) pool: Arc<Pool>,
     pub(crate) timeouts: Timeouts,
     concurrency: usize,
-    /// Places for running and waiting requests: twice as many as may run.
-    admission: Semaphore,
+    /// Requests that run or wait, at most twice as many as may run.
+    admitted: AtomicUsize,
     running: Semaphore,
     /// How many of these one session may have.
     shares: Shares,
@@ -31,8 +31,17 @@ pub(crate) struct Caller {
 /// A request's place. What is given up first is declared first.
 struct Place<'a> {
     _running: SemaphorePermit<'a>,
-    _admitted: SemaphorePermit<'a>,
+    _admitted: Admitted<'a>,
     _within: Within,
+}
+
+/// A request that runs or waits.
+struct Admitted<'a>(&'a AtomicUsize);
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Caller {
@@ -42,7 +51,7 @@ impl Caller {
             pool,
             timeouts,
             concurrency,
-            admission: Semaphore::new(2 * concurrency),
+            admitted: AtomicUsize::new(0),
             running: Semaphore::new(concurrency),
             shares: Shares::of(concurrency),
         }
@@ -108,7 +117,11 @@ impl Caller {
     async fn place(&self, client: &CallContext) -> Result<Place<'_>, BackendError> {
         let busy = || BackendError::Busy { limit: self.concurrency };
         let within = self.shares.enter(client.session).await.ok_or_else(busy)?;
-        let admitted = self.admission.try_acquire().map_err(|_| busy())?;
+        let before = self.admitted.fetch_add(1, Ordering::Relaxed);
+        let admitted = Admitted(&self.admitted);
+        if before >= 2 * self.concurrency {
+            return Err(busy());
+        }
         // The semaphore is never closed.
         let running = self.running.acquire().await.map_err(|_| BackendError::ShuttingDown)?;
         Ok(Place { _running: running, _admitted: admitted, _within: within })

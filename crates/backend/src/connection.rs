@@ -318,7 +318,7 @@ impl Connection {
 
     /// Whether the connection is of no more use.
     pub(crate) fn is_lost(&self) -> bool {
-        self.lost.is_cancelled() || self.gone.is_cancelled()
+        self.loss.get().is_some() || self.gone.is_cancelled()
     }
 
     /// Waits until the connection is of no more use.

@@ -6,6 +6,7 @@
 //! Must not know: requests.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,7 +20,11 @@ pub(crate) struct Shares {
     sessions: Arc<Sessions>,
 }
 
-type Sessions = Mutex<HashMap<SessionKey, Share>>;
+type Sessions = Mutex<HashMap<SessionKey, Share, BuildHasherDefault<OwnKeys>>>;
+
+/// Spreads numbers that this process gave, which nobody can choose so that they collide.
+#[derive(Default)]
+struct OwnKeys(u64);
 
 struct Share {
     /// Requests that run or wait.
@@ -31,6 +36,23 @@ struct Share {
 pub(crate) struct Within {
     of: Option<(Arc<Sessions>, SessionKey)>,
     _running: Option<OwnedSemaphorePermit>,
+}
+
+impl Hasher for OwnKeys {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The golden ratio's part of 2^64: for numbers in a row, upper and lower bits differ.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl Shares {
