@@ -42,24 +42,30 @@ impl Rendering {
 
     fn result_message(&self, response: &Response, result: Json) -> Chunks {
         let changed = match self.method {
-            Method::Initialize => Some(describe::initialize_result(&result, self.revision)),
-            Method::Discover => Some(describe::discover_result(&result)),
-            Method::ListTools if self.mirrors_params => without_invalid_tools(&result),
+            Method::Initialize => Some(response.with_body(&describe::initialize_result(&result, self.revision))),
+            Method::Discover => Some(response.with_body(&describe::discover_result(&result))),
+            Method::ListTools if self.mirrors_params => mirrorable(response, &result),
             _ => None,
         };
-        let added = match self.revision.era() {
-            Era::Legacy => Bytes::new(),
-            Era::Modern => modern_members(&self.method, changed.as_ref().unwrap_or(&result)),
+        let added = match (self.revision.era(), &changed) {
+            (Era::Legacy, _) => Bytes::new(),
+            (Era::Modern, Some(changed)) => modern_members(&self.method, &changed.body()),
+            (Era::Modern, None) => modern_members(&self.method, &result),
         };
-        match changed {
-            Some(changed) => response.with_body(&changed).to_message(&self.id, added),
-            None => response.to_message(&self.id, added),
-        }
+        changed.as_ref().unwrap_or(response).to_message(&self.id, added)
     }
 }
 
-/// The list without the tools that a client which mirrors parameters must not be offered; `None` if
-/// there are none, as almost always.
+/// The list of tools without those that a client which mirrors parameters must not be offered; `None` if it has none
+/// of those, as almost always. Looked through once if it is a list that is kept.
+fn mirrorable(response: &Response, result: &Json) -> Option<Response> {
+    let look = || without_invalid_tools(result).map(|valid| response.with_body(&valid));
+    match response.notes() {
+        Some(notes) => notes.mirrorable.get_or_init(|| look().map(Response::kept)).clone(),
+        None => look(),
+    }
+}
+
 fn without_invalid_tools(result: &Json) -> Option<Json> {
     // An escape could hide an annotation; both are rare enough to look closer.
     let has = |what: &str| memmem::find(result.bytes(), what.as_bytes()).is_some();
@@ -196,6 +202,28 @@ mod tests {
         assert_eq!(render(Revision::V2025_11_25, "tools/list", text), text);
         let modern = render(Revision::V2026_07_28, "tools/list", text);
         assert!(modern.ends_with(r#""tools":[{"name":"good"}]}}"#), "{modern}");
+    }
+
+    #[test]
+    fn a_list_that_is_kept_is_looked_through_once_and_says_the_same() {
+        let list = Json::literal(
+            r#"{"ttlMs":1,"cacheScope":"public","tools":[{"name":"good"},{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}]}"#,
+        );
+        let kept = Response::from_result(&list).kept();
+        let message = |response: &Response, revision: Revision| {
+            let mirrors_params = revision.era() == Era::Modern;
+            let rendering = Rendering { id: Json::literal("1"), method: Method::ListTools, revision, mirrors_params };
+            rendering.message(response).into_bytes()
+        };
+        let once = message(&Response::from_result(&list), Revision::V2026_07_28);
+        assert!(kept.notes().is_some_and(|notes| notes.mirrorable.get().is_none()));
+        for _ in 0..2 {
+            assert_eq!(message(&kept.clone(), Revision::V2026_07_28), once);
+            assert!(kept.notes().is_some_and(|notes| matches!(notes.mirrorable.get(), Some(Some(_)))));
+        }
+        assert!(message(&kept, Revision::V2025_11_25).ends_with(&[list.bytes(), &b"}"[..]].concat()));
+        // Another result is another matter.
+        assert!(kept.with_body(&list).notes().is_none());
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod line;
 pub mod message;
 pub mod meta;
 pub mod method;
+pub mod notes;
 pub mod param_header;
 pub mod partial;
 pub mod result;

@@ -4,12 +4,14 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::error::RpcError;
 use crate::json::{Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError, Value};
 use crate::method::Method;
+use crate::notes::Notes;
 use crate::result::ResultView;
 
 /// Messages of servers longer than this many bytes are looked at as [`Json::outline`] does.
@@ -74,6 +76,7 @@ pub struct Response {
     id: Range<usize>,
     body: Range<usize>,
     is_error: bool,
+    notes: Option<Arc<Notes>>,
 }
 
 impl Message {
@@ -181,9 +184,7 @@ impl Notification {
     /// The same notification with the value at `range` of the text replaced.
     #[must_use]
     pub fn with_value(&self, range: Range<usize>, value: &Json) -> Json {
-        let mut edits = Edits::new(self.text.bytes().clone());
-        edits.replace(range, value.bytes().clone());
-        edits.finish_json()
+        self.text.with(range, value)
     }
 
     /// A notification that Fanlight sends.
@@ -224,7 +225,7 @@ impl Response {
         let text = object.finish();
         let end = text.bytes().len() - 1;
         let id_start = br#"{"jsonrpc":"2.0","id":"#.len();
-        Self { id: id_start..id_start + 4, body: end - body.bytes().len()..end, text, is_error }
+        Self { id: id_start..id_start + 4, body: end - body.bytes().len()..end, text, is_error, notes: None }
     }
 
     fn new(text: Json, id: Option<Range<usize>>, body: Range<usize>, is_error: bool) -> Result<Self, MessageError> {
@@ -235,7 +236,7 @@ impl Response {
             let reason = "\"result\" and \"error\" must be objects".into();
             return Err(MessageError::Invalid { reason, id: valid_id(&text) });
         }
-        Ok(Self { text, id, body, is_error })
+        Ok(Self { text, id, body, is_error, notes: None })
     }
 
     /// The id as written; `null` if the request's id could not be read.
@@ -298,6 +299,7 @@ impl Response {
             id: shift(self.id.start)..shift(self.id.end),
             body: self.body.start..self.body.start + grown,
             is_error: self.is_error,
+            notes: None,
         }
     }
 
@@ -307,10 +309,17 @@ impl Response {
         self.text.bytes().len()
     }
 
-    /// The same response, looked through so that walks over it are quick ([`Json::surveyed`]).
+    /// The same response, to be given many times: looked through so that walks over it are quick
+    /// ([`Json::surveyed`]), and with notes that all its copies share.
     #[must_use]
-    pub fn surveyed(self) -> Self {
-        Self { text: self.text.surveyed(), ..self }
+    pub fn kept(self) -> Self {
+        Self { text: self.text.surveyed(), notes: Some(Arc::default()), ..self }
+    }
+
+    /// What has been found by looking through it, if it is one that is kept.
+    #[must_use]
+    pub fn notes(&self) -> Option<&Notes> {
+        self.notes.as_deref()
     }
 
     /// The same response in memory of its own ([`Json::detached`]).

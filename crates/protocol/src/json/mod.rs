@@ -239,11 +239,27 @@ impl Json {
         Self(text, landmarks)
     }
 
+    /// The same value with `value` in place of the one at `range`, which must come from it as for
+    /// [`Json::slice`]. Places outside of it change nothing.
+    #[must_use]
+    pub fn with(&self, range: Range<usize>, value: &Self) -> Self {
+        let (true, Some(before), Some(after)) =
+            (range.start <= range.end, self.0.get(..range.start), self.0.get(range.end..))
+        else {
+            return self.clone();
+        };
+        let mut text = Vec::with_capacity(before.len() + value.0.len() + after.len());
+        text.extend_from_slice(before);
+        text.extend_from_slice(&value.0);
+        text.extend_from_slice(after);
+        Self::trusted(Bytes::from(text))
+    }
+
     /// The same value, looked through once so that later walks need not read it again, as those over
     /// received values do. Worth its while for what was built here and is walked often.
     #[must_use]
     pub fn surveyed(self) -> Self {
-        Self::parse(self.0.clone(), MAX_NESTING).unwrap_or(self)
+        Self::outline(self.0.clone(), MAX_NESTING).unwrap_or(self)
     }
 
     /// The same text in memory of its own. A slice keeps the whole message it was cut from: what is

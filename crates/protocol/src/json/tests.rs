@@ -325,3 +325,15 @@ proptest! {
         prop_assert_eq!(serde_json::from_str::<String>(quoted.as_text()).unwrap(), text);
     }
 }
+
+#[test]
+fn a_value_in_place_of_another_leaves_every_other_byte() {
+    let object = Json::literal(r#"{ "a" : "x" , "b":1.0}"#);
+    let [at] = object.find(["a"]).unwrap();
+    assert_eq!(object.with(at.unwrap(), &Json::literal("[2]")).as_text(), r#"{ "a" : [2] , "b":1.0}"#);
+    #[allow(clippy::reversed_empty_ranges)]
+    let misplaced = [100..101, 3..2];
+    for range in misplaced {
+        assert_eq!(object.with(range, &Json::null()), object);
+    }
+}

@@ -3,7 +3,8 @@
 //!
 //! Must not know: where catalogues come from.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher as _;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use foldhash::fast::RandomState;
@@ -15,6 +16,8 @@ use crate::names::OTHER;
 
 /// Longest name that becomes a label, in characters.
 const LONGEST: usize = 128;
+/// Lists of an owner that are remembered as read: clients ask for the same pages over and over.
+const READ: usize = 16;
 
 /// What a name names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,16 +39,24 @@ pub(crate) struct NameId {
 pub(crate) struct Known {
     most: usize,
     tables: RwLock<Tables>,
+    hasher: RandomState,
 }
 
 #[derive(Debug, Default)]
 struct Tables {
     texts: Vec<Arc<str>>,
-    owners: HashMap<(u16, NameKind), Names, RandomState>,
+    owners: HashMap<(u16, NameKind), Owned, RandomState>,
 }
 
-/// Every name that ever was a label of this owner; places are for good.
-type Names = HashMap<Arc<str>, Place, RandomState>;
+/// What is known of one owner.
+#[derive(Debug, Default)]
+struct Owned {
+    /// Every name that ever was a label; places are for good.
+    names: HashMap<Arc<str>, Place, RandomState>,
+    /// Hashes of lists whose names are among them, oldest first. Should two lists ever have the same, names of one are
+    /// no labels.
+    read: VecDeque<u64>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -65,20 +76,32 @@ impl NameId {
 
 impl Known {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, tables: RwLock::default() }
+        Self { most, tables: RwLock::default(), hasher: RandomState::default() }
     }
 
     pub(super) fn set<'a>(&self, owner: u16, kind: NameKind, names: impl IntoIterator<Item = &'a str>) {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        for place in tables.owners.entry((owner, kind)).or_default().values_mut() {
-            place.current = false;
-        }
+        let owned = tables.owners.entry((owner, kind)).or_default();
+        owned.names.values_mut().for_each(|place| place.current = false);
+        owned.read.clear();
         tables.add(self.most, owner, kind, names);
     }
 
-    pub(super) fn add<'a>(&self, owner: u16, kind: NameKind, names: impl IntoIterator<Item = &'a str>) {
+    /// Adds what `names` finds in `list`, unless it is one of those that were read last.
+    pub(super) fn learn(&self, owner: u16, kind: NameKind, list: &[u8], names: impl FnOnce() -> Vec<String>) {
+        let hash = self.hasher.hash_one(list);
+        let known = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        if known.owners.get(&(owner, kind)).is_some_and(|owned| owned.read.contains(&hash)) {
+            return;
+        }
+        drop(known);
+        let names = names();
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        tables.add(self.most, owner, kind, names);
+        let owned = tables.add(self.most, owner, kind, names.iter().map(String::as_str));
+        if owned.read.len() >= READ {
+            owned.read.pop_front();
+        }
+        owned.read.push_back(hash);
     }
 
     pub(super) fn id(&self, owner: u16, target: Target<'_>) -> Option<NameId> {
@@ -88,7 +111,7 @@ impl Known {
             Target::None | Target::Resource(_) => return None,
         };
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        let place = tables.owners.get(&(owner, kind)).and_then(|known| known.get(name));
+        let place = tables.owners.get(&(owner, kind)).and_then(|owned| owned.names.get(name));
         let place = place.filter(|place| place.current).map_or(0, |place| place.number);
         Some(NameId { kind, place })
     }
@@ -101,9 +124,16 @@ impl Known {
 }
 
 impl Tables {
-    fn add<'a>(&mut self, most: usize, owner: u16, kind: NameKind, names: impl IntoIterator<Item = &'a str>) {
+    fn add<'a>(
+        &mut self,
+        most: usize,
+        owner: u16,
+        kind: NameKind,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> &mut Owned {
         let Self { texts, owners } = self;
-        let known = owners.entry((owner, kind)).or_default();
+        let owned = owners.entry((owner, kind)).or_default();
+        let known = &mut owned.names;
         for name in names {
             if name.is_empty() || capped(name, LONGEST).len() < name.len() {
                 continue;
@@ -117,5 +147,6 @@ impl Tables {
                 known.insert(text, Place { number, current: true });
             }
         }
+        owned
     }
 }

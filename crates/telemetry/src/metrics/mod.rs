@@ -137,14 +137,16 @@ impl Metrics {
         self.known.set(backend.map_or(0, BackendMetrics::index), kind, names);
     }
 
-    /// Says that there are these tools or prompts too.
-    pub(crate) fn add_known<'a>(
+    /// Says that there are the tools or prompts too that `names` finds in `list`, which is looked through only if it
+    /// is not one that was lately.
+    pub(crate) fn learn(
         &self,
         backend: Option<&BackendMetrics>,
         kind: NameKind,
-        names: impl IntoIterator<Item = &'a str>,
+        list: &[u8],
+        names: impl FnOnce() -> Vec<String>,
     ) {
-        self.known.add(backend.map_or(0, BackendMetrics::index), kind, names);
+        self.known.learn(backend.map_or(0, BackendMetrics::index), kind, list, names);
     }
 
     /// A session began (1) or ended (-1).

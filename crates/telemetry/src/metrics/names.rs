@@ -2,6 +2,8 @@
 //!
 //! Must not know: who asked for the list.
 
+use std::borrow::Cow;
+
 use fanlight_protocol::{Json, Method, Response};
 
 use super::{BackendMetrics, Metrics, NameKind};
@@ -18,10 +20,16 @@ pub(crate) fn learn(
         Method::ListPrompts => (NameKind::Prompt, "prompts"),
         _ => return,
     };
+    if answer.notes().is_some_and(|notes| notes.names_read.set(()).is_err()) {
+        return;
+    }
     let Some(list) = answer.result().and_then(|result| result.get(key)) else { return };
-    let names: Vec<Json> = list.elements().filter_map(|entry| list.slice(entry).get("name")).take(MOST).collect();
-    let names: Vec<_> = names.iter().filter_map(Json::as_str).collect();
-    metrics.add_known(backend.map(|backend| &**backend), kind, names.iter().map(|name| &**name));
+    metrics.learn(backend.map(|backend| &**backend), kind, list.bytes(), || names_in(&list));
+}
+
+fn names_in(list: &Json) -> Vec<String> {
+    let names = list.elements().filter_map(|entry| list.slice(entry).get("name")).take(MOST);
+    names.filter_map(|name| name.as_str().map(Cow::into_owned)).collect()
 }
 
 /// Names looked at in one page: there are never more labels than this.

@@ -54,6 +54,25 @@ fn only_tools_of_the_catalogue_become_labels() {
 }
 
 #[test]
+fn a_list_is_looked_through_once_until_others_have_come() {
+    let metrics = Metrics::new(MetricLimits { names_per_backend: 2, series: 100 });
+    let looked = std::cell::Cell::new(0);
+    let learn = |kind, list: &str| {
+        metrics.learn(None, kind, list.as_bytes(), || {
+            looked.set(looked.get() + 1);
+            vec![list.to_owned()]
+        });
+        looked.get()
+    };
+    assert_eq!([learn(NameKind::Tool, "a"), learn(NameKind::Tool, "b"), learn(NameKind::Tool, "a")], [1, 2, 2]);
+    assert_eq!(learn(NameKind::Prompt, "a"), 3);
+    assert!((0..20).all(|n| learn(NameKind::Tool, &n.to_string()) == 4 + n));
+    assert_eq!(learn(NameKind::Tool, "a"), 24);
+    let known = |tool| metrics.known().id(0, Target::Tool(tool)).map(|id| metrics.known().text(id));
+    assert_eq!([known("b"), known("7")], [Some("b".to_owned()), Some("_OTHER".to_owned())]);
+}
+
+#[test]
 fn unknown_methods_and_codes_are_one() {
     let metrics = Arc::new(Metrics::new(MetricLimits::default()));
     for n in 0..50 {
