@@ -13,6 +13,7 @@ use fanlight_protocol::{Method, Response, RpcError};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
+use memchr::memmem;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::DropGuard;
 
@@ -343,7 +344,7 @@ impl Gateway {
         let tools = self.catalogues.of(ListKind::Tools);
         let Some(known) = tools.newest() else { return };
         let had_any = known.entries().iter().any(|tool| !tool.param_headers.is_empty());
-        if had_any || response.body().as_text().contains("x-mcp-header") {
+        if had_any || memmem::find(response.body().bytes(), b"x-mcp-header").is_some() {
             tools.mark_stale();
         }
     }

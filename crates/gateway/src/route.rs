@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fanlight_backend::Parent;
-use fanlight_protocol::json::{Edits, Json};
+use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, RpcError};
 
 use crate::catalogue::{Entry, ListKind, Sources};
@@ -173,9 +173,7 @@ impl Router<'_> {
     }
 
     fn renamed(&self, range: Range<usize>, name: &Json) -> Json {
-        let mut edits = Edits::new(self.params.bytes().clone());
-        edits.replace(range, name.bytes().clone());
-        edits.finish_json()
+        self.params.with(range, name)
     }
 
     /// The string at `path` in the parameters, and where it stands.

@@ -11,7 +11,7 @@ mod list;
 mod owners;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use fanlight_backend::{BackendError, Call, CallContext, ServerMessages};
 use fanlight_protocol::capability::has_tasks_extension;
@@ -19,6 +19,7 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
+use memchr::memmem;
 
 use self::owners::{How, Owners};
 use crate::catalogue::Sources;
@@ -154,10 +155,14 @@ fn task_id(params: Option<&Json>) -> Result<String, RpcError> {
 
 /// The task that an answer to any request creates, in either way of speaking of tasks.
 fn created(result: &Json) -> Option<Json> {
-    // Almost no result does, and a large one is not worth a walk over its members. An escape could
-    // hide the word.
-    let text = result.as_text();
-    if !text.contains("taskId") && !text.contains("\\u") {
+    // Almost no result does. Of a short one that is told by its text, where an escape could hide the
+    // word; of a long one by its members, over whose values a walk steps.
+    const SHORT: usize = 1 << 10;
+    // What each search would begin with, done once.
+    static TASK_ID: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("taskId"));
+    static ESCAPE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\\u"));
+    let text = result.bytes();
+    if text.len() <= SHORT && TASK_ID.find(text).is_none() && ESCAPE.find(text).is_none() {
         return None;
     }
     let [kind, id, task] = result.find(["resultType", "taskId", "task"]).ok()?;
@@ -186,5 +191,16 @@ mod tests {
         ] {
             assert!(created(&Json::literal(no)).is_none(), "{no}");
         }
+    }
+
+    #[test]
+    fn tasks_are_known_however_long_the_result_is() {
+        let long = |members: &str| {
+            let text = format!(r#"{{"content":[{{"text":"{} taskId"}}],{members}}}"#, "x".repeat(4 << 10));
+            created(&Json::parse(text.into(), 8).unwrap()).map(|task| task.get("taskId").unwrap().to_string())
+        };
+        assert_eq!(long(r#""task":{"taskId":"a"}"#).as_deref(), Some("\"a\""));
+        assert_eq!(long(r#""resultType":"task","t\u0061skId":"b""#).as_deref(), Some("\"b\""));
+        assert_eq!(long(r#""isError":false"#), None);
     }
 }

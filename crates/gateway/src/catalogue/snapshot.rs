@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use fanlight_backend::Outcome;
 use fanlight_protocol::Response;
-use fanlight_protocol::json::{ArrayBuilder, Edits, Json, Kind, ObjectBuilder};
+use fanlight_protocol::json::{ArrayBuilder, Json, Kind, ObjectBuilder};
 use fanlight_protocol::param_header::{self, ParamHeader};
+use foldhash::fast::RandomState;
 use tracing::warn;
 
 use super::pages::{self, Pages};
@@ -32,7 +33,7 @@ pub struct Snapshot {
     entries: Vec<Entry>,
     /// Where each backend's part of the entries begins; one more than there are backends.
     starts: Vec<usize>,
-    index: HashMap<String, usize>,
+    index: HashMap<String, usize, RandomState>,
     templates: Vec<(UriTemplate, usize)>,
     rest: Merged,
     collisions: Vec<Collision>,
@@ -129,7 +130,7 @@ impl Snapshot {
                 None => return,
             }
         }
-        let visible = if key == original { element.clone() } else { with_key(&element, range, &key) };
+        let visible = if key == original { element.clone() } else { element.with(range, &key) };
         self.insert(
             kind,
             Entry {
@@ -344,12 +345,6 @@ fn named(collisions: &[&Collision]) -> String {
     let some = collisions.iter().take(NAMED).map(|found| format!("{} ({}, {})", found.key, found.kept, found.other));
     let more = collisions.len().checked_sub(NAMED).filter(|more| *more > 0).map(|more| format!("{more} more"));
     some.chain(more).collect::<Vec<_>>().join(", ")
-}
-
-fn with_key(element: &Json, range: Range<usize>, key: &Json) -> Json {
-    let mut edits = Edits::new(element.bytes().clone());
-    edits.replace(range, key.bytes().clone());
-    edits.finish_json()
 }
 
 /// The mirrored parameters of the tool that a backend's list calls `original`.
