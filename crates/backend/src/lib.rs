@@ -45,7 +45,7 @@ pub use client::{
 pub use error::{BackendError, Outcome};
 /// What [`CallContext::trace`] is.
 pub use fanlight_telemetry::Parent;
-pub use listen::{Interest, Listen, Listening};
+pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use settings::{
     BackendSettings, EraChoice, Identity, Limits, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,
 };

@@ -62,18 +62,35 @@ pub struct Listen {
 pub struct Listening {
     /// What of the interest is honoured.
     pub honoured: Interest,
+    until_dropped: ListeningGuard,
+}
+
+/// The same without what is honoured, for whoever has seen that and keeps many.
+#[must_use = "dropping it ends the listening"]
+pub struct ListeningGuard {
     _until_dropped: Box<dyn Any + Send + Sync>,
 }
 
 impl Listening {
     /// Listening that `guard` ends by being dropped.
     pub fn new(honoured: Interest, guard: impl Any + Send + Sync) -> Self {
-        Self { honoured, _until_dropped: Box::new(guard) }
+        Self { honoured, until_dropped: ListeningGuard { _until_dropped: Box::new(guard) } }
+    }
+
+    /// Lets go of all but the listening itself.
+    pub fn into_guard(self) -> ListeningGuard {
+        self.until_dropped
     }
 }
 
 impl std::fmt::Debug for Listening {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Listening").field("honoured", &self.honoured).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for ListeningGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ListeningGuard")
     }
 }

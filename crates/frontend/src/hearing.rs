@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use fanlight_gateway::{Inbox, Interest, Listen, Listening, ServerMessage, ServerMessages};
+use fanlight_gateway::{Inbox, Interest, Listen, Listening, ListeningGuard, ServerMessage, ServerMessages};
 use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -47,7 +47,7 @@ enum State {
     /// The core is being told, again if need be. `opened` is cancelled once it has answered.
     Opening { opening: Opening, messages: Inbox, opened: CancellationToken },
     /// Somebody listens.
-    Listening { messages: Inbox, _until_dropped: Listening },
+    Listening { messages: Inbox, _until_dropped: ListeningGuard },
 }
 
 impl Hearing {
@@ -110,7 +110,9 @@ impl Hearing {
             && let Poll::Ready(listening) = opening.as_mut().poll(cx)
         {
             self.state = match std::mem::take(&mut self.state) {
-                State::Opening { messages, .. } => State::Listening { messages, _until_dropped: listening },
+                State::Opening { messages, .. } => {
+                    State::Listening { messages, _until_dropped: listening.into_guard() }
+                }
                 other => other,
             };
         }

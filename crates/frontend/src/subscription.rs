@@ -88,11 +88,12 @@ impl Subscriptions {
             RpcError::new(code::INTERNAL, message)
         })?;
         let tasks = client.tasks();
+        // Kept for long: what they were cut from is not to stay with them.
         let context = CallContext {
             client_key: new_client_key(),
             session: None,
-            client_info: client.info,
-            capabilities: client.capabilities,
+            client_info: client.info.as_ref().map(Json::detached),
+            capabilities: client.capabilities.detached(),
             log_level: None,
             wants_progress: false,
             tasks,

@@ -25,8 +25,8 @@ mod uri_template;
 mod watch;
 
 pub use fanlight_backend::{
-    BackendClient, BackendState, BackendStatus, Call, CallContext, Inbox, Interest, Listen, Listening, ServerMessage,
-    ServerMessages, ServerRequest, SessionKey, TaskDialect,
+    BackendClient, BackendState, BackendStatus, Call, CallContext, Inbox, Interest, Listen, Listening, ListeningGuard,
+    ServerMessage, ServerMessages, ServerRequest, SessionKey, TaskDialect,
 };
 pub use gateway::Gateway;
 pub use settings::{BackendEntry, CacheLimits, GatewaySettings, ListLimits, ToolFilter};

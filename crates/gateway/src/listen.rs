@@ -9,7 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fanlight_backend::{Interest, Listen, Listening, ServerMessage, ServerMessages};
+use fanlight_backend::{Interest, Listen, Listening, ListeningGuard, ServerMessage, ServerMessages};
 use fanlight_protocol::json::Json;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -49,12 +49,11 @@ pub(crate) async fn to_all(watch: &Arc<Watch>, listen: Listen, owners: &HashMap<
         watch.catalogues.changed_by(change).for_each(|catalogue| catalogue.begin());
     }
     let wish = Wish { watch, listen: &listen, owners, deadline };
-    let (lists, (mut honoured, mut guards)) = tokio::join!(wish.lists(), wish.others());
+    let (lists, (mut honoured, guards)) = tokio::join!(wish.lists(), wish.others());
     Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut honoured));
     registered.narrow(&honoured);
-    guards.shrink_to_fit();
     let registered = Change::ALL.into_iter().any(|change| change.is_in(&honoured)).then_some(registered);
-    Listening::new(honoured, (registered, guards))
+    Listening::new(honoured, (registered, guards.into_boxed_slice()))
 }
 
 /// With one backend everything passes as it is, but what is kept of a resource that has changed is
@@ -89,7 +88,7 @@ impl Wish<'_> {
     }
 
     /// Listens for everything that is not about lists.
-    async fn others(&self) -> (Interest, Vec<Listening>) {
+    async fn others(&self) -> (Interest, Vec<ListeningGuard>) {
         let shares = self.shares().await;
         let asked = (0..)
             .zip(shares)
@@ -111,7 +110,7 @@ impl Wish<'_> {
                 (all, one) => all.or_else(|| one.clone()),
             };
             if !listening.honoured.is_empty() {
-                listenings.push(listening);
+                listenings.push(listening.into_guard());
             }
         }
         let ordered = |wanted: &[Arc<str>], some: &HashSet<Arc<str>>| -> Vec<_> {
@@ -193,10 +192,13 @@ fn add(shares: &mut Vec<Share>, original: Arc<str>, name: &Arc<str>) {
 
 /// The client's way, with resources called what the client calls them.
 fn renaming(watch: &Arc<Watch>, backend: usize, share: &Share, messages: &ServerMessages) -> ServerMessages {
-    let names: Box<[_]> = share.names.iter().map(|(uri, name)| (Arc::clone(uri), Arc::clone(name))).collect();
+    // Most listeners name nothing, and there is one of these for each of them at each backend.
+    let names = (!share.names.is_empty()).then(|| Box::new(share.names.clone()));
     let (watch, hears_all) = (Arc::downgrade(watch), share.interest.session);
+    let backend = u32::try_from(backend).unwrap_or(u32::MAX);
     messages.mapped(move |message| {
         let ServerMessage::Notification(notification) = message else { return Some(message) };
+        let backend = usize::try_from(backend).unwrap_or(usize::MAX);
         watch.upgrade().iter().for_each(|watch| watch.heard(backend, &notification));
         // The gateway announces changes of lists itself.
         if Change::of(&notification.method).is_some() {
@@ -209,7 +211,7 @@ fn renaming(watch: &Arc<Watch>, backend: usize, share: &Share, messages: &Server
             let watch = watch.upgrade().filter(|_| hears_all)?;
             route::visible_uri(backend, &uri, &watch)
         };
-        let own = names.iter().filter(|(original, _)| uri.starts_with(&**original));
+        let own = names.iter().flat_map(|names| names.iter()).filter(|(original, _)| uri.starts_with(&***original));
         let name = match own.max_by_key(|(original, _)| original.len()) {
             Some((original, name)) if original == name => None,
             // What is told may be a part of what was asked for, and an alias has the original at

@@ -14,18 +14,19 @@ use tokio::sync::mpsc;
 
 use super::Origin;
 use super::filter::Lists;
-use super::registry::{Entry, Listener, ListenerId, Registry, Session, Subscriber};
+use super::listener::{Listener, ListenerId, Session};
+use super::registry::{Entry, Registry, Subscriber};
 use super::{TaskStatus, wire};
 use crate::client::{ServerMessage, ServerMessages, SessionKey, TaskDialect};
 use crate::listen::Interest;
 use crate::tasks::translate::task_to_legacy;
 
-/// The flag of an interest that a list change is for.
-fn list_of(method: &Method) -> Option<fn(&Interest) -> bool> {
+/// The flag of a wish that a list change is for.
+fn list_of(method: &Method) -> Option<fn(Lists) -> bool> {
     match method {
-        Method::ToolsChanged => Some(|interest| interest.tools),
-        Method::PromptsChanged => Some(|interest| interest.prompts),
-        Method::ResourcesChanged => Some(|interest| interest.resources),
+        Method::ToolsChanged => Some(|lists| lists.tools),
+        Method::PromptsChanged => Some(|lists| lists.prompts),
+        Method::ResourcesChanged => Some(|lists| lists.resources),
         _ => None,
     }
 }
@@ -71,9 +72,7 @@ pub(super) fn announce(
             let accepted = |entry: &Entry| matches!(entry.made, super::Made::Accepted);
             registry.uris.iter().filter(|(_, entry)| accepted(entry)).map(|(uri, _)| Arc::clone(uri)).collect()
         }
-        Origin::Session(key) => {
-            registry.sessions.get(&key).map(|session| session.own_uris.iter().cloned().collect()).unwrap_or_default()
-        }
+        Origin::Session(key) => registry.sessions.get(&key).into_iter().flat_map(Session::own_uris).cloned().collect(),
         Origin::Pooled => Vec::new(),
     };
     for notification in uris.iter().filter_map(|uri| wire::updated(uri)) {
@@ -108,7 +107,7 @@ struct Outbox<'a> {
 
 impl Outbox<'_> {
     fn send(&mut self, listener: &Listener) {
-        if self.except.is_some() && listener.session == self.except {
+        if self.except.is_some() && listener.session() == self.except {
             return;
         }
         let taken = listener.messages.try_send(ServerMessage::Notification(self.notification.clone()));
@@ -120,7 +119,7 @@ impl Outbox<'_> {
     /// Sends what is said of a task to a listener, in its own dialect. One that knows of no tasks
     /// waits for calls that are tasks at the server, and hears nothing of these.
     fn send_status(&mut self, id: ListenerId, listener: &Listener) {
-        if self.except.is_some() && listener.session == self.except {
+        if self.except.is_some() && listener.session() == self.except {
             return;
         }
         let told = match (&self.notification.method, listener.context.tasks) {
@@ -150,7 +149,7 @@ impl Registry {
         let Some(session) = self.sessions.get(&key) else { return };
         let wanted = list_of(&outbox.notification.method);
         for listener in self.of(session) {
-            if wanted.is_none_or(|wanted| wanted(&listener.interest)) {
+            if wanted.is_none_or(|wanted| wanted(listener.wish.lists)) {
                 outbox.send(listener);
             }
         }
@@ -158,9 +157,9 @@ impl Registry {
 
     fn on_base(&self, shared: bool, outbox: &mut Outbox<'_>) {
         if let Some(wanted) = list_of(&outbox.notification.method) {
-            for listener in self.listeners.values().filter(|listener| wanted(&listener.interest)) {
+            for listener in self.listeners.values().filter(|listener| wanted(listener.wish.lists)) {
                 // It hears of the change on its own line.
-                if !self.hears_itself(listener.session) {
+                if !self.hears_itself(listener.session()) {
                     outbox.send(listener);
                 }
             }

@@ -9,6 +9,7 @@
 mod agreed;
 mod deliver;
 mod filter;
+mod listener;
 mod outlet;
 mod registry;
 mod wire;
@@ -22,14 +23,16 @@ use tokio::sync::{mpsc, watch};
 
 pub(crate) use agreed::Changes;
 pub(crate) use filter::{Filter, Lists};
+pub(crate) use listener::ListenerId;
 pub(crate) use outlet::{Asked, Outlet};
-pub(crate) use registry::{ListenerId, Made};
+pub(crate) use registry::Made;
 pub(crate) use wire::{subscription_id, with, without_subscription_id};
 
 use crate::client::{CallContext, ServerMessages, SessionKey};
 use crate::listen::{Interest, Listen};
 use crate::tasks::translate::Status;
 use crate::throttle::Throttle;
+use listener::Session;
 use registry::Registry;
 
 /// Which line a message came on.
@@ -164,12 +167,12 @@ impl Hub {
     pub(crate) fn remember(&self, session: SessionKey, uri: &Arc<str>, subscribed: bool) {
         let mut registry = self.registry();
         if subscribed {
-            let uris = &mut registry.sessions.entry(session).or_default().own_uris;
+            let uris = &mut registry.sessions.entry(session).or_default().more().own_uris;
             if uris.len() < self.limit {
                 uris.insert(Arc::clone(uri));
             }
         } else if let Some(of_session) = registry.sessions.get_mut(&session) {
-            of_session.own_uris.remove(uri);
+            of_session.more().own_uris.remove(uri);
             registry.forget_if_empty(session);
         }
     }
@@ -177,14 +180,14 @@ impl Hub {
     /// Whether a session may subscribe to one more resource on its own line.
     pub(crate) fn has_room(&self, session: SessionKey, uri: &Arc<str>) -> bool {
         let registry = self.registry();
-        let own = registry.sessions.get(&session).map(|session| &session.own_uris);
-        own.is_none_or(|own| own.len() < self.limit || own.contains(uri))
+        let own = || registry.sessions.get(&session).into_iter().flat_map(Session::own_uris);
+        own().count() < self.limit || own().any(|own| own == uri)
     }
 
     /// What a session has subscribed to on its own line.
     pub(crate) fn remembered(&self, session: SessionKey) -> Vec<Arc<str>> {
         let registry = self.registry();
-        registry.sessions.get(&session).map(|session| session.own_uris.iter().cloned().collect()).unwrap_or_default()
+        registry.sessions.get(&session).into_iter().flat_map(Session::own_uris).cloned().collect()
     }
 
     /// A task that this session has made, or asked after, at a server that tells of tasks on the

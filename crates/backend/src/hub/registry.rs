@@ -6,16 +6,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response};
+use foldhash::fast::RandomState;
 use tokio::sync::watch;
 
 use super::filter::{Filter, Lists};
-use crate::client::{CallContext, ServerMessages, SessionKey};
+use super::listener::{Listener, ListenerId, Session, Wish};
+use crate::client::SessionKey;
 use crate::listen::{Interest, Listen};
-
-/// Tells listeners apart.
-pub(crate) type ListenerId = u64;
 
 /// Bytes of the `params` of a subscription at most that are kept to be sent again.
 const KEPT_PARAMS: usize = 16 << 10;
@@ -25,8 +23,8 @@ pub(super) struct Registry {
     next: ListenerId,
     /// Grows whenever something else is to be heard on the base line.
     pub(super) generation: u64,
-    pub(super) listeners: HashMap<ListenerId, Listener>,
-    pub(super) sessions: HashMap<SessionKey, Session>,
+    pub(super) listeners: HashMap<ListenerId, Listener, RandomState>,
+    pub(super) sessions: HashMap<SessionKey, Session, RandomState>,
     /// Resources whose updates are heard on the base line.
     pub(super) uris: HashMap<Arc<str>, Entry>,
     pub(super) tasks: HashMap<Arc<str>, Entry>,
@@ -35,32 +33,6 @@ pub(super) struct Registry {
     counts: Counts,
     /// Nobody can begin to listen any more.
     pub(super) closed: bool,
-}
-
-pub(super) struct Listener {
-    pub(super) interest: Interest,
-    pub(super) session: Option<SessionKey>,
-    pub(super) context: Arc<CallContext>,
-    pub(super) messages: ServerMessages,
-}
-
-/// What is kept of a client's session, while anything is.
-#[derive(Default)]
-pub(super) struct Session {
-    /// Those that hear what is meant for the session.
-    pub(super) listeners: Vec<ListenerId>,
-    /// The least severe log message the session asked for last.
-    pub(super) level: Option<LogLevel>,
-    /// The session has a line of its own on which list changes arrive.
-    pub(super) hears_itself: bool,
-    /// Tells the keeper of the session's own line whether anybody listens.
-    presence: Option<watch::Sender<bool>>,
-    /// Subscribed to on the session's own line.
-    pub(super) own_uris: HashSet<Arc<str>>,
-    /// Subscribed to on the base line.
-    base_uris: HashSet<Arc<str>>,
-    /// Its tasks, whose status it hears on the base line.
-    tasks: HashSet<Arc<str>>,
 }
 
 /// A resource or a task.
@@ -103,14 +75,6 @@ struct Counts {
     sessions: usize,
 }
 
-impl Session {
-    fn tell_presence(&self) {
-        if let Some(presence) = &self.presence {
-            presence.send_replace(!self.listeners.is_empty());
-        }
-    }
-}
-
 impl Registry {
     /// Lets go of everybody, for good.
     pub(super) fn close(&mut self) {
@@ -138,32 +102,33 @@ impl Registry {
             of_session.listeners.push(id);
             of_session.tell_presence();
             of_session.level = of_session.level.or(context.log_level);
-            self.generation += u64::from(!of_session.tasks.is_empty());
+            self.generation += u64::from(of_session.has_tasks());
         }
+        let wish = Wish::of(&interest);
         if !self.hears_itself(session) {
-            self.count(&interest, true);
+            self.count(wish.lists, wish.session, true);
         }
-        self.listeners.insert(id, Listener { interest, session, context, messages });
+        self.listeners.insert(id, Listener { wish, context, messages });
         id
     }
 
     pub(super) fn remove(&mut self, id: ListenerId) {
         let Some(listener) = self.listeners.remove(&id) else { return };
-        if !self.hears_itself(listener.session) {
-            self.count(&listener.interest, false);
+        if !self.hears_itself(listener.session()) {
+            self.count(listener.wish.lists, listener.wish.session, false);
         }
-        for uri in &listener.interest.uris {
+        for uri in listener.wish.uris() {
             self.unsubscribe(Subscriber::Listener(id), uri);
         }
-        for task in &listener.interest.tasks {
+        for task in listener.wish.tasks() {
             self.leave_task(Subscriber::Listener(id), task);
         }
-        if let Some(key) = listener.session
+        if let Some(key) = listener.session()
             && let Some(session) = self.sessions.get_mut(&key)
         {
             session.listeners.retain(|listener| *listener != id);
             session.tell_presence();
-            self.generation += u64::from(!session.tasks.is_empty());
+            self.generation += u64::from(session.has_tasks());
             self.forget_if_empty(key);
         }
     }
@@ -172,16 +137,16 @@ impl Registry {
     /// not asked for again and again.
     pub(super) fn trim(&mut self, id: ListenerId, honoured: &Interest) {
         let Some(listener) = self.listeners.get_mut(&id) else { return };
-        let before = std::mem::replace(&mut listener.interest, honoured.clone());
-        let session = listener.session;
+        let before = std::mem::replace(&mut listener.wish, Wish::of(honoured));
+        let session = listener.session();
         if !self.hears_itself(session) {
-            self.count(honoured, true);
-            self.count(&before, false);
+            self.count(Lists::of(honoured), honoured.session, true);
+            self.count(before.lists, before.session, false);
         }
-        for uri in before.uris.iter().filter(|uri| !honoured.uris.contains(uri)) {
+        for uri in before.uris().iter().filter(|uri| !honoured.uris.contains(uri)) {
             self.unsubscribe(Subscriber::Listener(id), uri);
         }
-        for task in before.tasks.iter().filter(|task| !honoured.tasks.contains(task)) {
+        for task in before.tasks().iter().filter(|task| !honoured.tasks.contains(task)) {
             self.leave_task(Subscriber::Listener(id), task);
         }
     }
@@ -231,7 +196,7 @@ impl Registry {
         if entry.subscribers.insert(Subscriber::Session(key)) {
             self.generation += 1;
         }
-        self.sessions.entry(key).or_default().tasks.insert(task);
+        self.sessions.entry(key).or_default().more().tasks.insert(task);
     }
 
     /// There is nothing more to be told of a task to the sessions that have it.
@@ -242,7 +207,7 @@ impl Registry {
         for key in sessions {
             self.leave_task(Subscriber::Session(key), &task);
             if let Some(session) = self.sessions.get_mut(&key) {
-                session.tasks.remove(&task);
+                session.more().tasks.remove(&task);
                 self.forget_if_empty(key);
             }
         }
@@ -270,7 +235,7 @@ impl Registry {
     ) -> bool {
         let taken = self.subscribe(Subscriber::Session(key), uri, params, limit);
         if taken {
-            self.sessions.entry(key).or_default().base_uris.insert(Arc::clone(uri));
+            self.sessions.entry(key).or_default().more().base_uris.insert(Arc::clone(uri));
         }
         taken
     }
@@ -278,16 +243,19 @@ impl Registry {
     pub(super) fn unsubscribe_session(&mut self, key: SessionKey, uri: &Arc<str>) {
         self.unsubscribe(Subscriber::Session(key), uri);
         if let Some(session) = self.sessions.get_mut(&key) {
-            session.base_uris.remove(uri);
+            session.more().base_uris.remove(uri);
             self.forget_if_empty(key);
         }
     }
 
     pub(super) fn forget_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(&key) else { return };
-        session.own_uris.clear();
-        let (uris, listeners) = (std::mem::take(&mut session.base_uris), session.listeners.clone());
-        for task in std::mem::take(&mut session.tasks) {
+        let listeners = session.listeners.clone();
+        let (uris, tasks) = session.more.as_mut().map_or_else(Default::default, |more| {
+            more.own_uris.clear();
+            (std::mem::take(&mut more.base_uris), std::mem::take(&mut more.tasks))
+        });
+        for task in tasks {
             self.leave_task(Subscriber::Session(key), &task);
         }
         for uri in uris {
@@ -303,19 +271,11 @@ impl Registry {
     pub(super) fn presence(&mut self, key: SessionKey) -> watch::Receiver<bool> {
         let session = self.sessions.entry(key).or_default();
         let listening = !session.listeners.is_empty();
-        session.presence.get_or_insert_with(|| watch::Sender::new(listening)).subscribe()
+        session.more().presence.get_or_insert_with(|| watch::Sender::new(listening)).subscribe()
     }
 
     pub(super) fn forget_if_empty(&mut self, key: SessionKey) {
-        let of_use = |session: &Session| {
-            !session.listeners.is_empty()
-                || session.hears_itself
-                || session.presence.as_ref().is_some_and(|presence| presence.receiver_count() > 0)
-                || !session.own_uris.is_empty()
-                || !session.base_uris.is_empty()
-                || !session.tasks.is_empty()
-        };
-        if !self.sessions.get(&key).is_some_and(of_use) {
+        if !self.sessions.get(&key).is_some_and(Session::is_of_use) {
             self.sessions.remove(&key);
         }
     }
@@ -327,10 +287,9 @@ impl Registry {
         }
         let session = self.sessions.entry(key).or_default();
         session.hears_itself = hears_itself;
-        let of_session: Vec<_> = session.listeners.clone();
-        for id in of_session {
-            if let Some(interest) = self.listeners.get(&id).map(|listener| listener.interest.clone()) {
-                self.count(&interest, !hears_itself);
+        for id in session.listeners.clone() {
+            if let Some((lists, session)) = self.listeners.get(&id).map(|of| (of.wish.lists, of.wish.session)) {
+                self.count(lists, session, !hears_itself);
             }
         }
         self.forget_if_empty(key);
@@ -340,14 +299,14 @@ impl Registry {
         session.and_then(|key| self.sessions.get(&key)).is_some_and(|session| session.hears_itself)
     }
 
-    fn count(&mut self, interest: &Interest, more: bool) {
+    fn count(&mut self, lists: Lists, session: bool, more: bool) {
         let before = (self.lists(), self.counts.sessions > 0);
         let counts = &mut self.counts;
         for (count, wanted) in [
-            (&mut counts.tools, interest.tools),
-            (&mut counts.prompts, interest.prompts),
-            (&mut counts.resources, interest.resources),
-            (&mut counts.sessions, interest.session),
+            (&mut counts.tools, lists.tools),
+            (&mut counts.prompts, lists.prompts),
+            (&mut counts.resources, lists.resources),
+            (&mut counts.sessions, session),
         ] {
             let by = usize::from(wanted);
             *count = if more { *count + by } else { count.saturating_sub(by) };

@@ -22,6 +22,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fanlight_protocol::Json;
+use smallvec::SmallVec;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -67,11 +68,12 @@ pub(crate) struct Streams {
 #[derive(Debug, Default)]
 struct State {
     replay: Replay,
-    streams: BTreeMap<u64, Stream>,
+    /// In boxes, since a map has room for eleven at once, and most sessions have one.
+    streams: BTreeMap<u64, Box<Stream>>,
     /// The last number given to a stream, and to a reader.
     last: u64,
     /// The streams outside of calls that are read, the newest last.
-    listeners: Vec<u64>,
+    listeners: SmallVec<[u64; 1]>,
     /// Whether there is a task that keeps what comes while there are none, and what wakes it.
     kept: bool,
     keeper: Option<Waker>,
@@ -182,7 +184,7 @@ impl Streams {
     pub(crate) fn hang_up(&self) {
         let mut state = self.state();
         state.hung_up = true;
-        let outside = |stream: &&mut Stream| matches!(stream.carried, Carried::Outside);
+        let outside = |stream: &&mut Box<Stream>| matches!(stream.carried, Carried::Outside);
         let drivers = state.streams.values_mut().filter(outside).filter_map(|stream| stream.driver.take());
         let wake: Vec<_> = drivers.collect();
         let keeper = state.keeper.take();
@@ -236,7 +238,7 @@ impl State {
         self.last += 1;
         let (number, outside) = (self.last, matches!(carried, Carried::Outside));
         let stream = Stream { carried, seat: number, driver: None, left: Instant::now(), over: false };
-        self.streams.insert(number, stream);
+        self.streams.insert(number, Box::new(stream));
         if outside {
             self.attend(number);
         }

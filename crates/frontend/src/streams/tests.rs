@@ -42,9 +42,9 @@ async fn a_stream_is_resumed_as_what_it_is_and_by_one_reader() {
     }
     let (outside, _) = state.open(Carried::Outside, 10);
     let (newest, _) = state.open(Carried::Outside, 10);
-    assert_eq!(state.listeners, [outside, newest]);
+    assert_eq!(state.listeners.as_slice(), [outside, newest]);
     state.resume(place(true, outside, 0)).unwrap();
-    assert_eq!(state.listeners, [newest, outside]);
+    assert_eq!(state.listeners.as_slice(), [newest, outside]);
 }
 
 #[tokio::test(start_paused = true)]
