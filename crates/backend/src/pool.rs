@@ -103,8 +103,8 @@ impl Pool {
             None => {
                 let base = self.base.take();
                 let connection = base.ready(self.settings.timeouts.connect).await?;
-                let is_legacy = connection.era() == Era::Legacy;
-                match if is_legacy { self.owner(client) } else { None } {
+                let owner = if connection.era() == Era::Legacy { self.owner(client) } else { None };
+                match owner {
                     Some(owner) => self.open_for(owner, client, &connection)?,
                     None => return Ok(Lease { connection, base: None, _line: base }),
                 }
@@ -159,6 +159,7 @@ impl Pool {
 
     /// The client's own line, if it has one already.
     fn existing(&self, client: &CallContext) -> Option<InUse> {
+        // Told sooner than whose a line would be.
         if self.base_is_modern() {
             return None;
         }
