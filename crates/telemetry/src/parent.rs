@@ -157,7 +157,7 @@ impl Parent {
 
     /// Now, for what begins under this.
     fn now(&self) -> Moment {
-        self.record().map_or_else(Moment::now, |span| span.began.later())
+        self.record().map_or_else(Moment::now, |span| span.beginning.began.later())
     }
 
     fn recorder(&self) -> Option<&Recorder> {

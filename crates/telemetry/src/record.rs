@@ -35,18 +35,10 @@ const PLACE: usize = 64;
 /// A span.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) kind: Kind,
+    pub(crate) beginning: Beginning,
     /// Where it stands.
     pub(crate) context: TraceContext,
     pub(crate) parent: Option<ParentSpan>,
-    /// `None` for a span that is of no message.
-    pub(crate) method: Option<Method>,
-    pub(crate) subject: Subject,
-    pub(crate) id: Option<KeptId>,
-    pub(crate) backend: Option<BackendTelemetry>,
-    pub(crate) attempt: Option<u32>,
-    pub(crate) began: Moment,
-    pub(crate) links: Vec<TraceContext>,
     pub(crate) baggage: Option<Arc<str>>,
     /// The context of the client's headers, carried on where spans are seen here only.
     pub(crate) passing: Option<Arc<HeaderContext>>,
@@ -63,8 +55,10 @@ pub(crate) struct ParentSpan {
 }
 
 /// How a span begins.
+#[derive(Debug)]
 pub(crate) struct Beginning {
     pub(crate) kind: Kind,
+    /// `None` for a span that is of no message.
     pub(crate) method: Option<Method>,
     pub(crate) subject: Subject,
     pub(crate) id: Option<KeptId>,
@@ -106,23 +100,8 @@ impl Record {
         baggage: Option<Arc<str>>,
         passing: Option<Arc<HeaderContext>>,
     ) -> Self {
-        let Beginning { kind, method, subject, id, backend, attempt, began, links } = beginning;
-        Self {
-            kind,
-            context,
-            parent,
-            method,
-            subject,
-            id,
-            backend,
-            attempt,
-            began,
-            links,
-            baggage,
-            passing,
-            cancelled: AtomicBool::new(false),
-            found: Mutex::default(),
-        }
+        let (cancelled, found) = (AtomicBool::new(false), Mutex::default());
+        Self { beginning, context, parent, baggage, passing, cancelled, found }
     }
 
     pub(crate) fn trace_id(&self) -> TraceId {
@@ -138,7 +117,7 @@ impl Record {
     }
 
     pub(crate) fn event(&self, event: &Event) {
-        let at = self.began.later().wall();
+        let at = self.beginning.began.later().wall();
         self.note(|found| {
             let seldom = found.seldom();
             if seldom.events.len() < MOST_EVENTS {
@@ -177,21 +156,21 @@ impl Record {
     }
 
     fn size(&self, found: &Found) -> usize {
-        let name = match &self.subject {
+        let name = match &self.beginning.subject {
             Subject::None => 0,
             Subject::Tool(name) | Subject::Prompt(name) | Subject::Resource(name) => apart(name),
         };
-        let method = match &self.method {
+        let method = match &self.beginning.method {
             Some(Method::Other(name)) => name.len(),
             _ => 0,
         };
-        let id = match &self.id {
+        let id = match &self.beginning.id {
             Some(KeptId::Text(text)) => apart(text),
             _ => 0,
         };
         let text = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.len());
         let context = |context: &TraceContext| context.tracestate().map_or(0, |state| state.len());
-        let links: usize = self.links.iter().map(|link| size_of::<TraceContext>() + context(link)).sum();
+        let links: usize = self.beginning.links.iter().map(|link| size_of::<TraceContext>() + context(link)).sum();
         let passing = self
             .passing
             .as_ref()

@@ -319,7 +319,7 @@ fn end(ended: &mut bool, timer: Option<Timer>, live: Option<&Live>, outcome: &Ou
         return;
     }
     // One look at the clock for both.
-    let began = live.map(|live| live.record().began).or(timer.as_ref().map(Timer::began));
+    let began = live.map(|live| live.record().beginning.began).or(timer.as_ref().map(Timer::began));
     let Some(lasted) = began.map(|began| began.elapsed()) else { return };
     if let Some(timer) = timer {
         timer.stop(outcome.error(), lasted);

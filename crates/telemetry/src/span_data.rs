@@ -30,12 +30,12 @@ impl Record {
     /// The span as the SDK has it.
     pub(crate) fn to_span_data(&self) -> SpanData {
         let found = self.found();
-        let start_time = self.began.wall();
+        let start_time = self.beginning.began.wall();
         SpanData {
             span_context: self.context.to_span_context(false),
             parent_span_id: self.parent.map_or(SpanId::INVALID, |parent| parent.id),
             parent_span_is_remote: self.parent.is_some_and(|parent| parent.is_remote),
-            span_kind: match self.kind {
+            span_kind: match self.beginning.kind {
                 Kind::Server => SpanKind::Server,
                 Kind::Client => SpanKind::Client,
                 Kind::Internal => SpanKind::Internal,
@@ -57,9 +57,9 @@ impl Record {
     /// `{method} {tool or prompt}`, else the method (conventions for MCP, Span name). Never a URI; a
     /// method that looks like anything but a method does not name a span.
     pub(crate) fn name(&self) -> Cow<'static, str> {
-        let Some(method) = &self.method else { return CONNECT_SPAN.into() };
+        let Some(method) = &self.beginning.method else { return CONNECT_SPAN.into() };
         let method = method_name(method);
-        match &self.subject {
+        match &self.beginning.subject {
             Subject::Tool(name) | Subject::Prompt(name) => [&*method, " ", capped(name, LONGEST_NAME)].concat().into(),
             Subject::None | Subject::Resource(_) => method,
         }
@@ -68,10 +68,10 @@ impl Record {
     fn attributes(&self, found: &Found) -> Vec<KeyValue> {
         let mut out = Vec::with_capacity(16);
         self.describe_message(&mut out);
-        if let Some(backend) = &self.backend {
+        if let Some(backend) = &self.beginning.backend {
             out.extend_from_slice(backend.attributes());
         }
-        out.extend(self.attempt.map(|attempt| KeyValue::new(ATTEMPT, i64::from(attempt))));
+        out.extend(self.beginning.attempt.map(|attempt| KeyValue::new(ATTEMPT, i64::from(attempt))));
         if let Some(network) = found.network {
             describe_network(&mut out, network);
         }
@@ -93,12 +93,12 @@ impl Record {
     }
 
     fn describe_message(&self, out: &mut Vec<KeyValue>) {
-        let Some(method) = &self.method else { return };
+        let Some(method) = &self.beginning.method else { return };
         out.push(match method.known_name() {
             Some(known) => KeyValue::new(MCP_METHOD_NAME, known),
             None => KeyValue::new(MCP_METHOD_NAME, method.as_str().to_owned()),
         });
-        match &self.subject {
+        match &self.beginning.subject {
             Subject::None => {}
             Subject::Tool(name) => {
                 out.push(KeyValue::new(GEN_AI_TOOL_NAME, name.to_string()));
@@ -109,7 +109,7 @@ impl Record {
             Subject::Prompt(name) => out.push(KeyValue::new(GEN_AI_PROMPT_NAME, name.to_string())),
             Subject::Resource(uri) => out.push(KeyValue::new(MCP_RESOURCE_URI, uri.to_string())),
         }
-        out.extend(self.id.as_ref().map(|id| {
+        out.extend(self.beginning.id.as_ref().map(|id| {
             let text = match id {
                 KeptId::Number(number) => number.to_string(),
                 KeptId::Text(text) => text.to_string(),
@@ -120,7 +120,7 @@ impl Record {
 
     fn links(&self) -> SpanLinks {
         let mut links = SpanLinks::default();
-        links.links.extend(self.links.iter().map(|link| Link::with_context(link.to_span_context(true))));
+        links.links.extend(self.beginning.links.iter().map(|link| Link::with_context(link.to_span_context(true))));
         links
     }
 }

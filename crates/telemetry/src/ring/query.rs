@@ -131,16 +131,16 @@ impl Kept {
 impl Record {
     /// As [`failure`] has it.
     fn failed(&self) -> bool {
-        let probes = self.kind == Kind::Client && self.method == Some(Method::Discover);
+        let probes = self.beginning.kind == Kind::Client && self.beginning.method == Some(Method::Discover);
         !probes && self.found().error.is_some()
     }
 
     fn is_of_backend(&self, name: &str) -> bool {
-        self.backend.as_ref().is_some_and(|backend| backend.name() == name)
+        self.beginning.backend.as_ref().is_some_and(|backend| backend.name() == name)
     }
 
     fn calls(&self, tool: &str) -> bool {
-        matches!(&self.subject, Subject::Tool(name) if name == tool)
+        matches!(&self.beginning.subject, Subject::Tool(name) if name == tool)
     }
 }
 

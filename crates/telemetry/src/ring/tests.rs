@@ -134,7 +134,7 @@ fn finding_the_era_of_a_legacy_server_is_no_failure() {
     let ring = Ring::new(RingLimits::default());
     for (trace, kind) in [(1, Kind::Client), (2, Kind::Server)] {
         let mut span = record(Method::Discover, Target::None, trace, 1, 0, None);
-        span.kind = kind;
+        span.beginning.kind = kind;
         let size = span.end(&Outcome::failed(ErrorType::JsonRpc(-32601)), Duration::from_millis(5)).unwrap();
         ring.push(&Arc::new(span), size);
     }
