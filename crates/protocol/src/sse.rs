@@ -2,10 +2,17 @@
 //!
 //! Must not know: HTTP, or what an event says.
 
+use std::ops::Range;
+
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
 /// The media type of an event stream.
 pub const CONTENT_TYPE: &str = "text/event-stream";
+
+/// What comes before the data of a message that has no line breaks, and after it.
+pub const MESSAGE: &[u8] = b"event: message\ndata: ";
+/// See [`MESSAGE`].
+pub const END: &[u8] = b"\n\n";
 
 /// One event that carries data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,9 +34,14 @@ pub struct EventTooLarge {
 }
 
 /// Cuts a byte stream into events.
+///
+/// Lines are looked at where they stand; what has been read is let go of once for each event.
 #[derive(Debug)]
 pub struct EventDecoder {
     buffer: BytesMut,
+    /// How much of the buffer has been read: whole lines.
+    read: usize,
+    /// How much of it has been searched for the end of a line.
     searched: usize,
     limit: usize,
     at_start: bool,
@@ -47,6 +59,8 @@ pub struct EventDecoder {
 /// Most events have one data line, which then needs no copy.
 #[derive(Debug)]
 enum Data {
+    /// In the buffer.
+    Here(Range<usize>),
     One(Bytes),
     Many(BytesMut),
 }
@@ -57,6 +71,7 @@ impl EventDecoder {
     pub fn new(limit: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
+            read: 0,
             searched: 0,
             limit,
             at_start: true,
@@ -81,14 +96,17 @@ impl EventDecoder {
         self.skip_byte_order_mark();
         while let Some(line) = self.next_line() {
             if line.is_empty() {
-                self.last_event_id.clone_from(&self.id);
+                if self.last_event_id != self.id {
+                    self.last_event_id.clone_from(&self.id);
+                }
                 if let Some(event) = self.dispatch() {
                     return Ok(Some(event));
                 }
                 continue;
             }
-            self.field(&line)?;
+            self.field(line)?;
         }
+        self.let_go();
         if self.buffer.len() + self.data_len > self.limit {
             return Err(EventTooLarge { limit: self.limit });
         }
@@ -111,7 +129,7 @@ impl EventDecoder {
     /// Whether the stream stopped within an event.
     #[must_use]
     pub fn is_mid_event(&self) -> bool {
-        self.data.is_some() || !self.buffer.is_empty()
+        self.data.is_some() || self.read < self.buffer.len()
     }
 
     fn skip_byte_order_mark(&mut self) {
@@ -123,41 +141,47 @@ impl EventDecoder {
         }
     }
 
-    fn next_line(&mut self) -> Option<Bytes> {
+    /// Where the next line stands, without its end.
+    fn next_line(&mut self) -> Option<Range<usize>> {
         if self.at_start && self.buffer.len() < 3 && b"\xef\xbb\xbf".starts_with(&self.buffer) {
             return None;
         }
-        if self.after_cr && !self.buffer.is_empty() {
+        if self.after_cr && self.read < self.buffer.len() {
             self.after_cr = false;
-            if self.buffer.first() == Some(&b'\n') {
-                self.buffer.advance(1);
+            if self.buffer.get(self.read) == Some(&b'\n') {
+                self.read += 1;
             }
         }
-        let fresh = self.buffer.get(self.searched..).unwrap_or_default();
+        let from = self.searched.max(self.read);
+        let fresh = self.buffer.get(from..).unwrap_or_default();
         let Some(found) = memchr::memchr2(b'\n', b'\r', fresh) else {
             self.searched = self.buffer.len();
             return None;
         };
-        let line = self.buffer.split_to(self.searched + found).freeze();
-        self.searched = 0;
-        self.after_cr = self.buffer.first() == Some(&b'\r');
-        self.buffer.advance(1);
+        let line = self.read..from + found;
+        self.after_cr = fresh.get(found) == Some(&b'\r');
+        self.read = line.end + 1;
         Some(line)
     }
 
-    fn field(&mut self, line: &Bytes) -> Result<(), EventTooLarge> {
-        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
-        let mut start = (colon + 1).min(line.len());
-        if line.get(start) == Some(&b' ') {
-            start += 1;
-        }
-        let value = line.slice(start..);
-        match line.get(..colon).unwrap_or_default() {
-            b"data" => self.add_data(value)?,
-            b"event" => self.name = value,
-            b"id" if !value.contains(&0) => self.id = Some(value),
+    fn field(&mut self, line: Range<usize>) -> Result<(), EventTooLarge> {
+        let text = self.buffer.get(line.clone()).unwrap_or_default();
+        let colon = memchr::memchr(b':', text).unwrap_or(text.len());
+        let (name, rest) = text.split_at(colon);
+        let value = rest.get(1..).unwrap_or_default();
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match name {
+            b"data" => {
+                let start = line.end - value.len();
+                self.add_data(start..line.end)?;
+            }
+            // Nearly every server says so of every event.
+            b"event" if value == b"message" => self.name = Bytes::from_static(b"message"),
+            b"event" => self.name = Bytes::copy_from_slice(value),
+            // Kept for longer than the event, and so in memory of its own.
+            b"id" if !value.contains(&0) => self.id = Some(Bytes::copy_from_slice(value)),
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
-                if let Some(millis) = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()) {
+                if let Some(millis) = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
                     self.retry_millis = Some(millis);
                 }
             }
@@ -166,23 +190,26 @@ impl EventDecoder {
         Ok(())
     }
 
-    fn add_data(&mut self, value: Bytes) -> Result<(), EventTooLarge> {
-        self.data_len += value.len() + 1;
+    fn add_data(&mut self, place: Range<usize>) -> Result<(), EventTooLarge> {
+        self.data_len += place.len() + 1;
         if self.data_len > self.limit + 1 {
             return Err(EventTooLarge { limit: self.limit });
         }
+        let value = self.buffer.get(place.clone()).unwrap_or_default();
+        let join = |first: &[u8]| {
+            let mut joined = BytesMut::with_capacity(first.len() + value.len() + 1);
+            joined.extend_from_slice(first);
+            joined.put_u8(b'\n');
+            joined.extend_from_slice(value);
+            Data::Many(joined)
+        };
         self.data = Some(match self.data.take() {
-            None => Data::One(value),
-            Some(Data::One(first)) => {
-                let mut joined = BytesMut::with_capacity(first.len() + value.len() + 1);
-                joined.extend_from_slice(&first);
-                joined.put_u8(b'\n');
-                joined.extend_from_slice(&value);
-                Data::Many(joined)
-            }
+            None => Data::Here(place),
+            Some(Data::Here(first)) => join(self.buffer.get(first).unwrap_or_default()),
+            Some(Data::One(first)) => join(&first),
             Some(Data::Many(mut joined)) => {
                 joined.put_u8(b'\n');
-                joined.extend_from_slice(&value);
+                joined.extend_from_slice(value);
                 Data::Many(joined)
             }
         });
@@ -193,29 +220,66 @@ impl EventDecoder {
         let name = std::mem::take(&mut self.name);
         self.data_len = 0;
         let data = match self.data.take()? {
+            Data::Here(place) => self.split_read().slice(place),
             Data::One(data) => data,
             Data::Many(data) => data.freeze(),
         };
         Some(Event { name, data, id: self.id.clone() })
+    }
+
+    /// Lets go of the lines that have been read; the data of an event that is not complete stays.
+    fn let_go(&mut self) {
+        if self.read == 0 {
+            return;
+        }
+        if let Some(Data::Here(place)) = &self.data {
+            let place = place.clone();
+            self.data = Some(Data::One(self.split_read().slice(place)));
+        } else {
+            self.buffer.advance(self.read);
+            self.searched = self.searched.saturating_sub(self.read);
+            self.read = 0;
+        }
+    }
+
+    /// The lines that have been read, which are in the buffer no more.
+    fn split_read(&mut self) -> Bytes {
+        let lines = self.buffer.split_to(self.read).freeze();
+        self.searched = self.searched.saturating_sub(self.read);
+        self.read = 0;
+        lines
     }
 }
 
 /// One `message` event with `data`, which may have line breaks.
 #[must_use]
 pub fn encode_message(data: &[u8]) -> Bytes {
-    const FIELD: &[u8] = b"event: message\ndata: ";
-    let mut out = BytesMut::with_capacity(FIELD.len() + data.len() + 2);
-    out.extend_from_slice(FIELD);
-    let mut rest = data;
-    while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
-        let (line, tail) = rest.split_at(at);
-        out.extend_from_slice(line);
-        out.extend_from_slice(b"\ndata: ");
-        rest = tail.strip_prefix(b"\r\n").or_else(|| tail.get(1..)).unwrap_or_default();
-    }
-    out.extend_from_slice(rest);
-    out.extend_from_slice(b"\n\n");
+    let mut out = BytesMut::new();
+    put_message(&mut out, &[data]);
     out.freeze()
+}
+
+/// Appends a `message` event whose data is made of `parts`, and may have line breaks.
+pub fn put_message(out: &mut BytesMut, parts: &[impl AsRef<[u8]>]) {
+    out.reserve(MESSAGE.len() + parts.iter().map(|part| part.as_ref().len()).sum::<usize>() + END.len());
+    out.extend_from_slice(MESSAGE);
+    let mut after_cr = false;
+    for part in parts {
+        let mut rest = part.as_ref();
+        // A line break may stand in two parts.
+        if !rest.is_empty() && std::mem::take(&mut after_cr) {
+            rest = rest.strip_prefix(b"\n").unwrap_or(rest);
+        }
+        while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
+            let (line, tail) = rest.split_at(at);
+            out.extend_from_slice(line);
+            out.extend_from_slice(b"\ndata: ");
+            after_cr = tail == b"\r";
+            rest = tail.strip_prefix(b"\r\n").or_else(|| tail.get(1..)).unwrap_or_default();
+        }
+        out.extend_from_slice(rest);
+    }
+    out.extend_from_slice(END);
 }
 
 #[cfg(test)]
@@ -287,6 +351,24 @@ mod tests {
         assert_eq!(encode_message(b"{\n\"a\":1\r\n}"), "event: message\ndata: {\ndata: \"a\":1\ndata: }\n\n");
     }
 
+    #[test]
+    fn what_has_been_read_is_let_go_of() {
+        let mut decoder = EventDecoder::new(100);
+        for _ in 0..100 {
+            decoder.push(b": a comment of some length\nid: 7\n");
+            assert_eq!(decoder.next_event(), Ok(None));
+        }
+        decoder.push(b"data: a\n");
+        for _ in 0..100 {
+            assert_eq!(decoder.next_event(), Ok(None));
+            decoder.push(b": a comment of some length\n");
+        }
+        decoder.push(b"\n");
+        let event = decoder.next_event().unwrap().unwrap();
+        assert_eq!((event.data, event.id), ("a".into(), Some("7".into())));
+        assert!(!decoder.is_mid_event());
+    }
+
     proptest! {
         #[test]
         fn round_trips_however_it_is_cut(messages in proptest::collection::vec("[a-z:\\n ]{1,20}", 0..6), cuts in proptest::collection::vec(1usize..7, 1..20)) {
@@ -299,6 +381,13 @@ mod tests {
             }
             let events = decode(&chunks);
             prop_assert_eq!(data(&events), messages.iter().map(String::as_bytes).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn parts_make_the_same_event_as_the_whole(parts in proptest::collection::vec("[a\\r\\n]{0,4}", 0..5)) {
+            let mut out = BytesMut::new();
+            put_message(&mut out, &parts);
+            prop_assert_eq!(out.freeze(), encode_message(parts.concat().as_bytes()));
         }
 
         #[test]
