@@ -5,14 +5,19 @@
 //!
 //! Must not know: what the messages say.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
-use tokio::sync::mpsc;
+use tokio::sync::Semaphore;
+use tokio::task::coop;
 
 use crate::client::ServerMessage;
+
+/// Room for so many messages is kept by a way that is empty.
+const SPARE: usize = 4;
 
 /// The bounded way from a backend to the client of one call, or to one listener, in order.
 #[derive(Clone, Default)]
@@ -22,29 +27,27 @@ pub struct ServerMessages(Option<Outlet>, Option<Arc<Map>>);
 type Map = dyn Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync;
 
 /// The other end of a way.
-pub struct Inbox {
-    way: Arc<Way>,
-    /// Once it is there.
-    queue: Option<mpsc::Receiver<Box<ServerMessage>>>,
-}
+pub struct Inbox(Arc<Way>);
 
 /// One of the senders.
 struct Outlet(Arc<Way>);
 
 struct Way {
-    capacity: usize,
+    /// Places for messages that have not been taken; closed once the inbox is gone.
+    places: Semaphore,
     senders: AtomicUsize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Made for the first message.
-    sender: Option<mpsc::Sender<Box<ServerMessage>>>,
-    /// Until the inbox takes it.
-    queue: Option<mpsc::Receiver<Box<ServerMessage>>>,
-    /// Of whoever waits for the first message.
+    /// Takes no room until something is sent.
+    queue: VecDeque<ServerMessage>,
+    /// Of whoever takes messages.
     waker: Option<Waker>,
+    /// Whether that one waits. While it looks for messages, or does what brings them, it need not be
+    /// woken: it looks again before it waits.
+    waits: bool,
     /// Whether one of the two sides is gone.
     ended: bool,
 }
@@ -53,8 +56,9 @@ impl ServerMessages {
     /// A way that holds at most `capacity` messages, and its other end.
     #[must_use]
     pub fn channel(capacity: usize) -> (Self, Inbox) {
-        let way = Arc::new(Way { capacity: capacity.max(1), senders: AtomicUsize::new(1), state: Mutex::default() });
-        (Self(Some(Outlet(Arc::clone(&way))), None), Inbox { way, queue: None })
+        let places = Semaphore::new(capacity.clamp(1, Semaphore::MAX_PERMITS));
+        let way = Arc::new(Way { places, senders: AtomicUsize::new(1), state: Mutex::default() });
+        (Self(Some(Outlet(Arc::clone(&way))), None), Inbox(way))
     }
 
     /// A way to nobody: notifications are dropped and questions stay unanswered.
@@ -82,28 +86,36 @@ impl ServerMessages {
 
     /// Sends, waiting while the way is full. For transports on which waiting holds up nobody else.
     pub async fn send(&self, message: ServerMessage) {
-        if let Some((sender, message)) = self.sending(message) {
-            // An error means that the client has gone, and its call is about to be cancelled.
-            let _ = sender.send(Box::new(message)).await;
+        let Some((way, message)) = self.sending(message) else { return };
+        // An error means that the client has gone, and its call is about to be cancelled.
+        if let Ok(place) = way.places.acquire().await {
+            place.forget();
+            way.push(message);
         }
     }
 
     /// Sends unless the way is full; says whether it was sent or nobody wants it. For transports
     /// that several clients share, where waiting for one would hold up the others.
     pub fn try_send(&self, message: ServerMessage) -> bool {
-        self.sending(message).is_none_or(|(sender, message)| {
-            !matches!(sender.try_send(Box::new(message)), Err(mpsc::error::TrySendError::Full(_)))
-        })
+        let Some((way, message)) = self.sending(message) else { return true };
+        match way.places.try_acquire() {
+            Ok(place) => {
+                place.forget();
+                way.push(message);
+                true
+            }
+            Err(_) => way.places.is_closed(),
+        }
     }
 
-    /// The message as it goes, and by what; `None` if it is for nobody.
-    fn sending(&self, message: ServerMessage) -> Option<(mpsc::Sender<Box<ServerMessage>>, ServerMessage)> {
+    /// The message as it goes, and where; `None` if it is for nobody.
+    fn sending(&self, message: ServerMessage) -> Option<(&Way, ServerMessage)> {
         let outlet = self.0.as_ref()?;
         let message = match &self.1 {
             Some(map) => map(message)?,
             None => message,
         };
-        Some((outlet.0.sender()?, message))
+        Some((&outlet.0, message))
     }
 }
 
@@ -115,71 +127,76 @@ impl Inbox {
 
     /// The next message; `None` once all senders are gone.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<ServerMessage>> {
-        if self.queue.is_none() {
-            let mut state = self.way.lock();
-            match state.queue.take() {
-                Some(queue) => self.queue = Some(queue),
-                None if state.ended => return Poll::Ready(None),
-                None => {
-                    if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                        let before = state.waker.replace(cx.waker().clone());
-                        drop(state);
-                        drop(before);
-                    }
-                    return Poll::Pending;
-                }
-            }
+        // Whoever sends faster than is taken would keep others from their turn.
+        let turn = ready!(coop::poll_proceed(cx));
+        let mut state = self.0.lock();
+        if let Some(message) = self.0.take(&mut state) {
+            turn.made_progress();
+            return Poll::Ready(Some(message));
         }
-        match &mut self.queue {
-            Some(queue) => queue.poll_recv(cx).map(|message| message.map(|message| *message)),
-            None => Poll::Pending,
+        if state.ended {
+            turn.made_progress();
+            return Poll::Ready(None);
         }
+        state.waits = true;
+        if state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            return Poll::Pending;
+        }
+        let before = state.waker.replace(cx.waker().clone());
+        drop(state);
+        drop(before);
+        Poll::Pending
     }
 
     /// Whether no message is there to be taken.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        match &self.queue {
-            Some(queue) => queue.is_empty(),
-            None => self.way.lock().queue.as_ref().is_none_or(mpsc::Receiver::is_empty),
-        }
+        self.0.lock().queue.is_empty()
     }
 
-    /// The next message, if it is there already.
+    /// The next message, if it is there already. Whoever asks is not woken for messages until it waits
+    /// for them by [`Inbox::poll_recv`] again.
     pub fn try_recv(&mut self) -> Option<ServerMessage> {
-        if self.queue.is_none() {
-            self.queue = self.way.lock().queue.take();
-        }
-        self.queue.as_mut()?.try_recv().ok().map(|message| *message)
+        let mut state = self.0.lock();
+        state.waits = false;
+        self.0.take(&mut state)
     }
 }
 
 impl Way {
-    /// What sends, unless the inbox is gone.
-    fn sender(&self) -> Option<mpsc::Sender<Box<ServerMessage>>> {
+    /// Puts in a message that has a place.
+    fn push(&self, message: ServerMessage) {
         let mut state = self.lock();
         if state.ended {
-            return None;
+            // It may do something when dropped, and is dropped without the lock.
+            drop(state);
+            return;
         }
-        if let Some(sender) = &state.sender {
-            return Some(sender.clone());
-        }
-        let (sender, queue) = mpsc::channel(self.capacity);
-        state.sender = Some(sender.clone());
-        state.queue = Some(queue);
-        let waker = state.waker.take();
+        state.queue.push_back(message);
+        let waker = if std::mem::take(&mut state.waits) { state.waker.clone() } else { None };
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
         }
-        Some(sender)
     }
 
-    /// Nothing more is sent; what has been sent is still to be taken.
-    fn end(&self) -> State {
+    fn take(&self, state: &mut State) -> Option<ServerMessage> {
+        let message = state.queue.pop_front()?;
+        state.waits = false;
+        // What lasts is not to hold more than it needs.
+        if state.queue.is_empty() && state.queue.capacity() > SPARE {
+            state.queue = VecDeque::new();
+        }
+        self.places.add_permits(1);
+        Some(message)
+    }
+
+    /// Nothing more is sent; what has been sent is still to be taken. Whoever waits for it is to be
+    /// woken.
+    fn end(&self) -> Option<Waker> {
         let mut state = self.lock();
         state.ended = true;
-        State { sender: state.sender.take(), queue: None, waker: state.waker.take(), ended: true }
+        state.waker.take()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -198,7 +215,7 @@ impl Clone for Outlet {
 impl Drop for Outlet {
     fn drop(&mut self) {
         if self.0.senders.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some(waker) = self.0.end().waker
+            && let Some(waker) = self.0.end()
         {
             waker.wake();
         }
@@ -207,9 +224,10 @@ impl Drop for Outlet {
 
 impl Drop for Inbox {
     fn drop(&mut self) {
-        drop(self.way.end());
+        drop(self.0.end());
+        self.0.places.close();
         // Whatever is in it may do something when dropped, and is dropped without the lock.
-        let queue = self.way.lock().queue.take();
+        let queue = std::mem::take(&mut self.0.lock().queue);
         drop(queue);
     }
 }
@@ -223,7 +241,7 @@ impl std::fmt::Debug for ServerMessages {
 
 impl std::fmt::Debug for Inbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inbox").field("used", &self.queue.is_some()).finish_non_exhaustive()
+        f.debug_struct("Inbox").field("waiting", &self.0.lock().queue.len()).finish_non_exhaustive()
     }
 }
 
