@@ -209,7 +209,7 @@ pub(crate) fn concerns(notification: &Notification, token: i64, context: &CallCo
 
 /// The request that a progress notification belongs to.
 pub(crate) fn progress_token(notification: &Notification) -> Option<i64> {
-    request_number(&notification.params()?.get("progressToken")?)
+    request_number(&notification.text.slice(notification.progress_token()?))
 }
 
 /// The name or URI that a request is about, for the methods whose headers repeat it.

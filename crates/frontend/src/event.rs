@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
-use fanlight_protocol::{Json, Response};
+use fanlight_protocol::Response;
+use fanlight_protocol::json::Chunks;
 
 /// What the client is sent, in order.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A notification or a question of the server, as the client is to have it.
-    Message(Json),
+    Message(Chunks),
     /// The server will say more after a while: a connection that only waits may be closed until
     /// then, and the client come back after this long, if the server says how long.
     Pause(Option<Duration>),

@@ -3,6 +3,7 @@
 //!
 //! Must not know: transports.
 
+use fanlight_protocol::json::Chunks;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Era, Json, Method, Notification};
 
@@ -30,16 +31,16 @@ pub(crate) enum LogGate {
 
 impl Subscription {
     /// The text to send for `notification`, or nothing if the client is not to have it.
-    pub(crate) fn translate(&self, notification: Notification) -> Option<Json> {
+    pub(crate) fn translate(&self, notification: Notification) -> Option<Chunks> {
         match notification.method {
             Method::Progress => {
                 // The token that came is the gateway's own; a client that gave none gets none.
                 let token = self.progress_token.as_ref()?;
-                Some(notification.with_value(notification.param_range("progressToken")?, token))
+                Some(notification.to_message(notification.progress_token()?, token))
             }
             Method::LogMessage if !self.logs.lets_through(&notification) => None,
             ref method if !is_known_to(self.era, method) => None,
-            _ => Some(notification.text),
+            _ => Some(notification.text.into_bytes().into()),
         }
     }
 }
@@ -74,7 +75,7 @@ mod tests {
             panic!("not a notification")
         };
         let subscription = Subscription { progress_token: token.map(Json::literal), logs, era: Era::Legacy };
-        subscription.translate(notification).map(|text| text.as_text().to_owned())
+        subscription.translate(notification).map(|text| String::from_utf8(text.into_bytes().to_vec()).unwrap())
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_gateway::{ServerMessage, ServerRequest};
-use fanlight_protocol::Json;
+use fanlight_protocol::json::Chunks;
 
 use crate::event::Event;
 use crate::notify::Subscription;
@@ -28,7 +28,7 @@ pub(crate) struct Relay {
     /// The numbers of those that this call has open.
     open: Vec<u64>,
     /// What goes to the client before anything else of the call.
-    outbox: VecDeque<Json>,
+    outbox: VecDeque<Chunks>,
     end: Option<Event>,
 }
 
@@ -49,7 +49,10 @@ impl Relay {
             }
             match self.running.poll_next(cx) {
                 Poll::Ready(running::Event::Message(ServerMessage::Notification(notification))) => {
-                    self.outbox.extend(self.subscription.translate(notification));
+                    // Whatever goes before it has gone.
+                    if let Some(text) = self.subscription.translate(notification) {
+                        return Poll::Ready(Event::Message(text));
+                    }
                 }
                 Poll::Ready(running::Event::Message(ServerMessage::Request(question))) => self.ask(question),
                 Poll::Ready(running::Event::Message(ServerMessage::Pause { retry })) => {
@@ -71,7 +74,7 @@ impl Relay {
     fn ask(&mut self, question: ServerRequest) {
         if let Some((number, text)) = self.session.ask(question) {
             self.open.push(number);
-            self.outbox.push_back(text);
+            self.outbox.push_back(text.into_bytes().into());
         }
     }
 
@@ -80,7 +83,7 @@ impl Relay {
         open.retain(|number| match session.questions.poll_open(*number, cx) {
             Ok(is_open) => is_open,
             Err(cancelled) => {
-                outbox.push_back(cancelled);
+                outbox.push_back(cancelled.into_bytes().into());
                 false
             }
         });
@@ -88,7 +91,7 @@ impl Relay {
 
     fn finish(&mut self, end: Event) {
         let withdrawn = self.open.drain(..).filter_map(|number| self.session.questions.withdraw(number));
-        self.outbox.extend(withdrawn);
+        self.outbox.extend(withdrawn.map(|text| Chunks::from(text.into_bytes())));
         self.end = Some(end);
     }
 }

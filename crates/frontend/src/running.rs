@@ -23,6 +23,7 @@ use crate::cancel::Stop;
 use crate::port::Core;
 use crate::session::InUse;
 use crate::unroll;
+use crate::woken::Woken;
 
 type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
 
@@ -58,6 +59,9 @@ pub(crate) struct Running {
     /// Kept back until what came before it is delivered.
     response: Option<Response>,
     messages: Option<Inbox>,
+    /// Whether the answer has been woken, once something has come before it: such calls are polled far
+    /// more often than something happens.
+    woken: Option<Woken>,
     stop: Option<Stop>,
     /// Keeps the session from expiring.
     session: Option<InUse>,
@@ -90,6 +94,7 @@ impl Running {
             answer: Some(answer),
             response: None,
             messages,
+            woken: None,
             stop: None,
             session: None,
             detached: None,
@@ -140,10 +145,22 @@ impl Running {
                 self.answer = None;
                 return Poll::Ready(Event::Cancelled);
             }
-            if let Some(Poll::Ready(Some(message))) = self.messages.as_mut().map(|messages| messages.poll_recv(cx)) {
-                return Poll::Ready(self.message(message));
-            }
-            let Poll::Ready(response) = answer.as_mut().poll(cx) else { return Poll::Pending };
+            let polled = match &self.woken {
+                Some(woken) => {
+                    if let Some(message) = self.messages.as_mut().and_then(Inbox::try_recv) {
+                        return Poll::Ready(self.message(message));
+                    }
+                    woken.poll(cx, |cx| answer.as_mut().poll(cx))
+                }
+                None => answer.as_mut().poll(cx),
+            };
+            let Poll::Ready(response) = polled else {
+                // What that sent is here by now, and need not wake anybody.
+                return match self.messages.as_mut().map(|messages| messages.poll_recv(cx)) {
+                    Some(Poll::Ready(Some(message))) => Poll::Ready(self.message(message)),
+                    _ => Poll::Pending,
+                };
+            };
             self.answer = None;
             self.response = Some(response);
         }
@@ -157,12 +174,10 @@ impl Running {
 }
 
 impl Running {
-    fn message(&self, message: ServerMessage) -> Event {
-        if let ServerMessage::Notification(notification) = &message
-            && self.trace.is_recording()
-            && let Some(event) = fanlight_telemetry::Event::of(notification)
-        {
-            self.trace.event(&event);
+    fn message(&mut self, message: ServerMessage) -> Event {
+        self.woken.get_or_insert_with(Woken::new);
+        if let ServerMessage::Notification(notification) = &message {
+            self.trace.notified(notification);
         }
         Event::Message(message)
     }

@@ -73,9 +73,7 @@ impl Call {
                 if let Some(span) = span.take_if(|_| conversation.is_listening()) {
                     span.finish(&Outcome::Finished);
                 }
-                let mut chunks = Chunks::default();
-                chunks.push(text.into_bytes());
-                Some(Said::Message(chunks))
+                Some(Said::Message(text))
             }
             Event::Pause(retry) => Some(Said::Pause(retry)),
             Event::Response(response) => {

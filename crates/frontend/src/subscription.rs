@@ -134,7 +134,7 @@ impl Subscribed {
                     Ok(listening) => {
                         let acknowledged = acknowledged(&self.id, &listening.honoured);
                         self.state = Some(State::Open(listening));
-                        Poll::Ready(Event::Message(acknowledged))
+                        Poll::Ready(Event::Message(acknowledged.into_bytes().into()))
                     }
                     Err(error) => {
                         self.state = None;
@@ -146,7 +146,8 @@ impl Subscribed {
                 match self.messages.poll_recv(cx) {
                     Poll::Ready(Some(ServerMessage::Notification(notification))) => {
                         if is_wanted(&listening.honoured, &notification) {
-                            return Poll::Ready(Event::Message(with_id(&notification, &self.id)));
+                            let text = with_id(&notification, &self.id);
+                            return Poll::Ready(Event::Message(text.into_bytes().into()));
                         }
                     }
                     // Nobody can be asked here: dropping a question says so.

@@ -67,6 +67,8 @@ pub struct Notification {
     pub method: Method,
     /// `params` within the text.
     params: Option<Range<usize>>,
+    /// Of progress, the token within the text: each hop looks at it, and the last replaces it.
+    token: Option<Range<usize>>,
 }
 
 /// A response: the text of the whole message, with the places of its id and its body.
@@ -147,7 +149,7 @@ impl Message {
             return invalid(id, "\"params\" must be an object");
         }
         match id {
-            None => Ok(Self::Notification(Notification { text, method, params })),
+            None => Ok(Self::Notification(Notification::of(text, method, params))),
             Some(id) if is_valid_id(&id) => {
                 Ok(Self::Request(Request { id, method, params: params.map(|range| text.slice(range)) }))
             }
@@ -166,6 +168,20 @@ fn is_valid_id(id: &Json) -> bool {
 }
 
 impl Notification {
+    fn of(text: Json, method: Method, params: Option<Range<usize>>) -> Self {
+        let mut notification = Self { text, method, params, token: None };
+        if notification.method == Method::Progress {
+            notification.token = notification.param_range("progressToken");
+        }
+        notification
+    }
+
+    /// Where the token of a progress notification stands within the text.
+    #[must_use]
+    pub fn progress_token(&self) -> Option<Range<usize>> {
+        self.token.clone()
+    }
+
     /// `params`, if there are any.
     #[must_use]
     pub fn params(&self) -> Option<Json> {
@@ -181,6 +197,17 @@ impl Notification {
         Some(params.start + member.value.start..params.start + member.value.end)
     }
 
+    /// The same notification with the value at `range`, which must be one of its own, replaced, to be
+    /// sent.
+    #[must_use]
+    pub fn to_message(&self, range: Range<usize>, value: &Json) -> Chunks {
+        let text = self.text.bytes();
+        if range.start > range.end || range.end > text.len() {
+            return Chunks::from(text.clone());
+        }
+        [text.slice(..range.start), value.bytes().clone(), text.slice(range.end..)].into_iter().collect()
+    }
+
     /// The same notification with the value at `range` of the text replaced.
     #[must_use]
     pub fn with_value(&self, range: Range<usize>, value: &Json) -> Json {
@@ -193,7 +220,7 @@ impl Notification {
         let text = notification_text(method.as_str(), params);
         let end = text.bytes().len() - 1;
         let params = params.map(|params| end - params.bytes().len()..end);
-        Self { text, method, params }
+        Self::of(text, method, params)
     }
 
     /// The same notification with the value of the member `key` of `params` replaced, if there is
@@ -202,7 +229,7 @@ impl Notification {
     pub fn with_param(&self, key: &str, value: &Json) -> Self {
         let (Some(range), Some(params)) = (self.param_range(key), self.params.clone()) else { return self.clone() };
         let end = params.end - range.len() + value.bytes().len();
-        Self { text: self.with_value(range, value), method: self.method.clone(), params: Some(params.start..end) }
+        Self::of(self.with_value(range, value), self.method.clone(), Some(params.start..end))
     }
 }
 

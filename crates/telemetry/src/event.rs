@@ -27,18 +27,19 @@ pub enum Event {
 }
 
 impl Event {
-    /// The event that a notification makes; most make none.
+    /// The event that a notification makes, to be read when it is kept: of a long call, most are
+    /// only counted. Most notifications make none.
     #[must_use]
-    pub fn of(notification: &Notification) -> Option<Self> {
-        match notification.method {
+    pub fn of(notification: &Notification) -> Option<impl FnOnce() -> Self> {
+        let makes_one = matches!(notification.method, Method::Progress | Method::LogMessage);
+        makes_one.then_some(move || match notification.method {
             Method::Progress => {
                 let params = notification.params();
                 let number = |key: &str| params.as_ref()?.get(key)?.as_text().parse().ok();
-                Some(Self::Progress { progress: number("progress"), total: number("total") })
+                Self::Progress { progress: number("progress"), total: number("total") }
             }
-            Method::LogMessage => Some(Self::Log { level: LogLevel::of(notification) }),
-            _ => None,
-        }
+            _ => Self::Log { level: LogLevel::of(notification) },
+        })
     }
 
     pub(crate) fn name(&self) -> &'static str {

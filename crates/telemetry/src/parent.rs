@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use fanlight_protocol::message::Notification;
+
 use crate::backend::BackendTelemetry;
 use crate::current::Ids;
 use crate::event::Event;
@@ -104,6 +106,15 @@ impl Parent {
     /// Something happened on the way.
     pub fn event(&self, event: &Event) {
         if let Some(span) = self.record() {
+            span.event(|| *event);
+        }
+    }
+
+    /// A notification passed on the way, which most kinds of them make no event of.
+    pub fn notified(&self, notification: &Notification) {
+        if let Some(event) = Event::of(notification)
+            && let Some(span) = self.record()
+        {
             span.event(event);
         }
     }

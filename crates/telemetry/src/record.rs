@@ -116,12 +116,11 @@ impl Record {
         }
     }
 
-    pub(crate) fn event(&self, event: &Event) {
-        let at = self.beginning.began.later().wall();
+    pub(crate) fn event(&self, event: impl FnOnce() -> Event) {
         self.note(|found| {
             let seldom = found.seldom();
             if seldom.events.len() < MOST_EVENTS {
-                seldom.events.push((at, *event));
+                seldom.events.push((self.beginning.began.later().wall(), event()));
             } else {
                 seldom.dropped_events = seldom.dropped_events.saturating_add(1);
             }

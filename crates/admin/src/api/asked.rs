@@ -6,7 +6,7 @@
 use fanlight_gateway::{Inbox, ServerMessage, ServerMessages};
 use fanlight_protocol::capability::{Missing, Need, required_capabilities};
 use fanlight_protocol::{Json, Method, Response};
-use fanlight_telemetry::{Event, Parent};
+use fanlight_telemetry::Parent;
 
 /// Messages of the server that wait to be looked at. They are at once, so there are never many.
 const WAITING: usize = 16;
@@ -50,11 +50,7 @@ impl Asked {
 
     fn take(&mut self, message: ServerMessage) {
         match message {
-            ServerMessage::Notification(notification) => {
-                if let Some(event) = Event::of(&notification) {
-                    self.trace.event(&event);
-                }
-            }
+            ServerMessage::Notification(notification) => self.trace.notified(&notification),
             ServerMessage::Refused(missing) => self.note(missing),
             // Dropped without an answer, its server is told that the client cannot be asked.
             ServerMessage::Request(request) => self.lacks(&request.method, request.params.as_ref()),

@@ -8,9 +8,10 @@ use fanlight_protocol::{Era, Revision, code};
 use http::{Response, StatusCode};
 use tokio::time::timeout;
 
+use super::events::{self, Pieces};
 use super::mcp::Endpoint;
 use super::negotiate::Accepts;
-use super::reply::{self, Pieces, ReplyBody};
+use super::reply::{self, ReplyBody};
 use super::stream::EventStream;
 use crate::port::Core;
 use crate::session::InUse;
@@ -84,7 +85,7 @@ pub(super) fn only(text: Chunks, status: StatusCode, accepts: Accepts) -> Respon
     if accepts.json || status != StatusCode::OK {
         reply::json(status, text)
     } else {
-        reply::events(reply::event(text), None)
+        reply::events(events::event(&text), None)
     }
 }
 

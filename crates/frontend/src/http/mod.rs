@@ -9,6 +9,7 @@ mod batch;
 mod body;
 mod connection;
 mod cors;
+mod events;
 mod get;
 mod guard;
 mod headers;

@@ -14,16 +14,17 @@ use fanlight_telemetry::{Metrics, ServerSpan};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 use super::activity::Busy;
+use super::events::{Endings, Next, Pieces};
 use super::slots::Slot;
 use super::stream::EventStream;
 use crate::fault;
 use crate::trace::Ending;
 
 /// Bodies up to this size are sent in one piece: copying them costs less than the bookkeeping.
-const ONE_PIECE: usize = 8 << 10;
+pub(super) const ONE_PIECE: usize = 8 << 10;
 /// A map with room for more headers is not kept for the next request of a connection.
 const SPARE: usize = 32;
 
@@ -38,15 +39,13 @@ pub(crate) struct ReplyBody {
     /// Its place among the streams, if it is one on which a client only listens.
     slot: Option<Slot>,
     /// The spans of what it answers.
-    endings: SmallVec<[Box<Ending>; 1]>,
+    endings: Endings,
     /// What is counted of it.
     counters: Option<Arc<Metrics>>,
 }
 
 /// Pieces that are there to be taken; nearly always one.
 type Ready = smallvec::IntoIter<[Bytes; 1]>;
-/// The same, while they are put together.
-pub(crate) type Pieces = SmallVec<[Bytes; 1]>;
 
 /// What a body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,21 +99,6 @@ pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap)
     }
 }
 
-/// The pieces of the event that carries `text`; the same bytes as [`sse::encode_message`] makes,
-/// without copying a text that has no line breaks.
-pub(crate) fn event(text: Chunks) -> Pieces {
-    let has_break = |part: &Bytes| memchr::memchr2(b'\n', b'\r', part).is_some();
-    if text.len() <= ONE_PIECE || text.parts().iter().any(has_break) {
-        return smallvec![sse::encode_message(&text.into_bytes())];
-    }
-    let parts = text.into_parts();
-    let mut event = Pieces::with_capacity(parts.len() + 2);
-    event.push(Bytes::from_static(b"event: message\ndata: "));
-    event.extend(parts);
-    event.push(Bytes::from_static(b"\n\n"));
-    event
-}
-
 fn with_status(status: StatusCode, body: ReplyBody) -> Response<ReplyBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -123,15 +107,7 @@ fn with_status(status: StatusCode, body: ReplyBody) -> Response<ReplyBody> {
 
 impl ReplyBody {
     fn of(form: Form, ready: Pieces, stream: Option<Box<EventStream>>) -> Self {
-        Self {
-            form,
-            ready: ready.into_iter(),
-            stream,
-            busy: None,
-            slot: None,
-            endings: SmallVec::new(),
-            counters: None,
-        }
+        Self { form, ready: ready.into_iter(), stream, busy: None, slot: None, endings: Endings::new(), counters: None }
     }
 
     /// Lets a span end when the body has been sent, or given up.
@@ -172,9 +148,9 @@ impl Body for ReplyBody {
             this.endings.drain(..).for_each(|ending| ending.delivered());
             let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
             match std::task::ready!(stream.poll_next(cx)) {
-                Some((pieces, ending)) => {
+                Some(Next { pieces, endings }) => {
                     this.ready = pieces.into_iter();
-                    this.endings.extend(ending);
+                    this.endings = endings;
                 }
                 None => this.stream = None,
             }
@@ -266,17 +242,6 @@ mod tests {
             chunks.push(Bytes::from_static(part.as_bytes()));
         }
         chunks
-    }
-
-    #[test]
-    fn events_are_those_of_the_codec_whatever_their_size() {
-        let long: &'static str = format!("\"{}\"", "x".repeat(2 * ONE_PIECE)).leak();
-        let broken: &'static str = format!("{long}\n\r\n").leak();
-        for parts in [&["{\"a\":", "1}"][..], &["[", long, "]"][..], &["[", broken, "]"][..]] {
-            let whole = event(chunks(parts)).concat();
-            assert_eq!(whole, sse::encode_message(parts.concat().as_bytes()));
-        }
-        assert_eq!(event(chunks(&["[", long, "]"])).len(), 5);
     }
 
     #[test]

@@ -6,29 +6,24 @@
 //! from.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use fanlight_protocol::json::Chunks;
-use smallvec::smallvec;
+use bytes::{Bytes, BytesMut};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::events::{Events, Next};
 use super::old::OldStream;
-use super::reply::{self, Pieces};
 use crate::channel::OutLine;
 use crate::source::{Said, Source};
 use crate::streams::Place;
 use crate::streams::tap::{Read, Tap, is_pausable};
-use crate::trace::Ending;
+use crate::woken::Woken;
 
 /// A line that says nothing.
 const COMMENT: Bytes = Bytes::from_static(b":\n\n");
 /// When a client that has lost its connection is to come back, unless a server says.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// The pieces of what comes next, and the end of a span if it is an answer.
-pub(crate) type Next = (Pieces, Option<Box<Ending>>);
 
 /// An event stream on one connection.
 #[derive(Debug)]
@@ -36,6 +31,8 @@ pub(crate) struct EventStream {
     /// `None` once it is over.
     carried: Option<Carried>,
     keep_alive: KeepAlive,
+    /// A connection asks for more after each write.
+    woken: Woken,
 }
 
 #[derive(Debug)]
@@ -51,17 +48,21 @@ enum Carried {
 impl EventStream {
     /// A stream that ends with its connection.
     pub(crate) fn plain(source: Source, keep_alive: Duration) -> Self {
-        Self { carried: Some(Carried::Plain(source)), keep_alive: KeepAlive::new(keep_alive) }
+        Self::of(Carried::Plain(source), keep_alive)
     }
 
     /// A stream that `tap` reads.
     pub(crate) fn tapped(tap: Tap, keep_alive: Duration) -> Self {
-        Self { carried: Some(Carried::Tapped(tap)), keep_alive: KeepAlive::new(keep_alive) }
+        Self::of(Carried::Tapped(tap), keep_alive)
     }
 
     /// The stream of a client of the HTTP+SSE transport.
     pub(super) fn old(stream: OldStream, keep_alive: Duration) -> Self {
-        Self { carried: Some(Carried::Old(stream)), keep_alive: KeepAlive::new(keep_alive) }
+        Self::of(Carried::Old(stream), keep_alive)
+    }
+
+    fn of(carried: Carried, keep_alive: Duration) -> Self {
+        Self { carried: Some(carried), keep_alive: KeepAlive::new(keep_alive), woken: Woken::new() }
     }
 
     /// What goes before the first message: the event that tells a client where to come back to, if
@@ -79,69 +80,72 @@ impl EventStream {
         }
     }
 
-    /// The pieces of what comes next; `None` once it is over.
+    /// What comes next, all that is there of it; `None` once it is over.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>> {
-        let pieces = loop {
-            let Some(carried) = &mut self.carried else { return Poll::Ready(None) };
-            let next = match carried {
-                Carried::Plain(source) => match source.poll_next(cx) {
-                    Poll::Ready(Some(Said::Message(text))) => Poll::Ready(Some((event(None, text), None))),
-                    Poll::Ready(Some(Said::Answer(text, _, ending))) => Poll::Ready(Some((event(None, text), ending))),
-                    Poll::Ready(Some(Said::Pause(_))) => continue,
-                    Poll::Ready(None) => Poll::Ready(None),
-                    Poll::Pending => Poll::Pending,
-                },
-                Carried::Tapped(tap) => match tap.poll_next(cx) {
-                    Poll::Ready(Some(Read::Event(place, parts, ending))) => {
-                        let mut text = Chunks::default();
-                        parts.iter().for_each(|part| text.push(part.clone()));
-                        Poll::Ready(Some((event(place, text), ending)))
-                    }
-                    // "it SHOULD send an SSE event with a standard retry field before closing the
-                    // connection"
-                    Poll::Ready(Some(Read::Pause(retry))) => {
-                        self.carried = None;
-                        let millis = retry.unwrap_or(RETRY).as_millis();
-                        Poll::Ready(Some((smallvec![format!("retry: {millis}\n\n").into()], None)))
-                    }
-                    Poll::Ready(None) => Poll::Ready(None),
-                    Poll::Pending => Poll::Pending,
-                },
-                Carried::Old(stream) => stream.poll_next(cx).map(|line| {
-                    line.map(|OutLine { text, ending }| {
-                        let mut chunks = Chunks::default();
-                        chunks.push(text);
-                        (event(None, chunks), ending.map(Box::new))
-                    })
-                }),
-            };
-            break next;
-        };
-        match pieces {
-            Poll::Ready(Some(pieces)) => {
-                self.keep_alive.note();
-                Poll::Ready(Some(pieces))
-            }
-            Poll::Ready(None) => {
-                self.carried = None;
-                Poll::Ready(None)
-            }
-            Poll::Pending => self.keep_alive.poll(cx).map(|()| Some((smallvec![COMMENT], None))),
+        if !self.woken.look(cx) {
+            return Poll::Pending;
         }
+        let cx = &mut self.woken.context();
+        let mut events = Events::default();
+        while let Some(carried) = self.carried.as_mut().filter(|_| !events.are_enough()) {
+            match carried.poll_put(&mut events, cx) {
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => self.carried = None,
+                Poll::Pending => {
+                    if !events.is_empty() {
+                        self.keep_alive.note();
+                    }
+                    // In any case, since it is what the timer wakes.
+                    if self.keep_alive.poll(cx).is_ready() {
+                        events.put_text(&COMMENT);
+                        self.woken.again();
+                    }
+                    return if events.is_empty() { Poll::Pending } else { Poll::Ready(Some(events.finish())) };
+                }
+            }
+        }
+        self.woken.again();
+        self.keep_alive.note();
+        Poll::Ready((!events.is_empty()).then(|| events.finish()))
     }
 }
 
-/// The pieces of the event that carries `text`.
-fn event(place: Option<Place>, text: Chunks) -> Pieces {
-    let mut pieces = reply::event(text);
-    if let Some(place) = place {
-        let id = format!("id: {}\n", place.to_id());
-        match pieces.as_mut_slice() {
-            [one] => *one = [id.as_bytes(), one].concat().into(),
-            _ => pieces.insert(0, id.into()),
+impl Carried {
+    /// Puts the next event into `events`; says whether there may be more.
+    fn poll_put(&mut self, events: &mut Events, cx: &mut Context<'_>) -> Poll<bool> {
+        match self {
+            Self::Plain(source) => match ready!(source.poll_next(cx)) {
+                Some(Said::Message(text)) => events.put(None, text.parts()),
+                Some(Said::Answer(text, _, ending)) => {
+                    events.put(None, text.parts());
+                    events.end(ending);
+                }
+                Some(Said::Pause(_)) => {}
+                None => return Poll::Ready(false),
+            },
+            Self::Tapped(tap) => match ready!(tap.poll_next(cx)) {
+                Some(Read::Event(place, parts, ending)) => {
+                    events.put(place, &parts);
+                    events.end(ending);
+                }
+                // "it SHOULD send an SSE event with a standard retry field before closing the
+                // connection"
+                Some(Read::Pause(retry)) => {
+                    events.put_text(format!("retry: {}\n\n", retry.unwrap_or(RETRY).as_millis()).as_bytes());
+                    return Poll::Ready(false);
+                }
+                None => return Poll::Ready(false),
+            },
+            Self::Old(stream) => match ready!(stream.poll_next(cx)) {
+                Some(OutLine { text, ending }) => {
+                    events.put(None, &[text]);
+                    events.end(ending.map(Box::new));
+                }
+                None => return Poll::Ready(false),
+            },
         }
+        Poll::Ready(true)
     }
-    pieces
 }
 
 impl Place {
@@ -150,6 +154,15 @@ impl Place {
     pub(crate) fn to_id(self) -> String {
         let kind = if self.outside { "get" } else { "post" };
         format!("{kind}{}-{}", self.stream, self.position)
+    }
+
+    /// Appends the line that gives an event this id.
+    pub(super) fn put_id(self, out: &mut BytesMut) {
+        let (mut stream, mut position) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let kind = if self.outside { "get" } else { "post" };
+        for text in ["id: ", kind, stream.format(self.stream), "-", position.format(self.position), "\n"] {
+            out.extend_from_slice(text.as_bytes());
+        }
     }
 
     /// The place that `id` names, if it is one of these.
@@ -209,6 +222,9 @@ mod tests {
         for (outside, id) in [(true, "get3-17"), (false, "post3-17")] {
             let place = Place { outside, stream: 3, position: 17 };
             assert_eq!((place.to_id().as_str(), Place::from_id(id)), (id, Some(place)));
+            let mut line = BytesMut::new();
+            place.put_id(&mut line);
+            assert_eq!(line, format!("id: {id}\n"));
         }
         for id in ["", "get", "get3", "get3-", "get-3", "get3-+1", "put3-1", "get3-1-1", "post99999999999999999999-1"] {
             assert_eq!(Place::from_id(id), None, "{id}");

@@ -242,7 +242,11 @@ pub(super) fn to_event(text: Chunks) -> Event {
     if text.len() > COPIED {
         return text.into_parts().collect();
     }
-    [Bytes::copy_from_slice(&text.into_bytes())].into()
+    match text.parts() {
+        [one] => [Bytes::copy_from_slice(one)].into(),
+        // Putting them together copies them.
+        _ => [text.into_bytes()].into(),
+    }
 }
 
 /// Nothing more comes on `stream`.

@@ -1,5 +1,6 @@
 //! An HTTP client that sends exactly the bytes it is given, so that tests see the wire.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -72,6 +73,8 @@ pub(crate) async fn listen<C: Core>(
 /// One connection.
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
+    /// Events that came with one that has been read.
+    events: VecDeque<Event>,
 }
 
 /// One event or comment as it was written.
@@ -131,7 +134,8 @@ impl Response {
 
 impl Client {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
-        Self { stream: BufReader::new(soon(TcpStream::connect(address)).await.unwrap()) }
+        let stream = BufReader::new(soon(TcpStream::connect(address)).await.unwrap());
+        Self { stream, events: VecDeque::new() }
     }
 
     /// Sends a POST to `/mcp` and reads the answer. `headers` replace the usual ones.
@@ -151,6 +155,7 @@ impl Client {
         if method == "POST" {
             usual.extend([("content-type", "application/json"), ("accept", "application/json, text/event-stream")]);
         }
+        assert_eq!(self.events, [], "read before more is asked for");
         usual.retain(|(name, _)| !headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)));
         let mut text = format!("{method} {path} HTTP/1.1\r\n");
         // An empty value leaves a usual header out.
@@ -190,12 +195,12 @@ impl Client {
         Response { status, headers, body: String::new() }
     }
 
-    /// The data of the next event of a stream that has any, which must come in a chunk of its own.
+    /// The data of the next event of a stream that has any.
     pub(crate) async fn event(&mut self) -> Option<String> {
         Some(self.sse().await?.data)
     }
 
-    /// The next event of a stream that has data, which must come in a chunk of its own.
+    /// The next event of a stream that has data.
     pub(crate) async fn sse(&mut self) -> Option<Event> {
         loop {
             let block = self.block().await?;
@@ -205,10 +210,13 @@ impl Client {
         }
     }
 
-    /// The next event or comment of a stream, which must come in a chunk of its own.
+    /// The next event or comment of a stream. A chunk must hold whole ones.
     pub(crate) async fn block(&mut self) -> Option<Event> {
-        let chunk = String::from_utf8(self.chunk().await?).unwrap();
-        Some(Event::parse(chunk.strip_suffix("\n\n").unwrap()))
+        if self.events.is_empty() {
+            let chunk = String::from_utf8(self.chunk().await?).unwrap();
+            self.events = chunk.strip_suffix("\n\n").unwrap().split("\n\n").map(Event::parse).collect();
+        }
+        self.events.pop_front()
     }
 
     /// Opens a session that speaks `revision`, of a client that can be asked anything; returns its id.

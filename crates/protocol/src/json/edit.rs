@@ -135,6 +135,21 @@ impl Chunks {
     }
 }
 
+impl From<Bytes> for Chunks {
+    fn from(text: Bytes) -> Self {
+        [text].into_iter().collect()
+    }
+}
+
+impl FromIterator<Bytes> for Chunks {
+    fn from_iter<I: IntoIterator<Item = Bytes>>(parts: I) -> Self {
+        let parts = parts.into_iter();
+        let mut chunks = Self { parts: Parts::with_capacity(parts.size_hint().0), len: 0 };
+        parts.for_each(|part| chunks.push(part));
+        chunks
+    }
+}
+
 /// The object with the members `keep` says no to taken out and `added` (raw member text without
 /// outer commas) appended. Kept members keep their bytes and the white space before them.
 #[must_use]

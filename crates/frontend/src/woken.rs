@@ -1,0 +1,135 @@
+//! Asking what has not been woken costs nothing: whoever is polled for several reasons passes the
+//! poll on only to what has something to do.
+//!
+//! A connection asks a stream for more after each event and after each write, and what a stream asks
+//! in turn is the whole way to a server.
+//!
+//! Must not know: what is polled.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+/// Notes whether something has been woken since it was polled last.
+#[derive(Debug)]
+pub(crate) struct Woken {
+    state: Arc<State>,
+    waker: Waker,
+}
+
+#[derive(Debug)]
+struct State {
+    woken: AtomicBool,
+    /// Of whoever polls.
+    parent: AtomicWaker,
+}
+
+impl Woken {
+    /// For what has not been polled yet, or with another waker.
+    pub(crate) fn new() -> Self {
+        let state = Arc::new(State { woken: AtomicBool::new(true), parent: AtomicWaker::new() });
+        Self { waker: Waker::from(Arc::clone(&state)), state }
+    }
+
+    /// Polls by `poll`, always with the same waker, if that has been woken since `poll` was pending.
+    pub(crate) fn poll<T>(&self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+        if !self.look(cx) {
+            return Poll::Pending;
+        }
+        let polled = poll(&mut self.context());
+        if polled.is_ready() {
+            self.again();
+        }
+        polled
+    }
+
+    /// Whether to poll: something has been woken since the last look. If not, whoever looks is woken
+    /// once it is.
+    pub(crate) fn look(&self, cx: &mut Context<'_>) -> bool {
+        // Before the look, so that no waking after it is missed.
+        self.state.parent.register(cx.waker());
+        self.state.woken.swap(false, Ordering::AcqRel)
+    }
+
+    /// What to poll with.
+    pub(crate) fn context(&self) -> Context<'_> {
+        Context::from_waker(&self.waker)
+    }
+
+    /// There may be more, though nothing is woken.
+    pub(crate) fn again(&self) {
+        self.state.woken.store(true, Ordering::Release);
+    }
+}
+
+impl Wake for State {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Whoever polls has been woken before, and has not looked since.
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            self.parent.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::poll_fn;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_has_not_been_woken_is_not_polled() {
+        let (woken, polls) = (Woken::new(), Cell::new(0));
+        let inner = Cell::new(None::<Waker>);
+        let poll = |cx: &mut Context<'_>| {
+            woken.poll(cx, |cx| {
+                polls.set(polls.get() + 1);
+                inner.set(Some(cx.waker().clone()));
+                if polls.get() == 3 { Poll::Ready(()) } else { Poll::Pending }
+            })
+        };
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(poll(cx).is_pending() && poll(cx).is_pending());
+        assert_eq!(polls.get(), 1);
+        inner.take().unwrap().wake();
+        assert!(poll(cx).is_pending() && poll(cx).is_pending());
+        assert_eq!(polls.get(), 2);
+        inner.take().unwrap().wake_by_ref();
+        assert!(poll(cx).is_ready());
+        // There may be more after something.
+        assert!(poll(cx).is_pending());
+        assert_eq!(polls.get(), 4);
+    }
+
+    #[tokio::test]
+    async fn whoever_polls_is_woken_be_it_another_task() {
+        let woken = Arc::new(Woken::new());
+        let (sender, receiver) = oneshot::channel::<()>();
+        let receiver = Arc::new(std::sync::Mutex::new(receiver));
+        let wait = || {
+            let (woken, receiver) = (Arc::clone(&woken), Arc::clone(&receiver));
+            poll_fn(move |cx| {
+                woken
+                    .poll(cx, |cx| std::pin::Pin::new(&mut *receiver.lock().unwrap()).poll(cx))
+                    .map(|sent| sent.unwrap())
+            })
+        };
+        let first = tokio::spawn(wait());
+        tokio::task::yield_now().await;
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        let second = tokio::spawn(wait());
+        tokio::task::yield_now().await;
+        sender.send(()).unwrap();
+        second.await.unwrap();
+    }
+}
