@@ -83,8 +83,10 @@ pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap)
     // What lasts is not to hold more than it needs.
     if form != Form::Events && spare.capacity() <= SPARE {
         spare.clear();
-        spare.extend(std::mem::replace(response.headers_mut(), HeaderMap::new()));
-        *response.headers_mut() = spare;
+        let own = std::mem::replace(response.headers_mut(), spare);
+        if !own.is_empty() {
+            response.headers_mut().extend(own);
+        }
     }
     let headers = response.headers_mut();
     match form {
