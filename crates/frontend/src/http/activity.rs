@@ -11,7 +11,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
@@ -64,6 +64,11 @@ impl Activity {
         self.head.store(false, Ordering::Relaxed);
         self.multiplexed.store(multiplexed, Ordering::Relaxed);
         Busy(Arc::clone(self))
+    }
+
+    /// Whether something is still to be written that the client does not take.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.write_waits.load(Ordering::Relaxed) > 0
     }
 
     /// Waits for `grace`, and then until the connection is to be closed.
@@ -165,6 +170,26 @@ impl<S: AsyncRead + Unpin> Watched<S> {
         }
         self.first = first.get(..len).unwrap_or_default().to_vec();
         Ok(first == *prefix)
+    }
+
+    /// Has `bytes`, which were read last, read again.
+    pub(crate) fn unread(&mut self, bytes: &[u8]) {
+        self.first.splice(..0, bytes.iter().copied());
+    }
+
+    /// Waits for the client to go, which is an error. What it sends meanwhile is to be read again; once
+    /// there are `most` bytes of it, nobody looks for more.
+    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Error> {
+        let mut bytes = [0; 512];
+        while self.first.len() < most {
+            let mut read = ReadBuf::new(&mut bytes);
+            match ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read)) {
+                Ok(()) if read.filled().is_empty() => return Poll::Ready(io::ErrorKind::UnexpectedEof.into()),
+                Ok(()) => self.first.extend_from_slice(read.filled()),
+                Err(error) => return Poll::Ready(error),
+            }
+        }
+        Poll::Pending
     }
 
     fn read_again(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) {
@@ -294,6 +319,23 @@ mod tests {
             watched.read_to_string(&mut whole).await.unwrap();
             assert_eq!(whole, sent);
         }
+    }
+
+    #[tokio::test]
+    async fn what_comes_while_a_client_only_listens_is_read_later() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let mut watched = Watched::new(server, Activity::new(HEAD, IDLE));
+        watched.unread(b"first ");
+        client.write_all(b"then this").await.unwrap();
+        drop(client);
+        // There is room for no more, and nobody looks whether there is more.
+        let looked = std::future::poll_fn(|cx| Poll::Ready(watched.poll_gone(cx, 15).is_ready())).await;
+        assert!(!looked);
+        let gone = std::future::poll_fn(|cx| watched.poll_gone(cx, 16)).await;
+        assert_eq!(gone.kind(), io::ErrorKind::UnexpectedEof);
+        let mut whole = String::new();
+        watched.read_to_string(&mut whole).await.unwrap();
+        assert_eq!(whole, "first then this");
     }
 
     #[tokio::test]

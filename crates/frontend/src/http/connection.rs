@@ -3,23 +3,28 @@
 //! Must not know: what is served, or how connections come in.
 
 use std::convert::Infallible;
-use std::pin::pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use http::{Request, Version};
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, Expired, Watched};
 use super::listener::{Ends, Serve};
+use super::listening::{Apart, Listening};
+use super::reply::ReplyBody;
 use crate::settings::FrontendSettings;
 
 /// What a client sends first that knows the server to speak HTTP/2 (RFC 9113, 3.4).
@@ -47,17 +52,6 @@ impl<S: Serve> Connection<S> {
         let (peer, local) = (stream.peer_addr().ok(), stream.local_addr().ok().map(|address| address.ip()));
         let over = Ends { local, peer };
         let activity = Activity::new(self.settings.header_timeout, self.settings.idle_connection);
-        let service = service_fn(|request: Request<Incoming>| {
-            let busy = activity.begin(request.version() == Version::HTTP_2);
-            // Boxed, since the connection keeps the place of this future for as long as it lasts: that
-            // of a stream would else hold all that its request once needed.
-            let answer = Box::pin(Arc::clone(&self.endpoint).answer(request, over));
-            async move {
-                let mut response = answer.await;
-                response.body_mut().hold(busy);
-                Ok::<_, Infallible>(response)
-            }
-        });
         let mut stream = Watched::new(stream, Arc::clone(&activity));
         let is_http2 = tokio::select! {
             biased;
@@ -65,51 +59,140 @@ impl<S: Serve> Connection<S> {
             _ = self.turn(&activity, false, Duration::ZERO) => return,
             is_http2 = stream.begins_with(PREFACE) => is_http2,
         };
-        let Ok(is_http2) = is_http2 else { return };
-        let stream = TokioIo::new(stream);
-        if is_http2 {
+        match is_http2 {
             // The rarer kind, and the larger.
-            Box::pin(self.drive(http2(&self.settings).serve_connection(stream, service), &activity)).await;
-        } else {
-            self.drive(http1(&self.settings).serve_connection(stream, service), &activity).await;
+            Ok(true) => Box::pin(self.serve_http2(stream, over, &activity)).await,
+            Ok(false) => self.serve_http1(stream, over, &activity).await,
+            Err(_) => {}
         }
     }
 
-    /// Drives a connection to its end.
-    async fn drive(&self, connection: impl GracefulConnection<Error = hyper::Error>, activity: &Activity) {
-        let mut connection = pin!(connection);
+    async fn serve_http1(&self, mut stream: Watched<TcpStream>, over: Ends, activity: &Arc<Activity>) {
+        let apart = Apart::default();
+        let service = service_fn(|request| {
+            let (answer, apart) = (self.answer(request, over, activity), &apart);
+            async move {
+                let response = answer.await;
+                if response.body().stands_apart() {
+                    apart.put(response);
+                    // The library is dropped, and this with it.
+                    return std::future::pending().await;
+                }
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let mut ending = Ending::default();
+        while let Some((between, response)) = self.by_library(stream, &service, &apart, activity, &mut ending).await {
+            match self.listening(between, response, activity, &mut ending).await {
+                Some(after) => stream = after,
+                None => return,
+            }
+        }
+    }
+
+    /// Serves a connection by the HTTP library; returns it with a response that is to be sent without.
+    async fn by_library(
+        &self,
+        stream: Watched<TcpStream>,
+        service: impl Service<Request<Incoming>, Response = Response<ReplyBody>, Error = Infallible> + Unpin,
+        apart: &Apart,
+        activity: &Activity,
+        ending: &mut Ending,
+    ) -> Option<(Watched<TcpStream>, Box<Response<ReplyBody>>)> {
+        let mut connection = http1(&self.settings).serve_connection(TokioIo::new(stream), service);
+        let library = Library { connection: Pin::new(&mut connection), apart, activity };
+        if !self.drive(library, activity, ending).await {
+            return None;
+        }
+        let response = apart.take()?;
+        let parts = connection.into_parts();
+        let mut stream = parts.io.into_inner();
+        stream.unread(&parts.read_buf);
+        Some((stream, response))
+    }
+
+    /// Sends a response without the HTTP library; returns the connection if that is to go on.
+    async fn listening(
+        &self,
+        stream: Watched<TcpStream>,
+        response: Box<Response<ReplyBody>>,
+        activity: &Activity,
+        ending: &mut Ending,
+    ) -> Option<Watched<TcpStream>> {
+        let mut listening = Listening::new(stream, *response);
+        if !self.drive(&mut listening, activity, ending).await {
+            return None;
+        }
+        let mut stream = listening.into_stream();
+        if ending.is_due() {
+            // There is nobody to tell of an error.
+            let _ = stream.shutdown().await;
+            return None;
+        }
+        Some(stream)
+    }
+
+    async fn serve_http2(&self, stream: Watched<TcpStream>, over: Ends, activity: &Arc<Activity>) {
+        let service = service_fn(|request| {
+            let answer = self.answer(request, over, activity);
+            async move { Ok::<_, Infallible>(answer.await) }
+        });
+        let connection = pin!(http2(&self.settings).serve_connection(TokioIo::new(stream), service));
+        let library = Library { connection, apart: &Apart::default(), activity };
+        self.drive(library, activity, &mut Ending::default()).await;
+    }
+
+    /// Answers one request.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        over: Ends,
+        activity: &Arc<Activity>,
+    ) -> impl Future<Output = Response<ReplyBody>> + use<S> {
+        let busy = activity.begin(request.version() == Version::HTTP_2);
+        // Boxed, since the connection keeps the place of this future for as long as it lasts: that
+        // of a stream would else hold all that its request once needed.
+        let answer = Box::pin(Arc::clone(&self.endpoint).answer(request, over));
+        async move {
+            let mut response = answer.await;
+            response.body_mut().hold(busy);
+            response
+        }
+    }
+
+    /// Drives a connection until `driven` is done with it; says whether it is as it should be then.
+    async fn drive(&self, mut driven: impl Driven, activity: &Activity, ending: &mut Ending) -> bool {
         // A set of one: it is looked at only once it has been woken, and not each time the connection is.
-        let mut turns = FuturesUnordered::from_iter([Box::pin(self.turn(activity, false, Duration::ZERO))]);
-        let (mut closing, mut draining) = (false, false);
+        let mut turns = FuturesUnordered::from_iter([Box::pin(self.turn(activity, ending.draining, Duration::ZERO))]);
         loop {
             let turn = tokio::select! {
                 biased;
-                result = connection.as_mut() => {
-                    if let Err(error) = result {
+                result = poll_fn(|cx| driven.poll_driven(cx)) => {
+                    if let Err(error) = &result {
                         tracing::debug!(error = %error, "a client connection broke");
                     }
-                    return;
+                    return result.is_ok();
                 }
                 Some(turn) = turns.next() => turn,
             };
             match turn {
                 Turn::Drain => {
-                    draining = true;
-                    connection.as_mut().graceful_shutdown();
+                    ending.draining = true;
+                    driven.finish();
                 }
-                Turn::Expired(Expired::Idle) if !closing => {
-                    closing = true;
-                    connection.as_mut().graceful_shutdown();
+                Turn::Expired(Expired::Idle) if !ending.closing => {
+                    ending.closing = true;
+                    driven.finish();
                 }
                 Turn::Expired(Expired::Stuck) => {
                     tracing::debug!("closing a client connection that makes no progress");
-                    return;
+                    return false;
                 }
-                Turn::Expired(Expired::Idle) | Turn::Cut => return,
+                Turn::Expired(Expired::Idle) | Turn::Cut => return false,
             }
             // A connection that has part of a head does not close by itself.
-            let grace = if closing { self.settings.header_timeout } else { Duration::ZERO };
-            turns.push(Box::pin(self.turn(activity, draining, grace)));
+            let grace = if ending.closing { self.settings.header_timeout } else { Duration::ZERO };
+            turns.push(Box::pin(self.turn(activity, ending.draining, grace)));
         }
     }
 
@@ -121,6 +204,61 @@ impl<S: Serve> Connection<S> {
             () = self.shutdown.cancelled(), if !draining => Turn::Drain,
             why = activity.expired(grace) => Turn::Expired(why),
         }
+    }
+}
+
+/// What has a connection for a while.
+trait Driven {
+    /// Resolves once it has done all it is to do with the connection.
+    fn poll_driven(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>>;
+
+    /// No request is to be taken after the one that is under way.
+    fn finish(&mut self);
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The HTTP library, until the connection is over or a response is to be sent without it.
+struct Library<'a, C> {
+    connection: Pin<&'a mut C>,
+    apart: &'a Apart,
+    activity: &'a Activity,
+}
+
+impl<C: GracefulConnection<Error = hyper::Error>> Driven for Library<'_, C> {
+    fn poll_driven(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        match self.connection.as_mut().poll(cx) {
+            // It has written all there was before.
+            Poll::Pending if self.apart.is_there() && !self.activity.is_writing() => Poll::Ready(Ok(())),
+            polled => polled.map_err(Into::into),
+        }
+    }
+
+    fn finish(&mut self) {
+        self.connection.as_mut().graceful_shutdown();
+    }
+}
+
+impl Driven for &mut Listening {
+    fn poll_driven(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.poll_sent(cx).map_err(Into::into)
+    }
+
+    fn finish(&mut self) {}
+}
+
+/// How a connection is about to end.
+#[derive(Debug, Default)]
+struct Ending {
+    /// With the requests that it carries, since everything ends.
+    draining: bool,
+    /// Since it was idle for too long.
+    closing: bool,
+}
+
+impl Ending {
+    fn is_due(&self) -> bool {
+        self.draining || self.closing
     }
 }
 

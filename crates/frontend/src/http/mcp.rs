@@ -22,7 +22,7 @@ use super::old::OldSessions;
 use super::reply::{self, Refusal, ReplyBody};
 use super::request::Asked;
 use super::slots::{Slot, Slots};
-use super::{body, cors, headers};
+use super::{body, cors, headers, listening};
 use crate::error::FrontendError;
 use crate::params::Params;
 use crate::park::Parking;
@@ -69,6 +69,9 @@ impl<C: Core> Serve for Endpoint<C> {
             }
             Err(refusal) => (refusal.into_response(), None),
         };
+        if response.body().only_listens() && listening::may_stand_apart(&head, &body) {
+            response.body_mut().stand_apart();
+        }
         body::leave(body, &head);
         reply::describe(&mut response, head.headers);
         if let Some(origin) = origin {

@@ -14,6 +14,7 @@ mod get;
 mod guard;
 mod headers;
 mod listener;
+mod listening;
 mod mcp;
 mod negotiate;
 mod old;

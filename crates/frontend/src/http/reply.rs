@@ -38,6 +38,8 @@ pub(crate) struct ReplyBody {
     busy: Option<Busy>,
     /// Its place among the streams, if it is one on which a client only listens.
     slot: Option<Slot>,
+    /// Whether it is to be sent without the HTTP library.
+    apart: bool,
     /// The spans of what it answers.
     endings: Endings,
     /// What is counted of it.
@@ -109,7 +111,16 @@ fn with_status(status: StatusCode, body: ReplyBody) -> Response<ReplyBody> {
 
 impl ReplyBody {
     fn of(form: Form, ready: Pieces, stream: Option<Box<EventStream>>) -> Self {
-        Self { form, ready: ready.into_iter(), stream, busy: None, slot: None, endings: Endings::new(), counters: None }
+        Self {
+            form,
+            ready: ready.into_iter(),
+            stream,
+            busy: None,
+            slot: None,
+            apart: false,
+            endings: Endings::new(),
+            counters: None,
+        }
     }
 
     /// Lets a span end when the body has been sent, or given up.
@@ -125,6 +136,21 @@ impl ReplyBody {
     /// Keeps `busy` until the body has been sent or given up.
     pub(crate) fn hold(&mut self, busy: Busy) {
         self.busy = Some(busy);
+    }
+
+    /// Whether it is a stream on which a client only listens.
+    pub(crate) fn only_listens(&self) -> bool {
+        self.slot.is_some() && self.stream.is_some()
+    }
+
+    /// Has it sent without the HTTP library.
+    pub(crate) fn stand_apart(&mut self) {
+        self.apart = true;
+    }
+
+    /// Whether it is to be sent without the HTTP library.
+    pub(crate) fn stands_apart(&self) -> bool {
+        self.apart
     }
 
     /// Keeps `slot` until the body has been sent or given up.

@@ -243,6 +243,55 @@ async fn a_stream_keeps_its_session_and_ends_with_it() {
 }
 
 #[tokio::test]
+async fn a_connection_goes_on_once_its_stream_is_over() {
+    let mut server = Server::start().await;
+    let (id, mut stream, listen) = listening(&mut server, "2025-06-18").await;
+    // What is asked meanwhile is answered after it.
+    stream.send("GET", "/elsewhere", &[], "").await;
+    say(&listen, TOOLS, "{}").await;
+    assert_eq!(stream.event().await.unwrap(), text(TOOLS, "{}"));
+    let long = format!(r#"{{"uri":"a:{}"}}"#, "b".repeat(100_000));
+    say(&listen, "notifications/resources/updated", &long).await;
+    let mut received = Vec::new();
+    while !received.ends_with(b"\n\n") {
+        received.extend(stream.chunk().await.unwrap());
+    }
+    assert!(received.windows(long.len()).any(|window| window == long.as_bytes()));
+    let mut other = server.connect().await;
+    assert_eq!(other.call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)]).await.status, 204);
+    assert_eq!(stream.chunk().await, None);
+    assert_eq!(stream.response().await.status, 404);
+    assert_eq!(stream.call("GET", "/elsewhere", &[]).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_stream_looks_the_same_whatever_is_to_become_of_its_connection() {
+    let server = Server::start().await;
+    let mut heads = Vec::new();
+    for connection in ["keep-alive", "close"] {
+        let (mut stream, mut other) = (server.connect().await, server.connect().await);
+        let id = other.open("2025-06-18").await;
+        let headers = [("Mcp-Session-Id", &*id), ("Accept", "text/event-stream"), ("Connection", connection)];
+        stream.send("GET", "/mcp", &headers, "").await;
+        let mut head = stream.head().await;
+        let is_close = |(name, value): &(String, String)| name == "connection" && value == "close";
+        assert_eq!(head.headers.iter().any(is_close), connection == "close");
+        head.headers.retain(|(name, _)| name != "connection" && name != "date");
+        head.headers.sort();
+        assert!(stream.block().await.unwrap().comment);
+        assert_eq!(other.call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)]).await.status, 204);
+        assert_eq!(stream.chunk().await, None);
+        if connection == "close" {
+            assert!(stream.is_closed().await);
+        } else {
+            assert_eq!(stream.call("GET", "/elsewhere", &[]).await.status, 404);
+        }
+        heads.push((head.status, head.headers));
+    }
+    assert_eq!(heads[0], heads[1]);
+}
+
+#[tokio::test]
 async fn a_shutdown_ends_streams_at_once() {
     let mut server = Server::start().await;
     let (_, mut stream, _listen) = listening(&mut server, "2025-11-25").await;
