@@ -215,6 +215,7 @@ mod tests {
                 tasks: 1,
                 task_bytes: 1024,
                 client_description: 1024,
+                spare_bytes: 0,
             },
             identity: Identity { name: "fanlight".into(), version: "0".into() },
             telemetry: TelemetrySettings::default(),

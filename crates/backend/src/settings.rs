@@ -150,6 +150,8 @@ pub struct Limits {
     pub message_bytes: usize,
     /// Levels of arrays and objects in one message.
     pub nesting: usize,
+    /// Bytes of memory that are kept for a moment for the next long bodies, by all backends together.
+    pub spare_bytes: usize,
     /// Tasks remembered for translation between the two ways of speaking of them, and as many
     /// waits for a task.
     pub tasks: usize,

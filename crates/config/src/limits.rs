@@ -62,6 +62,8 @@ pub struct Limits {
     pub cache_entries: usize,
     /// Bytes of all kept results together; 0 for none. `cacheBytes`.
     pub cache_bytes: usize,
+    /// Bytes of memory kept for a moment for the next long results; 0 for none. `spareBytes`.
+    pub spare_bytes: usize,
     /// Traces kept in memory; 0 for none. `traces`.
     pub traces: usize,
     /// Bytes of all kept traces together. `traceBytes`.
@@ -105,6 +107,7 @@ impl Default for Limits {
             page_size: 1000,
             cache_entries: 1000,
             cache_bytes: 16 << 20,
+            spare_bytes: 32 << 20,
             traces: 500,
             trace_bytes: 16 << 20,
             recorded_content: 4 << 10,
@@ -288,6 +291,15 @@ pub(crate) const LIMITS: &[LimitField] = &[
         ..bytes("cacheBytes", "Bytes of all kept results together; 0 for none.", 1 << 30, |limits| {
             &mut limits.cache_bytes
         })
+    },
+    LimitField {
+        min: 0,
+        ..bytes(
+            "spareBytes",
+            "Bytes of memory kept for a moment for the next long results; 0 for none.",
+            1 << 40,
+            |limits| &mut limits.spare_bytes,
+        )
     },
     LimitField {
         min: 0,

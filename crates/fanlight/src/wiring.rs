@@ -156,6 +156,7 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             tasks: config.limits.tasks,
             task_bytes: config.limits.task_results,
             client_description: config.limits.client_description,
+            spare_bytes: config.limits.spare_bytes,
         },
         identity: identity(),
         telemetry: TelemetrySettings {

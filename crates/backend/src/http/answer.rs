@@ -2,7 +2,7 @@
 //!
 //! Must not know: what happens after a rejection.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use fanlight_protocol::{Json, Message, Response, sse};
 use fanlight_telemetry::metrics::Direction;
 use http::header;
@@ -10,12 +10,10 @@ use http::header;
 use super::HttpLink;
 use super::client::HttpResponse;
 use super::heads::SESSION_ID;
+use super::room::Room;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::exchange::{Outgoing, Reply, messages, request_number};
-
-/// Memory set aside at most for a body of which only the length is known yet, in bytes.
-const TRUSTED: usize = 4 << 20;
 
 /// What a body is said to be.
 enum Form {
@@ -83,9 +81,9 @@ impl HttpLink {
             },
         };
         self.count_read(second.len());
-        // Room for all of it at once, as far as a server's word for its length can be trusted.
+        // Room for all of it at once. A server that sends less than it says costs addresses, not memory.
         let left = left.and_then(|left| usize::try_from(left).ok()).unwrap_or_default();
-        let mut whole = BytesMut::with_capacity((first.len() + second.len() + left).min(TRUSTED));
+        let mut whole = Room::new(first.len() + second.len() + left, self.context.limits.spare_bytes);
         whole.extend_from_slice(&first);
         whole.extend_from_slice(&second);
         drop((first, second));
@@ -98,10 +96,6 @@ impl HttpLink {
                     self.count_read(chunk.len());
                     whole.extend_from_slice(&chunk);
                 }
-            }
-            // What is read into has room, however much more there is.
-            if whole.capacity() == whole.len() {
-                whole.reserve(whole.len());
             }
         }
         Err(too_large())

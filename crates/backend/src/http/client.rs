@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body_util::Full;
@@ -21,6 +21,7 @@ use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{Url, redirect};
 
 use super::plain::{self, PlainClient};
+use super::room::Room;
 use crate::excerpt::excerpt;
 
 /// See the module.
@@ -171,7 +172,7 @@ impl HttpResponse {
     }
 
     /// Reads more of a long body right into `whole`: see [`plain::Body::read_directly`].
-    pub(super) async fn read_directly(&mut self, whole: &mut BytesMut) -> Result<Option<usize>, HttpError> {
+    pub(super) async fn read_directly(&mut self, whole: &mut Room) -> Result<Option<usize>, HttpError> {
         match &mut self.body {
             Body::Plain(body) => body.read_directly(&self.headers, whole).await.map_err(HttpError::Plain),
             Body::Full(_) => Ok(None),

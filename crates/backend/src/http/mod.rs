@@ -11,6 +11,7 @@ mod heads;
 mod hear;
 mod old;
 mod plain;
+mod room;
 mod stream;
 
 use std::sync::Arc;

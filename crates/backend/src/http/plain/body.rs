@@ -7,17 +7,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, Version, header};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use super::Error;
 use super::connection::Connection;
 use super::pool::Pool;
+use crate::http::room::Room;
 
 /// Bodies of which less is left, in bytes, are read by hyper. It hands on what it has read in a
 /// buffer of its own, which costs a copy, but nothing at the end.
@@ -82,14 +82,14 @@ impl Body {
         }
     }
 
-    /// Reads more right into `whole`, as far as that has room, if much is left and its length is known.
+    /// Reads more right into `whole`, if much is left and its length is known.
     /// Gives the number of bytes, 0 at the end; `None` if the body is to be read by chunks. After it has
     /// given a number there are no chunks. Can be dropped and called again. `headers` are those of the
     /// response.
     pub(in crate::http) async fn read_directly(
         &mut self,
         headers: &HeaderMap,
-        whole: &mut BytesMut,
+        whole: &mut Room,
     ) -> Result<Option<usize>, Error> {
         if matches!(self.reading, Reading::Chunks) {
             match self.leave_hyper(headers, whole)? {
@@ -105,7 +105,7 @@ impl Body {
                 Ok(Some(0))
             }
             Reading::Directly(Direct { stream, left, .. }) => {
-                let read = stream.take(*left as u64).read_buf(whole).await.map_err(Error::Socket)?;
+                let read = whole.read_from(stream, *left).await.map_err(Error::Socket)?;
                 if read == 0 {
                     return Err(Error::Socket(io::ErrorKind::UnexpectedEof.into()));
                 }
@@ -116,7 +116,7 @@ impl Body {
     }
 
     /// Takes the connection from hyper, and what that has read of the body.
-    fn leave_hyper(&mut self, headers: &HeaderMap, whole: &mut BytesMut) -> Result<Option<usize>, Error> {
+    fn leave_hyper(&mut self, headers: &HeaderMap, whole: &mut Room) -> Result<Option<usize>, Error> {
         let left = self.length().filter(|left| *left >= WORTHWHILE).and_then(|left| usize::try_from(left).ok());
         let (Some(left), Some(connection)) = (left, &mut self.held.connection) else { return Ok(None) };
         if !connection.has_sent_all() {

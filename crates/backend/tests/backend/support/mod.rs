@@ -43,6 +43,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             tasks: 8,
             task_bytes: 1 << 20,
             client_description: 16 << 10,
+            spare_bytes: 4 << 20,
         },
         identity: Identity { name: "fanlight".into(), version: "0.0.1".into() },
         telemetry: TelemetrySettings::default(),

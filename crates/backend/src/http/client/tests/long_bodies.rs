@@ -13,18 +13,18 @@ fn head(more: &str) -> String {
 }
 
 /// Reads a body as far as possible directly, and says whether that was so for any of it.
-async fn read(response: &mut HttpResponse) -> Result<(BytesMut, bool), HttpError> {
-    let mut whole = BytesMut::with_capacity(LENGTH);
+async fn read(response: &mut HttpResponse) -> Result<(Bytes, bool), HttpError> {
+    let mut whole = Room::new(LENGTH, 0);
     let first = response.chunk().await?.unwrap_or_default();
     whole.extend_from_slice(&first);
     let mut directly = false;
     loop {
         match response.read_directly(&mut whole).await? {
-            Some(0) => return Ok((whole, directly)),
+            Some(0) => return Ok((whole.freeze(), directly)),
             Some(_) => directly = true,
             None => match response.chunk().await? {
                 Some(chunk) => whole.extend_from_slice(&chunk),
-                None => return Ok((whole, directly)),
+                None => return Ok((whole.freeze(), directly)),
             },
         }
     }
