@@ -40,7 +40,7 @@ fn inner(quoted: &[u8]) -> Option<&[u8]> {
 fn has_escape(inner: &[u8]) -> bool {
     /// Shorter ones are looked through before `memchr` has begun.
     const SHORT: usize = 16;
-    if inner.len() <= SHORT { inner.iter().any(|byte| *byte == b'\\') } else { memchr::memchr(b'\\', inner).is_some() }
+    if inner.len() <= SHORT { inner.contains(&b'\\') } else { memchr::memchr(b'\\', inner).is_some() }
 }
 
 #[cold]
