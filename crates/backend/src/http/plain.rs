@@ -39,6 +39,8 @@ pub(super) struct PlainClient {
 pub(super) struct Executing {
     pool: Arc<Pool>,
     progress: Progress,
+    /// Whether other tasks have had their turn since it was made.
+    yielded: bool,
 }
 
 enum Progress {
@@ -83,7 +85,7 @@ impl PlainClient {
             }
             None => Progress::Unsent(Box::new(request)),
         };
-        Executing { pool, progress }
+        Executing { pool, progress, yielded: false }
     }
 
     /// The idle connections of all workers are as many as those of one would be.
@@ -98,6 +100,12 @@ impl Future for Executing {
     type Output = Result<Response<Body>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Requests that are ready at the same time are written one after the other, so that a server on
+        // another processor is woken once for all of them.
+        if !std::mem::replace(&mut self.yielded, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         loop {
             let this = &mut *self;
             this.progress = match &mut this.progress {
