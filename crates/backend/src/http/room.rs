@@ -270,7 +270,7 @@ mod tests {
         drop((again, another));
         assert_eq!(kept(SIZE), 2);
         // The clock stands still until all tasks wait.
-        tokio::time::sleep(3 * KEPT).await;
+        sleep(3 * KEPT).await;
         assert_eq!(kept(SIZE), 0);
     }
 
