@@ -52,12 +52,13 @@ fn ring_and_export(criterion: &mut Criterion) {
     runtime.block_on(guard.shutdown(Duration::from_secs(5)));
 }
 
+type Work = Pin<Box<dyn Future<Output = ()>>>;
+
 /// A poll of work that has nothing to do, without and with the scope by which log lines find their span.
 fn poll_in_scope(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a poll");
     let idle = std::future::pending::<()>;
-    let works: [(&str, Pin<Box<dyn Future<Output = ()>>>); 2] =
-        [("alone", Box::pin(idle())), ("in scope", Box::pin(Parent::default().scope(idle())))];
+    let works: [(_, Work); 2] = [("alone", Box::pin(idle())), ("in scope", Box::pin(Parent::default().scope(idle())))];
     for (name, mut work) in works {
         group.bench_function(name, |bencher| {
             bencher.iter(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop())));
