@@ -10,7 +10,9 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     match Message::parse(Bytes::copy_from_slice(data), DEFAULT_NESTING) {
         Ok(Message::Response(response)) => {
-            let sent = response.to_message(&Json::literal("\"other\""), bytes::Bytes::from_static(b"\"added\":true")).into_bytes();
+            let sent = response
+                .to_message(&Json::literal("\"other\""), bytes::Bytes::from_static(b"\"added\":true"))
+                .into_bytes();
             let Ok(Message::Response(again)) = Message::parse(sent, DEFAULT_NESTING) else {
                 panic!("a response is no longer one");
             };
