@@ -39,6 +39,7 @@ mod rmcp_peers;
 mod schema;
 mod scripted;
 mod sessions;
+mod standard_streams;
 mod streams;
 mod tasks;
 mod tracing;
