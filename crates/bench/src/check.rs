@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use budget::Budget;
 
+use crate::cargo;
 use crate::cli::CheckArgs;
 use crate::era::Era;
 use crate::error::{BenchError, Result};
@@ -21,7 +22,6 @@ use crate::fake::payload::Tool;
 use crate::load::calls::{Load, Pace, count};
 use crate::load::events::Progress;
 use crate::load::request::Message;
-use crate::run::build_fanlight;
 use crate::scenario::tracing::{Tracing, exported};
 use crate::system::{Bench, Cores, Fakes, FanlightConfig, Process, TempFile};
 
@@ -110,7 +110,7 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
     }
     let fanlight = match &args.fanlight {
         Some(path) => path.clone(),
-        None => build_fanlight().await?,
+        None => cargo::fanlight().await?,
     };
     let tracing = tracing_cost(&count_all(&fanlight, &TRACING).await?)?;
     println!("spans in the ring: {:+.1}% instructions per call", (tracing - 1.0) * 100.0);

@@ -3,12 +3,14 @@
 //!
 //! Must not know: anything of Fanlight's inside. It is measured from without, as the program that users run.
 
+mod cargo;
 mod check;
 mod cli;
 mod era;
 mod error;
 mod fake;
 mod goals;
+mod guided;
 mod latency;
 mod load;
 mod report;
@@ -50,6 +52,7 @@ fn in_runtime(command: Command) -> Result<()> {
                 Command::Load(args) => run::load(&args).await,
                 Command::Run(args) => run::run(&args).await,
                 Command::Check(args) => check::run(&args).await,
+                Command::Build(args) => guided::run(&args).await,
                 Command::Echo { .. } => Ok(()),
             }
         };

@@ -1,14 +1,13 @@
 //! `run`: measures what the command line asks for and reports it. `load`: puts load on something that is running.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::process::Command;
-
+use crate::cargo;
 use crate::cli::{LoadArgs, RunArgs};
 use crate::era::Era;
-use crate::error::{BenchError, Doing, Result, within};
+use crate::error::{BenchError, Result};
 use crate::fake::payload::Tool;
 use crate::load::calls::{Load, Pace};
 use crate::load::request::Message;
@@ -16,7 +15,7 @@ use crate::report::{self, Machine};
 use crate::results::Results;
 use crate::scenario::{Group, Plan, Run};
 use crate::system::process::{pin, processors, raise_file_limit};
-use crate::system::{Bench, Cores, Kind, this_program};
+use crate::system::{Bench, Cores, Kind};
 
 /// Files that a system may need for each idle stream, one to the client and one to a server, and for everything else.
 const FILES_PER_STREAM: u64 = 2;
@@ -36,7 +35,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
     let needs_fanlight = plan.systems.iter().any(|kind| matches!(kind, Kind::Fanlight | Kind::Fanlight10));
     let fanlight = match &args.fanlight {
         Some(path) => path.clone(),
-        None if needs_fanlight => build_fanlight().await?,
+        None if needs_fanlight => cargo::fanlight().await?,
         None => PathBuf::new(),
     };
     let (gateway, load) = cores(args, &mut results)?;
@@ -44,7 +43,8 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
     let mut run = Run { bench: Bench { fanlight, gateway, load }, plan, results };
     run.all().await;
     let machine = machine.look_again();
-    let output = args.output.clone().map_or_else(|| target_folder().map(|to| to.join("bench-results.json")), Ok)?;
+    let output =
+        args.output.clone().map_or_else(|| cargo::target_folder().map(|to| to.join("bench-results.json")), Ok)?;
     report::write(&output, &machine, &run.plan, &run.results)?;
     println!("{}", report::tables(&machine, &run.plan, &run.results));
     println!("everything that was measured: {}", output.display());
@@ -93,34 +93,6 @@ fn cores(args: &RunArgs, results: &mut Results) -> Result<(Cores, Cores)> {
     }
     pin(load)?;
     Ok((Cores::One(gateway), Cores::One(load)))
-}
-
-/// The folder that this program's profile folder is in.
-fn target_folder() -> Result<PathBuf> {
-    let program = this_program()?;
-    let folder = program.parent().and_then(Path::parent).map(Path::to_owned);
-    folder.ok_or_else(|| BenchError::Other(format!("{} is in no folder", program.display())))
-}
-
-/// The Fanlight beside this program. Where cargo runs this program, Fanlight is built first: a measurement of yesterday's
-/// Fanlight would help nobody.
-pub(crate) async fn build_fanlight() -> Result<PathBuf> {
-    let program = this_program()?.with_file_name("fanlight");
-    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(program) };
-    let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--package", "fanlight", "--manifest-path"]);
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml")).kill_on_drop(true);
-    match program.parent().and_then(Path::file_name).and_then(|profile| profile.to_str()) {
-        Some("debug") | None => {}
-        Some(profile) => {
-            command.args(["--profile", profile]);
-        }
-    }
-    let built = async { command.status().await.doing("running cargo") };
-    if within("cargo to build Fanlight", 1800, built).await?.success() {
-        return Ok(program);
-    }
-    Err(BenchError::Other("Fanlight could not be built".into()))
 }
 
 pub(crate) async fn load(args: &LoadArgs) -> Result<()> {
