@@ -102,7 +102,7 @@ pub(crate) struct CheckArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BuildArgs {
-    /// What merges the counts [default: that of rustc's toolchain, or the newest in PATH that can]
+    /// What merges the counts [default: that of the toolchain, or the one in PATH]
     #[arg(long, env = "LLVM_PROFDATA", value_name = "FILE")]
     pub(crate) llvm_profdata: Option<PathBuf>,
     /// Seconds of each kind of load

@@ -21,15 +21,10 @@ use crate::system::{Bench, Cores, Kind};
 
 /// What is counted: the ways of ordinary requests, not the start, nor what is there for measuring.
 const GROUPS: [Group; 5] = [Group::Calls, Group::Lists, Group::Events, Group::Idle, Group::Stdio];
-/// What merges counts, where the toolchain does not have it: as Debian calls those of LLVM, the newest first. One that is
-/// older than rustc's LLVM may do: what counts is the version of the format.
-const NAMES: [&str; 6] =
-    ["llvm-profdata-22", "llvm-profdata-21", "llvm-profdata-20", "llvm-profdata-19", "llvm-profdata", "rust-profdata"];
-
 pub(crate) async fn run(args: &BuildArgs) -> Result<()> {
     let rustc = Rustc::ask().await?;
     // Known to be there before the first minutes have gone by.
-    let mergers = mergers(args.llvm_profdata.as_deref(), &rustc).await?;
+    let merger = merger(args.llvm_profdata.as_deref(), &rustc).await?;
     let folder = cargo::target_folder()?.join("guided");
     let counts = folder.join("counts");
     forget(&counts)?;
@@ -38,7 +33,8 @@ pub(crate) async fn run(args: &BuildArgs) -> Result<()> {
     eprintln!("counting");
     train(&counting, args).await?;
     let profile = folder.join("fanlight.profdata");
-    merge(&mergers, &counts, &profile).await?;
+    let merge = [OsStr::new("merge"), OsStr::new("-o"), profile.as_os_str(), counts.as_os_str()];
+    said_by(&merger, merge).await?;
     eprintln!("building Fanlight by what was counted");
     let built = cargo::release(&rustc.host, &folder.join("release"), flag("-Cprofile-use=", &profile)).await?;
     let program = folder.join("fanlight");
@@ -65,26 +61,23 @@ impl Rustc {
     }
 }
 
-/// What can merge counts, in the order in which to try.
-async fn mergers(named: Option<&Path>, rustc: &Rustc) -> Result<Vec<PathBuf>> {
+/// What merges counts: the one that is named, or that of the toolchain, or whichever is in `PATH`. It has to read what the
+/// toolchain's LLVM writes.
+async fn merger(named: Option<&Path>, rustc: &Rustc) -> Result<PathBuf> {
     let own = rustc.sysroot.join("lib/rustlib").join(&rustc.host).join("bin/llvm-profdata");
     let candidates = match named {
         Some(named) => vec![named.to_owned()],
-        None => std::iter::once(own).chain(NAMES.map(PathBuf::from)).collect(),
+        None => vec![own, "llvm-profdata".into()],
     };
-    let mut found = Vec::new();
     for candidate in candidates {
         if said_by(&candidate, ["merge", "--help"]).await.is_ok() {
-            found.push(candidate);
+            return Ok(candidate);
         }
     }
-    if found.is_empty() {
-        return Err(BenchError::Missing {
-            program: named.map_or_else(|| "llvm-profdata".into(), Path::to_owned),
-            hint: "`rustup component add llvm-tools` brings the one of this toolchain",
-        });
-    }
-    Ok(found)
+    Err(BenchError::Missing {
+        program: named.map_or_else(|| "llvm-profdata".into(), Path::to_owned),
+        hint: "`rustup component add llvm-tools` brings it",
+    })
 }
 
 /// Has `fanlight` count what it does for clients of both eras.
@@ -106,20 +99,6 @@ async fn train(fanlight: &Path, args: &BuildArgs) -> Result<()> {
         [] => Ok(()),
         failures => Err(BenchError::Other(failures.join("\n"))),
     }
-}
-
-/// Merges what was counted into a profile, by the first that can read it.
-async fn merge(mergers: &[PathBuf], counts: &Path, profile: &Path) -> Result<()> {
-    let mut refusals = Vec::new();
-    for merger in mergers {
-        let args = [OsStr::new("merge"), OsStr::new("-o"), profile.as_os_str(), counts.as_os_str()];
-        match said_by(merger, args).await {
-            Ok(_) => return Ok(()),
-            Err(error) => refusals.push(error.to_string()),
-        }
-    }
-    refusals.push("`rustup component add llvm-tools` brings an llvm-profdata that can".into());
-    Err(BenchError::Other(refusals.join("\n")))
 }
 
 /// What a short program writes to its standard output.
