@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Response, Revision};
+use futures_util::future::{Either, select};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -112,19 +113,22 @@ impl Backend {
     }
 
     /// The way of one request.
-    async fn answer(&self, call: Call) -> Result<Response, BackendError> {
-        let course = Course::default();
-        let sent = || course.sent.load(Ordering::Relaxed);
-        let limit = self.timeouts.call;
-        let answer = pin!(self.bridge.answer(&call, &course));
-        tokio::select! {
-            biased;
-            outcome = course.clock.bound(limit, answer) => outcome
-                .unwrap_or_else(|| Err(BackendError::Timeout { after: limit, sent: sent() })),
-            () = self.shutdown.cancelled() => Err(match sent() {
-                true => BackendError::ClosedEarly,
-                false => BackendError::ShuttingDown,
-            }),
+    fn answer(&self, call: Call) -> impl Future<Output = Result<Response, BackendError>> + Send {
+        async move {
+            let course = Course::default();
+            let sent = || course.sent.load(Ordering::Relaxed);
+            let answer = pin!(self.bridge.answer(&call, &course));
+            let bound = pin!(course.clock.bound(self.timeouts.call, answer));
+            let shutdown = pin!(self.shutdown.cancelled());
+            // What is first is looked at first.
+            match select(bound, shutdown).await {
+                Either::Left((Some(outcome), _)) => outcome,
+                Either::Left((None, _)) => Err(BackendError::Timeout { after: self.timeouts.call, sent: sent() }),
+                Either::Right(_) => Err(match sent() {
+                    true => BackendError::ClosedEarly,
+                    false => BackendError::ShuttingDown,
+                }),
+            }
         }
     }
 }

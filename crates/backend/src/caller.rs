@@ -58,42 +58,72 @@ impl Caller {
     }
 
     /// Sends one request once there is a place for it. The caller bounds the time.
-    pub(crate) async fn exchange(&self, call: &Call, course: &Course) -> Result<Response, BackendError> {
-        // A request to a backend that is down does not queue behind those that wait for a place.
-        if let Some(error) = self.pool.down(&call.context) {
-            return Err(error);
-        }
-        let _place = self.place(&call.context).await?;
-        self.exchange_unplaced(call, course).await
+    pub(crate) fn exchange<'a>(
+        &'a self,
+        call: &'a Call,
+        course: &'a Course,
+    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
+        self.run(true, call, course)
     }
 
     /// The same without a place, for a request that the server holds for as long as it likes. The
     /// caller bounds how many there are.
-    pub(crate) async fn exchange_unplaced(&self, call: &Call, course: &Course) -> Result<Response, BackendError> {
-        let lease = self.pool.lease(&call.context).await?;
-        if let Some(answer) = self.pool.local_answer(call, &lease).await {
-            return Ok(answer);
-        }
-        let answer = self.send(call, course, lease).await?;
-        self.pool.remember(call, &answer);
-        Ok(answer)
+    pub(crate) fn exchange_unplaced<'a>(
+        &'a self,
+        call: &'a Call,
+        course: &'a Course,
+    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
+        self.run(false, call, course)
     }
 
-    /// Sends a request, and once more if it certainly did not run.
-    async fn send(&self, call: &Call, course: &Course, lease: Lease) -> Result<Response, BackendError> {
-        course.attempts.store(0, Ordering::Relaxed);
-        match lease.connection.request(call, course).await {
-            Err(Failure::NotRun { loss, instead }) => {
-                course.sent.store(false, Ordering::Relaxed);
-                lease.lose(loss);
-                match self.pool.lease(&call.context).await {
-                    // Rare, and large: in a box it makes no call's future larger.
-                    Ok(fresh) => Box::pin(fresh.connection.request(call, course)).await.or_else(Failure::settle),
-                    // What the backend said of the request says more than that it is gone now.
-                    Err(error) => instead.or(Err(error)),
+    fn run<'a>(
+        &'a self,
+        placed: bool,
+        call: &'a Call,
+        course: &'a Course,
+    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
+        async move {
+            let mut _place = None;
+            if placed {
+                // A request to a backend that is down does not queue behind those that wait for a place.
+                if let Some(error) = self.pool.down(&call.context) {
+                    return Err(error);
                 }
+                _place = Some(self.place(&call.context).await?);
             }
-            outcome => outcome.or_else(Failure::settle),
+            // Rare, and large: in boxes they make no call's future larger.
+            let lease = match self.pool.lease_at_once(&call.context) {
+                Some(lease) => lease,
+                None => Box::pin(self.pool.lease(&call.context)).await?,
+            };
+            if let Some(answer) = self.pool.local_answer(call, &lease).await {
+                return Ok(answer);
+            }
+            course.attempts.store(0, Ordering::Relaxed);
+            let answer = match lease.connection.request(call, course).await {
+                Ok(answer) => answer,
+                Err(failure) => Box::pin(self.send_again(call, course, lease, failure)).await?,
+            };
+            self.pool.remember(call, &answer);
+            Ok(answer)
+        }
+    }
+
+    /// Sends a request once more if it certainly did not run.
+    async fn send_again(
+        &self,
+        call: &Call,
+        course: &Course,
+        lease: Lease,
+        failure: Failure,
+    ) -> Result<Response, BackendError> {
+        let Failure::NotRun { loss, instead } = failure else { return failure.settle() };
+        course.sent.store(false, Ordering::Relaxed);
+        lease.lose(loss);
+        match self.pool.lease(&call.context).await {
+            Ok(fresh) => fresh.connection.request(call, course).await.or_else(Failure::settle),
+            // What the backend said of the request says more than that it is gone now.
+            Err(error) => instead.or(Err(error)),
         }
     }
 

@@ -43,30 +43,36 @@ impl Clock {
     /// Runs a future for at most `limit`, not counting the time while the clock stands still.
     /// `None` if the time was up first. One caller at a time. The future is pinned by the caller: here
     /// it would have a second place in the future that this makes.
-    pub(crate) async fn bound<T>(&self, limit: Duration, mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-        let mut timer = pin!(sleep(limit));
-        // What is left, while the clock stands still.
-        let mut left = None;
-        poll_fn(|cx| {
-            if let Poll::Ready(outcome) = future.as_mut().poll(cx) {
-                return Poll::Ready(Some(outcome));
-            }
-            self.changed.register(cx.waker());
-            match (self.stops.load(Ordering::Acquire), left) {
-                (0, Some(rest)) => {
-                    timer.as_mut().reset(Instant::now() + rest);
-                    left = None;
+    pub(crate) fn bound<T>(
+        &self,
+        limit: Duration,
+        mut future: Pin<&mut (impl Future<Output = T> + Send)>,
+    ) -> impl Future<Output = Option<T>> + Send {
+        async move {
+            let mut timer = pin!(sleep(limit));
+            // What is left, while the clock stands still.
+            let mut left = None;
+            poll_fn(|cx| {
+                if let Poll::Ready(outcome) = future.as_mut().poll(cx) {
+                    return Poll::Ready(Some(outcome));
                 }
-                (1.., None) => left = Some(timer.deadline().saturating_duration_since(Instant::now())),
-                _ => {}
-            }
-            if left.is_none() && timer.as_mut().poll(cx).is_ready() {
-                self.up.store(true, Ordering::Relaxed);
-                return Poll::Ready(None);
-            }
-            Poll::Pending
-        })
-        .await
+                self.changed.register(cx.waker());
+                match (self.stops.load(Ordering::Acquire), left) {
+                    (0, Some(rest)) => {
+                        timer.as_mut().reset(Instant::now() + rest);
+                        left = None;
+                    }
+                    (1.., None) => left = Some(timer.deadline().saturating_duration_since(Instant::now())),
+                    _ => {}
+                }
+                if left.is_none() && timer.as_mut().poll(cx).is_ready() {
+                    self.up.store(true, Ordering::Relaxed);
+                    return Poll::Ready(None);
+                }
+                Poll::Pending
+            })
+            .await
+        }
     }
 
     /// Whether the time is up. It is before the future that was bound is dropped.

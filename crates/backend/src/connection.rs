@@ -2,12 +2,12 @@
 //!
 //! Must not know: how the connection was made, or what replaces it when it is lost.
 
+mod outgoing;
 mod outside;
 mod tools;
 
-use std::borrow::Cow;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use fanlight_protocol::json::ObjectBuilder;
@@ -16,19 +16,19 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
 use fanlight_telemetry::Parent;
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::client::{Call, CallContext, ServerMessages, TaskDialect};
+use crate::client::{Call, TaskDialect};
 use crate::clock::Course;
-use crate::dialect::{Dialect, Mirror, MirroredParam, named};
+use crate::dialect::Dialect;
 use crate::error::BackendError;
-use crate::exchange::{LinkContext, Outgoing, Reply};
+use crate::exchange::{LinkContext, Reply};
 use crate::handshake::{Agreed, Known};
 use crate::link::Link;
 use crate::tool_table::ToolTable;
-use crate::trace::{Departing, Sending};
+use tools::Repeated;
 
 /// How long a request that only prepares another may take.
 const PREPARATION: Duration = Duration::from_secs(5);
@@ -70,9 +70,6 @@ pub(crate) enum Loss {
     /// The server rejects what its era should accept.
     EraDoubt,
 }
-
-/// What headers repeat of a request: what it is about, and parameters.
-type Repeated<'a> = (Option<&'a Json>, &'a [MirroredParam]);
 
 /// Why a request has no answer.
 pub(crate) enum Failure {
@@ -131,80 +128,65 @@ impl Connection {
     }
 
     /// Sends one request and waits for its answer. `sent` of its course is set while it may be running.
-    pub(crate) async fn request(&self, call: &Call, course: &Course) -> Result<Response, Failure> {
-        let local = self.dialect.local_answer(&call.method).or_else(|| self.dialect.lost_conversation(call));
-        if let Some(answer) = local {
-            return Ok(answer);
-        }
-        let _using = self.users.token();
-        self.raise_log_level(call).await;
-        let name = named(&call.method, call.params.as_ref());
-        let headers = self.headers_for(call, name.as_ref()).await;
-        let repeated = (name.as_ref(), headers.as_deref().unwrap_or_default());
-        let mut response = self.send(call, repeated, course).await?;
-        if self.rejects_headers(call, &response) {
-            course.sent.store(false, Ordering::Relaxed);
+    pub(crate) fn request<'a>(
+        &'a self,
+        call: &'a Call,
+        course: &'a Course,
+    ) -> impl Future<Output = Result<Response, Failure>> + Send {
+        async move {
+            if let Some(answer) = self.answer_without_asking(call) {
+                return Ok(answer);
+            }
+            let _using = self.users.token();
             // Rare, and large: in boxes they make no call's future larger.
-            Box::pin(self.reload_tools()).await;
-            let headers = self.known_headers(call, name.as_ref());
-            let repeated = (name.as_ref(), headers.as_deref().unwrap_or_default());
-            response = Box::pin(self.send(call, repeated, course)).await?;
+            if let Some(level) = self.level_to_raise_to(call) {
+                Box::pin(self.raise_log_level(level, &call.context.trace)).await;
+            }
+            let mut is_first = true;
+            let response = loop {
+                let repeated = match self.repeated(call) {
+                    Repeated { is_unread: true, .. } if is_first => {
+                        Box::pin(self.read_tools_once()).await;
+                        self.repeated(call)
+                    }
+                    known => known,
+                };
+                let outcome = {
+                    let (mut sending, propagation) = self.sending_of(call, course);
+                    let outgoing = self.outgoing(call, course, repeated, propagation, &sending);
+                    let outcome = self.link.exchange(outgoing).await;
+                    sending.ended(&call.method, &outcome);
+                    outcome
+                };
+                let response = self.judge(&call.method, outcome)?;
+                if !std::mem::take(&mut is_first) || !self.rejects_headers(call, &response) {
+                    break response;
+                }
+                course.sent.store(false, Ordering::Relaxed);
+                Box::pin(self.reload_tools()).await;
+            };
+            if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {
+                return Err(self.doubt(Ok(response)));
+            }
+            Ok(self.dialect.canonical(&call.method, self.learn(call, response)))
         }
-        if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {
-            return Err(self.doubt(Ok(response)));
-        }
-        Ok(self.dialect.canonical(&call.method, self.learn(call, response)))
     }
 
-    async fn send(&self, call: &Call, repeated: Repeated<'_>, course: &Course) -> Result<Response, Failure> {
-        let id = self.context.next_id();
-        let attempt = course.attempts.fetch_add(1, Ordering::Relaxed) + 1;
-        let sending = self.sending(&call.context.trace, id, attempt, &call.method, call.params.as_ref());
-        let sending = sending.timed_by(&course.clock);
-        let params = sending.params(call.params.as_ref(), self.link.has_headers());
-        let params = params.as_ref();
-        let token = (call.context.wants_progress && course.carries_on.is_none()).then_some(id);
-        let mut request = Outgoing {
-            id,
-            token: course.carries_on.unwrap_or(id),
-            task: awaited_task(call),
-            text: self.dialect.request_text_with_token(id, token, &call.method, params, &call.context),
-            mirror: self.mirror(&call.method, params, repeated),
-            method: &call.method,
-            context: &call.context,
-            messages: &call.messages,
-            clock: &course.clock,
-            cancellable: true,
-            sending: &sending,
-        };
-        course.id.store(id, Ordering::Relaxed);
-        course.sent.store(true, Ordering::Relaxed);
-        let outcome = self.link.exchange(&mut request).await;
-        sending.ended(&call.method, &outcome);
+    /// The answer to a call that the server need not or must not be sent.
+    fn answer_without_asking(&self, call: &Call) -> Option<Response> {
+        self.dialect.local_answer(&call.method).or_else(|| self.dialect.lost_conversation(call))
+    }
+
+    /// What came of a request for the call that it was sent for.
+    fn judge(&self, method: &Method, outcome: Result<Reply, BackendError>) -> Result<Response, Failure> {
         match outcome {
             Ok(Reply::Answer { response, .. }) => Ok(response),
-            Ok(Reply::Rejected { status, error }) => Err(self.rejection(&call.method, status, error.as_ref())),
+            Ok(Reply::Rejected { status, error }) => Err(self.rejection(method, status, error.as_ref())),
             Err(error @ BackendError::Unreachable { .. }) => {
                 Err(Failure::NotRun { loss: Loss::Ended, instead: Err(error) })
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// The span of a message that is about to be sent.
-    fn sending(&self, within: &Parent, id: i64, attempt: u32, method: &Method, params: Option<&Json>) -> Sending {
-        let mut sending = Sending::begin(&self.context, within, Departing { method, params, id, attempt });
-        if let Some(span) = sending.span() {
-            span.set_revision(self.dialect.revision());
-            if let Some(session) = self.link.session() {
-                span.set_session(session);
-            }
-        }
-        sending
-    }
-
-    fn mirror(&self, method: &Method, params: Option<&Json>, (name, headers): Repeated<'_>) -> Option<Mirror> {
-        if self.link.is_http() { self.dialect.mirror(method, name, params, headers) } else { None }
     }
 
     /// What an HTTP error status without an answer means. `error` is a JSON-RPC error that came
@@ -235,63 +217,27 @@ impl Connection {
         }
     }
 
-    /// A request that Fanlight makes for its own purposes.
-    pub(crate) async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
-        self.ask_within(&self.context.root, method, params).await
-    }
-
-    /// The same for the sake of what `within` is about.
-    async fn ask_within(&self, within: &Parent, method: &Method, params: Option<&Json>) -> Option<Response> {
-        let (messages, clock) = (ServerMessages::nowhere(), Arc::default());
-        let id = self.context.next_id();
-        let context = CallContext::within(within);
-        let sending = self.sending(within, id, 1, method, params);
-        let params = sending.params(params, self.link.has_headers());
-        let params = params.as_ref();
-        let mut request = Outgoing {
-            id,
-            token: id,
-            task: None,
-            text: self.dialect.request_text(id, method, params, &context),
-            mirror: self.mirror(method, params, (named(method, params).as_ref(), &[])),
-            method,
-            context: &context,
-            messages: &messages,
-            clock: &clock,
-            cancellable: true,
-            sending: &sending,
-        };
-        // Rarely needed: boxed, so that the future of every call stays small.
-        let limit = BackendError::Timeout { after: PREPARATION, sent: true };
-        let outcome = timeout(PREPARATION, Box::pin(self.link.exchange(&mut request))).await.unwrap_or(Err(limit));
-        sending.ended(method, &outcome);
-        match outcome {
-            Ok(Reply::Answer { response, .. }) => Some(response),
-            _ => None,
-        }
-    }
-
-    /// Legacy servers have one log level per session: it follows the most talkative call.
-    async fn raise_log_level(&self, call: &Call) {
-        let Some(wanted) = call.context.log_level else { return };
+    /// Legacy servers have one log level per session: it follows the most talkative call. `None` if it need not be
+    /// raised for this one.
+    fn level_to_raise_to(&self, call: &Call) -> Option<LogLevel> {
+        let wanted = call.context.log_level?;
         if self.dialect.era() == Era::Modern || !self.declares_logging || call.method == Method::SetLogLevel {
-            return;
+            return None;
         }
-        {
-            let mut current = self.log_level.lock().unwrap_or_else(PoisonError::into_inner);
-            if current.is_some_and(|current| current <= wanted) {
-                return;
-            }
-            // Remembered at once, so that a server that does not answer delays one call only.
-            *current = Some(wanted);
+        let mut current = self.log_level.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.is_some_and(|current| current <= wanted) {
+            return None;
         }
+        // Remembered at once, so that a server that does not answer delays one call only.
+        *current = Some(wanted);
+        Some(wanted)
+    }
+
+    async fn raise_log_level(&self, wanted: LogLevel, within: &Parent) {
         let mut params = ObjectBuilder::new();
         params.string("level", wanted.as_str());
-        if self
-            .ask_within(&call.context.trace, &Method::SetLogLevel, Some(&params.finish()))
-            .await
-            .is_none_or(|answer| answer.is_error())
-        {
+        let answer = self.ask_within(within, &Method::SetLogLevel, Some(&params.finish())).await;
+        if answer.is_none_or(|answer| answer.is_error()) {
             tracing::debug!(backend = &*self.context.name, level = wanted.as_str(), "log level not accepted");
         }
     }
@@ -381,11 +327,6 @@ impl Connection {
     pub(crate) fn is_channel(&self) -> bool {
         !self.link.is_http()
     }
-}
-
-fn awaited_task(call: &Call) -> Option<String> {
-    let id = if call.method == Method::TaskResult { call.params.as_ref()?.get("taskId")? } else { return None };
-    id.as_str().map(Cow::into_owned)
 }
 
 /// Whether an error object is one of JSON-RPC, not of some web framework.

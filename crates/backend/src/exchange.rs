@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, partial};
-use fanlight_telemetry::{BackendTelemetry, Parent};
+use fanlight_telemetry::{BackendTelemetry, Parent, Propagation};
 use http::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
@@ -51,17 +51,24 @@ impl LinkContext {
 
 /// One request on its way out.
 pub(crate) struct Outgoing<'a> {
-    pub(crate) id: i64,
-    /// The progress token by which its client is told of progress: its id, or that of an earlier
-    /// request that it carries on.
-    pub(crate) token: i64,
+    pub(crate) request: Awaited<'a>,
     /// The task whose result it waits for.
     pub(crate) task: Option<String>,
     /// The whole message.
     pub(crate) text: Bytes,
-    pub(crate) method: &'a Method,
     /// What HTTP headers repeat of it; modern requests only.
     pub(crate) mirror: Option<Mirror>,
+    /// The trace context that goes along.
+    pub(crate) propagation: Propagation,
+}
+
+/// What is needed of a request until its answer is there. The rest is not kept that long.
+pub(crate) struct Awaited<'a> {
+    pub(crate) id: i64,
+    /// The progress token by which its client is told of progress: its id, or that of an earlier
+    /// request that it carries on.
+    pub(crate) token: i64,
+    pub(crate) method: &'a Method,
     pub(crate) context: &'a Arc<CallContext>,
     pub(crate) messages: &'a ServerMessages,
     /// Stands still while the server waits for an answer of the client.

@@ -22,10 +22,10 @@ use http::header::HeaderValue;
 use crate::client::{CallContext, ServerMessages};
 use crate::dialect::{Dialect, named};
 use crate::error::BackendError;
-use crate::exchange::{LinkContext, Outgoing, Reply};
+use crate::exchange::{Awaited, LinkContext, Outgoing, Reply};
 use crate::link::Link;
 use crate::settings::EraChoice;
-use crate::trace::{Departing, Sending};
+use crate::trace::{Departing, Sending, params_with};
 use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
 
 /// What a handshake needs.
@@ -209,27 +209,31 @@ impl Handshake<'_> {
         let (messages, clock) = (ServerMessages::nowhere(), Arc::default());
         let context = CallContext::within(self.trace);
         let id = self.context.next_id();
-        let mut sending = Sending::begin(self.context, self.trace, Departing { method, params, id, attempt: 1 });
+        let (mut sending, propagation) =
+            Sending::begin(self.context, self.trace, Departing { method, params, id, attempt: 1 });
         if let Some(span) = sending.span() {
             span.set_revision(dialect.revision());
         }
-        let params = sending.params(params, link.has_headers());
+        let params = params_with(&propagation, params, link.has_headers());
         let params = params.as_ref();
-        let mut request = Outgoing {
-            id,
-            token: id,
+        let outgoing = Outgoing {
+            request: Awaited {
+                id,
+                token: id,
+                method,
+                context: &context,
+                messages: &messages,
+                clock: &clock,
+                cancellable: false,
+                sending: &sending,
+            },
             task: None,
             text: dialect.request_text(id, method, params, &context),
-            method,
             mirror: dialect.mirror(method, named(method, params).as_ref(), params, &[]),
-            context: &context,
-            messages: &messages,
-            clock: &clock,
-            cancellable: false,
-            sending: &sending,
+            propagation,
         };
         // Awaited in many places, once in a while: boxed, so that the handshake's future stays small.
-        let outcome = Box::pin(link.exchange(&mut request)).await;
+        let outcome = Box::pin(link.exchange(outgoing)).await;
         sending.ended(method, &outcome);
         outcome
     }

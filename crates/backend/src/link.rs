@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use fanlight_protocol::Revision;
+use futures_util::future::Either;
 use http::header::HeaderValue;
 use tokio_util::sync::CancellationToken;
 
@@ -24,11 +25,14 @@ pub(crate) enum Link {
 
 impl Link {
     /// Sends a request and waits for its reply. [`BackendError::Unreachable`] means that nothing
-    /// was sent. The request may be left without what only its sending needed.
-    pub(crate) async fn exchange(&self, request: &mut Outgoing<'_>) -> Result<Reply, BackendError> {
+    /// was sent. The future is to be polled at once.
+    pub(crate) fn exchange<'a>(
+        &'a self,
+        outgoing: Outgoing<'a>,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
         match self {
-            Self::Http(http) => http.exchange(request).await,
-            Self::Stdio(channel) | Self::Sse(channel) => channel.exchange(request).await,
+            Self::Http(http) => Either::Left(http.exchange(outgoing)),
+            Self::Stdio(channel) | Self::Sse(channel) => Either::Right(channel.exchange(outgoing)),
         }
     }
 

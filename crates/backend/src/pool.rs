@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_protocol::{Era, Response};
+use fanlight_protocol::{Era, Method, Response};
 use fanlight_telemetry::Parent;
 use tokio::sync::{Notify, watch};
 
@@ -96,7 +96,20 @@ impl Pool {
         }
     }
 
-    /// The connection for a client's request, made first if needed.
+    /// The connection for a client's request, if it is there.
+    pub(crate) fn lease_at_once(&self, client: &CallContext) -> Option<Lease> {
+        let ready = |line: &Line| line.state.borrow().verdict()?.ok();
+        match self.existing(client) {
+            Some(line) => Some(Lease { connection: ready(&line)?, base: Some(Arc::clone(&self.base)), _line: line }),
+            None => {
+                let connection = ready(&self.base)?;
+                let has_line = connection.era() == Era::Legacy && self.owner(client).is_some();
+                (!has_line).then(|| Lease { connection, base: None, _line: self.base.take() })
+            }
+        }
+    }
+
+    /// The same, made first if needed.
     pub(crate) async fn lease(&self, client: &CallContext) -> Result<Lease, BackendError> {
         let line = match self.existing(client) {
             Some(line) => line,
@@ -141,7 +154,11 @@ impl Pool {
         if lease.base.is_some() {
             return listening::refusal(&self.hub, call);
         }
-        listening::local_answer(&self.hub, call, lease.connection.era()).await
+        if !matches!(call.method, Method::Subscribe | Method::Unsubscribe) {
+            return None;
+        }
+        // Large: in a box it makes no other call's future larger.
+        Box::pin(listening::local_answer(&self.hub, call, lease.connection.era())).await
     }
 
     /// Remembers what an answered call has changed on a client's own line.

@@ -19,7 +19,6 @@ pub(crate) struct Sending {
     /// `None` once it has ended.
     span: Option<ClientSpan>,
     parent: Parent,
-    pub(crate) propagation: Propagation,
     /// Tells whether it was given up for want of time.
     clock: Option<Arc<Clock>>,
 }
@@ -34,7 +33,8 @@ pub(crate) struct Departing<'a> {
 }
 
 impl Sending {
-    pub(crate) fn begin(context: &LinkContext, within: &Parent, message: Departing<'_>) -> Self {
+    /// Begins the span, and gives the trace context that goes along.
+    pub(crate) fn begin(context: &LinkContext, within: &Parent, message: Departing<'_>) -> (Self, Propagation) {
         let subject = Subject::of(message.method, message.params);
         let Departing { method, id, attempt, .. } = message;
         let departure = Departure { method, target: subject.target(), id: Some(id.into()), attempt };
@@ -42,13 +42,13 @@ impl Sending {
         if let Some(params) = message.params.filter(|_| *method == Method::CallTool) {
             span.record_arguments_in(params);
         }
-        Self { propagation: span.propagation(), parent: span.parent(), span: Some(span), clock: None }
+        let propagation = span.propagation();
+        (Self { parent: span.parent(), span: Some(span), clock: None }, propagation)
     }
 
     /// Lets `clock` say whether time was up when this is dropped.
-    pub(crate) fn timed_by(mut self, clock: &Arc<Clock>) -> Self {
+    pub(crate) fn timed_by(&mut self, clock: &Arc<Clock>) {
         self.clock = Some(Arc::clone(clock));
-        self
     }
 
     pub(crate) fn span(&mut self) -> Option<&mut ClientSpan> {
@@ -60,17 +60,8 @@ impl Sending {
         &self.parent
     }
 
-    /// `params` with the trace context in their `_meta`.
-    pub(crate) fn params(&self, params: Option<&Json>, over_http: bool) -> Option<Json> {
-        let propagation = &self.propagation;
-        if propagation.leaves_untouched() {
-            return params.cloned();
-        }
-        if over_http { propagation.within_http().into_params(params) } else { propagation.into_params(params) }
-    }
-
     /// The reply is there, or never will be.
-    pub(crate) fn ended(mut self, method: &Method, outcome: &Result<Reply, BackendError>) {
+    pub(crate) fn ended(&mut self, method: &Method, outcome: &Result<Reply, BackendError>) {
         let Some(span) = self.span.take() else { return };
         match outcome {
             Ok(Reply::Answer { response, .. }) => span.answered(method, response),
@@ -101,6 +92,14 @@ impl Drop for Sending {
             span.finish(&Outcome::failed(ErrorType::Timeout));
         }
     }
+}
+
+/// `params` with the trace context in their `_meta`.
+pub(crate) fn params_with(propagation: &Propagation, params: Option<&Json>, over_http: bool) -> Option<Json> {
+    if propagation.leaves_untouched() {
+        return params.cloned();
+    }
+    if over_http { propagation.within_http().into_params(params) } else { propagation.into_params(params) }
 }
 
 /// The span of a question of the server's.

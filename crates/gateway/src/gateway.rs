@@ -2,10 +2,11 @@
 //!
 //! Must not know: what the client or any backend speaks.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{BackendStatus, Call, Listen, Listening, Parent, SessionKey};
+use fanlight_backend::{BackendStatus, Call, CallContext, Listen, Listening, Parent, Pending, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::result::ResultView as _;
@@ -39,6 +40,21 @@ pub struct Gateway {
     _ends_watch: DropGuard,
 }
 
+/// What a request takes.
+enum Way<'a> {
+    /// The answer of one backend.
+    Backend { backend: usize, answer: Pending<'a, Response>, then: Then },
+    /// Anything else. In a box it makes no call's future larger.
+    Rare(Pin<Box<dyn Future<Output = Result<Response, RpcError>> + Send + 'a>>),
+}
+
+/// What is learnt from the answer of one backend.
+enum Then {
+    Nothing,
+    NoticeAnnotations,
+    NoteTask(Arc<CallContext>),
+}
+
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gateway").field("backends", &self.sources.backends).finish_non_exhaustive()
@@ -67,13 +83,26 @@ impl Gateway {
     /// or a `server/discover` result, or, merged from several, `capabilities`, `serverInfo`,
     /// `instructions` and `_meta`. The client's edge renders it.
     ///
-    /// Dropping the future cancels the request at the backend.
-    pub async fn handle(&self, call: Call) -> Response {
-        let answer = match self.transparent() {
-            Some(only) => self.pass(only, call).await,
-            None => self.route(call).await,
+    /// Nothing is sent before the future is polled. Dropping it cancels the request at the backend.
+    pub fn handle(&self, call: Call) -> impl Future<Output = Response> + Send {
+        // The call goes right to where it is needed: the future that is made here is small.
+        let way = match self.transparent() {
+            Some(only) => self.pass(only, call),
+            None => self.route(call),
         };
-        answer.unwrap_or_else(|error| Response::from_error(&error))
+        async move {
+            let answer = match way {
+                Way::Backend { backend, answer, then } => match answer.await {
+                    Ok(response) => {
+                        self.note(then, backend, &response);
+                        return response;
+                    }
+                    Err(error) => Err(fault::no_answer(self.sources.name(backend), &error)),
+                },
+                Way::Rare(answer) => answer.await,
+            };
+            answer.unwrap_or_else(|error| Response::from_error(&error))
+        }
     }
 
     /// The tool parameters that modern HTTP clients mirror into headers when they call the tool
@@ -178,19 +207,28 @@ impl Gateway {
         }
     }
 
-    async fn pass(&self, only: &BackendEntry, call: Call) -> Result<Response, RpcError> {
-        if call.method == Method::Discover {
-            return self.describe_only(only).await;
-        }
-        let lists_tools = call.method == Method::ListTools;
-        let response = self.send(0, call).await?;
-        if lists_tools {
-            self.notice_annotations(&response);
-        }
-        Ok(response)
+    fn pass<'a>(&'a self, only: &'a BackendEntry, call: Call) -> Way<'a> {
+        let then = match call.method {
+            Method::Discover => return Way::Rare(Box::pin(self.describe_only(only))),
+            Method::ListTools => Then::NoticeAnnotations,
+            _ => Then::Nothing,
+        };
+        Way::Backend { backend: 0, answer: self.ask(0, call), then }
     }
 
-    async fn route(&self, call: Call) -> Result<Response, RpcError> {
+    fn route(&self, call: Call) -> Way<'_> {
+        match route::known_target(&call.method, call.params.as_ref(), &self.watch, &call.context.trace) {
+            Some(Ok(Target::One(backend, params))) => {
+                let then = Then::NoteTask(Arc::clone(&call.context));
+                let answer = self.ask(backend, Call { params: Some(params), ..call });
+                Way::Backend { backend, answer, then }
+            }
+            _ => Way::Rare(Box::pin(self.find_and_send(call))),
+        }
+    }
+
+    /// Answers a request whose way is not known without asking, or which is not for one backend alone.
+    async fn find_and_send(&self, call: Call) -> Result<Response, RpcError> {
         if let Some(kind) = ListKind::of(&call.method) {
             return self.list(kind, &call).await;
         }
@@ -210,6 +248,15 @@ impl Gateway {
         }
     }
 
+    /// Learns from an answer that goes to a client.
+    fn note(&self, then: Then, backend: usize, response: &Response) {
+        match then {
+            Then::Nothing => {}
+            Then::NoticeAnnotations => self.notice_annotations(response),
+            Then::NoteTask(context) => self.tasks.note(&context, backend, response),
+        }
+    }
+
     /// Requests that name neither a list nor anything in one.
     async fn unnamed(&self, call: Call) -> Result<Response, RpcError> {
         match (&call.method, self.sources.backends.as_slice()) {
@@ -226,12 +273,14 @@ impl Gateway {
     }
 
     async fn send(&self, backend: usize, call: Call) -> Result<Response, RpcError> {
+        self.ask(backend, call).await.map_err(|error| fault::no_answer(self.sources.name(backend), &error))
+    }
+
+    /// Asks a backend, for a resource only if it is not being read or kept already; the error is the backend's own.
+    fn ask(&self, backend: usize, call: Call) -> Pending<'_, Response> {
         match self.sources.backends.get(backend).filter(|_| call.method == Method::ReadResource) {
-            Some(entry) => {
-                let answer = self.reads.read(backend, &entry.client, call).await;
-                answer.map_err(|error| fault::no_answer(entry.client.name(), &error))
-            }
-            None => self.sources.send(backend, call).await,
+            Some(entry) => Box::pin(self.reads.read(backend, &entry.client, call)),
+            None => self.sources.request(backend, call),
         }
     }
 

@@ -33,6 +33,21 @@ pub(crate) enum Place {
     Unlisted,
 }
 
+/// The way of a request that names a tool or a prompt, if it is known without asking anyone.
+pub(crate) fn known_target(
+    method: &Method,
+    params: Option<&Json>,
+    watch: &Arc<Watch>,
+    trace: &Parent,
+) -> Option<Result<Target, RpcError>> {
+    let kind = match method {
+        Method::CallTool => ListKind::Tools,
+        Method::GetPrompt => ListKind::Prompts,
+        _ => return None,
+    };
+    Router::new(params, watch, trace).known_by_name(kind, &["name"])
+}
+
 /// The way of a request that names a tool, a prompt or a resource; `None` if its method names
 /// none.
 pub(crate) async fn target(
@@ -41,7 +56,7 @@ pub(crate) async fn target(
     watch: &Arc<Watch>,
     trace: &Parent,
 ) -> Option<Result<Target, RpcError>> {
-    let router = Router { watch, trace, params: params.cloned().unwrap_or_else(Json::empty_object) };
+    let router = Router::new(params, watch, trace);
     match method {
         Method::CallTool => Some(router.by_name(ListKind::Tools, &["name"]).await),
         Method::GetPrompt => Some(router.by_name(ListKind::Prompts, &["name"]).await),
@@ -98,22 +113,18 @@ struct Router<'a> {
     params: Json,
 }
 
-impl Router<'_> {
+impl<'a> Router<'a> {
+    fn new(params: Option<&Json>, watch: &'a Arc<Watch>, trace: &'a Parent) -> Self {
+        Self { watch, trace, params: params.cloned().unwrap_or_else(Json::empty_object) }
+    }
+
     async fn by_name(&self, kind: ListKind, path: &[&str]) -> Result<Target, RpcError> {
+        if let Some(known) = self.known_by_name(kind, path) {
+            return known;
+        }
         let (range, name) = self.string_at(path)?;
-        let what = if kind == ListKind::Tools { "tool" } else { "prompt" };
         let catalogue = self.watch.catalogues.of(kind);
         let newest = catalogue.newest();
-        if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
-            return Ok(self.to_entry(entry, range));
-        }
-        // A prefix says whose it is without asking anyone, even what the backend does not list.
-        if let Some((backend, original)) = by_prefix(&self.watch.sources, &name) {
-            return match self.permits(kind, backend, original) {
-                true => Ok(Target::One(backend, self.renamed(range, &Json::string(original)))),
-                false => Err(fault::unknown_name(what, &name, &[])),
-            };
-        }
         let fresh = match newest {
             None => Some(self.watch.known(kind, self.trace).await),
             Some(_) => catalogue.recheck(self.trace).await,
@@ -122,9 +133,27 @@ impl Router<'_> {
             Some(entry) => Ok(self.to_entry(entry, range)),
             None => {
                 let unlisted = fresh.or(newest).map(|snapshot| snapshot.unlisted()).unwrap_or_default();
-                Err(fault::unknown_name(what, &name, &unlisted))
+                Err(fault::unknown_name(what(kind), &name, &unlisted))
             }
         }
+    }
+
+    /// The same as far as lists tell that have been read, or a prefix.
+    fn known_by_name(&self, kind: ListKind, path: &[&str]) -> Option<Result<Target, RpcError>> {
+        let (range, name) = match self.string_at(path) {
+            Ok(found) => found,
+            Err(error) => return Some(Err(error)),
+        };
+        let newest = self.watch.catalogues.of(kind).newest();
+        if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
+            return Some(Ok(self.to_entry(entry, range)));
+        }
+        // A prefix says whose it is without asking anyone, even what the backend does not list.
+        let (backend, original) = by_prefix(&self.watch.sources, &name)?;
+        Some(match self.permits(kind, backend, original) {
+            true => Ok(Target::One(backend, self.renamed(range, &Json::string(original)))),
+            false => Err(fault::unknown_name(what(kind), &name, &[])),
+        })
     }
 
     fn permits(&self, kind: ListKind, backend: usize, original: &str) -> bool {
@@ -192,4 +221,9 @@ impl Router<'_> {
             None => Err(fault::invalid_params(format!("{} must be a string", dotted()))),
         }
     }
+}
+
+/// What messages call the entries of a list that requests name.
+fn what(kind: ListKind) -> &'static str {
+    if kind == ListKind::Tools { "tool" } else { "prompt" }
 }

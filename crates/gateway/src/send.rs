@@ -4,7 +4,7 @@
 
 use std::future::Future;
 
-use fanlight_backend::{BackendError, Call};
+use fanlight_backend::{BackendError, Call, Pending};
 use fanlight_protocol::{Json, Response, RpcError};
 use tokio::time::timeout;
 
@@ -31,10 +31,10 @@ impl Sources {
     }
 
     /// Sends a request; the error is the backend's own.
-    pub(crate) async fn request(&self, backend: usize, call: Call) -> Result<Response, BackendError> {
+    pub(crate) fn request(&self, backend: usize, call: Call) -> Pending<'_, Response> {
         match self.backends.get(backend) {
-            Some(backend) => backend.client.request(call).await,
-            None => Err(BackendError::ShuttingDown),
+            Some(backend) => backend.client.request(call),
+            None => Box::pin(std::future::ready(Err(BackendError::ShuttingDown))),
         }
     }
 

@@ -7,15 +7,16 @@ mod pending;
 mod reader;
 mod writer;
 
-use std::future::pending;
+use std::future::{pending, ready};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use fanlight_protocol::{Era, Method, Revision};
+use futures_util::future::Either;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::pending::{Asked, Outcome, PendingCalls, Waiting};
+use self::pending::{Asked, PendingCalls, Waiting};
 pub(crate) use self::reader::Reader;
 pub(crate) use self::writer::{Sending, Sent, Writer};
 use crate::error::BackendError;
@@ -85,18 +86,23 @@ impl Channel {
         self.shared.end.cancel();
     }
 
-    /// Sends a request and waits for its answer.
-    pub(crate) async fn exchange(&self, request: &Outgoing<'_>) -> Result<Reply, BackendError> {
-        let (answer, answered) = oneshot::channel();
+    /// Sends a request and waits for its answer, and answers what the server asks meanwhile. The future is
+    /// to be polled at once.
+    pub(crate) fn exchange<'a>(
+        &'a self,
+        outgoing: Outgoing<'a>,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
+        let Outgoing { request, task, text, propagation, .. } = outgoing;
+        let (answer, mut answered) = oneshot::channel();
         // Where nothing is declared nothing can be asked.
-        let (asks, asked) = match self.shared.context.declared.is_empty() {
+        let (asks, mut asked) = match self.shared.context.declared.is_empty() {
             true => (None, None),
             false => Some(mpsc::channel(2 * OPEN)).unzip(),
         };
         let waiting = Waiting {
             answer,
             token: request.token,
-            task: request.task.clone(),
+            task,
             messages: request.messages.clone(),
             context: Arc::clone(request.context),
             clock: Arc::clone(request.clock),
@@ -104,56 +110,51 @@ impl Channel {
             asks,
             trace: request.sending.parent().clone(),
         };
-        // Nothing was sent on a channel that has ended already.
-        self.shared.pending.insert(request.id, waiting).map_err(|_| self.shared.writer.ended())?;
-        let mut place = Place { shared: &self.shared, id: request.id, sent: false, cancellable: request.cancellable };
-        let (text, revision) = (&request.text, self.shared.revision());
-        let sending = self.shared.writer.begin(text, revision, Some(&request.sending.propagation)).await?;
-        place.sent = true;
-        self.converse(place, sending, answered, asked).await
-    }
-
-    /// Waits for the answer to a request, and answers what the server asks meanwhile.
-    async fn converse(
-        &self,
-        mut place: Place<'_>,
-        mut sending: Option<Sending>,
-        mut answered: oneshot::Receiver<Outcome>,
-        mut asked: Option<mpsc::Receiver<Asked>>,
-    ) -> Result<Reply, BackendError> {
-        let mut questions = OpenQuestions::default();
-        let writer = &self.shared.writer;
-        loop {
-            tokio::select! {
-                biased;
-                outcome = &mut answered => {
-                    writer.leave(sending);
-                    let response = outcome.unwrap_or(Err(BackendError::ClosedEarly))?;
-                    return Ok(Reply::Answer { response, session: None });
+        let (shared, writer) = (&self.shared, &self.shared.writer);
+        let begun = match shared.pending.insert(request.id, waiting) {
+            Ok(()) => writer.begin(text, shared.revision(), Some(&propagation)),
+            // Nothing was sent on a channel that has ended already.
+            Err(_) => Either::Left(ready(Err(writer.ended()))),
+        };
+        let place = Place { shared, id: request.id, sent: false, cancellable: request.cancellable };
+        async move {
+            let mut place = place;
+            let mut sending = begun.await?;
+            place.sent = true;
+            let mut questions = OpenQuestions::default();
+            loop {
+                tokio::select! {
+                    biased;
+                    outcome = &mut answered => {
+                        writer.leave(sending);
+                        let response = outcome.unwrap_or(Err(BackendError::ClosedEarly))?;
+                        return Ok(Reply::Answer { response, session: None });
+                    }
+                    sent = next_sent(&mut sending) => match sent {
+                        Ok(Sent::Taken) => {}
+                        Ok(Sent::Rejected(status)) => {
+                            place.sent = false;
+                            return Ok(Reply::Rejected { status, error: None });
+                        }
+                        Err(error) => {
+                            place.sent = error.may_have_run();
+                            return Err(error);
+                        }
+                    },
+                    asked = next_asked(&mut asked) => match asked {
+                        Asked::Question(question) => questions.add(question),
+                        Asked::Withdrawn(id) => questions.withdraw(&id),
+                    },
+                    // Rare, and large: in a box it makes no call's future larger.
+                    settled = questions.next() => Box::pin(writer.answer(settled, shared.revision())).await?,
                 }
-                sent = next_sent(&mut sending) => match sent {
-                    Ok(Sent::Taken) => {}
-                    Ok(Sent::Rejected(status)) => {
-                        place.sent = false;
-                        return Ok(Reply::Rejected { status, error: None });
-                    }
-                    Err(error) => {
-                        place.sent = error.may_have_run();
-                        return Err(error);
-                    }
-                },
-                asked = next_asked(&mut asked) => match asked {
-                    Asked::Question(question) => questions.add(question),
-                    Asked::Withdrawn(id) => questions.withdraw(&id),
-                },
-                settled = questions.next() => writer.answer(settled, self.shared.revision()).await?,
             }
         }
     }
 
     /// Sends a notification.
     pub(crate) async fn notify(&self, text: Bytes) -> Result<(), BackendError> {
-        let sent = match self.shared.writer.begin(&text, self.shared.revision(), None).await? {
+        let sent = match self.shared.writer.begin(text, self.shared.revision(), None).await? {
             Some(sending) => sending.await?,
             None => Sent::Taken,
         };

@@ -2,14 +2,19 @@
 //!
 //! Must not know: what the messages say.
 
+use std::future::{Ready, ready};
 use std::pin::Pin;
 
 use bytes::Bytes;
 use fanlight_protocol::Revision;
 use fanlight_protocol::json::on_one_line;
 use fanlight_telemetry::Propagation;
+use futures_util::TryFutureExt as _;
+use futures_util::future::Either;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
+use crate::client::Pending;
 use crate::error::BackendError;
 use crate::http::Posts;
 use crate::question::Settled;
@@ -25,6 +30,9 @@ pub(crate) enum Writer {
 /// A message on its way, of which it is not known yet whether the server takes it.
 pub(crate) type Sending = Pin<Box<dyn Future<Output = Result<Sent, BackendError>> + Send>>;
 
+/// What comes of beginning to send a message.
+pub(super) type Begun<'a> = Either<Ready<Result<Option<Sending>, BackendError>>, Pending<'a, Option<Sending>>>;
+
 /// What has become of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
@@ -37,20 +45,21 @@ pub(crate) enum Sent {
 impl Writer {
     /// Begins to send a message; waits for room in the queue. `None` if there is no more to know.
     /// `carrying`: the trace context that goes along in headers, where there are any.
-    pub(super) async fn begin(
-        &self,
-        text: &Bytes,
-        revision: Option<Revision>,
-        carrying: Option<&Propagation>,
-    ) -> Result<Option<Sending>, BackendError> {
-        match self {
+    pub(super) fn begin(&self, text: Bytes, revision: Option<Revision>, carrying: Option<&Propagation>) -> Begun<'_> {
+        let begun = match self {
             // The framing allows no line break within a message.
-            Self::Queue(queue) => match queue.send(on_one_line(text)).await {
+            Self::Queue(queue) => match queue.try_send(on_one_line(&text)) {
                 Ok(()) => Ok(None),
-                Err(_) => Err(self.ended()),
+                Err(TrySendError::Closed(_)) => Err(self.ended()),
+                Err(TrySendError::Full(line)) => {
+                    // Rare, and large: in a box it makes no call's future larger.
+                    let queued = async move { queue.send(line).await.map_err(|_| self.ended()) };
+                    return Either::Right(Box::pin(queued.map_ok(|()| None)));
+                }
             },
-            Self::Posts(posts) => Ok(Some(posts.post(text.clone(), revision, carrying))),
-        }
+            Self::Posts(posts) => Ok(Some(posts.post(text, revision, carrying))),
+        };
+        Either::Left(ready(begun))
     }
 
     /// Sends the answer to a question of the server's. The call's time runs again once the server

@@ -10,8 +10,9 @@ use fanlight_protocol::{Json, Method};
 use super::{Connection, FRESH};
 use crate::client::{CallContext, ServerMessages};
 use crate::error::BackendError;
-use crate::exchange::{Outgoing, Reply};
+use crate::exchange::{Awaited, Outgoing, Reply};
 use crate::http::HttpLink;
+use crate::trace::params_with;
 
 impl Connection {
     /// A subscription: open until the server ends it or this is dropped.
@@ -22,23 +23,26 @@ impl Connection {
         messages: &ServerMessages,
     ) -> Result<Reply, BackendError> {
         let (id, clock, method) = (self.context.next_id(), Arc::default(), &Method::Listen);
-        let sending = self.sending(&context.trace, id, 1, method, Some(params));
-        let carrying = sending.params(Some(params), self.link.has_headers());
+        let (sending, propagation) = self.sending(&context.trace, id, 1, method, Some(params));
+        let carrying = params_with(&propagation, Some(params), self.link.has_headers());
         let (sending, messages) = sending.until_acknowledged(messages);
-        let mut request = Outgoing {
-            id,
-            token: id,
+        let outgoing = Outgoing {
+            request: Awaited {
+                id,
+                token: id,
+                method,
+                context,
+                messages: &messages,
+                clock: &clock,
+                cancellable: true,
+                sending: &sending,
+            },
             task: None,
             text: self.dialect.request_text(id, method, carrying.as_ref(), context),
-            mirror: self.mirror(method, Some(params), (None, &[])),
-            method,
-            context,
-            messages: &messages,
-            clock: &clock,
-            cancellable: true,
-            sending: &sending,
+            mirror: self.mirror(method, Some(params), None, &[]),
+            propagation,
         };
-        self.link.exchange(&mut request).await
+        self.link.exchange(outgoing).await
     }
 
     /// The link, if it is one over HTTP.

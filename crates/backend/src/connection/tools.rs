@@ -11,29 +11,37 @@ use fanlight_protocol::{Json, Method, Response, code};
 
 use super::Connection;
 use crate::client::{Call, TaskDialect};
-use crate::dialect::MirroredParam;
+use crate::dialect::{MirroredParam, named};
 use crate::tool_table::ToolTable;
 
 /// Pages of the tool list that are read for the sake of one call.
 const LIST_PAGES: usize = 100;
 
+/// What headers repeat of a call's request.
+pub(super) struct Repeated {
+    /// What it is about.
+    pub(super) name: Option<Json>,
+    /// The parameters of its tool.
+    pub(super) headers: Option<Arc<[MirroredParam]>>,
+    /// The tool's parameters are not known, but perhaps once the tool list has been read.
+    pub(super) is_unread: bool,
+}
+
 impl Connection {
-    /// The parameters to mirror for a call of the tool `name`, from the tool list if they are not known
-    /// yet.
-    pub(super) async fn headers_for(&self, call: &Call, name: Option<&Json>) -> Option<Arc<[MirroredParam]>> {
-        let table = self.tools.as_ref().filter(|table| table.mirrors())?;
-        if call.method != Method::CallTool {
-            return None;
-        }
-        let name = name?.as_str()?;
-        match table.of(&name) {
-            Some(known) => Some(known.headers),
-            None => {
-                // Rare, and large: in a box it makes no call's future larger.
-                Box::pin(self.read_tools_once()).await;
-                Some(table.of(&name)?.headers)
+    /// What headers repeat of a call's request, as far as that is known.
+    pub(super) fn repeated(&self, call: &Call) -> Repeated {
+        let name = named(&call.method, call.params.as_ref());
+        let table = self.tools.as_ref().filter(|table| table.mirrors() && call.method == Method::CallTool);
+        let tool = name.as_ref().and_then(Json::as_str);
+        let (headers, is_unread) = match table.zip(tool) {
+            Some((table, tool)) => {
+                let known = table.of(&tool);
+                let is_unread = known.is_none();
+                (known.map(|known| known.headers), is_unread)
             }
-        }
+            None => (None, false),
+        };
+        Repeated { name, headers, is_unread }
     }
 
     /// Whether a legacy server wants a tool to be called as a task only.
@@ -55,15 +63,10 @@ impl Connection {
     }
 
     /// Without the list a call goes as it is: the server says if it misses something.
-    async fn read_tools_once(&self) {
+    pub(super) async fn read_tools_once(&self) {
         let reading =
             self.tools_loaded.get_or_try_init(|| async { if self.load_tools().await { Ok(()) } else { Err(()) } });
         let _ = reading.await;
-    }
-
-    pub(super) fn known_headers(&self, call: &Call, name: Option<&Json>) -> Option<Arc<[MirroredParam]>> {
-        let name = name.filter(|_| call.method == Method::CallTool)?;
-        Some(self.tools.as_ref()?.of(&name.as_str()?)?.headers)
     }
 
     pub(super) fn rejects_headers(&self, call: &Call, response: &Response) -> bool {

@@ -3,17 +3,19 @@
 //! Must not know: what happens after a rejection.
 
 use bytes::Bytes;
-use fanlight_protocol::{Json, Message, Response, sse};
+use fanlight_protocol::{Json, Message, sse};
 use fanlight_telemetry::metrics::Direction;
-use http::header;
+use futures_util::future::Either;
+use http::header::{self, HeaderValue};
 
 use super::HttpLink;
 use super::client::HttpResponse;
 use super::heads::SESSION_ID;
 use super::room::Room;
+use crate::client::Pending;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
-use crate::exchange::{Outgoing, Reply, messages, request_number};
+use crate::exchange::{Awaited, Reply, messages, request_number};
 
 /// What a body is said to be.
 enum Form {
@@ -23,66 +25,84 @@ enum Form {
 }
 
 impl HttpLink {
-    pub(super) async fn read(&self, mut http: HttpResponse, request: &Outgoing<'_>) -> Result<Reply, BackendError> {
-        let status = http.status;
+    /// Reads the response to a request.
+    pub(super) fn read<'a>(
+        &'a self,
+        http: HttpResponse,
+        request: &'a Awaited<'_>,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
         let form = form(&http);
-        if !status.is_success() {
-            return Ok(Box::pin(self.read_rejection(http, &form, request.id)).await);
-        }
-        let session = if Self::is_initialize(request) { http.headers.get(SESSION_ID).cloned() } else { None };
-        let response = match form {
-            _ if matches!(status.as_u16(), 202 | 204) => {
-                return Err(malformed(format!("HTTP {} without an answer", status.as_u16())));
-            }
-            Form::Json => self.read_json(&mut http, request.id).await?,
-            // Large: in a box it makes the future of a call that is answered at once no larger.
-            Form::Events => Box::pin(self.read_events(http, request)).await?,
-            Form::Other(found) => {
-                return Err(malformed(format!("content type {found:?}, neither JSON nor an event stream")));
-            }
+        let is_answer = http.status.is_success() && !matches!(http.status.as_u16(), 202 | 204);
+        // Large: in boxes they make the future of a call that is answered at once no larger.
+        let other: Pending<'_, _> = match form {
+            Form::Json if is_answer => return Either::Left(self.read_json(http, request)),
+            Form::Events if is_answer => Box::pin(self.read_events(http, request)),
+            form => Box::pin(self.read_refusal(http, form, request)),
         };
-        Ok(Reply::Answer { response, session })
+        Either::Right(other)
     }
 
-    async fn read_json(&self, http: &mut HttpResponse, id: i64) -> Result<Response, BackendError> {
-        let body = self.read_body(http).await?;
-        let messages = messages(body, self.context.limits.nesting, self.revision);
-        let messages = messages.map_err(|error| malformed(error.to_string()))?;
-        let answer = messages.filter_map(|message| match message {
-            Message::Response(response) => Some(response),
-            _ => None,
-        });
-        for response in answer {
-            if request_number(&response.id()) == Some(id) {
-                return Ok(response);
+    /// Reads what cannot be an answer that reports success.
+    async fn read_refusal(&self, http: HttpResponse, form: Form, request: &Awaited<'_>) -> Result<Reply, BackendError> {
+        match (http.status.as_u16(), &form) {
+            (status @ (202 | 204), _) => Err(malformed(format!("HTTP {status} without an answer"))),
+            (200..=299, Form::Other(found)) => {
+                Err(malformed(format!("content type {found:?}, neither JSON nor an event stream")))
             }
+            _ => Ok(self.read_rejection(http, &form, request.id).await),
         }
-        Err(malformed("the body does not answer the request"))
+    }
+
+    fn read_json(
+        &self,
+        mut http: HttpResponse,
+        request: &Awaited<'_>,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
+        async move {
+            let body = self.read_body(&mut http).await?;
+            let messages = messages(body, self.context.limits.nesting, self.revision);
+            let messages = messages.map_err(|error| malformed(error.to_string()))?;
+            let mut answers = messages.filter_map(|message| match message {
+                Message::Response(response) => Some(response),
+                _ => None,
+            });
+            let response = answers.find(|response| request_number(&response.id()) == Some(request.id));
+            let response = response.ok_or_else(|| malformed("the body does not answer the request"))?;
+            Ok(Reply::Answer { response, session: session(&http, request) })
+        }
     }
 
     /// The whole body, in the one piece it came in where it did so.
-    async fn read_body(&self, http: &mut HttpResponse) -> Result<Bytes, BackendError> {
-        let limit = self.context.limits.message_bytes;
-        let too_large = || BackendError::ResponseTooLarge { limit };
-        if http.content_length().is_some_and(|length| length > limit as u64) {
-            return Err(too_large());
+    fn read_body(&self, http: &mut HttpResponse) -> impl Future<Output = Result<Bytes, BackendError>> + Send {
+        async move {
+            let too_large = || BackendError::ResponseTooLarge { limit: self.context.limits.message_bytes };
+            if http.content_length().is_some_and(|length| length > self.context.limits.message_bytes as u64) {
+                return Err(too_large());
+            }
+            let failure = |error| self.endpoint.failure(&error);
+            let Some(first) = http.chunk().await.map_err(failure)? else { return Ok(Bytes::new()) };
+            self.count_read(first.len());
+            let second = match http.content_length() {
+                Some(0) => return Ok(first),
+                Some(_) => Bytes::new(),
+                // It may well have been all.
+                None => match http.chunk().await.map_err(failure)? {
+                    Some(chunk) => chunk,
+                    None => return Ok(first),
+                },
+            };
+            self.count_read(second.len());
+            // Large: in a box it makes the future of a call with a short answer no larger.
+            Box::pin(self.read_on(http, first, second)).await
         }
+    }
+
+    /// The whole body, of which these have been read.
+    async fn read_on(&self, http: &mut HttpResponse, first: Bytes, second: Bytes) -> Result<Bytes, BackendError> {
+        let limit = self.context.limits.message_bytes;
         let failure = |error| self.endpoint.failure(&error);
-        let Some(first) = http.chunk().await.map_err(failure)? else { return Ok(Bytes::new()) };
-        self.count_read(first.len());
-        let left = http.content_length();
-        let second = match left {
-            Some(0) => return Ok(first),
-            Some(_) => Bytes::new(),
-            // It may well have been all.
-            None => match http.chunk().await.map_err(failure)? {
-                Some(chunk) => chunk,
-                None => return Ok(first),
-            },
-        };
-        self.count_read(second.len());
         // Room for all of it at once. A server that sends less than it says costs addresses, not memory.
-        let left = left.and_then(|left| usize::try_from(left).ok()).unwrap_or_default();
+        let left = http.content_length().and_then(|left| usize::try_from(left).ok()).unwrap_or_default();
         let mut whole = Room::new(first.len() + second.len() + left, self.context.limits.spare_bytes);
         whole.extend_from_slice(&first);
         whole.extend_from_slice(&second);
@@ -98,7 +118,7 @@ impl HttpLink {
                 }
             }
         }
-        Err(too_large())
+        Err(BackendError::ResponseTooLarge { limit })
     }
 
     fn count_read(&self, bytes: usize) {
@@ -130,6 +150,11 @@ impl HttpLink {
             }
         }
     }
+}
+
+/// The session that the server assigned with its answer to `initialize`.
+pub(super) fn session(http: &HttpResponse, request: &Awaited<'_>) -> Option<HeaderValue> {
+    if HttpLink::is_initialize(request) { http.headers.get(SESSION_ID).cloned() } else { None }
 }
 
 /// Whether a body is said to be an event stream.

@@ -14,7 +14,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::TryFutureExt as _;
+use futures_util::future::{BoxFuture, Either};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_util::client::proxy::matcher::Matcher;
@@ -164,10 +165,10 @@ impl HttpResponse {
     }
 
     /// The next piece of the body; `None` at its end. Can be dropped and called again.
-    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
+    pub(super) fn chunk(&mut self) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send {
         match &mut self.body {
-            Body::Plain(body) => poll_fn(|cx| body.poll_chunk(cx)).await.map_err(HttpError::Plain),
-            Body::Full(response) => response.chunk().await.map_err(HttpError::Full),
+            Body::Plain(body) => Either::Left(poll_fn(|cx| body.poll_chunk(cx).map_err(HttpError::Plain))),
+            Body::Full(response) => Either::Right(response.chunk().map_err(HttpError::Full)),
         }
     }
 

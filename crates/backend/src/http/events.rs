@@ -9,6 +9,7 @@ use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Era, Message, Method, Notification, Request, Response};
 use tokio::time::{Instant, timeout_at};
 
+use super::answer::session;
 use super::client::HttpResponse;
 use super::stream::{EventStream, Opened, Position};
 use super::{HttpLink, let_end};
@@ -16,7 +17,7 @@ use crate::client::ServerMessage;
 use crate::dialect::concerns;
 use crate::error::BackendError;
 use crate::excerpt::excerpt;
-use crate::exchange::{Outgoing, meant_for, messages, request_number};
+use crate::exchange::{Awaited, Reply, meant_for, messages, request_number};
 use crate::question::{AtOnce, OpenQuestions, Question, answer_at_once, unasked_text, withdrawn};
 use crate::trace;
 
@@ -43,23 +44,27 @@ impl Reading {
 }
 
 impl HttpLink {
-    pub(super) async fn read_events(
-        &self,
+    /// Reads the answer to a request, and what comes before it.
+    pub(super) fn read_events<'a>(
+        &'a self,
         http: HttpResponse,
-        request: &Outgoing<'_>,
-    ) -> Result<Response, BackendError> {
+        request: &'a Awaited<'_>,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
+        let session = session(&http, request);
         let mut stream = EventStream::new(http, &self.context);
-        let (mut reading, mut position) = (Reading::default(), Position::default());
-        let mut futile = 0;
-        loop {
-            let read = self.read_stream(&mut stream, request, &mut reading).await?;
-            if let Some(answer) = read {
-                let_end(&self.endpoint, &self.context.tasks, stream.into_response());
-                return Ok(answer);
+        async move {
+            let (mut reading, mut position) = (Reading::default(), Position::default());
+            let mut futile = 0;
+            loop {
+                let read = self.read_stream(&mut stream, request, &mut reading).await?;
+                if let Some(response) = read {
+                    let_end(&self.endpoint, &self.context.tasks, stream.into_response());
+                    return Ok(Reply::Answer { response, session });
+                }
+                stream.advance(&mut position);
+                futile = if stream.has_received() { 0 } else { futile + 1 };
+                stream = self.resume(&position, request, &mut reading, &mut futile).await?;
             }
-            stream.advance(&mut position);
-            futile = if stream.has_received() { 0 } else { futile + 1 };
-            stream = self.resume(&position, request, &mut reading, &mut futile).await?;
         }
     }
 
@@ -67,7 +72,7 @@ impl HttpLink {
     async fn read_stream(
         &self,
         stream: &mut EventStream,
-        request: &Outgoing<'_>,
+        request: &Awaited<'_>,
         reading: &mut Reading,
     ) -> Result<Option<Response>, BackendError> {
         loop {
@@ -101,7 +106,7 @@ impl HttpLink {
     async fn resume(
         &self,
         position: &Position,
-        request: &Outgoing<'_>,
+        request: &Awaited<'_>,
         reading: &mut Reading,
         futile: &mut u32,
     ) -> Result<EventStream, BackendError> {
@@ -136,7 +141,7 @@ impl HttpLink {
     async fn take_event(
         &self,
         event: Event,
-        request: &Outgoing<'_>,
+        request: &Awaited<'_>,
         reading: &mut Reading,
     ) -> Result<Option<Response>, BackendError> {
         // An event without data primes a resumable stream (2025-11-25 basic/transports).
@@ -182,7 +187,7 @@ impl HttpLink {
 
     /// A request on the stream of a call is for the client of that call (2025-11-25
     /// basic/transports, Sending Messages to the Server).
-    async fn take_question(&self, asked: &Request, request: &Outgoing<'_>, questions: &mut OpenQuestions) {
+    async fn take_question(&self, asked: &Request, request: &Awaited<'_>, questions: &mut OpenQuestions) {
         if let Some(AtOnce { text, missing }) = answer_at_once(asked, &self.context.declared) {
             if let Some(missing) = missing {
                 // A client that does not keep up goes without: it explains an answer, no more.
@@ -205,7 +210,7 @@ impl HttpLink {
 
     /// Waiting for a slow client holds up this one stream only. That a list or a task has
     /// changed concerns others too, on whichever stream a legacy server says so.
-    async fn pass_on(&self, notification: Notification, request: &Outgoing<'_>) {
+    async fn pass_on(&self, notification: Notification, request: &Awaited<'_>) {
         let changed = matches!(
             notification.method,
             Method::ToolsChanged

@@ -32,7 +32,7 @@ use client::{Executing, HttpResponse};
 use heads::Heads;
 
 use crate::error::BackendError;
-use crate::exchange::{LinkContext, Outgoing, Reply, cancelled_text};
+use crate::exchange::{Awaited, LinkContext, Outgoing, Reply, cancelled_text};
 use crate::question::Settled;
 
 /// How long a message may take that nobody waits for.
@@ -73,23 +73,32 @@ impl HttpLink {
         self.heads.session().and_then(|id| id.to_str().ok())
     }
 
-    /// Sends a request and reads its reply.
-    pub(crate) async fn exchange(&self, request: &mut Outgoing<'_>) -> Result<Reply, BackendError> {
-        let text = std::mem::take(&mut request.text);
-        let headers = self.heads.of_request(text.len(), request.mirror.take(), &request.sending.propagation);
+    /// Sends a request and reads its reply. The future is to be polled at once.
+    pub(crate) fn exchange<'a>(
+        &'a self,
+        outgoing: Outgoing<'a>,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
+        let Outgoing { request, text, mirror, propagation, .. } = outgoing;
+        let headers = self.heads.of_request(text.len(), mirror, &propagation);
         let executing = self.post_with(headers, text);
-        let mut abandoned = CancelOnDrop { link: self, id: request.id, armed: self.cancels(request) };
-        let reply = match executing.await {
-            Ok(response) => self.read(response, request).await,
-            Err(error) => Err(self.endpoint.failure(&error)),
-        };
-        abandoned.armed = false;
-        reply
+        async move {
+            let mut abandoned = CancelOnDrop { link: self, id: request.id, armed: self.cancels(&request) };
+            let http = match executing.await {
+                Ok(http) => http,
+                Err(error) => {
+                    abandoned.armed = false;
+                    return Err(self.endpoint.failure(&error));
+                }
+            };
+            let reply = self.read(http, &request).await;
+            abandoned.armed = false;
+            reply
+        }
     }
 
     /// A legacy server has to be told; a modern one sees the stream close (2026-07-28
     /// basic/patterns/cancellation).
-    fn cancels(&self, request: &Outgoing<'_>) -> bool {
+    fn cancels(&self, request: &Awaited<'_>) -> bool {
         request.cancellable && self.revision.is_some_and(|revision| revision.era() == Era::Legacy)
     }
 
@@ -149,7 +158,7 @@ impl HttpLink {
         }
     }
 
-    fn is_initialize(request: &Outgoing<'_>) -> bool {
+    fn is_initialize(request: &Awaited<'_>) -> bool {
         *request.method == Method::Initialize
     }
 }

@@ -35,13 +35,14 @@ use std::time::Duration;
 
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use futures_util::future::Either;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::caller::Caller;
-use crate::client::{Call, CallContext, ServerMessages, TaskDialect};
+use crate::client::{Call, CallContext, Pending, ServerMessages, TaskDialect};
 use crate::clock::Course;
 use crate::error::BackendError;
 use crate::hub::Hub;
@@ -112,14 +113,28 @@ impl TaskBridge {
     }
 
     /// Sends one request, translated where it is about tasks and the dialects differ.
-    pub(crate) async fn answer(self: &Arc<Self>, call: &Call, course: &Course) -> Result<Response, BackendError> {
-        if !is_about_tasks(&call.method) {
-            return self.caller.exchange(call, course).await;
-        }
+    pub(crate) fn answer<'a>(
+        self: &'a Arc<Self>,
+        call: &'a Call,
+        course: &'a Course,
+    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
+        let server = match is_about_tasks(&call.method) {
+            true => self.caller.pool.current(&call.context).map(|connection| connection.tasks()),
+            false => Some(None),
+        };
+        // Rarely needed: boxed, so that the future of every call stays small.
+        let other: Pending<'_, _> = match server {
+            Some(None) => return Either::Left(self.caller.exchange(call, course)),
+            Some(Some(server)) => Box::pin(self.translate(server, call, course)),
+            None => Box::pin(self.answer_once_connected(call, course)),
+        };
+        Either::Right(other)
+    }
+
+    async fn answer_once_connected(self: &Arc<Self>, call: &Call, course: &Course) -> Result<Response, BackendError> {
         match self.caller.server(&call.context).await?.tasks() {
             None => self.caller.exchange(call, course).await,
-            // Rarely needed: boxed, so that the future of every call stays small.
-            Some(server) => Box::pin(self.translate(server, call, course)).await,
+            Some(server) => self.translate(server, call, course).await,
         }
     }
 

@@ -1,0 +1,140 @@
+//! Requests as they go out on a connection: for a call, and for Fanlight's own purposes.
+//!
+//! Must not know: what becomes of a call whose request has been answered.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fanlight_protocol::{Json, Method, Response};
+use fanlight_telemetry::{Parent, Propagation};
+use tokio::time::timeout;
+
+use super::tools::Repeated;
+use super::{Connection, PREPARATION};
+use crate::client::{Call, CallContext, ServerMessages};
+use crate::clock::Course;
+use crate::dialect::{Mirror, MirroredParam, named};
+use crate::error::BackendError;
+use crate::exchange::{Awaited, Outgoing, Reply};
+use crate::trace::{Departing, Sending, params_with};
+
+impl Connection {
+    /// The span of a call's next request, which gets an id, and the trace context that goes along.
+    pub(super) fn sending_of(&self, call: &Call, course: &Course) -> (Sending, Propagation) {
+        let id = self.context.next_id();
+        course.id.store(id, Ordering::Relaxed);
+        let attempt = course.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+        let within = &call.context.trace;
+        let (mut sending, propagation) = self.sending(within, id, attempt, &call.method, call.params.as_ref());
+        sending.timed_by(&course.clock);
+        (sending, propagation)
+    }
+
+    /// A call's request as it goes out now.
+    pub(super) fn outgoing<'a>(
+        &self,
+        call: &'a Call,
+        course: &'a Course,
+        repeated: Repeated,
+        propagation: Propagation,
+        sending: &'a Sending,
+    ) -> Outgoing<'a> {
+        let id = course.id.load(Ordering::Relaxed);
+        course.sent.store(true, Ordering::Relaxed);
+        let params = params_with(&propagation, call.params.as_ref(), self.link.has_headers());
+        let params = params.as_ref();
+        let token = (call.context.wants_progress && course.carries_on.is_none()).then_some(id);
+        let headers = repeated.headers.as_deref().unwrap_or_default();
+        Outgoing {
+            request: Awaited {
+                id,
+                token: course.carries_on.unwrap_or(id),
+                method: &call.method,
+                context: &call.context,
+                messages: &call.messages,
+                clock: &course.clock,
+                cancellable: true,
+                sending,
+            },
+            task: awaited_task(call),
+            text: self.dialect.request_text_with_token(id, token, &call.method, params, &call.context),
+            mirror: self.mirror(&call.method, params, repeated.name.as_ref(), headers),
+            propagation,
+        }
+    }
+
+    /// The span of a message that is about to be sent, and the trace context that goes along.
+    pub(super) fn sending(
+        &self,
+        within: &Parent,
+        id: i64,
+        attempt: u32,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> (Sending, Propagation) {
+        let (mut sending, propagation) =
+            Sending::begin(&self.context, within, Departing { method, params, id, attempt });
+        if let Some(span) = sending.span() {
+            span.set_revision(self.dialect.revision());
+            if let Some(session) = self.link.session() {
+                span.set_session(session);
+            }
+        }
+        (sending, propagation)
+    }
+
+    /// What headers repeat of a request: what it is about (`name`), and parameters.
+    pub(super) fn mirror(
+        &self,
+        method: &Method,
+        params: Option<&Json>,
+        name: Option<&Json>,
+        headers: &[MirroredParam],
+    ) -> Option<Mirror> {
+        if self.link.is_http() { self.dialect.mirror(method, name, params, headers) } else { None }
+    }
+
+    /// A request that Fanlight makes for its own purposes.
+    pub(crate) async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
+        self.ask_within(&self.context.root, method, params).await
+    }
+
+    /// The same for the sake of what `within` is about.
+    pub(super) async fn ask_within(&self, within: &Parent, method: &Method, params: Option<&Json>) -> Option<Response> {
+        let (messages, clock) = (ServerMessages::nowhere(), Arc::default());
+        let id = self.context.next_id();
+        let context = CallContext::within(within);
+        let (mut sending, propagation) = self.sending(within, id, 1, method, params);
+        let params = params_with(&propagation, params, self.link.has_headers());
+        let params = params.as_ref();
+        let outgoing = Outgoing {
+            request: Awaited {
+                id,
+                token: id,
+                method,
+                context: &context,
+                messages: &messages,
+                clock: &clock,
+                cancellable: true,
+                sending: &sending,
+            },
+            task: None,
+            text: self.dialect.request_text(id, method, params, &context),
+            mirror: self.mirror(method, params, named(method, params).as_ref(), &[]),
+            propagation,
+        };
+        let limit = BackendError::Timeout { after: PREPARATION, sent: true };
+        let outcome = timeout(PREPARATION, self.link.exchange(outgoing)).await.unwrap_or(Err(limit));
+        sending.ended(method, &outcome);
+        match outcome {
+            Ok(Reply::Answer { response, .. }) => Some(response),
+            _ => None,
+        }
+    }
+}
+
+fn awaited_task(call: &Call) -> Option<String> {
+    let id = if call.method == Method::TaskResult { call.params.as_ref()?.get("taskId")? } else { return None };
+    id.as_str().map(Cow::into_owned)
+}
