@@ -191,12 +191,12 @@ impl Way {
         Some(message)
     }
 
-    /// Nothing more is sent; what has been sent is still to be taken. Whoever waits for it is to be
-    /// woken.
-    fn end(&self) -> Option<Waker> {
+    /// Nothing more is sent; what has been sent is still to be taken. Returns whom that concerned, and
+    /// whether it waits: else it looks again before it does.
+    fn end(&self) -> (Option<Waker>, bool) {
         let mut state = self.lock();
         state.ended = true;
-        state.waker.take()
+        (state.waker.take(), state.waits)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -215,7 +215,7 @@ impl Clone for Outlet {
 impl Drop for Outlet {
     fn drop(&mut self) {
         if self.0.senders.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some(waker) = self.0.end()
+            && let (Some(waker), true) = self.0.end()
         {
             waker.wake();
         }

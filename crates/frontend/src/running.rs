@@ -145,13 +145,12 @@ impl Running {
                 self.answer = None;
                 return Poll::Ready(Event::Cancelled);
             }
+            // From here on nobody is woken for what the answer sends, nor for the end of it.
+            if let Some(message) = self.messages.as_mut().and_then(Inbox::try_recv) {
+                return Poll::Ready(self.message(message));
+            }
             let polled = match &self.woken {
-                Some(woken) => {
-                    if let Some(message) = self.messages.as_mut().and_then(Inbox::try_recv) {
-                        return Poll::Ready(self.message(message));
-                    }
-                    woken.poll(cx, |cx| answer.as_mut().poll(cx))
-                }
+                Some(woken) => woken.poll(cx, |cx| answer.as_mut().poll(cx)),
                 None => answer.as_mut().poll(cx),
             };
             let Poll::Ready(response) = polled else {

@@ -6,10 +6,9 @@
 
 use std::net::IpAddr;
 
-use http::header::{HOST, ORIGIN};
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode, Uri};
 
+use super::fields::Fields;
 use super::reply::Refusal;
 use crate::settings::FrontendSettings;
 
@@ -36,16 +35,21 @@ impl Guard {
     }
 
     /// Checks a request that arrived at the address `local`; returns its origin, if it names one.
-    pub(crate) fn admit(&self, head: &Parts, local: Option<IpAddr>) -> Result<Option<HeaderValue>, Box<Refusal>> {
-        self.host(head, local)?;
-        self.origin(&head.headers)
+    pub(crate) fn admit(
+        &self,
+        target: &Uri,
+        fields: &Fields<'_>,
+        local: Option<IpAddr>,
+    ) -> Result<Option<HeaderValue>, Box<Refusal>> {
+        self.host(target, fields, local)?;
+        self.origin(fields)
     }
 
-    fn host(&self, head: &Parts, local: Option<IpAddr>) -> Result<(), Box<Refusal>> {
+    fn host(&self, target: &Uri, fields: &Fields<'_>, local: Option<IpAddr>) -> Result<(), Box<Refusal>> {
         let bad = |message: &str| Refusal::invalid(StatusCode::BAD_REQUEST, message);
         // HTTP/2 has `:authority` instead, and a request line with a whole URI outranks `Host`.
-        let target = head.uri.authority().map(http::uri::Authority::as_str);
-        let header = only(&head.headers, &HOST).map_err(|()| bad("more than one \"Host\", or an unreadable one"))?;
+        let target = target.authority().map(http::uri::Authority::as_str);
+        let header = fields.host.only().map_err(|()| bad("more than one \"Host\", or an unreadable one"))?;
         let named = [target, header.map(|(_, text)| text)];
         if named.iter().all(Option::is_none) {
             return Err(bad("\"Host\" is missing"));
@@ -68,12 +72,12 @@ impl Guard {
             || self.hosts.iter().any(|allowed| allowed.host == named.host && (allowed.port.is_none() || allowed.port == named.port))
     }
 
-    fn origin(&self, headers: &HeaderMap) -> Result<Option<HeaderValue>, Box<Refusal>> {
+    fn origin(&self, fields: &Fields<'_>) -> Result<Option<HeaderValue>, Box<Refusal>> {
         let forbidden = || {
             let message = "this \"Origin\" is not allowed here; `allowedOrigins` lists those that are";
             Refusal::invalid(StatusCode::FORBIDDEN, message)
         };
-        let Some((value, text)) = only(headers, &ORIGIN).map_err(|()| forbidden())? else { return Ok(None) };
+        let Some((value, text)) = fields.origin.only().map_err(|()| forbidden())? else { return Ok(None) };
         if self.allows_origin(text) { Ok(Some(value.clone())) } else { Err(forbidden()) }
     }
 
@@ -84,16 +88,6 @@ impl Guard {
             Some(is_web && Authority::parse(authority)?.host.is_loopback())
         };
         self.any_origin || loopback() == Some(true) || self.origins.contains(&normalized(origin))
-    }
-}
-
-/// The only value of a header, as text; an error if there are several or it is not text.
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<(&'a HeaderValue, &'a str)>, ()> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(value), None) => value.to_str().map(|text| Some((value, text))).map_err(|_| ()),
-        (Some(_), Some(_)) => Err(()),
     }
 }
 
@@ -183,7 +177,7 @@ mod tests {
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
         let local = Some("192.0.2.7".parse().unwrap());
-        guard.admit(&head, local).map_err(|refusal| refusal.into_response().status())
+        guard.admit(&head.uri, &Fields::of(&head.headers), local).map_err(|refusal| refusal.into_response().status())
     }
 
     #[test]

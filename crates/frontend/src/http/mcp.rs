@@ -10,12 +10,12 @@ use fanlight_telemetry::clients::{Clients, Counts, Seen};
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Moment, Network};
 use http::request::Parts;
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
+use super::fields::Fields;
 use super::guard::Guard;
-use super::headers::SESSION_ID;
 use super::listener::{Ends, Serve};
 use super::negotiate;
 use super::old::OldSessions;
@@ -59,10 +59,11 @@ impl<C: Core> Serve for Endpoint<C> {
     async fn answer(self: Arc<Self>, request: http::Request<Incoming>, over: Ends) -> Response<ReplyBody> {
         let received = Moment::now();
         let (head, mut body) = request.into_parts();
-        let (mut response, origin) = match self.guard.admit(&head, over.local) {
+        let fields = Fields::of(&head.headers);
+        let (mut response, origin) = match self.guard.admit(&head.uri, &fields, over.local) {
             Ok(origin) => {
-                let came = came(&head, over, received);
-                let reply = self.route(&head, &mut body, came).await;
+                let came = came(&head, &fields, over, received);
+                let reply = self.route(&head, &fields, &mut body, came).await;
                 let mut response = reply.unwrap_or_else(|refusal| refusal.into_response());
                 response.body_mut().count(self.settings.telemetry.metrics());
                 (response, origin)
@@ -139,26 +140,26 @@ impl<C: Core> Endpoint<C> {
         })
     }
 
-    async fn route(&self, head: &Parts, body: &mut Incoming, came: Came<'_>) -> Reply {
+    async fn route(&self, head: &Parts, fields: &Fields<'_>, body: &mut Incoming, came: Came<'_>) -> Reply {
         let path = head.uri.path().trim_end_matches('/');
         if path != self.settings.path.trim_end_matches('/') {
-            if let Some(reply) = Box::pin(self.route_old(path, head, body, came)).await {
+            if let Some(reply) = Box::pin(self.route_old(path, head, fields, body, came)).await {
                 return reply;
             }
             let message = format!("nothing is served here; the MCP endpoint is {}", self.settings.path);
             return Err(Refusal::invalid(StatusCode::NOT_FOUND, message));
         }
         match head.method {
-            http::Method::POST => self.post(&head.headers, body, came).await,
-            http::Method::GET => self.get(&head.headers),
-            http::Method::DELETE => self.delete(&head.headers),
+            http::Method::POST => self.post(fields, body, came).await,
+            http::Method::GET => self.get(fields),
+            http::Method::DELETE => self.delete(fields),
             http::Method::OPTIONS => Ok(cors::preflight(&head.headers, METHODS)),
             _ => Err(Refusal::method(METHODS)),
         }
     }
 
-    async fn post(&self, headers: &HeaderMap, body: &mut Incoming, came: Came<'_>) -> Reply {
-        let accepts = negotiate::check(headers)?;
+    async fn post(&self, fields: &Fields<'_>, body: &mut Incoming, came: Came<'_>) -> Reply {
+        let accepts = negotiate::check(fields)?;
         let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         match Message::parse(text.clone(), self.settings.nesting) {
@@ -173,14 +174,14 @@ impl<C: Core> Endpoint<C> {
                     }
                 };
                 let span = trace::begin_read(&self.settings, &request, &params, came);
-                let mut asked = Asked { headers, accepts, request, params, span };
+                let mut asked = Asked { fields, accepts, request, params, span };
                 let reply = self.request(&mut asked).await;
                 reply.map_err(|refusal| refusal.of(&asked.request.id).ending(asked.span))
             }
-            Ok(Message::Notification(notification)) => self.notification(headers, &notification),
-            Ok(Message::Response(response)) => self.response(headers, response),
-            Err(MessageError::Batch) if self.speaks_batches(headers) => {
-                Box::pin(self.batch(headers, accepts, text, came)).await
+            Ok(Message::Notification(notification)) => self.notification(fields, &notification),
+            Ok(Message::Response(response)) => self.response(fields, response),
+            Err(MessageError::Batch) if self.speaks_batches(fields) => {
+                Box::pin(self.batch(fields, accepts, text, came)).await
             }
             Err(error) => {
                 let (error, id) = fault::of_message(error, self.settings.nesting);
@@ -193,16 +194,16 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    pub(super) fn notification(&self, headers: &HeaderMap, notification: &Notification) -> Reply {
+    pub(super) fn notification(&self, fields: &Fields<'_>, notification: &Notification) -> Reply {
         let params = Params::read(notification.params().as_ref()).map_err(bad_request)?;
-        let version = headers::protocol_version(headers);
+        let version = headers::protocol_version(fields);
         if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
             return Err(bad_request(modern::unsupported(unknown)));
         }
         // 2026-07-28 has no notification from client to server on HTTP: a modern one, cancellation
         // included, is accepted and means nothing (streamable-http, Sending Messages).
         if era::of_message(&params.meta, version) == Era::Legacy {
-            let session = self.session(headers)?;
+            let session = self.session(fields)?;
             if let (Method::Cancelled, Some(id)) = (&notification.method, &params.request_id) {
                 session.in_flight.cancel(id);
             }
@@ -212,18 +213,18 @@ impl<C: Core> Endpoint<C> {
 
     /// A client's answer to a question of a server, which is one of its own session's or none.
     /// Modern clients "MUST NOT send JSON-RPC responses".
-    pub(super) fn response(&self, headers: &HeaderMap, response: fanlight_protocol::Response) -> Reply {
-        let version = headers::protocol_version(headers);
+    pub(super) fn response(&self, fields: &Fields<'_>, response: fanlight_protocol::Response) -> Reply {
+        let version = headers::protocol_version(fields);
         if era::of_message(&crate::params::Meta::default(), version) == Era::Modern {
             let message = "responses are not sent to a server of this protocol version";
             return Err(Refusal::invalid(StatusCode::BAD_REQUEST, message));
         }
-        self.session(headers)?.questions.answer(response);
+        self.session(fields)?.questions.answer(response);
         Ok(reply::empty(StatusCode::ACCEPTED))
     }
 
-    fn delete(&self, headers: &HeaderMap) -> Reply {
-        let ended = self.sessions.end(session_id(headers)?);
+    fn delete(&self, fields: &Fields<'_>) -> Reply {
+        let ended = self.sessions.end(session_id(fields)?);
         if ended { Ok(reply::empty(StatusCode::NO_CONTENT)) } else { Err(unknown_session()) }
     }
 
@@ -239,23 +240,23 @@ impl<C: Core> Endpoint<C> {
         })
     }
 
-    pub(super) fn session(&self, headers: &HeaderMap) -> Result<InUse, Box<Refusal>> {
-        self.sessions.enter(session_id(headers)?).ok_or_else(unknown_session)
+    pub(super) fn session(&self, fields: &Fields<'_>) -> Result<InUse, Box<Refusal>> {
+        self.sessions.enter(session_id(fields)?).ok_or_else(unknown_session)
     }
 }
 
-fn came(head: &Parts, over: Ends, received: Moment) -> Came<'_> {
+fn came<'a>(head: &Parts, fields: &Fields<'a>, over: Ends, received: Moment) -> Came<'a> {
     let version = if head.version == http::Version::HTTP_2 { "2" } else { "1.1" };
     let network = Network::Http { version, client: over.peer };
-    Came { received, network, headers: headers::trace_context(&head.headers) }
+    Came { received, network, headers: headers::trace_context(fields) }
 }
 
 pub(super) fn bad_request(error: RpcError) -> Box<Refusal> {
     Refusal::new(StatusCode::BAD_REQUEST, error)
 }
 
-pub(super) fn session_id(headers: &HeaderMap) -> Result<&str, Box<Refusal>> {
-    let named = headers.get(&SESSION_ID).and_then(|id| id.to_str().ok());
+pub(super) fn session_id<'a>(fields: &Fields<'a>) -> Result<&'a str, Box<Refusal>> {
+    let named = fields.session_id.first().and_then(|id| id.to_str().ok());
     named.ok_or_else(|| {
         let message = "Mcp-Session-Id is missing: open a session with \"initialize\", or send the per-request metadata \
                        of protocol version 2026-07-28";

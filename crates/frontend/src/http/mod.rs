@@ -10,6 +10,7 @@ mod body;
 mod connection;
 mod cors;
 mod events;
+mod fields;
 mod get;
 mod guard;
 mod headers;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use fanlight_gateway::CallContext;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 
+use super::fields::Fields;
 use super::mcp::{Endpoint, Reply, bad_request, session_id};
 use super::negotiate::{self, Accepts};
 use super::reply::Refusal;
@@ -26,7 +27,7 @@ use crate::{era, legacy, modern};
 /// A request as it came.
 pub(super) struct Asked<'a> {
     /// Of the POST that brought it.
-    pub(super) headers: &'a HeaderMap,
+    pub(super) fields: &'a Fields<'a>,
     /// The forms of answer that its client accepts.
     pub(super) accepts: Accepts,
     pub(super) request: Request,
@@ -41,7 +42,7 @@ impl<C: Core> Endpoint<C> {
     pub(super) async fn request(&self, asked: &mut Asked<'_>) -> Reply {
         let (method, meta) = (&asked.request.method, &asked.params.meta);
         // Where the body names a revision, the header decides nothing.
-        let header = if meta.protocol_version.is_some() { None } else { headers::protocol_version(asked.headers) };
+        let header = if meta.protocol_version.is_some() { None } else { headers::protocol_version(asked.fields) };
         let era = era::of_request(method, meta, header);
         tracing::debug!(%era, method = known_name(method), "request");
         match era {
@@ -59,7 +60,7 @@ impl<C: Core> Endpoint<C> {
             && let Some(name) = asked.params.name.as_ref().and_then(Json::as_str)
         {
             let mirrored = self.core.param_headers(&name, &asked.span.parent()).await;
-            headers::check_params(asked.headers, &mirrored, asked.params.arguments.as_ref()).map_err(bad_request)?;
+            headers::check_params(asked.fields, &mirrored, asked.params.arguments.as_ref()).map_err(bad_request)?;
         }
         let mut slot = None;
         let conversation = if asked.request.method == Method::Listen {
@@ -82,9 +83,9 @@ impl<C: Core> Endpoint<C> {
 
     /// A request within a session. It goes on when its response stream closes.
     async fn legacy(&self, asked: &mut Asked<'_>) -> Reply {
-        let session = self.session(asked.headers)?;
+        let session = self.session(asked.fields)?;
         asked.span.set_revision(session.revision());
-        asked.span.set_session(session_id(asked.headers)?);
+        asked.span.set_session(session_id(asked.fields)?);
         let call = self.begin(session.clone(), asked).await;
         Ok(self.answer(call, asked.accepts, Some(session)).await)
     }
@@ -145,10 +146,10 @@ impl<C: Core> Endpoint<C> {
 impl Asked<'_> {
     /// Checks a modern request; returns its revision, and what it says of its sender.
     fn check(&mut self) -> Result<(Revision, modern::Client), Box<Refusal>> {
-        let revision = headers::check_version(self.headers, &self.params.meta).map_err(bad_request)?;
+        let revision = headers::check_version(self.fields, &self.params.meta).map_err(bad_request)?;
         self.span.set_revision(revision);
         let client = modern::client(&self.params.meta).map_err(bad_request)?;
-        headers::check_standard(self.headers, &self.request.method, &self.params).map_err(bad_request)?;
+        headers::check_standard(self.fields, &self.request.method, &self.params).map_err(bad_request)?;
         modern::admit(&self.request.method, &client)
             .map_err(|error| Refusal::new(answer::modern_status(Some(error.code)), error))?;
         Ok((revision, client))

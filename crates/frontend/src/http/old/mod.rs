@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 pub(super) use self::sessions::OldSessions;
 pub(super) use self::stream::OldStream;
+use super::fields::Fields;
 use super::mcp::{Endpoint, Reply, bad_request};
 use super::reply::{self, Refusal};
 use super::stream::EventStream;
@@ -41,17 +42,18 @@ impl<C: Core> Endpoint<C> {
         &self,
         path: &str,
         head: &Parts,
+        fields: &Fields<'_>,
         body: &mut Incoming,
         came: Came<'_>,
     ) -> Option<Reply> {
         let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
         let below = path.strip_prefix(base)?;
         Some(match (below, &head.method) {
-            ("", &http::Method::GET) => self.open_old(base, head),
+            ("", &http::Method::GET) => self.open_old(base, fields),
             ("", &http::Method::OPTIONS) => Ok(cors::preflight(&head.headers, STREAM_METHODS)),
             ("", _) => Err(Refusal::method(STREAM_METHODS)),
             (below, method) if below.strip_prefix('/') == Some(MESSAGE) => match *method {
-                http::Method::POST => self.take_old(head, body, came).await,
+                http::Method::POST => self.take_old(head, fields, body, came).await,
                 http::Method::OPTIONS => Ok(cors::preflight(&head.headers, MESSAGE_METHODS)),
                 _ => Err(Refusal::method(MESSAGE_METHODS)),
             },
@@ -60,8 +62,8 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Opens a session, which lives as long as its stream.
-    fn open_old(&self, base: &str, head: &Parts) -> Reply {
-        negotiate::check_old_get(&head.headers)?;
+    fn open_old(&self, base: &str, fields: &Fields<'_>) -> Reply {
+        negotiate::check_old_get(fields)?;
         if self.shutdown.is_cancelled() {
             return Err(unavailable("shutting down; try again later"));
         }
@@ -83,8 +85,8 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Takes one message. What comes of it goes on the session's stream.
-    async fn take_old(&self, head: &Parts, body: &mut Incoming, came: Came<'_>) -> Reply {
-        negotiate::content_type(&head.headers)?;
+    async fn take_old(&self, head: &Parts, fields: &Fields<'_>, body: &mut Incoming, came: Came<'_>) -> Reply {
+        negotiate::content_type(fields)?;
         let id = session_id(head.uri.query().unwrap_or_default()).ok_or_else(|| {
             let message = "\"sessionId\" is missing: POST to the URI that the \"endpoint\" event names";
             Refusal::invalid(StatusCode::BAD_REQUEST, message)
