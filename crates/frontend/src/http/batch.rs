@@ -10,14 +10,14 @@ use fanlight_protocol::{Json, Message, Request, Revision, RpcError};
 use http::StatusCode;
 
 use super::fields::Fields;
-use super::mcp::{Endpoint, Reply, bad_request};
+use super::mcp::{Arrived, Endpoint, Reply, bad_request};
 use super::negotiate::Accepts;
 use super::reply;
 use super::request::Asked;
 use crate::params::Params;
 use crate::port::Core;
 use crate::source::{Said, Source};
-use crate::trace::{self, Came};
+use crate::trace;
 use crate::{era, fault};
 
 impl<C: Core> Endpoint<C> {
@@ -27,7 +27,8 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Handles each message of a batch.
-    pub(super) async fn batch(&self, fields: &Fields<'_>, accepts: Accepts, text: Bytes, came: Came<'_>) -> Reply {
+    pub(super) async fn batch(&self, arrived: &Arrived<'_>, accepts: Accepts, text: Bytes) -> Reply {
+        let (fields, came) = (&arrived.fields, arrived.came());
         let session = self.session(fields)?;
         let messages = Message::parse_batch(text, self.settings.nesting).ok().flatten().unwrap_or_default();
         fault::check_batch(messages.len(), self.settings.max_batch).map_err(bad_request)?;
@@ -36,7 +37,7 @@ impl<C: Core> Endpoint<C> {
             let refused = match message {
                 Ok(Message::Request(request)) => {
                     wants_answer = true;
-                    let span = trace::begin(&self.settings, &request, came);
+                    let span = trace::begin(&self.settings, &request, &came);
                     match read(&request) {
                         Ok(params) => {
                             let mut asked = Asked { fields, accepts, request, params, span };

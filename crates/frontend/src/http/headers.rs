@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 
+use fanlight_protocol::json::Value;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Method, Revision, RpcError, code, header};
 use fanlight_telemetry::Headers;
@@ -30,12 +31,12 @@ pub(crate) fn protocol_version<'a>(fields: &Fields<'a>) -> Option<&'a str> {
 pub(crate) fn check_version(fields: &Fields<'_>, meta: &Meta) -> Result<Revision, RpcError> {
     let name = "MCP-Protocol-Version";
     let mirrored = one(fields.protocol_version, name)?.ok_or_else(|| missing(name))?;
-    if let (Some(version), Some(revision)) = (&meta.protocol_version, modern::modern_revision(mirrored))
+    if let (Some(version), Some(revision)) = (meta.protocol_version(), modern::modern_revision(mirrored))
         && version.is_str(mirrored)
     {
         return Ok(revision);
     }
-    match meta.protocol_version.as_ref().and_then(Json::as_str) {
+    match meta.protocol_version().and_then(Value::as_str) {
         Some(version) if version != mirrored => Err(mismatch(name, mirrored, &version)),
         // What `_meta` must have is for the revision to say, if it is one.
         None if modern::modern_revision(mirrored).is_none() => Err(modern::unsupported(mirrored)),
@@ -52,28 +53,28 @@ pub(crate) fn check_standard(fields: &Fields<'_>, method: &Method, params: &Para
     }
     let Some(member) = header::name_member(method) else { return Ok(()) };
     let source = match member {
-        "name" => &params.name,
-        "uri" => &params.uri,
-        _ => &params.task_id,
+        "name" => params.name(),
+        "uri" => params.uri(),
+        _ => params.task_id(),
     };
     let name = "Mcp-Name";
     let mirrored = decoded(fields.name, name)?.ok_or_else(|| missing(name))?;
-    if source.as_ref().is_some_and(|source| source.is_str(&mirrored)) {
+    if source.is_some_and(|source| source.is_str(&mirrored)) {
         return Ok(());
     }
-    match source.as_ref().and_then(Json::as_str) {
+    match source.and_then(Value::as_str) {
         Some(value) => Err(mismatch(name, &mirrored, &value)),
         None => Err(refuse(format!("Mcp-Name is there, but \"{member}\" in the params is not, or is no string"))),
     }
 }
 
 /// Checks the `Mcp-Param-*` headers of a call of a tool that has these mirrored parameters.
-pub(crate) fn check_params(
-    fields: &Fields<'_>,
-    mirrored: &[ParamHeader],
-    arguments: Option<&Json>,
-) -> Result<(), RpcError> {
-    mirrored.iter().try_for_each(|param| check_param(fields, param, arguments))
+pub(crate) fn check_params(fields: &Fields<'_>, mirrored: &[ParamHeader], params: &Params) -> Result<(), RpcError> {
+    if mirrored.is_empty() {
+        return Ok(());
+    }
+    let arguments = params.arguments();
+    mirrored.iter().try_for_each(|param| check_param(fields, param, arguments.as_ref()))
 }
 
 fn check_param(fields: &Fields<'_>, param: &ParamHeader, arguments: Option<&Json>) -> Result<(), RpcError> {

@@ -27,7 +27,7 @@ const UPKEEP: Duration = Duration::from_secs(10);
 const ACCEPT_REST: Duration = Duration::from_secs(1);
 
 /// The addresses of a connection's ends, where they are known.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Ends {
     /// The address at which it arrived.
     pub(crate) local: Option<IpAddr>,
@@ -42,7 +42,7 @@ pub(crate) trait Serve: Send + Sync + 'static {
     fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        over: Ends,
+        over: Arc<Ends>,
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 
     /// Called now and then.
