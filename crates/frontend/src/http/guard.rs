@@ -19,6 +19,8 @@ const ANY: &str = "*";
 pub(crate) struct Guard {
     any_host: bool,
     hosts: Vec<Authority>,
+    /// The same, as they were written.
+    written: Vec<String>,
     any_origin: bool,
     origins: Vec<String>,
 }
@@ -26,9 +28,12 @@ pub(crate) struct Guard {
 impl Guard {
     /// Answers loopback hosts and origins, and those that `settings` allow.
     pub(crate) fn new(settings: &FrontendSettings) -> Self {
+        let hosts = settings.allowed_hosts.iter().filter_map(|host| Some((Authority::parse(host)?, host.clone())));
+        let (hosts, written) = hosts.unzip();
         Self {
             any_host: settings.allowed_hosts.iter().any(|host| host == ANY),
-            hosts: settings.allowed_hosts.iter().filter_map(|host| Authority::parse(host)).collect(),
+            hosts,
+            written,
             any_origin: settings.allowed_origins.iter().any(|origin| origin == ANY),
             origins: settings.allowed_origins.iter().map(|origin| normalized(origin)).collect(),
         }
@@ -55,6 +60,9 @@ impl Guard {
             return Err(bad("\"Host\" is missing"));
         }
         for text in named.into_iter().flatten() {
+            if self.allows_as_written(text) {
+                continue;
+            }
             let host = Authority::parse(text).ok_or_else(|| bad("\"Host\" is malformed"))?;
             if !self.allows_host(&host, local) {
                 let message = "this \"Host\" is not served here; `allowedHosts` lists the names clients may use";
@@ -62,6 +70,11 @@ impl Guard {
             }
         }
         Ok(())
+    }
+
+    /// Whether a host is allowed, seen without a look at what it means: most are written the usual way.
+    fn allows_as_written(&self, text: &str) -> bool {
+        is_usual_loopback(text) || self.written.iter().any(|written| written == text)
     }
 
     fn allows_host(&self, named: &Authority, local: Option<IpAddr>) -> bool {
@@ -89,6 +102,20 @@ impl Guard {
         };
         self.any_origin || loopback() == Some(true) || self.origins.contains(&normalized(origin))
     }
+}
+
+/// Whether this is a loopback host as most clients write it, without a port or with one.
+fn is_usual_loopback(text: &str) -> bool {
+    let port = ["127.0.0.1", "localhost", "[::1]"].iter().find_map(|host| text.strip_prefix(host));
+    port.is_some_and(|port| match port.as_bytes() {
+        [] => true,
+        // Nothing that could be more than a port can be.
+        [b':', digits @ ..] => {
+            digits.iter().all(u8::is_ascii_digit)
+                && (digits.len() < 5 || digits.len() == 5 && digits.first().is_some_and(|first| *first < b'6'))
+        }
+        _ => false,
+    })
 }
 
 /// An origin in the one way of writing it: lower case, without the port its scheme implies.
@@ -209,6 +236,18 @@ mod tests {
     }
 
     #[test]
+    fn usual_hosts_are_allowed_as_written() {
+        let open = guard(&["mcp.example.com:8443", "not a host"], &[]);
+        for usual in ["localhost", "127.0.0.1:", "127.0.0.1:8080", "localhost:59999", "[::1]:1", "mcp.example.com:8443"]
+        {
+            assert!(open.allows_as_written(usual), "{usual}");
+        }
+        for unusual in ["", "LOCALHOST", "127.0.0.1:60000", "127.0.0.1:99999", "localhost:x", "[::1]x", "not a host"] {
+            assert!(!open.allows_as_written(unusual), "{unusual}");
+        }
+    }
+
+    #[test]
     fn the_target_counts_as_much_as_the_header() {
         let strict = guard(&[], &[]);
         assert_eq!(admit(&strict, "http://localhost:1/mcp", &[]), Ok(None));
@@ -268,6 +307,18 @@ mod tests {
         fn parsing_never_panics(text in "\\PC{0,40}") {
             let _ = Authority::parse(&text);
             let _ = normalized(&text);
+        }
+
+        #[test]
+        fn what_is_allowed_as_written_is_allowed_when_looked_at(
+            host in "127\\.0\\.0\\.1|localhost|\\[::1\\]|mcp\\.example\\.com|[0-9a-z.:\\[\\]]{0,12}",
+            port in "|:[0-9]{0,6}|\\PC{0,4}",
+        ) {
+            let text = format!("{host}{port}");
+            for guard in [guard(&[], &[]), guard(&["mcp.example.com", "MCP.example.com:80", "a b", "*"], &[])] {
+                let looked_at = Authority::parse(&text).is_some_and(|host| guard.allows_host(&host, None));
+                prop_assert!(looked_at || !guard.allows_as_written(&text), "{text}");
+            }
         }
     }
 }
