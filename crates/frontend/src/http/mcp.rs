@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fields::Fields;
 use super::guard::Guard;
-use super::listener::{Ends, Serve};
+use super::listener::{Link, Serve};
 use super::negotiate::{self, Accepts};
 use super::old::OldSessions;
 use super::reply::{self, Refusal, ReplyBody};
@@ -60,7 +60,7 @@ pub(crate) struct Endpoint<C> {
 pub(super) struct Arrived<'a> {
     pub(super) head: &'a Parts,
     pub(super) fields: Fields<'a>,
-    over: &'a Ends,
+    pub(super) over: &'a Link,
     received: &'a Moment,
 }
 
@@ -77,7 +77,7 @@ impl<C: Core> Serve for Endpoint<C> {
     fn answer(
         self: Arc<Self>,
         request: http::Request<Incoming>,
-        over: Arc<Ends>,
+        over: Arc<Link>,
     ) -> impl Future<Output = Response<ReplyBody>> + Send {
         let received = Moment::now();
         // Before the future, which would else have room for the whole beside its parts.
@@ -186,7 +186,7 @@ impl<C: Core> Endpoint<C> {
 
     async fn post(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Reply {
         let accepts = negotiate::check(&arrived.fields)?;
-        let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
+        let text = body::read(body, self.settings.max_body, self.settings.body_timeout, &arrived.over.timer).await?;
         let batch = 'one: {
             // What is needed of a request until its call has begun is gone while that is waited for.
             let (mut call, kept) = {
@@ -203,7 +203,7 @@ impl<C: Core> Endpoint<C> {
                     Err(refusal) => return Err(refusal.of(&asked.request.id).ending(asked.span)),
                 }
             };
-            let first = self.first(&mut call, &kept, accepts).await;
+            let first = self.first(&mut call, &kept, accepts, &arrived.over.timer).await;
             return Ok(self.response_to(call, first, kept, accepts));
         };
         Box::pin(self.batch(arrived, accepts, batch)).await

@@ -23,6 +23,7 @@ pub(crate) mod reply;
 mod request;
 mod slots;
 mod stream;
+mod timer;
 mod workers;
 
 use std::sync::Arc;
