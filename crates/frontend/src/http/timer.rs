@@ -24,13 +24,13 @@ pub(crate) struct Late;
 
 impl Timer {
     /// Waits for `work`, for at most `time`.
-    pub(crate) async fn within<T>(
+    pub(crate) fn within<F: Future>(
         &self,
         time: Duration,
-        mut work: Pin<&mut impl Future<Output = T>>,
-    ) -> Result<T, Late> {
+        mut work: Pin<&mut F>,
+    ) -> impl Future<Output = Result<F::Output, Late>> {
         let mut wait = None;
-        poll_fn(|cx| {
+        poll_fn(move |cx| {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
                 return Poll::Ready(Ok(done));
             }
@@ -38,7 +38,6 @@ impl Timer {
             let wait = wait.get_or_insert_with(|| self.lend(Instant::now() + time));
             wait.poll(cx).map(|()| Err(Late))
         })
-        .await
     }
 
     fn lend(&self, due: Instant) -> Wait<'_> {
