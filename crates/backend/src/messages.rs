@@ -191,12 +191,12 @@ impl Way {
         Some(message)
     }
 
-    /// Nothing more is sent; what has been sent is still to be taken. Whoever waits for it is to be
-    /// woken.
-    fn end(&self) -> Option<Waker> {
+    /// Nothing more is sent; what has been sent is still to be taken. Returns whom that concerned, and
+    /// whether it waits: else it looks again before it does.
+    fn end(&self) -> (Option<Waker>, bool) {
         let mut state = self.lock();
         state.ended = true;
-        state.waker.take()
+        (state.waker.take(), state.waits)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -215,7 +215,7 @@ impl Clone for Outlet {
 impl Drop for Outlet {
     fn drop(&mut self) {
         if self.0.senders.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some(waker) = self.0.end()
+            && let (Some(waker), true) = self.0.end()
         {
             waker.wake();
         }
@@ -247,6 +247,7 @@ impl std::fmt::Debug for Inbox {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Wake;
     use std::time::Duration;
 
     use fanlight_protocol::{Method, Notification};
@@ -306,6 +307,34 @@ mod tests {
         assert!(!ended.is_finished());
         drop(messages);
         assert!(ended.await.unwrap());
+    }
+
+    #[test]
+    fn the_end_wakes_whoever_waits_and_nobody_who_has_looked_since() {
+        #[derive(Default)]
+        struct Counter(AtomicUsize);
+
+        impl Wake for Counter {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        for (looks, woken) in [(false, 1), (true, 0)] {
+            let counter = Arc::<Counter>::default();
+            let waker = Waker::from(Arc::clone(&counter));
+            let mut cx = Context::from_waker(&waker);
+            let (messages, mut inbox) = ServerMessages::channel(1);
+            assert!(inbox.poll_recv(&mut cx).is_pending());
+            if looks {
+                assert!(inbox.try_recv().is_none());
+            }
+            drop(messages);
+            assert_eq!(counter.0.load(Ordering::Relaxed), woken, "looks: {looks}");
+            // Either way, whoever looks again learns of it.
+            assert!(matches!(inbox.poll_recv(&mut cx), Poll::Ready(None)));
+            assert_eq!(Arc::strong_count(&counter), 2, "the way keeps no waker after its end");
+        }
     }
 
     #[tokio::test(start_paused = true)]

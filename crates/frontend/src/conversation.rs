@@ -88,38 +88,29 @@ impl Conversation {
         Self::Legacy(Box::new(Relay::new(running, subscription, session)))
     }
 
-    /// Begins a call that stands alone, or goes on with one that was parked if the request brings
-    /// what that one waits for. `stop` can cancel it.
-    pub(crate) async fn modern<C: Core>(
+    /// Begins a call that stands alone, or goes on with what it has `resumed`. `stop` can cancel it.
+    pub(crate) fn modern<C: Core>(
         core: &Arc<C>,
         parking: &Arc<Parking>,
         settings: &FrontendSettings,
         call: ModernCall<'_>,
+        resumed: Resumed,
         stop: Option<Stop>,
-    ) -> Result<Self, RpcError> {
+    ) -> Self {
         let ModernCall { method, params, read, client, stream, trace } = call;
-        let (state, responses) = (read.request_state.as_ref(), read.input_responses.as_ref());
-        // Few requests bring a state, and nearly all of them something that is held here.
-        let resumed = match state {
-            Some(_) => {
-                let retry = Retry { method: &method, params: params.as_ref(), state, responses };
-                Box::pin(parking.resume(retry)).await?
-            }
-            None => Resumed::Nothing,
-        };
-        let wants_progress = stream && read.meta.progress_token.is_some();
+        let progress_token = if stream { read.meta.progress_token() } else { None };
+        let wants_progress = progress_token.is_some();
         let logs = client.log_gate();
-        let progress_token = read.meta.progress_token.clone();
         let subscription = stream.then_some(Subscription { progress_token, logs, era: Era::Modern });
         let params = match resumed {
             Resumed::Nothing => params,
             Resumed::Anew => Some(input::next_params(params.as_ref(), &[], None)),
-            Resumed::Answered(response) => return Ok(Self::answered(response)),
+            Resumed::Answered(response) => return Self::answered(response),
             Resumed::Held(held) => {
                 let parking = Arc::clone(parking);
                 let mut resumed = Parkable::resumed(held, client.capabilities, subscription, stop, parking);
                 resumed.set_trace(trace);
-                return Ok(Self::Modern(resumed));
+                return Self::Modern(resumed);
             }
         };
         let tasks = client.tasks();
@@ -139,7 +130,7 @@ impl Conversation {
         let ask = Ask { method: method.clone(), params: params.clone(), context, messages, unroll: None };
         let mut running = Running::start(core, ask);
         running.set_stop(stop);
-        Ok(Self::Modern(Parkable::new(running, method, params, client.capabilities, subscription, parking)))
+        Self::Modern(Parkable::new(running, method, params, client.capabilities, subscription, parking))
     }
 
     /// A call that this side answers.
@@ -166,4 +157,19 @@ impl Conversation {
             Self::Answered(response) => Poll::Ready(response.take().map_or(Event::Cancelled, Event::Response)),
         }
     }
+}
+
+/// What a request that stands alone goes on with: a call that was parked, if it brings what that one
+/// waits for. `read` has been read of its `params`.
+pub(crate) async fn resumed(
+    parking: &Parking,
+    method: &Method,
+    params: Option<&Json>,
+    read: &Params,
+) -> Result<Resumed, RpcError> {
+    // Few requests bring a state, and nearly all of them something that is held here.
+    let Some(state) = read.request_state() else { return Ok(Resumed::Nothing) };
+    let responses = read.input_responses();
+    let retry = Retry { method, params, state: Some(&state), responses: responses.as_ref() };
+    Box::pin(parking.resume(retry)).await
 }

@@ -23,7 +23,7 @@ pub(crate) fn of_request(method: &Method, meta: &Meta, header: Option<&str>) -> 
 /// The era of a notification or response on HTTP.
 pub(crate) fn of_message(meta: &Meta, header: Option<&str>) -> Era {
     let header_is_legacy = |name: &str| Revision::from_name(name).is_some_and(|known| known.era() == Era::Legacy);
-    if meta.protocol_version.is_some() || header.is_some_and(|name| !header_is_legacy(name)) {
+    if meta.protocol_version().is_some() || header.is_some_and(|name| !header_is_legacy(name)) {
         Era::Modern
     } else {
         Era::Legacy
@@ -41,18 +41,21 @@ pub(crate) fn of_line(method: &Method, meta: &Meta, initialized: bool) -> Option
 }
 
 fn names_modern_revision(meta: &Meta) -> bool {
-    let revision = meta.protocol_version.as_ref().and_then(|name| Revision::from_name(&name.as_str()?));
+    let revision = meta.protocol_version().and_then(|name| Revision::from_name(&name.as_str()?));
     revision.is_some_and(|known| known.era() == Era::Modern)
 }
 
 #[cfg(test)]
 mod tests {
-    use fanlight_protocol::Json;
+    use fanlight_protocol::json::ObjectBuilder;
 
     use super::*;
 
     fn meta(version: Option<&'static str>) -> Meta {
-        Meta { protocol_version: version.map(Json::string), ..Meta::default() }
+        let Some(version) = version else { return Meta::default() };
+        let mut whole = ObjectBuilder::new();
+        whole.string(fanlight_protocol::meta::PROTOCOL_VERSION, version);
+        Meta::read(whole.finish()).unwrap()
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Must not know: transports.
 
 use fanlight_gateway::TaskDialect;
+use fanlight_protocol::json::Value;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Era, Json, Method, Response, Revision, RpcError, code};
 
@@ -43,10 +44,10 @@ pub(crate) fn is_unknown(method: &Method) -> bool {
 /// else the newest legacy one (2025-11-25 basic/lifecycle, Version Negotiation). A session keeps what
 /// the client says of itself, so that each part of it may be `longest` bytes long.
 pub(crate) fn opening(params: &Params, longest: usize) -> Result<Opening, RpcError> {
-    let offered = params.protocol_version.as_ref().and_then(Json::as_str).ok_or_else(|| {
+    let offered = params.protocol_version().and_then(Value::as_str).ok_or_else(|| {
         RpcError::new(code::INVALID_PARAMS, "\"protocolVersion\" is missing from the params, or no string")
     })?;
-    let object = |member: &Option<Json>, name: &str| match member {
+    let object = |member: Option<Json>, name: &str| match member {
         Some(value) if !value.is_object() && !value.is_null() => {
             Err(RpcError::new(code::INVALID_PARAMS, format!("\"{name}\" must be an object")))
         }
@@ -55,19 +56,19 @@ pub(crate) fn opening(params: &Params, longest: usize) -> Result<Opening, RpcErr
                 format!("\"{name}\" is longer than {longest} bytes, the limit here (limits.clientDescription)");
             Err(RpcError::new(code::INVALID_PARAMS, message))
         }
-        member => Ok(member.as_ref().filter(|value| value.is_object()).map(Json::detached)),
+        member => Ok(member.filter(Json::is_object).as_ref().map(Json::detached)),
     };
     let spoken = Revision::from_name(&offered).filter(|revision| revision.era() == Era::Legacy);
     Ok(Opening {
         revision: spoken.unwrap_or(Revision::NEWEST_LEGACY),
-        client_info: object(&params.client_info, "clientInfo")?,
-        capabilities: object(&params.capabilities, "capabilities")?.unwrap_or_else(Json::empty_object),
+        client_info: object(params.client_info(), "clientInfo")?,
+        capabilities: object(params.capabilities(), "capabilities")?.unwrap_or_else(Json::empty_object),
     })
 }
 
 /// The level of `logging/setLevel`.
 pub(crate) fn log_level(params: &Params) -> Result<LogLevel, RpcError> {
-    let named = params.level.as_ref().and_then(|level| LogLevel::from_name(&level.as_str()?));
+    let named = params.level().and_then(|level| LogLevel::from_name(&level.as_str()?));
     named.ok_or_else(|| RpcError::new(code::INVALID_PARAMS, "\"level\" is missing from the params, or no log level"))
 }
 

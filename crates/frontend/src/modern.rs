@@ -4,7 +4,7 @@
 
 use fanlight_gateway::TaskDialect;
 use fanlight_protocol::capability::{Missing, Need, has_tasks_extension, missing_capability_error};
-use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::json::{ObjectBuilder, Value};
 use fanlight_protocol::meta::{self, LogLevel};
 use fanlight_protocol::{Era, Json, Method, Revision, RpcError, code};
 
@@ -26,23 +26,24 @@ pub(crate) struct Client {
 /// Checks the revision in `_meta`: required, a string, and spoken here as a modern one
 /// (2026-07-28 basic/versioning, Protocol Version Negotiation).
 pub(crate) fn revision(meta: &Meta) -> Result<Revision, RpcError> {
-    let named = meta.protocol_version.as_ref().and_then(Json::as_str);
+    let named = meta.protocol_version().and_then(Value::as_str);
     let name = named.ok_or_else(|| required(meta::PROTOCOL_VERSION, "a string"))?;
     modern_revision(&name).ok_or_else(|| unsupported(&name))
 }
 
 /// Checks the rest of `_meta` (2026-07-28 basic/index, Per-request protocol fields).
 pub(crate) fn client(meta: &Meta) -> Result<Client, RpcError> {
-    let capabilities = meta.client_capabilities.clone().filter(Json::is_object);
+    let capabilities = meta.client_capabilities().filter(Json::is_object);
     let capabilities = capabilities.ok_or_else(|| required(meta::CLIENT_CAPABILITIES, "an object"))?;
-    if meta.client_info.as_ref().is_some_and(|info| !info.is_object()) {
+    let info = meta.client_info();
+    if info.as_ref().is_some_and(|info| !info.is_object()) {
         return Err(invalid(format!("{:?} in \"_meta\" must be an object", meta::CLIENT_INFO)));
     }
-    let log_level = meta.log_level.as_ref().map(|level| {
+    let log_level = meta.log_level().map(|level| {
         let known = level.as_str().and_then(|name| LogLevel::from_name(&name));
         known.ok_or_else(|| invalid(format!("{:?} in \"_meta\" is no log level", meta::LOG_LEVEL)))
     });
-    Ok(Client { info: meta.client_info.clone(), capabilities, log_level: log_level.transpose()? })
+    Ok(Client { info, capabilities, log_level: log_level.transpose()? })
 }
 
 impl Client {
@@ -85,7 +86,7 @@ pub(crate) fn unsupported(requested: &str) -> RpcError {
 
 /// The error for a modern request on a transport that no modern revision has.
 pub(crate) fn not_served(method: &Method, meta: &Meta) -> RpcError {
-    let Some(requested) = meta.protocol_version.as_ref().and_then(Json::as_str) else {
+    let Some(requested) = meta.protocol_version().and_then(Value::as_str) else {
         return fault::method_not_found(method.as_str());
     };
     let mut data = ObjectBuilder::new();

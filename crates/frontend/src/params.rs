@@ -1,8 +1,11 @@
-//! The members of `params` and `_meta` that this side reads, found in one pass each.
+//! The members of `params` and `_meta` that this side reads, found in one pass each. What is kept of
+//! them is where they stand: most are only looked at, and few requests have more than two.
 //!
 //! A member that occurs twice is refused: this side and a backend could read different ones.
 
-use fanlight_protocol::json::{DuplicateMember, Kind};
+use std::ops::Range;
+
+use fanlight_protocol::json::{DuplicateMember, Kind, Value};
 use fanlight_protocol::{Json, RpcError, code, meta};
 
 use crate::input::{INPUT_RESPONSES, REQUEST_STATE};
@@ -10,91 +13,223 @@ use crate::input::{INPUT_RESPONSES, REQUEST_STATE};
 /// What is read of a request's or notification's `params`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Params {
-    pub(crate) name: Option<Json>,
-    pub(crate) uri: Option<Json>,
-    pub(crate) task_id: Option<Json>,
-    pub(crate) arguments: Option<Json>,
-    pub(crate) level: Option<Json>,
-    pub(crate) request_id: Option<Json>,
-    pub(crate) protocol_version: Option<Json>,
-    pub(crate) capabilities: Option<Json>,
-    pub(crate) client_info: Option<Json>,
-    pub(crate) request_state: Option<Json>,
-    pub(crate) input_responses: Option<Json>,
+    found: Found<{ Member::NAMES.len() }>,
     pub(crate) meta: Meta,
 }
 
 /// What is read of `params._meta`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Meta {
-    /// All of it.
-    pub(crate) whole: Option<Json>,
-    pub(crate) protocol_version: Option<Json>,
-    pub(crate) client_info: Option<Json>,
-    pub(crate) client_capabilities: Option<Json>,
-    pub(crate) log_level: Option<Json>,
-    /// A string or number; anything else names nothing.
-    pub(crate) progress_token: Option<Json>,
+pub(crate) struct Meta(Found<{ MetaMember::NAMES.len() }>);
+
+/// The members of `params`.
+#[derive(Clone, Copy)]
+enum Member {
+    Name,
+    Uri,
+    TaskId,
+    Arguments,
+    Level,
+    RequestId,
+    ProtocolVersion,
+    Capabilities,
+    ClientInfo,
+    RequestState,
+    InputResponses,
+    Meta,
+}
+
+impl Member {
+    /// In the order of the variants.
+    const NAMES: [&str; 14] = [
+        "name",
+        "uri",
+        "taskId",
+        "arguments",
+        "level",
+        "requestId",
+        "protocolVersion",
+        "capabilities",
+        "clientInfo",
+        REQUEST_STATE,
+        INPUT_RESPONSES,
+        "_meta",
+        // Read by the core, but no member may be there twice.
+        "cursor",
+        "ref",
+    ];
+}
+
+/// The members of `_meta`.
+#[derive(Clone, Copy)]
+enum MetaMember {
+    ProtocolVersion,
+    ClientInfo,
+    ClientCapabilities,
+    LogLevel,
+    ProgressToken,
+}
+
+impl MetaMember {
+    /// In the order of the variants.
+    const NAMES: [&str; 5] =
+        [meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL, meta::PROGRESS_TOKEN];
 }
 
 impl Params {
-    /// Reads `params`. `cursor` and `ref` are read by the core; their doubles are refused here too.
+    /// Reads `params`.
     pub(crate) fn read(params: Option<&Json>) -> Result<Self, RpcError> {
         let Some(params) = params else { return Ok(Self::default()) };
-        let found = params
-            .find([
-                "name",
-                "uri",
-                "taskId",
-                "arguments",
-                "level",
-                "requestId",
-                "protocolVersion",
-                "capabilities",
-                "clientInfo",
-                REQUEST_STATE,
-                INPUT_RESPONSES,
-                "_meta",
-                // Read elsewhere, but no member may be there twice.
-                "cursor",
-                "ref",
-            ])
-            .map_err(|duplicate| refuse(&duplicate, "params"))?;
-        let mut found = found.into_iter().map(|range| range.map(|range| params.slice(range)));
-        // The fields are filled in the order of the names.
-        let mut next = || found.next().flatten();
-        Ok(Self {
-            name: next(),
-            uri: next(),
-            task_id: next(),
-            arguments: next(),
-            level: next(),
-            request_id: next(),
-            protocol_version: next(),
-            capabilities: next(),
-            client_info: next(),
-            request_state: next(),
-            input_responses: next(),
-            meta: next().as_ref().map_or_else(|| Ok(Meta::default()), Meta::read)?,
-        })
+        let found = Found::of(params.clone(), Member::NAMES, "params")?;
+        let meta = found.get(Member::Meta as usize).map_or_else(|| Ok(Meta::default()), Meta::read)?;
+        Ok(Self { found, meta })
+    }
+
+    pub(crate) fn name(&self) -> Option<Value<'_>> {
+        self.look_at(Member::Name)
+    }
+
+    pub(crate) fn uri(&self) -> Option<Value<'_>> {
+        self.look_at(Member::Uri)
+    }
+
+    pub(crate) fn task_id(&self) -> Option<Value<'_>> {
+        self.look_at(Member::TaskId)
+    }
+
+    pub(crate) fn arguments(&self) -> Option<Json> {
+        self.get(Member::Arguments)
+    }
+
+    pub(crate) fn level(&self) -> Option<Value<'_>> {
+        self.look_at(Member::Level)
+    }
+
+    pub(crate) fn request_id(&self) -> Option<Json> {
+        self.get(Member::RequestId)
+    }
+
+    pub(crate) fn protocol_version(&self) -> Option<Value<'_>> {
+        self.look_at(Member::ProtocolVersion)
+    }
+
+    pub(crate) fn capabilities(&self) -> Option<Json> {
+        self.get(Member::Capabilities)
+    }
+
+    pub(crate) fn client_info(&self) -> Option<Json> {
+        self.get(Member::ClientInfo)
+    }
+
+    pub(crate) fn request_state(&self) -> Option<Json> {
+        self.get(Member::RequestState)
+    }
+
+    pub(crate) fn input_responses(&self) -> Option<Json> {
+        self.get(Member::InputResponses)
+    }
+
+    fn look_at(&self, member: Member) -> Option<Value<'_>> {
+        self.found.look_at(member as usize)
+    }
+
+    fn get(&self, member: Member) -> Option<Json> {
+        self.found.get(member as usize)
     }
 }
 
 impl Meta {
-    fn read(object: &Json) -> Result<Self, RpcError> {
-        let [protocol_version, client_info, client_capabilities, log_level, progress_token] = object
-            .find([
-                meta::PROTOCOL_VERSION,
-                meta::CLIENT_INFO,
-                meta::CLIENT_CAPABILITIES,
-                meta::LOG_LEVEL,
-                meta::PROGRESS_TOKEN,
-            ])
-            .map_err(|duplicate| refuse(&duplicate, "_meta"))?
-            .map(|range| range.map(|range| object.slice(range)));
-        let progress_token = progress_token.filter(|token| matches!(token.kind(), Kind::String | Kind::Number));
-        let whole = Some(object.clone());
-        Ok(Self { whole, protocol_version, client_info, client_capabilities, log_level, progress_token })
+    /// Reads the value of `_meta`.
+    pub(crate) fn read(whole: Json) -> Result<Self, RpcError> {
+        Found::of(whole, MetaMember::NAMES, "_meta").map(Self)
+    }
+
+    /// All of it.
+    pub(crate) fn whole(&self) -> Option<&Json> {
+        self.0.object.as_ref()
+    }
+
+    pub(crate) fn protocol_version(&self) -> Option<Value<'_>> {
+        self.look_at(MetaMember::ProtocolVersion)
+    }
+
+    pub(crate) fn client_info(&self) -> Option<Json> {
+        self.get(MetaMember::ClientInfo)
+    }
+
+    pub(crate) fn client_capabilities(&self) -> Option<Json> {
+        self.get(MetaMember::ClientCapabilities)
+    }
+
+    pub(crate) fn log_level(&self) -> Option<Value<'_>> {
+        self.look_at(MetaMember::LogLevel)
+    }
+
+    /// A string or number; anything else names nothing.
+    pub(crate) fn progress_token(&self) -> Option<Json> {
+        self.get(MetaMember::ProgressToken).filter(|token| matches!(token.kind(), Kind::String | Kind::Number))
+    }
+
+    fn look_at(&self, member: MetaMember) -> Option<Value<'_>> {
+        self.0.look_at(member as usize)
+    }
+
+    fn get(&self, member: MetaMember) -> Option<Json> {
+        self.0.get(member as usize)
+    }
+}
+
+/// An object, and where the members stand that are read of it.
+#[derive(Clone, Debug)]
+struct Found<const N: usize> {
+    object: Option<Json>,
+    places: [Place; N],
+}
+
+/// Where a value stands; one that ends at 0 is not there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    start: u32,
+    end: u32,
+}
+
+impl<const N: usize> Default for Found<N> {
+    fn default() -> Self {
+        Self { object: None, places: [Place::default(); N] }
+    }
+}
+
+impl<const N: usize> Found<N> {
+    /// Looks for `names` in `object`, which is called `whole`.
+    fn of(object: Json, names: [&str; N], whole: &str) -> Result<Self, RpcError> {
+        // Its places could not be noted. No message may be that long.
+        if u32::try_from(object.bytes().len()).is_err() {
+            return Err(RpcError::new(code::INVALID_REQUEST, format!("\"{whole}\" is longer than 4 GiB")));
+        }
+        let found = object.find(names).map_err(|duplicate| refuse(&duplicate, whole))?;
+        let places = found.map(|range| range.map_or_else(Place::default, Place::of));
+        Ok(Self { object: Some(object), places })
+    }
+
+    fn range(&self, index: usize) -> Option<Range<usize>> {
+        let place = self.places.get(index).filter(|place| place.end > 0)?;
+        Some(place.start as usize..place.end as usize)
+    }
+
+    /// A member, only to be looked at.
+    fn look_at(&self, index: usize) -> Option<Value<'_>> {
+        self.object.as_ref()?.at(self.range(index)?)
+    }
+
+    fn get(&self, index: usize) -> Option<Json> {
+        Some(self.object.as_ref()?.slice(self.range(index)?))
+    }
+}
+
+impl Place {
+    /// In an object that is no longer than places go.
+    fn of(range: Range<usize>) -> Self {
+        let noted = |at: usize| u32::try_from(at).unwrap_or_default();
+        Self { start: noted(range.start), end: noted(range.end) }
     }
 }
 
@@ -111,13 +246,15 @@ mod tests {
         let params =
             Json::literal(r#"{"name":"n","_meta":{"progressToken":7,"io.modelcontextprotocol/protocolVersion":"v"}}"#);
         let read = Params::read(Some(&params)).unwrap();
-        assert_eq!(read.name.unwrap().as_text(), "\"n\"");
-        assert_eq!(read.meta.progress_token.unwrap().as_text(), "7");
-        assert_eq!(read.meta.protocol_version.unwrap().as_text(), "\"v\"");
+        assert!(read.name().unwrap().is_str("n"));
+        assert_eq!(read.meta.progress_token().unwrap().as_text(), "7");
+        assert!(read.meta.protocol_version().unwrap().is_str("v"));
+        assert_eq!(read.meta.whole().unwrap().members().count(), 2);
+        assert!(read.uri().is_none() && read.meta.client_info().is_none());
         let odd = Json::literal(r#"{"_meta":{"progressToken":{}}}"#);
-        assert!(Params::read(Some(&odd)).unwrap().meta.progress_token.is_none());
+        assert!(Params::read(Some(&odd)).unwrap().meta.progress_token().is_none());
         let no_object = Json::literal(r#"{"_meta":null}"#);
-        assert!(Params::read(Some(&no_object)).unwrap().meta.protocol_version.is_none());
+        assert!(Params::read(Some(&no_object)).unwrap().meta.protocol_version().is_none());
     }
 
     #[test]
@@ -134,17 +271,37 @@ mod tests {
         let text = format!("{{{}}}", members.collect::<Vec<_>>().join(","));
         let read = Params::read(Some(&Json::parse(text.into(), 8).unwrap())).unwrap();
         for (value, name) in [
-            (read.name, "name"),
-            (read.uri, "uri"),
-            (read.task_id, "taskId"),
-            (read.arguments, "arguments"),
-            (read.level, "level"),
-            (read.request_id, "requestId"),
-            (read.protocol_version, "protocolVersion"),
-            (read.capabilities, "capabilities"),
-            (read.client_info, "clientInfo"),
-            (read.request_state, "requestState"),
-            (read.input_responses, "inputResponses"),
+            (read.name(), "name"),
+            (read.uri(), "uri"),
+            (read.task_id(), "taskId"),
+            (read.level(), "level"),
+            (read.protocol_version(), "protocolVersion"),
+        ] {
+            assert_eq!(value.unwrap().as_str().unwrap(), name);
+        }
+        for (value, name) in [
+            (read.arguments(), "arguments"),
+            (read.request_id(), "requestId"),
+            (read.capabilities(), "capabilities"),
+            (read.client_info(), "clientInfo"),
+            (read.request_state(), "requestState"),
+            (read.input_responses(), "inputResponses"),
+        ] {
+            assert_eq!(value.unwrap().as_str().unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn each_member_of_meta_is_read_as_itself() {
+        let members = MetaMember::NAMES.map(|name| format!(r#""{name}":"{name}""#));
+        let read = Meta::read(Json::parse(format!("{{{}}}", members.join(",")).into(), 8).unwrap()).unwrap();
+        for (value, name) in [(read.protocol_version(), meta::PROTOCOL_VERSION), (read.log_level(), meta::LOG_LEVEL)] {
+            assert_eq!(value.unwrap().as_str().unwrap(), name);
+        }
+        for (value, name) in [
+            (read.client_info(), meta::CLIENT_INFO),
+            (read.client_capabilities(), meta::CLIENT_CAPABILITIES),
+            (read.progress_token(), meta::PROGRESS_TOKEN),
         ] {
             assert_eq!(value.unwrap().as_str().unwrap(), name);
         }

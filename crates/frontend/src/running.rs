@@ -56,8 +56,8 @@ pub(crate) enum Event {
 pub(crate) struct Running {
     /// `None` once it has resolved or been cancelled.
     answer: Option<Answer>,
-    /// Kept back until what came before it is delivered.
-    response: Option<Response>,
+    /// Kept back until what came before it is delivered; nearly always there is no such.
+    response: Option<Box<Response>>,
     messages: Option<Inbox>,
     /// Whether the answer has been woken, once something has come before it: such calls are polled far
     /// more often than something happens.
@@ -145,13 +145,12 @@ impl Running {
                 self.answer = None;
                 return Poll::Ready(Event::Cancelled);
             }
+            // From here on nobody is woken for what the answer sends, nor for the end of it.
+            if let Some(message) = self.messages.as_mut().and_then(Inbox::try_recv) {
+                return Poll::Ready(self.message(message));
+            }
             let polled = match &self.woken {
-                Some(woken) => {
-                    if let Some(message) = self.messages.as_mut().and_then(Inbox::try_recv) {
-                        return Poll::Ready(self.message(message));
-                    }
-                    woken.poll(cx, |cx| answer.as_mut().poll(cx))
-                }
+                Some(woken) => woken.poll(cx, |cx| answer.as_mut().poll(cx)),
                 None => answer.as_mut().poll(cx),
             };
             let Poll::Ready(response) = polled else {
@@ -162,14 +161,20 @@ impl Running {
                 };
             };
             self.answer = None;
-            self.response = Some(response);
+            // Messages are handed over before the answer resolves, but the answer may have resolved in
+            // the same poll. `try_recv`, unlike `poll_recv`, never yields early.
+            return Poll::Ready(match self.messages.as_mut().and_then(Inbox::try_recv) {
+                Some(message) => {
+                    self.response = Some(Box::new(response));
+                    self.message(message)
+                }
+                None => Event::Response(response),
+            });
         }
-        // Messages are handed over before the answer resolves, but the answer may have resolved in
-        // the same poll. `try_recv`, unlike `poll_recv`, never yields early.
         if let Some(message) = self.messages.as_mut().and_then(Inbox::try_recv) {
             return Poll::Ready(self.message(message));
         }
-        Poll::Ready(self.response.take().map_or(Event::Cancelled, Event::Response))
+        Poll::Ready(self.response.take().map_or(Event::Cancelled, |response| Event::Response(*response)))
     }
 }
 

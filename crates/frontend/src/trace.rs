@@ -22,7 +22,7 @@ pub(crate) struct Came<'a> {
 }
 
 /// Begins the span of `request`.
-pub(crate) fn begin(settings: &FrontendSettings, request: &Request, came: Came<'_>) -> ServerSpan {
+pub(crate) fn begin(settings: &FrontendSettings, request: &Request, came: &Came<'_>) -> ServerSpan {
     let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
     let subject = Subject::of(&request.method, request.params.as_ref());
     begin_of(settings, request, &subject, meta.as_ref(), came)
@@ -33,14 +33,14 @@ pub(crate) fn begin_read(
     settings: &FrontendSettings,
     request: &Request,
     params: &Params,
-    came: Came<'_>,
+    came: &Came<'_>,
 ) -> ServerSpan {
     let subject = Subject::found(&request.method, |key| match key {
-        "name" => params.name.as_ref().map(Json::value),
-        "uri" => params.uri.as_ref().map(Json::value),
+        "name" => params.name(),
+        "uri" => params.uri(),
         _ => None,
     });
-    begin_of(settings, request, &subject, params.meta.whole.as_ref(), came)
+    begin_of(settings, request, &subject, params.meta.whole(), came)
 }
 
 fn begin_of(
@@ -48,7 +48,7 @@ fn begin_of(
     request: &Request,
     subject: &Subject,
     meta: Option<&Json>,
-    came: Came<'_>,
+    came: &Came<'_>,
 ) -> ServerSpan {
     let carriers = Carriers { meta, headers: came.headers, trust: settings.trust_inbound };
     let mut span = settings.telemetry.server(&Arrival {

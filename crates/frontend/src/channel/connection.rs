@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::outlet::Outlet;
 use super::{OutLine, Terms};
 use crate::cancel::InFlight;
-use crate::conversation::{Conversation, LegacyCall, ModernCall};
+use crate::conversation::{self, Conversation, LegacyCall, ModernCall};
 use crate::error::FrontendError;
 use crate::event::Event;
 use crate::params::{Meta, Params};
@@ -93,7 +93,7 @@ impl<C: Core> Connection<C> {
             }
         };
         let came = Came { received: Moment::now(), network: Network::Stdio, headers: Headers::default() };
-        if let Err((error, id)) = self.take(text, came).await {
+        if let Err((error, id)) = self.take(text, &came).await {
             self.out.refuse(id.as_ref(), &error).await;
         }
     }
@@ -101,7 +101,7 @@ impl<C: Core> Connection<C> {
     /// Takes one text: a message, or a batch where the session's revision has them. Returns once it
     /// is under way; waits only for room to answer a refusal. What is no message at all is left to
     /// the caller to refuse.
-    pub(crate) async fn take(self: &Arc<Self>, text: Bytes, came: Came<'_>) -> Result<(), Refused> {
+    pub(crate) async fn take(self: &Arc<Self>, text: Bytes, came: &Came<'_>) -> Result<(), Refused> {
         match Message::parse(text.clone(), self.settings.nesting) {
             Ok(message) => self.message(message, false, came).await,
             Err(MessageError::Batch) if self.speaks_batches() => return self.batch(text, came).await,
@@ -111,7 +111,7 @@ impl<C: Core> Connection<C> {
     }
 
     /// Takes the messages of a batch, each as if it were alone (2025-03-26 basic/index, Batching).
-    async fn batch(self: &Arc<Self>, text: Bytes, came: Came<'_>) -> Result<(), Refused> {
+    async fn batch(self: &Arc<Self>, text: Bytes, came: &Came<'_>) -> Result<(), Refused> {
         let messages = Message::parse_batch(text, self.settings.nesting).ok().flatten().unwrap_or_default();
         fault::check_batch(messages.len(), self.settings.max_batch).map_err(|error| (error, None))?;
         for message in messages {
@@ -126,7 +126,7 @@ impl<C: Core> Connection<C> {
         Ok(())
     }
 
-    async fn message(self: &Arc<Self>, message: Message, in_batch: bool, came: Came<'_>) {
+    async fn message(self: &Arc<Self>, message: Message, in_batch: bool, came: &Came<'_>) {
         match message {
             Message::Request(request) => {
                 let id = request.id.clone();
@@ -226,9 +226,12 @@ impl<C: Core> Connection<C> {
         self.spawn(Some(slot), async move {
             let Self { core, parking, settings, .. } = &*connection;
             let Request { method, params: whole, .. } = request;
-            let call = ModernCall { method, params: whole, read: &params, client, stream: true, trace };
-            match Conversation::modern(core, parking, settings, call, Some(stop)).await {
-                Ok(conversation) => connection.run(conversation, &rendering, span).await,
+            match conversation::resumed(parking, &method, whole.as_ref(), &params).await {
+                Ok(resumed) => {
+                    let call = ModernCall { method, params: whole, read: &params, client, stream: true, trace };
+                    let conversation = Conversation::modern(core, parking, settings, call, resumed, Some(stop));
+                    connection.run(conversation, &rendering, span).await;
+                }
                 Err(error) => connection.out.refuse_request(&rendering.id, &error, span).await,
             }
         });
@@ -254,7 +257,7 @@ impl<C: Core> Connection<C> {
         let rendering = rendering(&request, session.revision());
         let stop = self.in_flight.begin(&request.id);
         let Request { method, params: whole, .. } = request;
-        let progress_token = params.meta.progress_token;
+        let progress_token = params.meta.progress_token();
         let (trace, span) = (span.parent(), taken(span));
         let call = LegacyCall { method, params: whole, progress_token, session, stream: true, trace };
         let conversation = Conversation::legacy(&self.core, &self.settings, call, |running| running.stoppable(stop));
@@ -351,7 +354,7 @@ impl<C: Core> Connection<C> {
             _ => return,
         }
         // A malformed cancellation is ignored (cancellation, Error Handling).
-        if let Ok(Params { request_id: Some(id), .. }) = Params::read(notification.params().as_ref()) {
+        if let Some(id) = Params::read(notification.params().as_ref()).ok().and_then(|params| params.request_id()) {
             self.in_flight.cancel(&id);
         }
     }

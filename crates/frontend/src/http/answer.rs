@@ -3,59 +3,84 @@
 //!
 //! Must not know: what is asked.
 
+use std::pin::pin;
+
 use fanlight_protocol::json::Chunks;
-use fanlight_protocol::{Era, Revision, code};
+use fanlight_protocol::{Era, code};
 use http::{Response, StatusCode};
-use tokio::time::timeout;
 
 use super::events::{self, Pieces};
 use super::mcp::Endpoint;
 use super::negotiate::Accepts;
 use super::reply::{self, ReplyBody};
+use super::request::Kept;
 use super::stream::EventStream;
+use super::timer::{Late, Timer};
 use crate::port::Core;
 use crate::session::InUse;
 use crate::source::{Call, Said, Source};
 use crate::streams::tap::{Tap, is_pausable, is_resumable};
 
 impl<C: Core> Endpoint<C> {
-    /// Waits for what comes of one call first, and answers in the form that suits it. `session` is
-    /// that of a legacy client.
-    pub(super) async fn answer(&self, mut call: Call, accepts: Accepts, session: Option<InUse>) -> Response<ReplyBody> {
-        let revision = session.as_ref().map_or(Revision::NEWEST_MODERN, |session| session.revision());
+    /// Waits for what comes of a call first; an error if it takes long, and its client is to hear
+    /// something meanwhile.
+    pub(super) async fn first(
+        &self,
+        call: &mut Call,
+        kept: &Kept,
+        accepts: Accepts,
+        timer: &Timer,
+    ) -> Result<Option<Said>, Late> {
+        let revision = kept.revision();
+        let is_told_of_pauses = revision.era() == Era::Legacy && accepts.events && is_pausable(revision);
         loop {
             let next = if accepts.events {
                 // Whoever waits longer is to see signs of life, and be able to come back.
-                timeout(self.settings.stream_after, call.next()).await
+                timer.within(self.settings.stream_after, pin!(call.next())).await
             } else {
                 Ok(call.next().await)
             };
-            return match next {
-                Ok(Some(Said::Answer(text, error, ending))) => {
-                    let status = match revision.era() {
-                        Era::Modern => modern_status(error),
-                        Era::Legacy => StatusCode::OK,
-                    };
-                    if accepts.json || status != StatusCode::OK || session.is_none() {
-                        let mut response = only(text, status, accepts);
-                        response.body_mut().ends(ending);
-                        return response;
-                    }
+            if is_told_of_pauses || !matches!(next, Ok(Some(Said::Pause(_)))) {
+                return next;
+            }
+        }
+    }
+
+    /// The response to a call of which `first` came first, in the form that suits that.
+    pub(super) fn response_to(
+        &self,
+        call: Call,
+        first: Result<Option<Said>, Late>,
+        kept: Kept,
+        accepts: Accepts,
+    ) -> Response<ReplyBody> {
+        let era = kept.revision().era();
+        let Kept { session, slot } = kept;
+        let mut response = match first {
+            Ok(Some(Said::Answer(text, error, ending))) => {
+                let status = match era {
+                    Era::Modern => modern_status(error),
+                    Era::Legacy => StatusCode::OK,
+                };
+                if accepts.json || status != StatusCode::OK || session.is_none() {
+                    let mut response = only(text, status, accepts);
+                    response.body_mut().ends(ending);
+                    response
+                } else {
                     self.streamed(Some(Said::Answer(text, error, ending)), call, session)
                 }
-                Ok(Some(Said::Pause(_)))
-                    if revision.era() == Era::Modern || !accepts.events || !is_pausable(revision) =>
-                {
-                    continue;
-                }
-                Ok(Some(said)) => self.streamed(Some(said), call, session),
-                // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation), and
-                // what answers a POST with a request is a JSON object or a stream (basic/transports):
-                // so it is a stream with nothing on it.
-                Ok(None) => reply::events(Pieces::new(), None),
-                Err(_) => self.streamed(None, call, session),
-            };
+            }
+            Ok(Some(said)) => self.streamed(Some(said), call, session),
+            // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation), and
+            // what answers a POST with a request is a JSON object or a stream (basic/transports):
+            // so it is a stream with nothing on it.
+            Ok(None) => reply::events(Pieces::new(), None),
+            Err(_) => self.streamed(None, call, session),
+        };
+        if let Some(slot) = slot {
+            response.body_mut().occupy(slot);
         }
+        response
     }
 
     /// The event stream of what `call` has `said` and will say; nothing yet if it takes long.

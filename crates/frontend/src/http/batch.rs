@@ -7,27 +7,29 @@
 use bytes::Bytes;
 use fanlight_protocol::json::{ArrayBuilder, Chunks};
 use fanlight_protocol::{Json, Message, Request, Revision, RpcError};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 
-use super::mcp::{Endpoint, Reply, bad_request};
+use super::fields::Fields;
+use super::mcp::{Arrived, Endpoint, Reply, bad_request};
 use super::negotiate::Accepts;
 use super::reply;
 use super::request::Asked;
 use crate::params::Params;
 use crate::port::Core;
 use crate::source::{Said, Source};
-use crate::trace::{self, Came};
+use crate::trace;
 use crate::{era, fault};
 
 impl<C: Core> Endpoint<C> {
     /// Whether the request belongs to a session whose revision has batches.
-    pub(super) fn speaks_batches(&self, headers: &HeaderMap) -> bool {
-        self.session(headers).is_ok_and(|session| session.revision() == Revision::V2025_03_26)
+    pub(super) fn speaks_batches(&self, fields: &Fields<'_>) -> bool {
+        self.session(fields).is_ok_and(|session| session.revision() == Revision::V2025_03_26)
     }
 
     /// Handles each message of a batch.
-    pub(super) async fn batch(&self, headers: &HeaderMap, accepts: Accepts, text: Bytes, came: Came<'_>) -> Reply {
-        let session = self.session(headers)?;
+    pub(super) async fn batch(&self, arrived: &Arrived<'_>, accepts: Accepts, text: Bytes) -> Reply {
+        let (fields, came) = (&arrived.fields, arrived.came());
+        let session = self.session(fields)?;
         let messages = Message::parse_batch(text, self.settings.nesting).ok().flatten().unwrap_or_default();
         fault::check_batch(messages.len(), self.settings.max_batch).map_err(bad_request)?;
         let (mut source, mut wants_answer) = (Source::default(), false);
@@ -35,10 +37,10 @@ impl<C: Core> Endpoint<C> {
             let refused = match message {
                 Ok(Message::Request(request)) => {
                     wants_answer = true;
-                    let span = trace::begin(&self.settings, &request, came);
+                    let span = trace::begin(&self.settings, &request, &came);
                     match read(&request) {
                         Ok(params) => {
-                            let mut asked = Asked { headers, accepts, request, params, span };
+                            let mut asked = Asked { fields, accepts, request, params, span };
                             source.add(self.begin(session.clone(), &mut asked).await);
                             None
                         }
@@ -47,11 +49,11 @@ impl<C: Core> Endpoint<C> {
                 }
                 // Nothing answers these, whether they could be used or not.
                 Ok(Message::Notification(notification)) => {
-                    drop(self.notification(headers, &notification));
+                    drop(self.notification(fields, &notification));
                     None
                 }
                 Ok(Message::Response(response)) => {
-                    drop(self.response(headers, response));
+                    drop(self.response(fields, response));
                     None
                 }
                 Err(error) => Some(fault::of_message(error, self.settings.nesting)),

@@ -1,6 +1,7 @@
 //! Request bodies: read within bounds of size and time, or left unread without breaking the
 //! connection.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -13,6 +14,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use super::reply::Refusal;
+use super::timer::{Late, Timer};
 
 /// What of an unwanted body is taken off the connection, so that its sender gets to read why it
 /// was refused instead of a reset, and the connection can carry on.
@@ -51,16 +53,16 @@ impl From<BodyError> for Box<Refusal> {
 }
 
 /// Reads a body of at most `limit` bytes that arrives within `time`.
-pub(crate) async fn read<B>(body: &mut B, limit: usize, time: Duration) -> Result<Bytes, BodyError>
+pub(crate) async fn read<B>(body: &mut B, limit: usize, time: Duration, timer: &Timer) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     if body.size_hint().lower() > limit as u64 {
         return Err(BodyError::TooLarge { limit });
     }
-    match timeout(time, collect(body, limit)).await {
+    match timer.within(time, pin!(collect(body, limit))).await {
         Ok(text) => text,
-        Err(_) => Err(BodyError::TooSlow { limit: time }),
+        Err(Late) => Err(BodyError::TooSlow { limit: time }),
     }
 }
 
@@ -120,8 +122,11 @@ mod tests {
     #[tokio::test]
     async fn a_declared_size_over_the_limit_is_not_read() {
         let text = Bytes::from_static(b"0123456789");
-        assert_eq!(read(&mut Full::new(text.clone()), 9, TIME).await, Err(BodyError::TooLarge { limit: 9 }));
-        let read = read(&mut Full::new(text.clone()), 10, TIME).await.unwrap();
+        assert_eq!(
+            read(&mut Full::new(text.clone()), 9, TIME, &Timer::default()).await,
+            Err(BodyError::TooLarge { limit: 9 })
+        );
+        let read = read(&mut Full::new(text.clone()), 10, TIME, &Timer::default()).await.unwrap();
         assert_eq!(read.as_ptr(), text.as_ptr());
     }
 
@@ -132,22 +137,22 @@ mod tests {
             sender.send_data(Bytes::from_static(piece.as_bytes())).await.unwrap();
         }
         drop(sender);
-        assert_eq!(read(&mut body, 6, TIME).await.unwrap(), "012345");
+        assert_eq!(read(&mut body, 6, TIME, &Timer::default()).await.unwrap(), "012345");
         let (mut sender, mut body) = Channel::<Bytes>::new(4);
         sender.send_data(Bytes::from_static(b"0123")).await.unwrap();
         sender.send_data(Bytes::from_static(b"456")).await.unwrap();
-        assert_eq!(read(&mut body, 6, TIME).await, Err(BodyError::TooLarge { limit: 6 }));
+        assert_eq!(read(&mut body, 6, TIME, &Timer::default()).await, Err(BodyError::TooLarge { limit: 6 }));
     }
 
     #[tokio::test(start_paused = true)]
     async fn time_is_bounded_as_a_whole() {
         let (_sender, mut body) = Channel::<Bytes>::new(4);
-        assert_eq!(read(&mut body, 6, TIME).await, Err(BodyError::TooSlow { limit: TIME }));
+        assert_eq!(read(&mut body, 6, TIME, &Timer::default()).await, Err(BodyError::TooSlow { limit: TIME }));
     }
 
     #[tokio::test]
     async fn a_broken_body_is_no_body() {
-        assert_eq!(read(&mut BreaksOff, 6, TIME).await, Err(BodyError::Broken));
+        assert_eq!(read(&mut BreaksOff, 6, TIME, &Timer::default()).await, Err(BodyError::Broken));
     }
 
     struct BreaksOff;

@@ -22,9 +22,10 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, Expired, Watched};
-use super::listener::{Ends, Serve};
+use super::listener::{Link, Serve};
 use super::listening::{Apart, Listening};
 use super::reply::ReplyBody;
+use super::timer::Timer;
 use crate::settings::FrontendSettings;
 
 /// What a client sends first that knows the server to speak HTTP/2 (RFC 9113, 3.4).
@@ -50,7 +51,7 @@ impl<S: Serve> Connection<S> {
         // Answers are small and complete; waiting to fill a segment only delays them.
         let _ = stream.set_nodelay(true);
         let (peer, local) = (stream.peer_addr().ok(), stream.local_addr().ok().map(|address| address.ip()));
-        let over = Ends { local, peer };
+        let over = Arc::new(Link { local, peer, timer: Timer::default() });
         let activity = Activity::new(self.settings.header_timeout, self.settings.idle_connection);
         let mut stream = Watched::new(stream, Arc::clone(&activity));
         let is_http2 = tokio::select! {
@@ -61,13 +62,13 @@ impl<S: Serve> Connection<S> {
         };
         match is_http2 {
             // The rarer kind, and the larger.
-            Ok(true) => Box::pin(self.serve_http2(stream, over, &activity)).await,
-            Ok(false) => self.serve_http1(stream, over, &activity).await,
+            Ok(true) => Box::pin(self.serve_http2(stream, &over, &activity)).await,
+            Ok(false) => self.serve_http1(stream, &over, &activity).await,
             Err(_) => {}
         }
     }
 
-    async fn serve_http1(&self, mut stream: Watched<TcpStream>, over: Ends, activity: &Arc<Activity>) {
+    async fn serve_http1(&self, mut stream: Watched<TcpStream>, over: &Arc<Link>, activity: &Arc<Activity>) {
         let apart = Apart::default();
         let service = service_fn(|request| {
             let (answer, apart) = (self.answer(request, over, activity), &apart);
@@ -132,7 +133,7 @@ impl<S: Serve> Connection<S> {
         Some(stream)
     }
 
-    async fn serve_http2(&self, stream: Watched<TcpStream>, over: Ends, activity: &Arc<Activity>) {
+    async fn serve_http2(&self, stream: Watched<TcpStream>, over: &Arc<Link>, activity: &Arc<Activity>) {
         let service = service_fn(|request| {
             let answer = self.answer(request, over, activity);
             async move { Ok::<_, Infallible>(answer.await) }
@@ -146,13 +147,13 @@ impl<S: Serve> Connection<S> {
     fn answer(
         &self,
         request: Request<Incoming>,
-        over: Ends,
+        over: &Arc<Link>,
         activity: &Arc<Activity>,
     ) -> impl Future<Output = Response<ReplyBody>> + use<S> {
         let busy = activity.begin(request.version() == Version::HTTP_2);
         // Boxed, since the connection keeps the place of this future for as long as it lasts: that
         // of a stream would else hold all that its request once needed.
-        let answer = Box::pin(Arc::clone(&self.endpoint).answer(request, over));
+        let answer = Box::pin(Arc::clone(&self.endpoint).answer(request, Arc::clone(over)));
         async move {
             let mut response = answer.await;
             response.body_mut().hold(busy);

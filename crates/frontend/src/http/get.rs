@@ -5,12 +5,13 @@
 //! Redelivery. Must not know: what is said.
 
 use fanlight_protocol::{Era, Revision};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 
+use super::fields::Fields;
 use super::mcp::{Endpoint, Reply, bad_request};
-use super::negotiate;
 use super::reply::{self, Refusal};
 use super::stream::EventStream;
+use super::{headers, negotiate};
 use crate::port::Core;
 use crate::session::InUse;
 use crate::streams::tap::{Tap, is_resumable};
@@ -24,18 +25,18 @@ const LAST_EVENT_ID: &str = "last-event-id";
 
 impl<C: Core> Endpoint<C> {
     /// Opens a stream, or goes on with one.
-    pub(super) fn get(&self, headers: &HeaderMap) -> Reply {
-        let version = super::headers::protocol_version(headers);
+    pub(super) fn get(&self, fields: &Fields<'_>) -> Reply {
+        let version = headers::protocol_version(fields);
         if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
             return Err(bad_request(modern::unsupported(unknown)));
         }
         if era::of_message(&crate::params::Meta::default(), version) == Era::Modern {
             return Err(Refusal::method(MODERN_METHODS));
         }
-        negotiate::check_get(headers)?;
-        let session = self.session(headers)?;
+        negotiate::check_get(fields)?;
+        let session = self.session(fields)?;
         // Earlier revisions know no such header.
-        let last = headers.get(LAST_EVENT_ID).filter(|_| is_resumable(session.revision()));
+        let last = fields.all.get(LAST_EVENT_ID).filter(|_| is_resumable(session.revision()));
         let place = last.map(|id| place(id.to_str().unwrap_or_default())).transpose()?;
         // The rest of a call is no stream on which a client only listens.
         let slot = match place {

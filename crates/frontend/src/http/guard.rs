@@ -6,10 +6,9 @@
 
 use std::net::IpAddr;
 
-use http::header::{HOST, ORIGIN};
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode, Uri};
 
+use super::fields::Fields;
 use super::reply::Refusal;
 use crate::settings::FrontendSettings;
 
@@ -20,6 +19,8 @@ const ANY: &str = "*";
 pub(crate) struct Guard {
     any_host: bool,
     hosts: Vec<Authority>,
+    /// The same, as they were written.
+    written: Vec<String>,
     any_origin: bool,
     origins: Vec<String>,
 }
@@ -27,30 +28,41 @@ pub(crate) struct Guard {
 impl Guard {
     /// Answers loopback hosts and origins, and those that `settings` allow.
     pub(crate) fn new(settings: &FrontendSettings) -> Self {
+        let hosts = settings.allowed_hosts.iter().filter_map(|host| Some((Authority::parse(host)?, host.clone())));
+        let (hosts, written) = hosts.unzip();
         Self {
             any_host: settings.allowed_hosts.iter().any(|host| host == ANY),
-            hosts: settings.allowed_hosts.iter().filter_map(|host| Authority::parse(host)).collect(),
+            hosts,
+            written,
             any_origin: settings.allowed_origins.iter().any(|origin| origin == ANY),
             origins: settings.allowed_origins.iter().map(|origin| normalized(origin)).collect(),
         }
     }
 
     /// Checks a request that arrived at the address `local`; returns its origin, if it names one.
-    pub(crate) fn admit(&self, head: &Parts, local: Option<IpAddr>) -> Result<Option<HeaderValue>, Box<Refusal>> {
-        self.host(head, local)?;
-        self.origin(&head.headers)
+    pub(crate) fn admit<'a>(
+        &self,
+        target: &Uri,
+        fields: &Fields<'a>,
+        local: Option<IpAddr>,
+    ) -> Result<Option<&'a HeaderValue>, Box<Refusal>> {
+        self.host(target, fields, local)?;
+        self.origin(fields)
     }
 
-    fn host(&self, head: &Parts, local: Option<IpAddr>) -> Result<(), Box<Refusal>> {
+    fn host(&self, target: &Uri, fields: &Fields<'_>, local: Option<IpAddr>) -> Result<(), Box<Refusal>> {
         let bad = |message: &str| Refusal::invalid(StatusCode::BAD_REQUEST, message);
         // HTTP/2 has `:authority` instead, and a request line with a whole URI outranks `Host`.
-        let target = head.uri.authority().map(http::uri::Authority::as_str);
-        let header = only(&head.headers, &HOST).map_err(|()| bad("more than one \"Host\", or an unreadable one"))?;
+        let target = target.authority().map(http::uri::Authority::as_str);
+        let header = fields.host.only().map_err(|()| bad("more than one \"Host\", or an unreadable one"))?;
         let named = [target, header.map(|(_, text)| text)];
         if named.iter().all(Option::is_none) {
             return Err(bad("\"Host\" is missing"));
         }
         for text in named.into_iter().flatten() {
+            if self.allows_as_written(text) {
+                continue;
+            }
             let host = Authority::parse(text).ok_or_else(|| bad("\"Host\" is malformed"))?;
             if !self.allows_host(&host, local) {
                 let message = "this \"Host\" is not served here; `allowedHosts` lists the names clients may use";
@@ -58,6 +70,11 @@ impl Guard {
             }
         }
         Ok(())
+    }
+
+    /// Whether a host is allowed, seen without a look at what it means: most are written the usual way.
+    fn allows_as_written(&self, text: &str) -> bool {
+        is_usual_loopback(text) || self.written.iter().any(|written| written == text)
     }
 
     fn allows_host(&self, named: &Authority, local: Option<IpAddr>) -> bool {
@@ -68,13 +85,13 @@ impl Guard {
             || self.hosts.iter().any(|allowed| allowed.host == named.host && (allowed.port.is_none() || allowed.port == named.port))
     }
 
-    fn origin(&self, headers: &HeaderMap) -> Result<Option<HeaderValue>, Box<Refusal>> {
+    fn origin<'a>(&self, fields: &Fields<'a>) -> Result<Option<&'a HeaderValue>, Box<Refusal>> {
         let forbidden = || {
             let message = "this \"Origin\" is not allowed here; `allowedOrigins` lists those that are";
             Refusal::invalid(StatusCode::FORBIDDEN, message)
         };
-        let Some((value, text)) = only(headers, &ORIGIN).map_err(|()| forbidden())? else { return Ok(None) };
-        if self.allows_origin(text) { Ok(Some(value.clone())) } else { Err(forbidden()) }
+        let Some((value, text)) = fields.origin.only().map_err(|()| forbidden())? else { return Ok(None) };
+        if self.allows_origin(text) { Ok(Some(value)) } else { Err(forbidden()) }
     }
 
     fn allows_origin(&self, origin: &str) -> bool {
@@ -87,14 +104,18 @@ impl Guard {
     }
 }
 
-/// The only value of a header, as text; an error if there are several or it is not text.
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<(&'a HeaderValue, &'a str)>, ()> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(value), None) => value.to_str().map(|text| Some((value, text))).map_err(|_| ()),
-        (Some(_), Some(_)) => Err(()),
-    }
+/// Whether this is a loopback host as most clients write it, without a port or with one.
+fn is_usual_loopback(text: &str) -> bool {
+    let port = ["127.0.0.1", "localhost", "[::1]"].iter().find_map(|host| text.strip_prefix(host));
+    port.is_some_and(|port| match port.as_bytes() {
+        [] => true,
+        // Nothing that could be more than a port can be.
+        [b':', digits @ ..] => {
+            digits.iter().all(u8::is_ascii_digit)
+                && (digits.len() < 5 || digits.len() == 5 && digits.first().is_some_and(|first| *first < b'6'))
+        }
+        _ => false,
+    })
 }
 
 /// An origin in the one way of writing it: lower case, without the port its scheme implies.
@@ -183,7 +204,8 @@ mod tests {
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
         let local = Some("192.0.2.7".parse().unwrap());
-        guard.admit(&head, local).map_err(|refusal| refusal.into_response().status())
+        let admitted = guard.admit(&head.uri, &Fields::of(&head.headers), local);
+        admitted.map(Option::<&HeaderValue>::cloned).map_err(|refusal| refusal.into_response().status())
     }
 
     #[test]
@@ -211,6 +233,18 @@ mod tests {
         assert_eq!(admit(&strict, "/mcp", &[]), Err(StatusCode::BAD_REQUEST));
         let twice = [("host", "localhost"), ("host", "localhost")];
         assert_eq!(admit(&strict, "/mcp", &twice), Err(StatusCode::BAD_REQUEST));
+    }
+
+    #[test]
+    fn usual_hosts_are_allowed_as_written() {
+        let open = guard(&["mcp.example.com:8443", "not a host"], &[]);
+        for usual in ["localhost", "127.0.0.1:", "127.0.0.1:8080", "localhost:59999", "[::1]:1", "mcp.example.com:8443"]
+        {
+            assert!(open.allows_as_written(usual), "{usual}");
+        }
+        for unusual in ["", "LOCALHOST", "127.0.0.1:60000", "127.0.0.1:99999", "localhost:x", "[::1]x", "not a host"] {
+            assert!(!open.allows_as_written(unusual), "{unusual}");
+        }
     }
 
     #[test]
@@ -273,6 +307,18 @@ mod tests {
         fn parsing_never_panics(text in "\\PC{0,40}") {
             let _ = Authority::parse(&text);
             let _ = normalized(&text);
+        }
+
+        #[test]
+        fn what_is_allowed_as_written_is_allowed_when_looked_at(
+            host in "127\\.0\\.0\\.1|localhost|\\[::1\\]|mcp\\.example\\.com|[0-9a-z.:\\[\\]]{0,12}",
+            port in "|:[0-9]{0,6}|\\PC{0,4}",
+        ) {
+            let text = format!("{host}{port}");
+            for guard in [guard(&[], &[]), guard(&["mcp.example.com", "MCP.example.com:80", "a b", "*"], &[])] {
+                let looked_at = Authority::parse(&text).is_some_and(|host| guard.allows_host(&host, None));
+                prop_assert!(looked_at || !guard.allows_as_written(&text), "{text}");
+            }
         }
     }
 }

@@ -6,42 +6,37 @@
 //!
 //! Must not know: sessions, or how a refusal is sent.
 
-use fanlight_telemetry::Headers;
 use std::borrow::Cow;
 
+use fanlight_protocol::json::Value;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Method, Revision, RpcError, code, header};
-use http::header::AsHeaderName;
-use http::{HeaderMap, HeaderName};
+use fanlight_telemetry::Headers;
+use http::HeaderName;
 
+use super::fields::{Field, Fields};
 use crate::fault::shown;
 use crate::modern;
 use crate::params::{Meta, Params};
 
 /// The session of a legacy request.
 pub(super) static SESSION_ID: HeaderName = HeaderName::from_static(header::SESSION_ID);
-static PROTOCOL_VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);
-static METHOD: HeaderName = HeaderName::from_static(header::METHOD);
-static NAME: HeaderName = HeaderName::from_static(header::NAME);
-static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
-static BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
-/// The value of a header as far as it can be read without knowing what it must be.
-pub(crate) fn protocol_version(headers: &HeaderMap) -> Option<&str> {
-    Some(headers.get(&PROTOCOL_VERSION)?.to_str().unwrap_or_default().trim_matches([' ', '\t']))
+/// `MCP-Protocol-Version` as far as it can be read without knowing what it must be.
+pub(crate) fn protocol_version<'a>(fields: &Fields<'a>) -> Option<&'a str> {
+    Some(fields.protocol_version.first()?.to_str().unwrap_or_default().trim_matches([' ', '\t']))
 }
 
 /// Checks `MCP-Protocol-Version` and the revision in `_meta`, in that order; returns the revision.
-pub(crate) fn check_version(headers: &HeaderMap, meta: &Meta) -> Result<Revision, RpcError> {
+pub(crate) fn check_version(fields: &Fields<'_>, meta: &Meta) -> Result<Revision, RpcError> {
     let name = "MCP-Protocol-Version";
-    let mirrored = one(headers, &PROTOCOL_VERSION, name)?.ok_or_else(|| missing(name))?;
-    if let (Some(version), Some(revision)) = (&meta.protocol_version, modern::modern_revision(mirrored))
+    let mirrored = one(fields.protocol_version, name)?.ok_or_else(|| missing(name))?;
+    if let (Some(version), Some(revision)) = (meta.protocol_version(), modern::modern_revision(mirrored))
         && version.is_str(mirrored)
     {
         return Ok(revision);
     }
-    match meta.protocol_version.as_ref().and_then(Json::as_str) {
+    match meta.protocol_version().and_then(Value::as_str) {
         Some(version) if version != mirrored => Err(mismatch(name, mirrored, &version)),
         // What `_meta` must have is for the revision to say, if it is one.
         None if modern::modern_revision(mirrored).is_none() => Err(modern::unsupported(mirrored)),
@@ -50,42 +45,42 @@ pub(crate) fn check_version(headers: &HeaderMap, meta: &Meta) -> Result<Revision
 }
 
 /// Checks `Mcp-Method` and, for the methods that have it, `Mcp-Name`.
-pub(crate) fn check_standard(headers: &HeaderMap, method: &Method, params: &Params) -> Result<(), RpcError> {
+pub(crate) fn check_standard(fields: &Fields<'_>, method: &Method, params: &Params) -> Result<(), RpcError> {
     let name = "Mcp-Method";
-    let mirrored = one(headers, &METHOD, name)?.ok_or_else(|| missing(name))?;
+    let mirrored = one(fields.method, name)?.ok_or_else(|| missing(name))?;
     if mirrored != method.as_str() {
         return Err(mismatch(name, mirrored, method.as_str()));
     }
     let Some(member) = header::name_member(method) else { return Ok(()) };
     let source = match member {
-        "name" => &params.name,
-        "uri" => &params.uri,
-        _ => &params.task_id,
+        "name" => params.name(),
+        "uri" => params.uri(),
+        _ => params.task_id(),
     };
     let name = "Mcp-Name";
-    let mirrored = decoded(headers, &NAME, name)?.ok_or_else(|| missing(name))?;
-    if source.as_ref().is_some_and(|source| source.is_str(&mirrored)) {
+    let mirrored = decoded(fields.name, name)?.ok_or_else(|| missing(name))?;
+    if source.is_some_and(|source| source.is_str(&mirrored)) {
         return Ok(());
     }
-    match source.as_ref().and_then(Json::as_str) {
+    match source.and_then(Value::as_str) {
         Some(value) => Err(mismatch(name, &mirrored, &value)),
         None => Err(refuse(format!("Mcp-Name is there, but \"{member}\" in the params is not, or is no string"))),
     }
 }
 
 /// Checks the `Mcp-Param-*` headers of a call of a tool that has these mirrored parameters.
-pub(crate) fn check_params(
-    headers: &HeaderMap,
-    mirrored: &[ParamHeader],
-    arguments: Option<&Json>,
-) -> Result<(), RpcError> {
-    mirrored.iter().try_for_each(|param| check_param(headers, param, arguments))
+pub(crate) fn check_params(fields: &Fields<'_>, mirrored: &[ParamHeader], params: &Params) -> Result<(), RpcError> {
+    if mirrored.is_empty() {
+        return Ok(());
+    }
+    let arguments = params.arguments();
+    mirrored.iter().try_for_each(|param| check_param(fields, param, arguments.as_ref()))
 }
 
-fn check_param(headers: &HeaderMap, param: &ParamHeader, arguments: Option<&Json>) -> Result<(), RpcError> {
+fn check_param(fields: &Fields<'_>, param: &ParamHeader, arguments: Option<&Json>) -> Result<(), RpcError> {
     let name = format!("Mcp-Param-{}", param.name);
     // A recognised header with invalid characters is refused in any case.
-    let received = decoded(headers, name.as_str(), &name)?;
+    let received = decoded(Field::named(fields.all, &name), &name)?;
     let value = argument(param, arguments)?;
     let said = arguments.and_then(|arguments| param.value(arguments));
     match (value, said, received) {
@@ -119,19 +114,19 @@ fn argument(param: &ParamHeader, arguments: Option<&Json>) -> Result<Option<Json
 }
 
 /// The only value of a header as it stands, white space around it stripped (RFC 9110, 5.5).
-fn one<'a>(headers: &'a HeaderMap, key: impl AsHeaderName, name: &str) -> Result<Option<&'a str>, RpcError> {
-    let mut values = headers.get_all(key).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
-        return Err(refuse(format!("{name} is there more than once")));
-    }
+fn one<'a>(field: Field<'a>, name: &str) -> Result<Option<&'a str>, RpcError> {
+    let value = match field {
+        Field::Absent => return Ok(None),
+        Field::One(value) => value,
+        Field::Several(_) => return Err(refuse(format!("{name} is there more than once"))),
+    };
     let text = value.to_str().map_err(|_| refuse(format!("{name} has characters that a header may not have")))?;
     Ok(Some(text.trim_matches([' ', '\t'])))
 }
 
 /// The only value of a header that may be Base64 between markers.
-fn decoded<'a>(headers: &'a HeaderMap, key: impl AsHeaderName, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
-    let Some(value) = one(headers, key, name)? else { return Ok(None) };
+fn decoded<'a>(field: Field<'a>, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
+    let Some(value) = one(field, name)? else { return Ok(None) };
     let decoded = header::decode(value.as_bytes()).map_err(|error| refuse(format!("{name} is malformed: {error}")))?;
     Ok(Some(decoded))
 }
@@ -150,18 +145,9 @@ fn refuse(reason: String) -> RpcError {
 
 /// Where the trace context stands. A `traceparent` that came more than once counts as none; lists
 /// that came in several parts do too, since they are rare and nothing depends on them.
-pub(super) fn trace_context(headers: &HeaderMap) -> Headers<'_> {
-    // Most requests have none of them: a look at each name costs less than looking for three.
-    let is_one = |name: &HeaderName| matches!(name.as_str(), "traceparent" | "tracestate" | "baggage");
-    if !headers.keys().any(is_one) {
-        return Headers::default();
-    }
-    let one = |name: &HeaderName| {
-        let mut values = headers.get_all(name).iter();
-        let value = values.next()?.to_str().ok()?;
-        values.next().is_none().then_some(value)
-    };
-    Headers { traceparent: one(&TRACEPARENT), tracestate: one(&TRACESTATE), baggage: one(&BAGGAGE) }
+pub(super) fn trace_context<'a>(fields: &Fields<'a>) -> Headers<'a> {
+    let one = |field: Field<'a>| field.only().ok().flatten().map(|(_, text)| text);
+    Headers { traceparent: one(fields.traceparent), tracestate: one(fields.tracestate), baggage: one(fields.baggage) }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::connection::Connection;
 use super::reply::ReplyBody;
 use super::slots::{Slot, Slots};
+use super::timer::Timer;
 use super::workers::Workers;
 use crate::error::FrontendError;
 use crate::settings::FrontendSettings;
@@ -26,23 +27,25 @@ const UPKEEP: Duration = Duration::from_secs(10);
 /// How long accepting rests after an error that concerns the listener.
 const ACCEPT_REST: Duration = Duration::from_secs(1);
 
-/// The addresses of a connection's ends, where they are known.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ends {
+/// What the requests of a connection have in common. Its addresses are those that are known.
+#[derive(Debug)]
+pub(crate) struct Link {
     /// The address at which it arrived.
     pub(crate) local: Option<IpAddr>,
     /// The other end's.
     pub(crate) peer: Option<SocketAddr>,
+    /// For what its requests wait for.
+    pub(crate) timer: Timer,
 }
 
 /// What answers the requests of a listener.
 pub(crate) trait Serve: Send + Sync + 'static {
-    /// Answers one request, which came `over` a connection between these ends. Dropped when its client
+    /// Answers one request, which came `over` this connection. Dropped when its client
     /// goes.
     fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        over: Ends,
+        over: Arc<Link>,
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 
     /// Called now and then.

@@ -5,22 +5,23 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use fanlight_protocol::{Era, Message, MessageError, Method, Notification, Revision, RpcError, code};
 use fanlight_telemetry::clients::{Clients, Counts, Seen};
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Moment, Network};
 use http::request::Parts;
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
+use super::fields::Fields;
 use super::guard::Guard;
-use super::headers::SESSION_ID;
-use super::listener::{Ends, Serve};
-use super::negotiate;
+use super::listener::{Link, Serve};
+use super::negotiate::{self, Accepts};
 use super::old::OldSessions;
 use super::reply::{self, Refusal, ReplyBody};
-use super::request::Asked;
+use super::request::{Asked, Begun};
 use super::slots::{Slot, Slots};
 use super::{body, cors, headers, listening};
 use crate::error::FrontendError;
@@ -55,29 +56,54 @@ pub(crate) struct Endpoint<C> {
     pub(super) shutdown: CancellationToken,
 }
 
+/// A request, but for its body.
+pub(super) struct Arrived<'a> {
+    pub(super) head: &'a Parts,
+    pub(super) fields: Fields<'a>,
+    pub(super) over: &'a Link,
+    received: &'a Moment,
+}
+
+/// What a POST brings.
+enum Posted<'a> {
+    Request(Asked<'a>),
+    /// Several messages.
+    Batch(Bytes),
+    /// What needs no answer but this.
+    Other(Box<Response<ReplyBody>>),
+}
+
 impl<C: Core> Serve for Endpoint<C> {
-    async fn answer(self: Arc<Self>, request: http::Request<Incoming>, over: Ends) -> Response<ReplyBody> {
+    fn answer(
+        self: Arc<Self>,
+        request: http::Request<Incoming>,
+        over: Arc<Link>,
+    ) -> impl Future<Output = Response<ReplyBody>> + Send {
         let received = Moment::now();
+        // Before the future, which would else have room for the whole beside its parts.
         let (head, mut body) = request.into_parts();
-        let (mut response, origin) = match self.guard.admit(&head, over.local) {
-            Ok(origin) => {
-                let came = came(&head, over, received);
-                let reply = self.route(&head, &mut body, came).await;
-                let mut response = reply.unwrap_or_else(|refusal| refusal.into_response());
-                response.body_mut().count(self.settings.telemetry.metrics());
-                (response, origin)
+        async move {
+            let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), over: &over, received: &received };
+            let admitted = self.guard.admit(&head.uri, &arrived.fields, over.local);
+            let (mut response, origin) = match admitted {
+                Ok(origin) => {
+                    let reply = self.route(&arrived, &mut body).await;
+                    let mut response = reply.unwrap_or_else(|refusal| refusal.into_response());
+                    response.body_mut().count(self.settings.telemetry.metrics());
+                    (response, origin.cloned())
+                }
+                Err(refusal) => (refusal.into_response(), None),
+            };
+            if response.body().only_listens() && listening::may_stand_apart(&head, &body) {
+                response.body_mut().stand_apart();
             }
-            Err(refusal) => (refusal.into_response(), None),
-        };
-        if response.body().only_listens() && listening::may_stand_apart(&head, &body) {
-            response.body_mut().stand_apart();
+            body::leave(body, &head);
+            reply::describe(&mut response, head.headers);
+            if let Some(origin) = origin {
+                cors::expose(&mut response, origin);
+            }
+            response
         }
-        body::leave(body, &head);
-        reply::describe(&mut response, head.headers);
-        if let Some(origin) = origin {
-            cors::expose(&mut response, origin);
-        }
-        response
     }
 
     fn upkeep(&self) {
@@ -139,49 +165,69 @@ impl<C: Core> Endpoint<C> {
         })
     }
 
-    async fn route(&self, head: &Parts, body: &mut Incoming, came: Came<'_>) -> Reply {
+    async fn route(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Reply {
+        let Arrived { head, fields, .. } = arrived;
         let path = head.uri.path().trim_end_matches('/');
         if path != self.settings.path.trim_end_matches('/') {
-            if let Some(reply) = Box::pin(self.route_old(path, head, body, came)).await {
+            if let Some(reply) = Box::pin(self.route_old(path, arrived, body)).await {
                 return reply;
             }
             let message = format!("nothing is served here; the MCP endpoint is {}", self.settings.path);
             return Err(Refusal::invalid(StatusCode::NOT_FOUND, message));
         }
         match head.method {
-            http::Method::POST => self.post(&head.headers, body, came).await,
-            http::Method::GET => self.get(&head.headers),
-            http::Method::DELETE => self.delete(&head.headers),
+            http::Method::POST => self.post(arrived, body).await,
+            http::Method::GET => self.get(fields),
+            http::Method::DELETE => self.delete(fields),
             http::Method::OPTIONS => Ok(cors::preflight(&head.headers, METHODS)),
             _ => Err(Refusal::method(METHODS)),
         }
     }
 
-    async fn post(&self, headers: &HeaderMap, body: &mut Incoming, came: Came<'_>) -> Reply {
-        let accepts = negotiate::check(headers)?;
-        let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
-        trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
-        match Message::parse(text.clone(), self.settings.nesting) {
-            Ok(Message::Request(request)) => {
-                // The request has what it needs of the text.
-                drop(text);
-                let params = match Params::read(request.params.as_ref()) {
-                    Ok(params) => params,
-                    Err(error) => {
-                        let span = trace::begin(&self.settings, &request, came);
-                        return Err(bad_request(error).of(&request.id).ending(span));
-                    }
+    async fn post(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Reply {
+        let accepts = negotiate::check(&arrived.fields)?;
+        let text = body::read(body, self.settings.max_body, self.settings.body_timeout, &arrived.over.timer).await?;
+        let batch = 'one: {
+            // What is needed of a request until its call has begun is gone while that is waited for.
+            let (mut call, kept) = {
+                let mut asked = match self.read(text, arrived, accepts) {
+                    Ok(Posted::Request(asked)) => asked,
+                    // Not from in here, where there would be room for a request beside it.
+                    Ok(Posted::Batch(batch)) => break 'one batch,
+                    Ok(Posted::Other(response)) => return Ok(*response),
+                    Err(refusal) => return Err(refusal),
                 };
-                let span = trace::begin_read(&self.settings, &request, &params, came);
-                let mut asked = Asked { headers, accepts, request, params, span };
-                let reply = self.request(&mut asked).await;
-                reply.map_err(|refusal| refusal.of(&asked.request.id).ending(asked.span))
-            }
-            Ok(Message::Notification(notification)) => self.notification(headers, &notification),
-            Ok(Message::Response(response)) => self.response(headers, response),
-            Err(MessageError::Batch) if self.speaks_batches(headers) => {
-                Box::pin(self.batch(headers, accepts, text, came)).await
-            }
+                match self.request(&mut asked).await {
+                    Ok(Begun::Call(call, kept)) => (call, kept),
+                    Ok(Begun::Answered(response)) => return Ok(*response),
+                    Err(refusal) => return Err(refusal.of(&asked.request.id).ending(asked.span)),
+                }
+            };
+            let first = self.first(&mut call, &kept, accepts, &arrived.over.timer).await;
+            return Ok(self.response_to(call, first, kept, accepts));
+        };
+        Box::pin(self.batch(arrived, accepts, batch)).await
+    }
+
+    /// Reads what a POST brings, and settles what is no request.
+    fn read<'a>(&self, text: Bytes, arrived: &'a Arrived<'_>, accepts: Accepts) -> Result<Posted<'a>, Box<Refusal>> {
+        let fields = &arrived.fields;
+        trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
+        let settled = |reply: Reply| reply.map(|response| Posted::Other(Box::new(response)));
+        match Message::parse(text.clone(), self.settings.nesting) {
+            Ok(Message::Request(request)) => match Params::read(request.params.as_ref()) {
+                Ok(params) => {
+                    let span = trace::begin_read(&self.settings, &request, &params, &arrived.came());
+                    Ok(Posted::Request(Asked { fields, accepts, request, params, span }))
+                }
+                Err(error) => {
+                    let span = trace::begin(&self.settings, &request, &arrived.came());
+                    Err(bad_request(error).of(&request.id).ending(span))
+                }
+            },
+            Ok(Message::Notification(notification)) => settled(self.notification(fields, &notification)),
+            Ok(Message::Response(response)) => settled(self.response(fields, response)),
+            Err(MessageError::Batch) if self.speaks_batches(fields) => Ok(Posted::Batch(text)),
             Err(error) => {
                 let (error, id) = fault::of_message(error, self.settings.nesting);
                 let refusal = bad_request(error);
@@ -193,18 +239,18 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    pub(super) fn notification(&self, headers: &HeaderMap, notification: &Notification) -> Reply {
+    pub(super) fn notification(&self, fields: &Fields<'_>, notification: &Notification) -> Reply {
         let params = Params::read(notification.params().as_ref()).map_err(bad_request)?;
-        let version = headers::protocol_version(headers);
+        let version = headers::protocol_version(fields);
         if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
             return Err(bad_request(modern::unsupported(unknown)));
         }
         // 2026-07-28 has no notification from client to server on HTTP: a modern one, cancellation
         // included, is accepted and means nothing (streamable-http, Sending Messages).
         if era::of_message(&params.meta, version) == Era::Legacy {
-            let session = self.session(headers)?;
-            if let (Method::Cancelled, Some(id)) = (&notification.method, &params.request_id) {
-                session.in_flight.cancel(id);
+            let session = self.session(fields)?;
+            if let (Method::Cancelled, Some(id)) = (&notification.method, params.request_id()) {
+                session.in_flight.cancel(&id);
             }
         }
         Ok(reply::empty(StatusCode::ACCEPTED))
@@ -212,18 +258,18 @@ impl<C: Core> Endpoint<C> {
 
     /// A client's answer to a question of a server, which is one of its own session's or none.
     /// Modern clients "MUST NOT send JSON-RPC responses".
-    pub(super) fn response(&self, headers: &HeaderMap, response: fanlight_protocol::Response) -> Reply {
-        let version = headers::protocol_version(headers);
+    pub(super) fn response(&self, fields: &Fields<'_>, response: fanlight_protocol::Response) -> Reply {
+        let version = headers::protocol_version(fields);
         if era::of_message(&crate::params::Meta::default(), version) == Era::Modern {
             let message = "responses are not sent to a server of this protocol version";
             return Err(Refusal::invalid(StatusCode::BAD_REQUEST, message));
         }
-        self.session(headers)?.questions.answer(response);
+        self.session(fields)?.questions.answer(response);
         Ok(reply::empty(StatusCode::ACCEPTED))
     }
 
-    fn delete(&self, headers: &HeaderMap) -> Reply {
-        let ended = self.sessions.end(session_id(headers)?);
+    fn delete(&self, fields: &Fields<'_>) -> Reply {
+        let ended = self.sessions.end(session_id(fields)?);
         if ended { Ok(reply::empty(StatusCode::NO_CONTENT)) } else { Err(unknown_session()) }
     }
 
@@ -239,23 +285,25 @@ impl<C: Core> Endpoint<C> {
         })
     }
 
-    pub(super) fn session(&self, headers: &HeaderMap) -> Result<InUse, Box<Refusal>> {
-        self.sessions.enter(session_id(headers)?).ok_or_else(unknown_session)
+    pub(super) fn session(&self, fields: &Fields<'_>) -> Result<InUse, Box<Refusal>> {
+        self.sessions.enter(session_id(fields)?).ok_or_else(unknown_session)
     }
 }
 
-fn came(head: &Parts, over: Ends, received: Moment) -> Came<'_> {
-    let version = if head.version == http::Version::HTTP_2 { "2" } else { "1.1" };
-    let network = Network::Http { version, client: over.peer };
-    Came { received, network, headers: headers::trace_context(&head.headers) }
+impl<'a> Arrived<'a> {
+    pub(super) fn came(&self) -> Came<'a> {
+        let version = if self.head.version == http::Version::HTTP_2 { "2" } else { "1.1" };
+        let network = Network::Http { version, client: self.over.peer };
+        Came { received: *self.received, network, headers: headers::trace_context(&self.fields) }
+    }
 }
 
 pub(super) fn bad_request(error: RpcError) -> Box<Refusal> {
     Refusal::new(StatusCode::BAD_REQUEST, error)
 }
 
-pub(super) fn session_id(headers: &HeaderMap) -> Result<&str, Box<Refusal>> {
-    let named = headers.get(&SESSION_ID).and_then(|id| id.to_str().ok());
+pub(super) fn session_id<'a>(fields: &Fields<'a>) -> Result<&'a str, Box<Refusal>> {
+    let named = fields.session_id.first().and_then(|id| id.to_str().ok());
     named.ok_or_else(|| {
         let message = "Mcp-Session-Id is missing: open a session with \"initialize\", or send the per-request metadata \
                        of protocol version 2026-07-28";

@@ -10,6 +10,7 @@ mod body;
 mod connection;
 mod cors;
 mod events;
+mod fields;
 mod get;
 mod guard;
 mod headers;
@@ -22,6 +23,7 @@ pub(crate) mod reply;
 mod request;
 mod slots;
 mod stream;
+mod timer;
 mod workers;
 
 use std::sync::Arc;

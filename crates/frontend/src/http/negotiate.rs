@@ -1,9 +1,10 @@
 //! What a client sends and accepts: `Content-Type` and `Accept`.
 
 use fanlight_protocol::sse;
-use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+use http::header::{ACCEPT, CONTENT_ENCODING};
 
+use super::fields::{Field, Fields};
 use super::reply::Refusal;
 
 const JSON: &str = "application/json";
@@ -19,9 +20,9 @@ pub(crate) struct Accepts {
 }
 
 /// Checks the head of a POST: its body must be plain JSON, and there must be a form to answer in.
-pub(crate) fn check(headers: &HeaderMap) -> Result<Accepts, Box<Refusal>> {
-    content_type(headers)?;
-    let accepts = accepts(headers);
+pub(crate) fn check(fields: &Fields<'_>) -> Result<Accepts, Box<Refusal>> {
+    content_type(fields)?;
+    let accepts = accepts(fields);
     if !accepts.json && !accepts.events {
         let message = format!("\"Accept\" allows neither {JSON} nor {}; list both", sse::CONTENT_TYPE);
         return Err(Refusal::invalid(StatusCode::NOT_ACCEPTABLE, message));
@@ -32,13 +33,13 @@ pub(crate) fn check(headers: &HeaderMap) -> Result<Accepts, Box<Refusal>> {
 /// Checks the head of a GET: what it opens is an event stream, and the client "MUST include an
 /// `Accept` header, listing `text/event-stream`" (2025-11-25 basic/transports, Listening for Messages
 /// from the Server).
-pub(crate) fn check_get(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
-    if headers.contains_key(ACCEPT) && accepts(headers).events { Ok(()) } else { Err(not_acceptable("GET")) }
+pub(crate) fn check_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
+    if fields.accept != Field::Absent && accepts(fields).events { Ok(()) } else { Err(not_acceptable("GET")) }
 }
 
 /// Checks the head of a GET of the HTTP+SSE transport, where no `Accept` is asked for.
-pub(crate) fn check_old_get(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
-    if accepts(headers).events { Ok(()) } else { Err(not_acceptable("GET")) }
+pub(crate) fn check_old_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
+    if accepts(fields).events { Ok(()) } else { Err(not_acceptable("GET")) }
 }
 
 /// The refusal of what can be answered by an event stream only.
@@ -48,18 +49,18 @@ pub(crate) fn not_acceptable(what: &str) -> Box<Refusal> {
 }
 
 /// Checks what the body of a POST is said to be: it must be plain JSON.
-pub(crate) fn content_type(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
+pub(crate) fn content_type(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
     let refuse = |message: &str| Err(Refusal::invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
-    let mut values = headers.get_all(CONTENT_TYPE).iter();
-    let is_json = values.next().is_some_and(|value| {
-        // As nearly all clients write it, or as they may.
-        value == JSON || value.to_str().is_ok_and(|value| essence(value).eq_ignore_ascii_case(JSON))
-    });
-    if values.next().is_some() || !is_json {
+    let Field::One(value) = fields.content_type else {
+        return refuse("\"Content-Type\" must be application/json");
+    };
+    // As nearly all clients write it, or as they may.
+    if value != JSON && !value.to_str().is_ok_and(|value| essence(value).eq_ignore_ascii_case(JSON)) {
         return refuse("\"Content-Type\" must be application/json");
     }
     let is_plain = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
-    if !headers.get_all(CONTENT_ENCODING).iter().all(is_plain) {
+    let encoded = fields.content_encoding != Field::Absent;
+    if encoded && !fields.all.get_all(CONTENT_ENCODING).iter().all(is_plain) {
         return refuse("\"Content-Encoding\" is not supported: send the body as it is");
     }
     Ok(())
@@ -67,16 +68,15 @@ pub(crate) fn content_type(headers: &HeaderMap) -> Result<(), Box<Refusal>> {
 
 /// RFC 9110, 12.5.1: the most specific range that matches a type decides on it; no `Accept` at all
 /// accepts everything.
-fn accepts(headers: &HeaderMap) -> Accepts {
-    let mut values = headers.get_all(ACCEPT).iter();
-    match (values.next(), values.next()) {
-        (None, _) => return Accepts { json: true, events: true },
+fn accepts(fields: &Fields<'_>) -> Accepts {
+    match fields.accept {
+        Field::Absent => return Accepts { json: true, events: true },
         // What nearly all clients say, for they must accept both (2026-07-28 streamable-http).
-        (Some(only), None) if only == BOTH => return Accepts { json: true, events: true },
+        Field::One(only) if only == BOTH => return Accepts { json: true, events: true },
         _ => {}
     }
     let ranges = || {
-        let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let values = fields.all.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).map(range)
     };
     let allowed = |wanted: &str| {
@@ -119,7 +119,8 @@ fn essence(value: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::header::CONTENT_TYPE;
+    use http::{HeaderMap, HeaderValue};
     use proptest::prelude::*;
 
     use super::*;
@@ -149,17 +150,17 @@ mod tests {
             ("", false, false),
             (",,;q=1,garbage", false, false),
         ] {
-            let accepts = accepts(&headers(&[(ACCEPT, value)]));
+            let accepts = accepts(&Fields::of(&headers(&[(ACCEPT, value)])));
             assert_eq!((accepts.json, accepts.events), (json, events), "{value}");
         }
-        assert_eq!(accepts(&HeaderMap::new()), Accepts { json: true, events: true });
+        assert_eq!(accepts(&Fields::of(&HeaderMap::new())), Accepts { json: true, events: true });
         let split = headers(&[(ACCEPT, "application/json"), (ACCEPT, "text/event-stream")]);
-        assert_eq!(accepts(&split), Accepts { json: true, events: true });
+        assert_eq!(accepts(&Fields::of(&split)), Accepts { json: true, events: true });
     }
 
     #[test]
     fn the_body_must_be_plain_json() {
-        let ok = |pairs: &[(http::HeaderName, &str)]| content_type(&headers(pairs)).is_ok();
+        let ok = |pairs: &[(http::HeaderName, &str)]| content_type(&Fields::of(&headers(pairs))).is_ok();
         assert!(ok(&[(CONTENT_TYPE, "application/json")]));
         assert!(ok(&[(CONTENT_TYPE, "Application/JSON ; charset=UTF-8")]));
         assert!(ok(&[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "identity")]));
@@ -173,7 +174,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics(value in "[ -~]{0,60}") {
-            let _ = accepts(&headers(&[(ACCEPT, &value)]));
+            let _ = accepts(&Fields::of(&headers(&[(ACCEPT, &value)])));
         }
     }
 }

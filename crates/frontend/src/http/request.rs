@@ -5,15 +5,18 @@
 use std::sync::Arc;
 
 use fanlight_gateway::CallContext;
-use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
+use fanlight_protocol::json::Value;
+use fanlight_protocol::{Era, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 
-use super::mcp::{Endpoint, Reply, bad_request, session_id};
+use super::fields::Fields;
+use super::mcp::{Endpoint, bad_request, session_id};
 use super::negotiate::{self, Accepts};
-use super::reply::Refusal;
+use super::reply::{Refusal, ReplyBody};
+use super::slots::Slot;
 use super::{answer, headers};
-use crate::conversation::{Conversation, LegacyCall, ModernCall};
+use crate::conversation::{self, Conversation, LegacyCall, ModernCall};
 use crate::params::Params;
 use crate::port::Core;
 use crate::render::Rendering;
@@ -26,7 +29,7 @@ use crate::{era, legacy, modern};
 /// A request as it came.
 pub(super) struct Asked<'a> {
     /// Of the POST that brought it.
-    pub(super) headers: &'a HeaderMap,
+    pub(super) fields: &'a Fields<'a>,
     /// The forms of answer that its client accepts.
     pub(super) accepts: Accepts,
     pub(super) request: Request,
@@ -36,12 +39,29 @@ pub(super) struct Asked<'a> {
     pub(super) span: ServerSpan,
 }
 
+/// What becomes of a request.
+pub(super) enum Begun {
+    /// A call, which is to be waited for.
+    Call(Call, Kept),
+    /// It is answered already.
+    Answered(Box<http::Response<ReplyBody>>),
+}
+
+/// What a call needs until its response has been sent.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// That of a legacy client.
+    pub(super) session: Option<InUse>,
+    /// A place among the streams, if it is one on which its client only listens.
+    pub(super) slot: Option<Slot>,
+}
+
 impl<C: Core> Endpoint<C> {
-    /// Answers a request by the rules of its era.
-    pub(super) async fn request(&self, asked: &mut Asked<'_>) -> Reply {
+    /// Begins a request by the rules of its era.
+    pub(super) async fn request(&self, asked: &mut Asked<'_>) -> Result<Begun, Box<Refusal>> {
         let (method, meta) = (&asked.request.method, &asked.params.meta);
         // Where the body names a revision, the header decides nothing.
-        let header = if meta.protocol_version.is_some() { None } else { headers::protocol_version(asked.headers) };
+        let header = if meta.protocol_version().is_some() { None } else { headers::protocol_version(asked.fields) };
         let era = era::of_request(method, meta, header);
         tracing::debug!(%era, method = known_name(method), "request");
         match era {
@@ -53,40 +73,41 @@ impl<C: Core> Endpoint<C> {
 
     /// A stateless request. The response stream is the request: when it closes, the request is
     /// cancelled (2026-07-28 streamable-http, Cancellation), here by being dropped.
-    async fn modern(&self, asked: &mut Asked<'_>) -> Reply {
+    async fn modern(&self, asked: &mut Asked<'_>) -> Result<Begun, Box<Refusal>> {
         let (revision, client) = asked.check()?;
         if asked.request.method == Method::CallTool
-            && let Some(name) = asked.params.name.as_ref().and_then(Json::as_str)
+            && let Some(name) = asked.params.name().and_then(Value::as_str)
         {
             let mirrored = self.core.param_headers(&name, &asked.span.parent()).await;
-            headers::check_params(asked.headers, &mirrored, asked.params.arguments.as_ref()).map_err(bad_request)?;
+            headers::check_params(asked.fields, &mirrored, &asked.params).map_err(bad_request)?;
         }
-        let mut slot = None;
+        let mut kept = Kept::default();
         let conversation = if asked.request.method == Method::Listen {
             if !asked.accepts.events {
                 return Err(negotiate::not_acceptable("a subscription"));
             }
-            slot = Some(self.stream_slot()?);
+            kept.slot = Some(self.stream_slot()?);
             let subscribed = self.subscriptions.begin(&self.core, &asked.request, client, None, asked.span.parent());
             subscribed.map(|subscribed| Conversation::Listening(Box::new(subscribed)))
         } else {
-            Conversation::modern(&self.core, &self.parking, &self.settings, asked.modern(client), None).await
+            let Request { method, params, .. } = &asked.request;
+            let resumed = conversation::resumed(&self.parking, method, params.as_ref(), &asked.params).await;
+            resumed.map(|resumed| {
+                let call = asked.modern(client);
+                Conversation::modern(&self.core, &self.parking, &self.settings, call, resumed, None)
+            })
         };
         let conversation = conversation.unwrap_or_else(|error| Conversation::answered(Response::from_error(&error)));
-        let mut response = self.answer(asked.answered_by(conversation, revision), asked.accepts, None).await;
-        if let Some(slot) = slot {
-            response.body_mut().occupy(slot);
-        }
-        Ok(response)
+        Ok(Begun::Call(asked.answered_by(conversation, revision), kept))
     }
 
     /// A request within a session. It goes on when its response stream closes.
-    async fn legacy(&self, asked: &mut Asked<'_>) -> Reply {
-        let session = self.session(asked.headers)?;
+    async fn legacy(&self, asked: &mut Asked<'_>) -> Result<Begun, Box<Refusal>> {
+        let session = self.session(asked.fields)?;
         asked.span.set_revision(session.revision());
-        asked.span.set_session(session_id(asked.headers)?);
+        asked.span.set_session(session_id(asked.fields)?);
         let call = self.begin(session.clone(), asked).await;
-        Ok(self.answer(call, asked.accepts, Some(session)).await)
+        Ok(Begun::Call(call, Kept { session: Some(session), slot: None }))
     }
 
     /// Begins a request within a session.
@@ -114,7 +135,7 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Opens a session, if the core can describe what it would be a session of.
-    async fn initialize(&self, asked: &mut Asked<'_>) -> Reply {
+    async fn initialize(&self, asked: &mut Asked<'_>) -> Result<Begun, Box<Refusal>> {
         let opening = legacy::opening(&asked.params, self.settings.max_description)
             .map_err(|error| Refusal::new(StatusCode::OK, error))?;
         let session = Session::new(opening, Arc::default(), self.settings.max_questions, &self.core);
@@ -138,17 +159,24 @@ impl<C: Core> Endpoint<C> {
             response.headers_mut().insert(headers::SESSION_ID.clone(), id);
         }
         response.body_mut().ends(Some(Box::new(Ending::answered(asked.take_span(), &rendering.method, &described))));
-        Ok(response)
+        Ok(Begun::Answered(Box::new(response)))
+    }
+}
+
+impl Kept {
+    /// What the client of the call speaks.
+    pub(super) fn revision(&self) -> Revision {
+        self.session.as_ref().map_or(Revision::NEWEST_MODERN, |session| session.revision())
     }
 }
 
 impl Asked<'_> {
     /// Checks a modern request; returns its revision, and what it says of its sender.
     fn check(&mut self) -> Result<(Revision, modern::Client), Box<Refusal>> {
-        let revision = headers::check_version(self.headers, &self.params.meta).map_err(bad_request)?;
+        let revision = headers::check_version(self.fields, &self.params.meta).map_err(bad_request)?;
         self.span.set_revision(revision);
         let client = modern::client(&self.params.meta).map_err(bad_request)?;
-        headers::check_standard(self.headers, &self.request.method, &self.params).map_err(bad_request)?;
+        headers::check_standard(self.fields, &self.request.method, &self.params).map_err(bad_request)?;
         modern::admit(&self.request.method, &client)
             .map_err(|error| Refusal::new(answer::modern_status(Some(error.code)), error))?;
         Ok((revision, client))
@@ -169,7 +197,7 @@ impl Asked<'_> {
         LegacyCall {
             method: self.request.method.clone(),
             params: self.request.params.take(),
-            progress_token: self.params.meta.progress_token.take(),
+            progress_token: self.params.meta.progress_token(),
             session,
             stream: self.accepts.events,
             trace: self.span.parent(),

@@ -43,7 +43,7 @@ pub(crate) struct Held {
     asked: u64,
     /// What came while it was parked.
     kept: VecDeque<Notification>,
-    response: Option<Response>,
+    response: Option<Box<Response>>,
 }
 
 /// A question that is open.
@@ -158,7 +158,7 @@ impl Held {
     /// What came while the call was parked, in order.
     pub(super) fn next_kept(&mut self) -> Option<Event> {
         let notification = self.kept.pop_front().map(|kept| Event::Message(ServerMessage::Notification(kept)));
-        notification.or_else(|| self.response.take().map(Event::Response))
+        notification.or_else(|| self.response.take().map(|response| Event::Response(*response)))
     }
 
     /// The digest of what the client asked for.
@@ -181,7 +181,7 @@ impl Held {
                 Event::Message(ServerMessage::Request(question)) => self.ask(question, max_questions),
                 Event::Message(ServerMessage::Refused(missing)) => self.note_missing(missing),
                 Event::Message(ServerMessage::Pause { .. }) => {}
-                Event::Response(response) => self.response = Some(response),
+                Event::Response(response) => self.response = Some(Box::new(response)),
                 Event::Cancelled => return Poll::Ready(()),
             }
         }

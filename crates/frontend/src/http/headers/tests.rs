@@ -1,7 +1,7 @@
 //! The validation table.
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn params(text: &str) -> Params {
 fn the_version_header_comes_first() {
     let check = |pairs: &[(&str, &str)], meta: &str| {
         let params = params(&format!(r#"{{"_meta":{meta}}}"#));
-        check_version(&headers(pairs), &params.meta).map(drop).map_err(|error| error.code)
+        check_version(&Fields::of(&headers(pairs)), &params.meta).map(drop).map_err(|error| error.code)
     };
     let body = |version: &str| format!(r#"{{"io.modelcontextprotocol/protocolVersion":{version}}}"#);
     let name = "MCP-Protocol-Version";
@@ -50,7 +50,8 @@ fn the_version_header_comes_first() {
 #[test]
 fn method_and_name_must_be_mirrored() {
     let check = |pairs: &[(&str, &str)], method: &str, text: &str| {
-        check_standard(&headers(pairs), &Method::from_name(method), &params(text)).map_err(|error| error.message)
+        check_standard(&Fields::of(&headers(pairs)), &Method::from_name(method), &params(text))
+            .map_err(|error| error.message)
     };
     let ok = |pairs: &[(&str, &str)], method: &str, text: &str| check(pairs, method, text).is_ok();
     assert!(ok(&[("mcp-method", "tools/list")], "tools/list", "{}"));
@@ -90,7 +91,8 @@ fn mirrored_parameters() {
         ParamHeader { name: "Count".into(), path: vec!["o".into(), "n".into()] },
     ];
     let check = |pairs: &[(&str, &str)], arguments: &str| {
-        check_params(&headers(pairs), &mirrored, Some(&json(arguments))).map_err(|error| error.code)
+        check_params(&Fields::of(&headers(pairs)), &mirrored, &params(&format!(r#"{{"arguments":{arguments}}}"#)))
+            .map_err(|error| error.code)
     };
     let mismatch = Err(code::HEADER_MISMATCH);
     assert_eq!(
@@ -117,5 +119,5 @@ fn mirrored_parameters() {
         check(&[("Mcp-Param-Region", "eu")], r#"{"region":"eu","regio\u006e":"us"}"#),
         Err(code::INVALID_REQUEST)
     );
-    assert_eq!(check_params(&headers(&[]), &mirrored, None), Ok(()));
+    assert_eq!(check_params(&Fields::of(&headers(&[])), &mirrored, &Params::default()), Ok(()));
 }

@@ -11,20 +11,20 @@ use std::sync::Arc;
 
 use fanlight_telemetry::metrics::Direction;
 use http::StatusCode;
-use http::request::Parts;
 use hyper::body::Incoming;
 use smallvec::smallvec;
 use tokio::sync::mpsc;
 
 pub(super) use self::sessions::OldSessions;
 pub(super) use self::stream::OldStream;
-use super::mcp::{Endpoint, Reply, bad_request};
+use super::fields::Fields;
+use super::mcp::{Arrived, Endpoint, Reply, bad_request};
 use super::reply::{self, Refusal};
 use super::stream::EventStream;
 use super::{body, cors, negotiate};
 use crate::channel::{Connection, QUEUE, Terms};
 use crate::port::Core;
-use crate::trace::{self, Came};
+use crate::trace;
 
 /// What is served where a stream is opened. A client that tries Streamable HTTP here first learns
 /// by 405 that it is not (Backwards Compatibility).
@@ -37,21 +37,16 @@ const SESSION_ID: &str = "sessionId";
 
 impl<C: Core> Endpoint<C> {
     /// Answers a request to `path`, if it is one of this transport.
-    pub(super) async fn route_old(
-        &self,
-        path: &str,
-        head: &Parts,
-        body: &mut Incoming,
-        came: Came<'_>,
-    ) -> Option<Reply> {
+    pub(super) async fn route_old(&self, path: &str, arrived: &Arrived<'_>, body: &mut Incoming) -> Option<Reply> {
+        let Arrived { head, fields, .. } = arrived;
         let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
         let below = path.strip_prefix(base)?;
         Some(match (below, &head.method) {
-            ("", &http::Method::GET) => self.open_old(base, head),
+            ("", &http::Method::GET) => self.open_old(base, fields),
             ("", &http::Method::OPTIONS) => Ok(cors::preflight(&head.headers, STREAM_METHODS)),
             ("", _) => Err(Refusal::method(STREAM_METHODS)),
             (below, method) if below.strip_prefix('/') == Some(MESSAGE) => match *method {
-                http::Method::POST => self.take_old(head, body, came).await,
+                http::Method::POST => self.take_old(arrived, body).await,
                 http::Method::OPTIONS => Ok(cors::preflight(&head.headers, MESSAGE_METHODS)),
                 _ => Err(Refusal::method(MESSAGE_METHODS)),
             },
@@ -60,8 +55,8 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Opens a session, which lives as long as its stream.
-    fn open_old(&self, base: &str, head: &Parts) -> Reply {
-        negotiate::check_old_get(&head.headers)?;
+    fn open_old(&self, base: &str, fields: &Fields<'_>) -> Reply {
+        negotiate::check_old_get(fields)?;
         if self.shutdown.is_cancelled() {
             return Err(unavailable("shutting down; try again later"));
         }
@@ -83,9 +78,9 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Takes one message. What comes of it goes on the session's stream.
-    async fn take_old(&self, head: &Parts, body: &mut Incoming, came: Came<'_>) -> Reply {
-        negotiate::content_type(&head.headers)?;
-        let id = session_id(head.uri.query().unwrap_or_default()).ok_or_else(|| {
+    async fn take_old(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Reply {
+        negotiate::content_type(&arrived.fields)?;
+        let id = session_id(arrived.head.uri.query().unwrap_or_default()).ok_or_else(|| {
             let message = "\"sessionId\" is missing: POST to the URI that the \"endpoint\" event names";
             Refusal::invalid(StatusCode::BAD_REQUEST, message)
         })?;
@@ -93,9 +88,9 @@ impl<C: Core> Endpoint<C> {
             let message = "no such session: its event stream has ended; open a new one with GET";
             Refusal::invalid(StatusCode::NOT_FOUND, message)
         })?;
-        let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
+        let text = body::read(body, self.settings.max_body, self.settings.body_timeout, &arrived.over.timer).await?;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
-        match connection.take(text, came).await {
+        match connection.take(text, &arrived.came()).await {
             Ok(()) => Ok(reply::empty(StatusCode::ACCEPTED)),
             Err((error, Some(id))) => Err(bad_request(error).of(&id)),
             Err((error, None)) => Err(bad_request(error)),

@@ -1,0 +1,163 @@
+//! The header fields of a request that the endpoint goes by, found in one pass: each look by name
+//! would hash it anew, and a request is asked for a dozen of them.
+//!
+//! Must not know: what the fields mean.
+
+use fanlight_protocol::header;
+use http::{HeaderMap, HeaderValue};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Fields<'a> {
+    /// All of them.
+    pub(crate) all: &'a HeaderMap,
+    pub(crate) host: Field<'a>,
+    pub(crate) origin: Field<'a>,
+    pub(crate) accept: Field<'a>,
+    pub(crate) content_type: Field<'a>,
+    pub(crate) content_encoding: Field<'a>,
+    pub(crate) session_id: Field<'a>,
+    pub(crate) protocol_version: Field<'a>,
+    pub(crate) method: Field<'a>,
+    pub(crate) name: Field<'a>,
+    pub(crate) traceparent: Field<'a>,
+    pub(crate) tracestate: Field<'a>,
+    pub(crate) baggage: Field<'a>,
+}
+
+/// What there is of one field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Field<'a> {
+    #[default]
+    Absent,
+    /// Its only value.
+    One(&'a HeaderValue),
+    /// The first of several values.
+    Several(&'a HeaderValue),
+}
+
+impl<'a> Fields<'a> {
+    /// Finds them in `all`.
+    pub(crate) fn of(all: &'a HeaderMap) -> Self {
+        let mut fields = Self {
+            all,
+            host: Field::Absent,
+            origin: Field::Absent,
+            accept: Field::Absent,
+            content_type: Field::Absent,
+            content_encoding: Field::Absent,
+            session_id: Field::Absent,
+            protocol_version: Field::Absent,
+            method: Field::Absent,
+            name: Field::Absent,
+            traceparent: Field::Absent,
+            tracestate: Field::Absent,
+            baggage: Field::Absent,
+        };
+        for (name, value) in all {
+            let field = match name.as_str() {
+                "host" => &mut fields.host,
+                "origin" => &mut fields.origin,
+                "accept" => &mut fields.accept,
+                "content-type" => &mut fields.content_type,
+                "content-encoding" => &mut fields.content_encoding,
+                header::SESSION_ID => &mut fields.session_id,
+                header::PROTOCOL_VERSION => &mut fields.protocol_version,
+                header::METHOD => &mut fields.method,
+                header::NAME => &mut fields.name,
+                "traceparent" => &mut fields.traceparent,
+                "tracestate" => &mut fields.tracestate,
+                "baggage" => &mut fields.baggage,
+                _ => continue,
+            };
+            *field = match *field {
+                Field::Absent => Field::One(value),
+                Field::One(first) | Field::Several(first) => Field::Several(first),
+            };
+        }
+        fields
+    }
+}
+
+impl<'a> Field<'a> {
+    /// What there is of a field that has no place of its own in [`Fields`].
+    pub(crate) fn named(all: &'a HeaderMap, name: &str) -> Self {
+        let mut values = all.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (None, _) => Self::Absent,
+            (Some(value), None) => Self::One(value),
+            (Some(first), Some(_)) => Self::Several(first),
+        }
+    }
+
+    /// The only value, as text; an error if there are several or it is no text.
+    pub(crate) fn only(self) -> Result<Option<(&'a HeaderValue, &'a str)>, ()> {
+        match self {
+            Self::Absent => Ok(None),
+            Self::One(value) => value.to_str().map(|text| Some((value, text))).map_err(drop),
+            Self::Several(_) => Err(()),
+        }
+    }
+
+    /// The first value.
+    pub(crate) fn first(self) -> Option<&'a HeaderValue> {
+        match self {
+            Self::Absent => None,
+            Self::One(value) | Self::Several(value) => Some(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NAMES: [&str; 14] = [
+        "host",
+        "origin",
+        "accept",
+        "content-type",
+        "content-encoding",
+        "mcp-session-id",
+        "mcp-protocol-version",
+        "mcp-method",
+        "mcp-name",
+        "traceparent",
+        "tracestate",
+        "baggage",
+        "mcp-param-region",
+        "content-length",
+    ];
+
+    proptest! {
+        #[test]
+        fn each_is_what_looking_by_its_name_finds(picked in prop::collection::vec((0..NAMES.len(), "[a-z]{0,3}"), 0..20)) {
+            let mut all = HeaderMap::new();
+            for (at, value) in picked {
+                let name = HeaderName::from_bytes(NAMES[at].to_uppercase().as_bytes()).unwrap();
+                all.append(name, HeaderValue::from_str(&value).unwrap());
+            }
+            let fields = Fields::of(&all);
+            let found = [
+                fields.host,
+                fields.origin,
+                fields.accept,
+                fields.content_type,
+                fields.content_encoding,
+                fields.session_id,
+                fields.protocol_version,
+                fields.method,
+                fields.name,
+                fields.traceparent,
+                fields.tracestate,
+                fields.baggage,
+            ];
+            for (name, found) in NAMES.into_iter().zip(found) {
+                prop_assert_eq!(found, Field::named(&all, name), "{}", name);
+            }
+        }
+    }
+}
