@@ -76,6 +76,7 @@ impl Caller {
         self.run(false, call, course)
     }
 
+    /// `placed`: with a place of its own.
     fn run<'a>(
         &'a self,
         placed: bool,

@@ -16,8 +16,9 @@ use futures_util::future::Either;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::pending::{Asked, PendingCalls, Waiting};
+use self::pending::{Asked, Outcome, PendingCalls, Waiting};
 pub(crate) use self::reader::Reader;
+use self::writer::Begun;
 pub(crate) use self::writer::{Sending, Sent, Writer};
 use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply, cancelled_text};
@@ -86,16 +87,15 @@ impl Channel {
         self.shared.end.cancel();
     }
 
-    /// Sends a request and waits for its answer, and answers what the server asks meanwhile. The future is
-    /// to be polled at once.
+    /// Sends a request and waits for its answer. The future is to be polled at once.
     pub(crate) fn exchange<'a>(
         &'a self,
         outgoing: Outgoing<'a>,
     ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
         let Outgoing { request, task, text, propagation, .. } = outgoing;
-        let (answer, mut answered) = oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         // Where nothing is declared nothing can be asked.
-        let (asks, mut asked) = match self.shared.context.declared.is_empty() {
+        let (asks, asked) = match self.shared.context.declared.is_empty() {
             true => (None, None),
             false => Some(mpsc::channel(2 * OPEN)).unzip(),
         };
@@ -110,46 +110,14 @@ impl Channel {
             asks,
             trace: request.sending.parent().clone(),
         };
-        let (shared, writer) = (&self.shared, &self.shared.writer);
+        let shared = &*self.shared;
         let begun = match shared.pending.insert(request.id, waiting) {
-            Ok(()) => writer.begin(text, shared.revision(), Some(&propagation)),
+            Ok(()) => shared.writer.begin(text, shared.revision(), Some(&propagation)),
             // Nothing was sent on a channel that has ended already.
-            Err(_) => Either::Left(ready(Err(writer.ended()))),
+            Err(_) => Either::Left(ready(Err(shared.writer.ended()))),
         };
         let place = Place { shared, id: request.id, sent: false, cancellable: request.cancellable };
-        async move {
-            let mut place = place;
-            let mut sending = begun.await?;
-            place.sent = true;
-            let mut questions = OpenQuestions::default();
-            loop {
-                tokio::select! {
-                    biased;
-                    outcome = &mut answered => {
-                        writer.leave(sending);
-                        let response = outcome.unwrap_or(Err(BackendError::ClosedEarly))?;
-                        return Ok(Reply::Answer { response, session: None });
-                    }
-                    sent = next_sent(&mut sending) => match sent {
-                        Ok(Sent::Taken) => {}
-                        Ok(Sent::Rejected(status)) => {
-                            place.sent = false;
-                            return Ok(Reply::Rejected { status, error: None });
-                        }
-                        Err(error) => {
-                            place.sent = error.may_have_run();
-                            return Err(error);
-                        }
-                    },
-                    asked = next_asked(&mut asked) => match asked {
-                        Asked::Question(question) => questions.add(question),
-                        Asked::Withdrawn(id) => questions.withdraw(&id),
-                    },
-                    // Rare, and large: in a box it makes no call's future larger.
-                    settled = questions.next() => Box::pin(writer.answer(settled, shared.revision())).await?,
-                }
-            }
-        }
+        shared.converse(place, begun, answered, asked)
     }
 
     /// Sends a notification.
@@ -187,6 +155,49 @@ async fn next_asked(asked: &mut Option<mpsc::Receiver<Asked>>) -> Asked {
 }
 
 impl Shared {
+    /// Waits for the answer to a request, and answers what the server asks meanwhile.
+    fn converse<'a>(
+        &'a self,
+        place: Place<'a>,
+        begun: Begun<'a>,
+        mut answered: oneshot::Receiver<Outcome>,
+        mut asked: Option<mpsc::Receiver<Asked>>,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
+        async move {
+            let mut place = place;
+            let mut sending = begun.await?;
+            place.sent = true;
+            let mut questions = OpenQuestions::default();
+            loop {
+                tokio::select! {
+                    biased;
+                    outcome = &mut answered => {
+                        self.writer.leave(sending);
+                        let response = outcome.unwrap_or(Err(BackendError::ClosedEarly))?;
+                        return Ok(Reply::Answer { response, session: None });
+                    }
+                    sent = next_sent(&mut sending) => match sent {
+                        Ok(Sent::Taken) => {}
+                        Ok(Sent::Rejected(status)) => {
+                            place.sent = false;
+                            return Ok(Reply::Rejected { status, error: None });
+                        }
+                        Err(error) => {
+                            place.sent = error.may_have_run();
+                            return Err(error);
+                        }
+                    },
+                    asked = next_asked(&mut asked) => match asked {
+                        Asked::Question(question) => questions.add(question),
+                        Asked::Withdrawn(id) => questions.withdraw(&id),
+                    },
+                    // Rare, and large: in a box it makes no call's future larger.
+                    settled = questions.next() => Box::pin(self.writer.answer(settled, self.revision())).await?,
+                }
+            }
+        }
+    }
+
     fn revision(&self) -> Option<Revision> {
         self.revision.get().copied()
     }

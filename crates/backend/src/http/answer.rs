@@ -5,7 +5,6 @@
 use bytes::Bytes;
 use fanlight_protocol::{Json, Message, sse};
 use fanlight_telemetry::metrics::Direction;
-use futures_util::future::Either;
 use http::header::{self, HeaderValue};
 
 use super::HttpLink;
@@ -25,21 +24,13 @@ enum Form {
 }
 
 impl HttpLink {
-    /// Reads the response to a request.
-    pub(super) fn read<'a>(
-        &'a self,
-        http: HttpResponse,
-        request: &'a Awaited<'_>,
-    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
-        let form = form(&http);
-        let is_answer = http.status.is_success() && !matches!(http.status.as_u16(), 202 | 204);
+    /// Reads a response that is no answer in JSON.
+    pub(super) fn read_other<'a>(&'a self, http: HttpResponse, request: &'a Awaited<'_>) -> Pending<'a, Reply> {
         // Large: in boxes they make the future of a call that is answered at once no larger.
-        let other: Pending<'_, _> = match form {
-            Form::Json if is_answer => return Either::Left(self.read_json(http, request)),
-            Form::Events if is_answer => Box::pin(self.read_events(http, request)),
+        match form(&http) {
+            Form::Events if may_answer(&http) => Box::pin(self.read_events(http, request)),
             form => Box::pin(self.read_refusal(http, form, request)),
-        };
-        Either::Right(other)
+        }
     }
 
     /// Reads what cannot be an answer that reports success.
@@ -53,13 +44,14 @@ impl HttpLink {
         }
     }
 
-    fn read_json(
+    /// Reads an answer that is all of the body.
+    pub(super) fn read_json(
         &self,
-        mut http: HttpResponse,
+        http: &mut HttpResponse,
         request: &Awaited<'_>,
     ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
         async move {
-            let body = self.read_body(&mut http).await?;
+            let body = self.read_body(http).await?;
             let messages = messages(body, self.context.limits.nesting, self.revision);
             let messages = messages.map_err(|error| malformed(error.to_string()))?;
             let mut answers = messages.filter_map(|message| match message {
@@ -68,7 +60,7 @@ impl HttpLink {
             });
             let response = answers.find(|response| request_number(&response.id()) == Some(request.id));
             let response = response.ok_or_else(|| malformed("the body does not answer the request"))?;
-            Ok(Reply::Answer { response, session: session(&http, request) })
+            Ok(Reply::Answer { response, session: session(http, request) })
         }
     }
 
@@ -155,6 +147,16 @@ impl HttpLink {
 /// The session that the server assigned with its answer to `initialize`.
 pub(super) fn session(http: &HttpResponse, request: &Awaited<'_>) -> Option<HeaderValue> {
     if HttpLink::is_initialize(request) { http.headers.get(SESSION_ID).cloned() } else { None }
+}
+
+/// Whether a response says that its body is one answer in JSON.
+pub(super) fn answers_in_json(http: &HttpResponse) -> bool {
+    may_answer(http) && matches!(form(http), Form::Json)
+}
+
+/// Whether a response reports success and has a body.
+fn may_answer(http: &HttpResponse) -> bool {
+    http.status.is_success() && !matches!(http.status.as_u16(), 202 | 204)
 }
 
 /// Whether a body is said to be an event stream.

@@ -28,6 +28,7 @@ pub(crate) use endpoint::HttpEndpoint;
 pub(crate) use hear::{Deaf, Hearing};
 pub(crate) use old::Posts;
 
+use answer::answers_in_json;
 use client::{Executing, HttpResponse};
 use heads::Heads;
 
@@ -83,14 +84,17 @@ impl HttpLink {
         let executing = self.post_with(headers, text);
         async move {
             let mut abandoned = CancelOnDrop { link: self, id: request.id, armed: self.cancels(&request) };
-            let http = match executing.await {
+            let mut http = match executing.await {
                 Ok(http) => http,
                 Err(error) => {
                     abandoned.armed = false;
                     return Err(self.endpoint.failure(&error));
                 }
             };
-            let reply = self.read(http, &request).await;
+            let reply = match answers_in_json(&http) {
+                true => self.read_json(&mut http, &request).await,
+                false => self.read_other(http, &request).await,
+            };
             abandoned.armed = false;
             reply
         }
