@@ -65,6 +65,7 @@ pub(super) struct Arrived<'a> {
 }
 
 /// What a POST brings.
+#[expect(clippy::large_enum_variant, reason = "nearly always the large one, which is used at once")]
 enum Posted<'a> {
     Request(Asked<'a>),
     /// Several messages.
