@@ -86,7 +86,7 @@ impl Running {
         let call = Call { method: ask.method, params: ask.params, context, messages: sender };
         let core = Arc::clone(core);
         let answer: Answer = match ask.unroll {
-            Some(limits) => Box::pin(trace.scope(async move { unroll::handle(&*core, call, limits).await })),
+            Some(limits) => Box::pin(trace.scope(unroll::handle(core, call, limits))),
             None => Box::pin(trace.scope(async move { core.handle(call).await })),
         };
         let began_in = trace.clone();
