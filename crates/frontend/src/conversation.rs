@@ -168,8 +168,12 @@ pub(crate) async fn resumed(
     read: &Params,
 ) -> Result<Resumed, RpcError> {
     // Few requests bring a state, and nearly all of them something that is held here.
-    let Some(state) = read.request_state() else { return Ok(Resumed::Nothing) };
-    let responses = read.input_responses();
-    let retry = Retry { method, params, state: Some(&state), responses: responses.as_ref() };
-    Box::pin(parking.resume(retry)).await
+    if !read.has_request_state() {
+        return Ok(Resumed::Nothing);
+    }
+    let resume = async {
+        let (state, responses) = (read.request_state(), read.input_responses());
+        parking.resume(Retry { method, params, state: state.as_ref(), responses: responses.as_ref() }).await
+    };
+    Box::pin(resume).await
 }

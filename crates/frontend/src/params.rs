@@ -124,6 +124,10 @@ impl Params {
         self.get(Member::RequestState)
     }
 
+    pub(crate) fn has_request_state(&self) -> bool {
+        self.look_at(Member::RequestState).is_some()
+    }
+
     pub(crate) fn input_responses(&self) -> Option<Json> {
         self.get(Member::InputResponses)
     }

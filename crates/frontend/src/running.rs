@@ -85,9 +85,11 @@ impl Running {
         let (trace, context) = (ask.context.trace.clone(), Arc::new(ask.context));
         let call = Call { method: ask.method, params: ask.params, context, messages: sender };
         let core = Arc::clone(core);
+        // What the core does is boxed at once: all that stands around it would else be as large, and copied
+        // at each step on its way here.
         let answer: Answer = match ask.unroll {
-            Some(limits) => Box::pin(trace.scope(async move { unroll::handle(&*core, call, limits).await })),
-            None => Box::pin(trace.scope(async move { core.handle(call).await })),
+            Some(limits) => Box::pin(trace.scope(unroll::handle(core, call, limits))),
+            None => Box::pin(trace.scope(async move { Box::pin(core.handle(call)).await })),
         };
         let began_in = trace.clone();
         Self {

@@ -8,6 +8,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -32,19 +33,29 @@ pub(crate) struct Limits {
 }
 
 /// Answers `call`, in as many rounds as it takes within `limits`.
-pub(crate) async fn handle<C: Core>(core: &C, mut call: Call, limits: Limits) -> Response {
-    let first = call.params.clone();
-    let mut rounds = 0;
-    loop {
-        let response = core.handle(call.clone()).await;
-        let Some(required) = InputRequired::of(&response) else { return response };
-        if rounds == limits.rounds {
-            return Response::from_error(&too_many(limits.rounds));
-        }
-        rounds += 1;
-        match answers(&call, &required, limits.timeout).await {
-            Ok(answers) => call.params = Some(input::next_params(first.as_ref(), &answers, required.state.as_ref())),
-            Err(error) => return Response::from_error(&error),
+#[expect(clippy::manual_async_fn, reason = "an `async fn` has room for the call twice")]
+pub(crate) fn handle<C: Core>(
+    core: Arc<C>,
+    mut call: Call,
+    limits: Limits,
+) -> impl Future<Output = Response> + Send + 'static {
+    async move {
+        let first = call.params.clone();
+        let mut rounds = 0;
+        loop {
+            let response = Box::pin(core.handle(call.clone())).await;
+            let Some(required) = InputRequired::of(&response) else { return response };
+            if rounds == limits.rounds {
+                return Response::from_error(&too_many(limits.rounds));
+            }
+            rounds += 1;
+            // Few calls come to this.
+            match Box::pin(answers(&call, &required, limits.timeout)).await {
+                Ok(answers) => {
+                    call.params = Some(input::next_params(first.as_ref(), &answers, required.state.as_ref()));
+                }
+                Err(error) => return Response::from_error(&error),
+            }
         }
     }
 }

@@ -65,6 +65,7 @@ pub(super) struct Arrived<'a> {
 }
 
 /// What a POST brings.
+#[expect(clippy::large_enum_variant, reason = "nearly always the large one, which is used at once")]
 enum Posted<'a> {
     Request(Asked<'a>),
     /// Several messages.
@@ -87,7 +88,14 @@ impl<C: Core> Serve for Endpoint<C> {
             let admitted = self.guard.admit(&head.uri, &arrived.fields, over.local);
             let (mut response, origin) = match admitted {
                 Ok(origin) => {
-                    let reply = self.route(&arrived, &mut body).await;
+                    // Here, since each future within another is copied on its way into that.
+                    let reply = if !self.is_at_endpoint(&head) {
+                        Box::pin(self.elsewhere(&arrived, &mut body)).await
+                    } else if head.method == http::Method::POST {
+                        self.post(&arrived, &mut body).await
+                    } else {
+                        self.unposted(&arrived)
+                    };
                     let mut response = reply.unwrap_or_else(|refusal| refusal.into_response());
                     response.body_mut().count(self.settings.telemetry.metrics());
                     (response, origin.cloned())
@@ -165,18 +173,22 @@ impl<C: Core> Endpoint<C> {
         })
     }
 
-    async fn route(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Reply {
-        let Arrived { head, fields, .. } = arrived;
-        let path = head.uri.path().trim_end_matches('/');
-        if path != self.settings.path.trim_end_matches('/') {
-            if let Some(reply) = Box::pin(self.route_old(path, arrived, body)).await {
-                return reply;
-            }
-            let message = format!("nothing is served here; the MCP endpoint is {}", self.settings.path);
-            return Err(Refusal::invalid(StatusCode::NOT_FOUND, message));
+    fn is_at_endpoint(&self, head: &Parts) -> bool {
+        head.uri.path().trim_end_matches('/') == self.settings.path.trim_end_matches('/')
+    }
+
+    /// Answers a request to any other place.
+    async fn elsewhere(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Reply {
+        if let Some(reply) = self.route_old(arrived, body).await {
+            return reply;
         }
+        let message = format!("nothing is served here; the MCP endpoint is {}", self.settings.path);
+        Err(Refusal::invalid(StatusCode::NOT_FOUND, message))
+    }
+
+    /// Answers a request that is no POST.
+    fn unposted(&self, Arrived { head, fields, .. }: &Arrived<'_>) -> Reply {
         match head.method {
-            http::Method::POST => self.post(arrived, body).await,
             http::Method::GET => self.get(fields),
             http::Method::DELETE => self.delete(fields),
             http::Method::OPTIONS => Ok(cors::preflight(&head.headers, METHODS)),

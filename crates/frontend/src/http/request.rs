@@ -40,6 +40,7 @@ pub(super) struct Asked<'a> {
 }
 
 /// What becomes of a request.
+#[expect(clippy::large_enum_variant, reason = "nearly always the large one, which is used at once")]
 pub(super) enum Begun {
     /// A call, which is to be waited for.
     Call(Call, Kept),

@@ -36,9 +36,10 @@ const MESSAGE: &str = "message";
 const SESSION_ID: &str = "sessionId";
 
 impl<C: Core> Endpoint<C> {
-    /// Answers a request to `path`, if it is one of this transport.
-    pub(super) async fn route_old(&self, path: &str, arrived: &Arrived<'_>, body: &mut Incoming) -> Option<Reply> {
+    /// Answers a request, if it is one of this transport.
+    pub(super) async fn route_old(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Option<Reply> {
         let Arrived { head, fields, .. } = arrived;
+        let path = head.uri.path().trim_end_matches('/');
         let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
         let below = path.strip_prefix(base)?;
         Some(match (below, &head.method) {
