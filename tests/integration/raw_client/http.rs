@@ -191,12 +191,16 @@ impl Response {
 
     /// The data of the next event of an event stream that has any, or `None` at the end of the stream.
     pub(crate) async fn event(&mut self) -> io::Result<Option<String>> {
-        while let Some(event) = self.whole_event().await? {
-            if !event.data.is_empty() {
-                return Ok(Some(event.data));
+        // Comments come for as long as nothing else does.
+        within("an event with data", async {
+            while let Some(event) = self.whole_event().await? {
+                if !event.data.is_empty() {
+                    return Ok(Some(event.data));
+                }
             }
-        }
-        Ok(None)
+            Ok(None)
+        })
+        .await
     }
 
     /// The next event or comment with all that belongs to it, or `None` at the end of the stream.
