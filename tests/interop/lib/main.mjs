@@ -7,7 +7,7 @@ import { Checks } from './checks.mjs';
 import { askDirectly, CLIENTS, clientWithTasks, eraFaceToFace, isLegacyTwinOf } from './clients.mjs';
 import { checkThroughFanlight } from './fanlight.mjs';
 import { install } from './install.mjs';
-import { freePort, isListening, start, stopAll, waitUntilReady } from './processes.mjs';
+import { freePort, isListening, start, stopAll, tellOfEnd, waitUntilReady } from './processes.mjs';
 import { selfTest } from './self-test.mjs';
 import { EXPECTATIONS, HTTP_SERVERS, httpServerCommands, servers, writeFixture } from './servers.mjs';
 
@@ -67,6 +67,7 @@ async function startHttpServers(fixture, ports) {
   await Promise.all(commands.map(async ([name, { command, env }]) => {
     const child = await start(command, { env, logFile: path.join(logs, `${name}.log`) });
     await waitUntilReady(child, name, () => isListening(ports[name]), SERVER_START_TIMEOUT_MS);
+    tellOfEnd(child, name);
   }));
 }
 

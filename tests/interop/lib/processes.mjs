@@ -47,6 +47,15 @@ export async function start([program, ...args], { env = process.env, logFile }) 
   return child;
 }
 
+/** Says so if `child` ends before everything does, and what its log says: whatever needs it fails from then on. */
+export function tellOfEnd(child, what) {
+  child.ended.then(() => {
+    if (ending) return;
+    const how = child.exitCode === null ? `by ${child.signalCode}` : `with ${child.exitCode}`;
+    console.error(`${what} has ended ${how}, which nobody asked it to:\n${lastLines(readFileSync(child.logFile, 'utf8'))}`);
+  });
+}
+
 /** Ends a process started here, by SIGTERM and after a grace by SIGKILL. Returns its exit code, or the signal. */
 export async function stop(child) {
   if (running.has(child)) {
