@@ -21,6 +21,7 @@ use crate::system::{Bench, Cores, Kind};
 
 /// What is counted: the ways of ordinary requests, not the start, nor what is there for measuring.
 const GROUPS: [Group; 5] = [Group::Calls, Group::Lists, Group::Events, Group::Idle, Group::Stdio];
+
 pub(crate) async fn run(args: &BuildArgs) -> Result<()> {
     let rustc = Rustc::ask().await?;
     // Known to be there before the first minutes have gone by.

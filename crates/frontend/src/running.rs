@@ -140,43 +140,40 @@ impl Running {
 
     /// What comes next. After an answer or a cancellation, only [`Event::Cancelled`] does.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        if let Some(answer) = &mut self.answer {
-            if self.stop.as_mut().is_some_and(|stop| Pin::new(stop).poll(cx).is_ready()) {
-                self.trace.cancel();
-                self.began_in.cancel();
-                self.answer = None;
-                return Poll::Ready(Event::Cancelled);
-            }
-            // From here on nobody is woken for what the answer sends, nor for the end of it.
-            if let Some(message) = self.messages.as_mut().and_then(Inbox::try_recv) {
-                return Poll::Ready(self.message(message));
-            }
-            let polled = match &self.woken {
-                Some(woken) => woken.poll(cx, |cx| answer.as_mut().poll(cx)),
-                None => answer.as_mut().poll(cx),
-            };
-            let Poll::Ready(response) = polled else {
-                // What that sent is here by now, and need not wake anybody.
-                return match self.messages.as_mut().map(|messages| messages.poll_recv(cx)) {
-                    Some(Poll::Ready(Some(message))) => Poll::Ready(self.message(message)),
-                    _ => Poll::Pending,
-                };
-            };
+        if self.answer.is_some() && self.stop.as_mut().is_some_and(|stop| Pin::new(stop).poll(cx).is_ready()) {
+            self.trace.cancel();
+            self.began_in.cancel();
             self.answer = None;
-            // Messages are handed over before the answer resolves, but the answer may have resolved in
-            // the same poll. `try_recv`, unlike `poll_recv`, never yields early.
-            return Poll::Ready(match self.messages.as_mut().and_then(Inbox::try_recv) {
-                Some(message) => {
-                    self.response = Some(Box::new(response));
-                    self.message(message)
-                }
-                None => Event::Response(response),
-            });
+            return Poll::Ready(Event::Cancelled);
         }
+        // From here on nobody is woken for what the answer sends, nor for the end of it.
         if let Some(message) = self.messages.as_mut().and_then(Inbox::try_recv) {
             return Poll::Ready(self.message(message));
         }
-        Poll::Ready(self.response.take().map_or(Event::Cancelled, |response| Event::Response(*response)))
+        let Some(answer) = &mut self.answer else {
+            return Poll::Ready(self.response.take().map_or(Event::Cancelled, |response| Event::Response(*response)));
+        };
+        let polled = match &self.woken {
+            Some(woken) => woken.poll(cx, |cx| answer.as_mut().poll(cx)),
+            None => answer.as_mut().poll(cx),
+        };
+        let Poll::Ready(response) = polled else {
+            // What that sent is here by now, and need not wake anybody.
+            return match self.messages.as_mut().map(|messages| messages.poll_recv(cx)) {
+                Some(Poll::Ready(Some(message))) => Poll::Ready(self.message(message)),
+                _ => Poll::Pending,
+            };
+        };
+        self.answer = None;
+        // Messages are handed over before the answer resolves, but the answer may have resolved in
+        // the same poll. `try_recv`, unlike `poll_recv`, never yields early.
+        Poll::Ready(match self.messages.as_mut().and_then(Inbox::try_recv) {
+            Some(message) => {
+                self.response = Some(Box::new(response));
+                self.message(message)
+            }
+            None => Event::Response(response),
+        })
     }
 }
 
