@@ -16,9 +16,9 @@ const NESTING: usize = 128;
 
 const SIZES: [usize; 3] = [200, 10 << 10, 1 << 20];
 
-/// A response whose result is one long text with line breaks.
+/// A response whose result is one long text: lines with quotes in them, as source code has.
 fn text_response(size: usize) -> Bytes {
-    let line = format!("{}\\n", "x".repeat(78));
+    let line = format!(r#"let answer = \"{}\";  // line\n"#, "x".repeat(43));
     let text = line.repeat(size / line.len() + 1);
     format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"content":[{{"type":"text","text":"{text}"}}],"isError":false}}}}"#)
         .into()

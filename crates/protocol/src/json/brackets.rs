@@ -7,12 +7,8 @@
 
 use wide::u8x16;
 
-use super::scan_string::{is_control, is_escape};
-
-/// Bytes that one vector holds.
-const LANES: usize = 16;
-/// Bytes looked at together: a bit each in one word.
-const BLOCK: usize = 64;
+use super::block::{BLOCK, find, is, is_control};
+use super::scan_string::escape;
 
 /// Every `{`, `}`, `[` and `]` of a text outside of its strings, in order, and beside them whatever may
 /// stand nowhere: control characters but for white space, and within strings backslashes that begin no
@@ -29,14 +25,6 @@ pub(super) struct Brackets<'a> {
     within: u64,
     /// One if its first byte belongs to an escape.
     escaped: u64,
-}
-
-/// Which bytes of a block are what; the lowest bit stands for the first.
-#[derive(Default)]
-struct Marks {
-    quotes: u64,
-    backslashes: u64,
-    controls: u64,
 }
 
 impl<'a> Brackets<'a> {
@@ -78,16 +66,16 @@ impl<'a> Brackets<'a> {
 
     #[inline]
     fn found_in(&mut self, block: &[u8; BLOCK]) -> u64 {
-        let marks = Marks::of(block);
-        let (escaped, malformed) = self.escapes(marks.backslashes);
-        let quotes = marks.quotes & !escaped;
+        let controls = find(block, is_control);
+        let (escaped, malformed) = self.escapes(find(block, |bytes| is(bytes, b'\\')));
+        let quotes = find(block, |bytes| is(bytes, b'"')) & !escaped;
         if quotes == 0 && self.within != 0 {
-            return marks.controls | malformed;
+            return controls | malformed;
         }
         let within = below(quotes) ^ self.within;
         // The sign, in every bit.
         self.within = ((within as i64) >> (BLOCK - 1)) as u64;
-        (brackets(block) & !within) | (malformed & within) | misplaced(block, marks.controls, within)
+        (find(block, is_bracket) & !within) | (malformed & within) | misplaced(block, controls, within)
     }
 
     /// Which bytes belong to the escape of a backslash before them, and which backslashes begin
@@ -99,7 +87,7 @@ impl<'a> Brackets<'a> {
         while left != 0 {
             let place = left.trailing_zeros();
             let begins = 1_u64 << place;
-            if !is_escape(self.text, self.base + place as usize) {
+            if escape(self.text, self.base + place as usize).is_err() {
                 malformed |= begins;
             }
             if place as usize == BLOCK - 1 {
@@ -112,27 +100,11 @@ impl<'a> Brackets<'a> {
     }
 }
 
-impl Marks {
-    #[inline]
-    fn of(block: &[u8; BLOCK]) -> Self {
-        let mut marks = Self::default();
-        for (at, bytes) in vectors(block) {
-            marks.quotes |= mask(bytes.simd_eq(u8x16::splat(b'"'))) << at;
-            marks.backslashes |= mask(bytes.simd_eq(u8x16::splat(b'\\'))) << at;
-            marks.controls |= mask(is_control(bytes)) << at;
-        }
-        marks
-    }
-}
-
-#[inline]
-fn brackets(block: &[u8; BLOCK]) -> u64 {
-    let found = vectors(block).map(|(at, bytes)| {
-        // With this bit each bracket is a brace.
-        let folded = bytes | u8x16::splat(0x20);
-        mask(folded.simd_eq(u8x16::splat(b'{')) | folded.simd_eq(u8x16::splat(b'}'))) << at
-    });
-    found.fold(0, |all, some| all | some)
+#[inline(always)]
+fn is_bracket(bytes: u8x16) -> u8x16 {
+    // With this bit each bracket is a brace.
+    let folded = bytes | u8x16::splat(0x20);
+    is(folded, b'{') | is(folded, b'}')
 }
 
 /// Which control characters are within strings, or are not the white space of RFC 8259, section 2.
@@ -148,17 +120,6 @@ fn misplaced(block: &[u8; BLOCK], controls: u64, within: u64) -> u64 {
         left &= left - 1;
     }
     found
-}
-
-#[inline]
-fn vectors(block: &[u8; BLOCK]) -> impl Iterator<Item = (usize, u8x16)> {
-    let (parts, _) = block.as_chunks::<LANES>();
-    parts.iter().enumerate().map(|(number, part)| (number * LANES, u8x16::new(*part)))
-}
-
-#[inline]
-fn mask(found: u8x16) -> u64 {
-    u64::from(found.to_bitmask())
 }
 
 /// Each bit tells whether an odd number of bits is set at or below it: with a bit for each quote,
@@ -188,7 +149,7 @@ mod tests {
                     false
                 }
                 b'\\' if !within => return (found, at),
-                b'\\' => super::super::scan_string::escape(text, at).is_err(),
+                b'\\' => escape(text, at).is_err(),
                 _ => !within && b"{}[]".contains(byte),
             };
             if counts {

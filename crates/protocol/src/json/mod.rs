@@ -5,6 +5,7 @@
 //!
 //! Must not know: what the text means. Names of MCP members belong to the modules above.
 
+mod block;
 mod brackets;
 mod build;
 mod edit;

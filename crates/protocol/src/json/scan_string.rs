@@ -4,14 +4,10 @@
 
 use wide::u8x16;
 
+use super::block::{BLOCK, LANES, find, has, is, is_control};
 use super::scan::{Scanned, SyntaxErrorKind, fail, unexpected};
 
-/// Bytes looked at together.
-const BLOCK: usize = 16;
-/// After so many blocks without anything special, longer ones are looked at.
-const QUIET: usize = 4;
-
-/// Blocks of a string looked at on the spot; most have no more.
+/// Vectors of a string looked at on the spot; most strings have no more.
 const FEW: usize = 4;
 
 /// Where a string ends.
@@ -30,8 +26,8 @@ pub(super) fn string(text: &[u8], at: usize) -> Scanned<StringEnd> {
     }
     let mut at = at + 1;
     for _ in 0..FEW {
-        let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk) else { break };
-        let found = special(*block);
+        let Some(lanes) = text.get(at..).and_then(<[u8]>::first_chunk::<LANES>) else { break };
+        let found = special(u8x16::new(*lanes)).to_bitmask();
         if found != 0 {
             let end = at + found.trailing_zeros() as usize;
             if text.get(end) == Some(&b'"') {
@@ -39,44 +35,32 @@ pub(super) fn string(text: &[u8], at: usize) -> Scanned<StringEnd> {
             }
             break;
         }
-        at += BLOCK;
+        at += LANES;
     }
     rest_of_string(text, at)
 }
 
-/// The same from within the string.
+/// The same from within the string, not within an escape.
 #[inline(never)]
 fn rest_of_string(text: &[u8], mut at: usize) -> Scanned<StringEnd> {
-    let mut quiet = 0;
     let mut plain = true;
-    while let Some((block, _)) = text.get(at..).and_then(<[u8]>::split_first_chunk) {
-        let mut found = special(*block);
-        if found == 0 {
-            at += BLOCK;
-            quiet += 1;
-            if quiet == QUIET {
-                at = plain_run(text, at);
-                quiet = 0;
-            }
-            continue;
-        }
-        let mut behind = BLOCK;
+    while let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk::<BLOCK>) {
+        let mut found = if has(block, special) { find(block, special) } else { 0 };
+        let mut next = at + BLOCK;
         while found != 0 {
             let place = found.trailing_zeros() as usize;
             match block.get(place) {
                 Some(b'"') => return Ok(StringEnd { at: at + place + 1, plain }),
                 Some(b'\\') => {
-                    let end = escape(text, at + place)? - at;
-                    // What belongs to the escape is not looked at again.
-                    found &= u32::MAX.checked_shl(end as u32).unwrap_or(0);
-                    behind = behind.max(end);
+                    // The first byte of what is escaped is not looked at again; the digits of a code are nothing special.
+                    next = next.max(escape(text, at + place)?);
+                    found &= !(0b11 << place);
                     plain = false;
                 }
                 _ => return fail(SyntaxErrorKind::Control, at + place),
             }
         }
-        at += behind;
-        quiet = 0;
+        at = next;
     }
     end_of_string(text, at, plain)
 }
@@ -97,51 +81,36 @@ fn end_of_string(text: &[u8], mut at: usize, mut plain: bool) -> Scanned<StringE
     }
 }
 
-/// Which of the bytes mean something within a string, being a quote, a backslash or a control
-/// character: a bit each, the lowest for the first.
-#[inline]
-fn special(block: [u8; BLOCK]) -> u32 {
-    is_special(u8x16::new(block)).to_bitmask()
-}
-
-/// Steps over whole blocks from `at` on without any special byte.
-fn plain_run(text: &[u8], at: usize) -> usize {
-    const LONG: usize = 2 * BLOCK;
-    let (blocks, _) = text.get(at..).unwrap_or_default().as_chunks::<LONG>();
-    let is_plain = |block: &&[u8; LONG]| {
-        let (halves, _) = block.as_chunks::<BLOCK>();
-        let found = halves.iter().map(|half| is_special(u8x16::new(*half))).fold(u8x16::ZERO, |all, half| all | half);
-        found.to_bitmask() == 0
-    };
-    at + blocks.iter().take_while(is_plain).count() * LONG
-}
-
-#[inline]
-fn is_special(bytes: u8x16) -> u8x16 {
-    let is = |byte: u8| bytes.simd_eq(u8x16::splat(byte));
-    is_control(bytes) | is(b'"') | is(b'\\')
-}
-
-#[inline]
-pub(super) fn is_control(bytes: u8x16) -> u8x16 {
-    bytes.min(u8x16::splat(0x1f)).simd_eq(bytes)
-}
-
-/// Whether an escape begins at `at` with its backslash.
+/// Whether they mean something within a string, being quotes, backslashes or control characters.
 #[inline(always)]
-pub(super) fn is_escape(text: &[u8], at: usize) -> bool {
+fn special(bytes: u8x16) -> u8x16 {
+    is_control(bytes) | is(bytes, b'"') | is(bytes, b'\\')
+}
+
+/// Which bytes stand behind a backslash for one character.
+static SIMPLE: [bool; 256] = {
+    let mut simple = [false; 256];
+    let mut all: &[u8] = b"\"\\/bfnrt";
+    while let [one, rest @ ..] = all {
+        simple[*one as usize] = true;
+        all = rest;
+    }
+    simple
+};
+
+/// The escape that begins at `at` with its backslash (RFC 8259, section 7); returns where it ends.
+#[inline(always)]
+pub(super) fn escape(text: &[u8], at: usize) -> Scanned<usize> {
     match text.get(at + 1) {
-        Some(b'n' | b'"' | b'\\' | b'/' | b'b' | b'f' | b'r' | b't') => true,
-        Some(b'u') => escape(text, at).is_ok(),
-        _ => false,
+        Some(byte) if SIMPLE.get(usize::from(*byte)) == Some(&true) => Ok(at + 2),
+        _ => code(text, at),
     }
 }
 
-/// The escape that begins at `at` with its backslash; returns where it ends.
-#[inline]
-pub(super) fn escape(text: &[u8], at: usize) -> Scanned<usize> {
+/// The same of what is longer, or is none.
+#[inline(never)]
+fn code(text: &[u8], at: usize) -> Scanned<usize> {
     match text.get(at + 1) {
-        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 2),
         Some(b'u') => match text.get(at + 2..at + 6) {
             Some(digits) if digits.iter().all(u8::is_ascii_hexdigit) => Ok(at + 6),
             Some(_) => fail(SyntaxErrorKind::Escape, at),
@@ -149,5 +118,24 @@ pub(super) fn escape(text: &[u8], at: usize) -> Scanned<usize> {
         },
         Some(_) => fail(SyntaxErrorKind::Escape, at),
         None => fail(SyntaxErrorKind::End, text.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn blocks_are_looked_at_as_single_bytes_are(
+            run in 0..200_usize,
+            text in proptest::collection::vec(proptest::sample::select(&b"\\\\\\\"nu0aF/x\x01 \xc3\xa9"[..]), 0..200),
+            more in 0..200_usize,
+        ) {
+            let text = [b"\"", vec![b'x'; run].as_slice(), &text, &vec![b'y'; more], b"\""].concat();
+            let found = string(&text, 0).map(|end| (end.at, end.plain));
+            let expected = end_of_string(&text, 1, true).map(|end| (end.at, end.plain));
+            proptest::prop_assert_eq!(found, expected);
+        }
     }
 }
