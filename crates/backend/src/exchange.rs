@@ -80,6 +80,32 @@ pub(crate) struct Awaited<'a> {
     pub(crate) sending: &'a Sending,
 }
 
+/// What a request has that Fanlight makes for its own purposes: no client, and nobody for the server's messages.
+pub(crate) struct Own {
+    pub(crate) id: i64,
+    pub(crate) context: Arc<CallContext>,
+    messages: ServerMessages,
+    clock: Arc<Clock>,
+}
+
+impl Own {
+    /// The next request of a link, made for the sake of what `within` is about.
+    pub(crate) fn new(link: &LinkContext, within: &Parent) -> Self {
+        Self {
+            id: link.next_id(),
+            context: CallContext::within(within),
+            messages: ServerMessages::nowhere(),
+            clock: Arc::default(),
+        }
+    }
+
+    /// What is needed of it until its answer is there.
+    pub(crate) fn awaited<'a>(&'a self, method: &'a Method, sending: &'a Sending) -> Awaited<'a> {
+        let Self { id, context, messages, clock } = self;
+        Awaited { id: *id, token: *id, method, context, messages, clock, cancellable: true, sending }
+    }
+}
+
 /// What came of a request.
 #[derive(Debug)]
 pub(crate) enum Reply {

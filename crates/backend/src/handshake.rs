@@ -9,7 +9,6 @@
 mod judge;
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,10 +18,9 @@ use fanlight_protocol::{Era, Json, Method, Revision};
 use fanlight_telemetry::Parent;
 use http::header::HeaderValue;
 
-use crate::client::{CallContext, ServerMessages};
 use crate::dialect::{Dialect, named};
 use crate::error::BackendError;
-use crate::exchange::{Awaited, LinkContext, Outgoing, Reply};
+use crate::exchange::{Awaited, LinkContext, Outgoing, Own, Reply};
 use crate::link::Link;
 use crate::settings::EraChoice;
 use crate::trace::{Departing, Sending, params_with};
@@ -206,29 +204,18 @@ impl Handshake<'_> {
         method: &Method,
         params: Option<&Json>,
     ) -> Result<Reply, BackendError> {
-        let (messages, clock) = (ServerMessages::nowhere(), Arc::default());
-        let context = CallContext::within(self.trace);
-        let id = self.context.next_id();
-        let (mut sending, propagation) =
-            Sending::begin(self.context, self.trace, Departing { method, params, id, attempt: 1 });
+        let own = Own::new(self.context, self.trace);
+        let departing = Departing { method, params, id: own.id, attempt: 1 };
+        let (mut sending, propagation) = Sending::begin(self.context, self.trace, departing);
         if let Some(span) = sending.span() {
             span.set_revision(dialect.revision());
         }
         let params = params_with(&propagation, params, link.has_headers());
         let params = params.as_ref();
         let outgoing = Outgoing {
-            request: Awaited {
-                id,
-                token: id,
-                method,
-                context: &context,
-                messages: &messages,
-                clock: &clock,
-                cancellable: false,
-                sending: &sending,
-            },
+            request: Awaited { cancellable: false, ..own.awaited(method, &sending) },
             task: None,
-            text: dialect.request_text(id, method, params, &context),
+            text: dialect.request_text(own.id, method, params, &own.context),
             mirror: dialect.mirror(method, named(method, params).as_ref(), params, &[]),
             propagation,
         };

@@ -3,7 +3,6 @@
 //! Must not know: what becomes of a call whose request has been answered.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fanlight_protocol::{Json, Method, Response};
@@ -12,11 +11,11 @@ use tokio::time::timeout;
 
 use super::tools::Repeated;
 use super::{Connection, PREPARATION};
-use crate::client::{Call, CallContext, ServerMessages};
+use crate::client::Call;
 use crate::clock::Course;
 use crate::dialect::{Mirror, MirroredParam, named};
 use crate::error::BackendError;
-use crate::exchange::{Awaited, Outgoing, Reply};
+use crate::exchange::{Awaited, Outgoing, Own, Reply};
 use crate::trace::{Departing, Sending, params_with};
 
 impl Connection {
@@ -102,25 +101,14 @@ impl Connection {
 
     /// The same for the sake of what `within` is about.
     pub(super) async fn ask_within(&self, within: &Parent, method: &Method, params: Option<&Json>) -> Option<Response> {
-        let (messages, clock) = (ServerMessages::nowhere(), Arc::default());
-        let id = self.context.next_id();
-        let context = CallContext::within(within);
-        let (mut sending, propagation) = self.sending(within, id, 1, method, params);
+        let own = Own::new(&self.context, within);
+        let (mut sending, propagation) = self.sending(within, own.id, 1, method, params);
         let params = params_with(&propagation, params, self.link.has_headers());
         let params = params.as_ref();
         let outgoing = Outgoing {
-            request: Awaited {
-                id,
-                token: id,
-                method,
-                context: &context,
-                messages: &messages,
-                clock: &clock,
-                cancellable: true,
-                sending: &sending,
-            },
+            request: own.awaited(method, &sending),
             task: None,
-            text: self.dialect.request_text(id, method, params, &context),
+            text: self.dialect.request_text(own.id, method, params, &own.context),
             mirror: self.mirror(method, params, named(method, params).as_ref(), &[]),
             propagation,
         };

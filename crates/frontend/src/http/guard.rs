@@ -18,22 +18,26 @@ const ANY: &str = "*";
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
     any_host: bool,
-    hosts: Vec<Authority>,
-    /// The same, as they were written.
-    written: Vec<String>,
+    hosts: Vec<AllowedHost>,
     any_origin: bool,
     origins: Vec<String>,
+}
+
+/// A host that clients may use besides loopback.
+#[derive(Clone, Debug)]
+struct AllowedHost {
+    authority: Authority,
+    /// The same, as it was written.
+    written: String,
 }
 
 impl Guard {
     /// Answers loopback hosts and origins, and those that `settings` allow.
     pub(crate) fn new(settings: &FrontendSettings) -> Self {
-        let hosts = settings.allowed_hosts.iter().filter_map(|host| Some((Authority::parse(host)?, host.clone())));
-        let (hosts, written) = hosts.unzip();
+        let allowed = |host: &String| Some(AllowedHost { authority: Authority::parse(host)?, written: host.clone() });
         Self {
             any_host: settings.allowed_hosts.iter().any(|host| host == ANY),
-            hosts,
-            written,
+            hosts: settings.allowed_hosts.iter().filter_map(allowed).collect(),
             any_origin: settings.allowed_origins.iter().any(|origin| origin == ANY),
             origins: settings.allowed_origins.iter().map(|origin| normalized(origin)).collect(),
         }
@@ -74,7 +78,7 @@ impl Guard {
 
     /// Whether a host is allowed, seen without a look at what it means: most are written the usual way.
     fn allows_as_written(&self, text: &str) -> bool {
-        is_usual_loopback(text) || self.written.iter().any(|written| written == text)
+        is_usual_loopback(text) || self.hosts.iter().any(|host| host.written == text)
     }
 
     fn allows_host(&self, named: &Authority, local: Option<IpAddr>) -> bool {
@@ -82,7 +86,9 @@ impl Guard {
             || named.host.is_loopback()
             // An address as such cannot have been rebound.
             || local.is_some_and(|local| named.host == Host::Address(local.to_canonical()))
-            || self.hosts.iter().any(|allowed| allowed.host == named.host && (allowed.port.is_none() || allowed.port == named.port))
+            || self.hosts.iter().any(|AllowedHost { authority, .. }| {
+                authority.host == named.host && (authority.port.is_none() || authority.port == named.port)
+            })
     }
 
     fn origin<'a>(&self, fields: &Fields<'a>) -> Result<Option<&'a HeaderValue>, Box<Refusal>> {
