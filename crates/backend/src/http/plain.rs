@@ -9,6 +9,7 @@ mod connection;
 mod connector;
 mod pool;
 mod signal;
+mod socket;
 
 use std::io;
 use std::pin::Pin;

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use http::{HeaderMap, Version, header};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use super::Error;
@@ -130,7 +129,7 @@ impl Body {
         };
         whole.extend_from_slice(&data);
         let missing = left.saturating_sub(data.len());
-        let Some((io, read)) = connection.dismantle() else {
+        let Some((stream, read)) = connection.dismantle() else {
             // The connection has ended, which is no matter if that was all.
             self.reading = Reading::Ended;
             let broken = Error::Socket(io::ErrorKind::UnexpectedEof.into());
@@ -140,14 +139,14 @@ impl Body {
         let rest = read.get(..read.len().min(missing)).unwrap_or_default();
         whole.extend_from_slice(rest);
         let stays = rest.len() == read.len() && self.version == Version::HTTP_11 && !closes(headers);
-        self.reading = Reading::Directly(Direct { stream: io.into_inner(), left: missing - rest.len(), stays });
+        self.reading = Reading::Directly(Direct { stream, left: missing - rest.len(), stays });
         Ok(Some(data.len() + rest.len()))
     }
 
     async fn return_to_hyper(&mut self) {
         if let Reading::Directly(Direct { stream, stays: true, .. }) =
             std::mem::replace(&mut self.reading, Reading::Ended)
-            && let Ok(connection) = Connection::over(TokioIo::new(stream), true).await
+            && let Ok(connection) = Connection::over(stream, true).await
         {
             self.held.connection = Some(connection);
         }

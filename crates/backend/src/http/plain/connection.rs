@@ -23,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::signal::Signal;
+use super::socket::Socket;
 
 /// A request with a body of so many bytes fits into a socket that nothing else waits in, and is written
 /// at once.
@@ -42,15 +43,15 @@ pub(super) struct Connection {
 }
 
 /// What is polled for anything to happen; `None` once the connection has ended.
-struct Transport(Option<http1::Connection<TokioIo<TcpStream>, Full<Bytes>>>);
+struct Transport(Option<http1::Connection<TokioIo<Socket>, Full<Bytes>>>);
 
 /// The error holds the request if nothing of it was written.
 type Outcome = Result<Response<Incoming>, TrySendError<Request<Full<Bytes>>>>;
 
 impl Connection {
     /// `used`: see [`Connection::was_used`].
-    pub(super) async fn over(io: TokioIo<TcpStream>, used: bool) -> hyper::Result<Box<Self>> {
-        let (sender, transport) = http1::handshake(io).await?;
+    pub(super) async fn over(stream: TcpStream, used: bool) -> hyper::Result<Box<Self>> {
+        let (sender, transport) = http1::handshake(TokioIo::new(Socket::new(stream))).await?;
         let signal = Arc::<Signal>::default();
         Ok(Box::new(Self {
             sender,
@@ -108,9 +109,9 @@ impl Connection {
     }
 
     /// Takes the connection apart, into the socket and what has been read from it and not looked at.
-    pub(super) fn dismantle(&mut self) -> Option<(TokioIo<TcpStream>, Bytes)> {
+    pub(super) fn dismantle(&mut self) -> Option<(TcpStream, Bytes)> {
         let http1::Parts { io, read_buf, .. } = self.transport.0.take()?.into_parts();
-        Some((io, read_buf))
+        Some((io.into_inner().into_stream(), read_buf))
     }
 
     /// Whether another request can be sent. To be called when nobody reads the last response any more.

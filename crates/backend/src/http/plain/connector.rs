@@ -53,7 +53,7 @@ impl Connector {
             let refused = |error| Unconnected::Refused(Box::new(error));
             std::future::poll_fn(|cx| self.http.poll_ready(cx)).await.map_err(refused)?;
             let io = self.http.call(self.origin).await.map_err(refused)?;
-            Connection::over(io, false).await.map_err(|error| Unconnected::Refused(error.into()))
+            Connection::over(io.into_inner(), false).await.map_err(|error| Unconnected::Refused(error.into()))
         };
         timeout(self.patience, connecting).await.unwrap_or(Err(Unconnected::TooLate))
     }
