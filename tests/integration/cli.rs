@@ -44,6 +44,8 @@ async fn check_says_era_and_counts_of_every_backend() {
         // Counts stand after the revision, tools first.
         let counts = row.iter().skip_while(|word| **word != revision).skip(1).take(4);
         assert_eq!(counts.collect::<Vec<_>>(), [&"1", &"0", &"0", &"0"], "{said}");
+        let about = said.lines().find(|line| line.starts_with(&format!("{name} is "))).unwrap_or_default();
+        assert!(about.contains(", with ") && about.contains("tools"), "what {name} says of itself: {said}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! `fanlight check`: is the configuration right, does every backend answer, will clients be happy?
 
+use comfy_table::ColumnConstraint;
 use fanlight_backend::BackendClient as _;
 use fanlight_config::Loaded;
 use fanlight_gateway::catalogue::{ListKind, Snapshot};
@@ -36,17 +37,12 @@ async fn look(assembly: &Assembly) -> usize {
         lists.push(assembly.gateway.catalogue(kind).await);
     }
     let mut errors: Vec<String> = Vec::new();
-    let mut table = show::table(&[
-        "SERVER",
-        "TRANSPORT",
-        "ERA",
-        "TOOLS",
-        "RESOURCES",
-        "TEMPLATES",
-        "PROMPTS",
-        "SAYS IT IS",
-        "CAPABILITIES",
-    ]);
+    let mut table = show::table(&["SERVER", "TRANSPORT", "ERA", "TOOLS", "RESOURCES", "TEMPLATES", "PROMPTS"]);
+    // Only names may be broken over lines: of the rest, no part can be read on its own.
+    table.column_iter_mut().skip(1).for_each(|column| {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    });
+    let mut described = Vec::new();
     for (index, backend) in assembly.backends.iter().enumerate() {
         let status = backend.status();
         let era = match (status.era, status.revision) {
@@ -57,7 +53,7 @@ async fn look(assembly: &Assembly) -> usize {
         match backend.describe().await {
             Ok(description) => {
                 row.extend(lists.iter().map(|list| count(list, index).to_string()));
-                row.extend([identity(&description), capabilities(&description)]);
+                described.push(format!("{} is {}", backend.name(), in_words(&description)));
             }
             Err(error) => {
                 errors.push(format!("backend {:?} {error}", backend.name()));
@@ -67,6 +63,9 @@ async fn look(assembly: &Assembly) -> usize {
         table.add_row(row);
     }
     show::print(&table);
+    if !described.is_empty() {
+        say!("\n{}", described.join("\n"));
+    }
     for list in &lists {
         errors.extend(incomplete(list).filter(|problem| !errors.contains(problem)).collect::<Vec<_>>());
     }
@@ -82,16 +81,25 @@ fn count(list: &Snapshot, backend: usize) -> usize {
     list.entries().iter().filter(|entry| entry.backend == backend).count()
 }
 
-fn identity(description: &ServerDescription) -> String {
+/// What a server says of itself.
+fn in_words(description: &ServerDescription) -> String {
     let info = description.server_info();
     let text = |key: &str| Some(show::plain(&info.as_ref()?.get(key)?.as_str()?, 40));
-    [text("name"), text("version")].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    let mut words = text("name").unwrap_or_else(|| "a server without a name".to_owned());
+    if let Some(version) = text("version") {
+        words.push_str(&format!(" {version}"));
+    }
+    let capabilities = capabilities(description);
+    if !capabilities.is_empty() {
+        words.push_str(&format!(", with {capabilities}"));
+    }
+    words
 }
 
 fn capabilities(description: &ServerDescription) -> String {
     let Some(all) = description.capabilities() else { return String::new() };
     let names = all.members().filter_map(|member| member.name(&all));
-    names.map(|name| show::plain(&name, 40)).collect::<Vec<_>>().join(" ")
+    names.map(|name| show::plain(&name, 40)).collect::<Vec<_>>().join(", ")
 }
 
 fn warnings(list: &Snapshot) -> impl Iterator<Item = String> {
