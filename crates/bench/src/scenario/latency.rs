@@ -3,15 +3,25 @@
 use super::calls::calls_of;
 use super::{Run, under_load};
 use crate::error::Result;
+use crate::fake::FakeArgs;
 use crate::fake::payload::Tool;
 use crate::load::calls::Pace;
+use crate::results::Values;
+use crate::system::stalls::stalls;
 use crate::system::{Fakes, FanlightConfig};
 
 const TOOL: Tool = Tool::Text(200);
 
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
+    for round in 0..run.plan.rounds {
+        let stalls = stalls([run.bench.gateway, run.bench.load], run.plan.window).await?;
+        let percent = 100.0 * stalls.all.as_secs_f64() / run.plan.window.as_secs_f64();
+        let values = Values::from([("longest_us", stalls.longest.as_secs_f64() * 1e6), ("percent", percent)]);
+        run.results.add("standing still", "machine", round, values);
+    }
     for era in run.plan.eras.clone() {
-        let fakes = Fakes::start(&run.bench, era, 10, 50, 0).await?;
+        let fakes =
+            Fakes::here(FakeArgs { era, servers: 10, tools: 50, delay_ms: 0, events: false, bounce_ms: 0 }).await?;
         let systems = run.start_systems(&fakes, FanlightConfig::default(), &[]).await;
         let mut peaks = Vec::new();
         for system in &systems {

@@ -5,6 +5,7 @@
 mod fanlight;
 mod nginx;
 pub(crate) mod process;
+pub(crate) mod stalls;
 mod temp;
 
 use std::ffi::OsString;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde::Serialize;
+use tokio::task::JoinHandle;
 
 pub(crate) use fanlight::{FanlightConfig, stdio_config};
 pub(crate) use process::{Cores, Process};
@@ -20,7 +22,7 @@ pub(crate) use temp::TempFile;
 
 use crate::era::Era;
 use crate::error::{BenchError, Doing, Result};
-use crate::fake;
+use crate::fake::{self, FakeArgs};
 use crate::usage::Usage;
 
 /// What can stand between a client and servers.
@@ -123,7 +125,14 @@ impl System {
 #[derive(Debug)]
 pub(crate) struct Fakes {
     pub(crate) addresses: Vec<SocketAddr>,
-    process: Process,
+    home: Home,
+}
+
+/// Where fake servers run.
+#[derive(Debug)]
+enum Home {
+    Process(Process),
+    Task(JoinHandle<Result<()>>),
 }
 
 impl Fakes {
@@ -147,7 +156,15 @@ impl Fakes {
         let said = process.line_after(fake::LISTENING).await?;
         let parse = |word: &str| word.parse().map_err(|_| BenchError::Other(format!("no address: {word}")));
         let addresses: Vec<SocketAddr> = said.split_whitespace().map(parse).collect::<Result<_>>()?;
-        Ok(Self { addresses, process })
+        Ok(Self { addresses, home: Home::Process(process) })
+    }
+
+    /// Starts as many in this process, on the thread that makes the load: where two threads share a processor, one waits
+    /// for the other's time slice now and then, which takes milliseconds.
+    pub(crate) async fn here(args: FakeArgs) -> Result<Self> {
+        let (listeners, addresses) = fake::listen(args.servers).await?;
+        let home = Home::Task(tokio::spawn(async move { fake::run(&args, listeners).await }));
+        Ok(Self { addresses, home })
     }
 
     /// The only one, or the first.
@@ -156,7 +173,13 @@ impl Fakes {
     }
 
     pub(crate) async fn stop(self) -> Result<()> {
-        self.process.stop().await
+        match self.home {
+            Home::Process(process) => process.stop().await,
+            Home::Task(task) => {
+                task.abort();
+                Ok(())
+            }
+        }
     }
 }
 

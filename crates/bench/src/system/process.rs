@@ -137,7 +137,7 @@ fn tied_to_this_process(program: &Path) -> Command {
 }
 
 /// Runs `start` with this thread on the given processors: children inherit where their parent runs.
-fn on_cores<T>(cores: Cores, start: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn on_cores<T>(cores: Cores, start: impl FnOnce() -> Result<T>) -> Result<T> {
     let Cores::One(core) = cores else { return start() };
     let before = sched_getaffinity(None).doing("asking where this process runs")?;
     pin(core)?;
