@@ -131,7 +131,7 @@ pub(crate) struct Fakes {
 /// Where fake servers run.
 #[derive(Debug)]
 enum Home {
-    Process(Process),
+    Process(Box<Process>),
     Task(JoinHandle<Result<()>>),
 }
 
@@ -156,7 +156,7 @@ impl Fakes {
         let said = process.line_after(fake::LISTENING).await?;
         let parse = |word: &str| word.parse().map_err(|_| BenchError::Other(format!("no address: {word}")));
         let addresses: Vec<SocketAddr> = said.split_whitespace().map(parse).collect::<Result<_>>()?;
-        Ok(Self { addresses, home: Home::Process(process) })
+        Ok(Self { addresses, home: Home::Process(Box::new(process)) })
     }
 
     /// Starts as many in this process, on the thread that makes the load: where two threads share a processor, one waits
