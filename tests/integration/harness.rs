@@ -196,7 +196,7 @@ fn send_signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid.expect("it has ended already"), signal).unwrap();
 }
 
-async fn signal_and_wait(child: &mut Child, signal: rustix::process::Signal) -> ExitStatus {
+pub(crate) async fn signal_and_wait(child: &mut Child, signal: rustix::process::Signal) -> ExitStatus {
     send_signal(child, signal);
     within("the gateway to end", child.wait()).await.unwrap()
 }
@@ -311,7 +311,7 @@ impl Log {
         lines.iter().find(|line| line.contains(part)).cloned().unwrap()
     }
 
-    async fn address(&self, before: &str, after: &str) -> SocketAddr {
+    pub(crate) async fn address(&self, before: &str, after: &str) -> SocketAddr {
         let ended = "out| (closed)";
         let line = tokio::select! {
             line = self.line_with(before) => line,

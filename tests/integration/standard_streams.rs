@@ -1,5 +1,5 @@
-//! `fanlight stdio` with each kind of standard stream that programs give their children: pipes are everywhere else in
-//! these tests.
+//! Each kind of standard stream that programs give their children: pipes that are read to the end are everywhere else
+//! in these tests.
 
 use std::fs::File;
 use std::net::Shutdown;
@@ -11,7 +11,8 @@ use fanlight_tests::slicer::member;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-use crate::harness::{TempFile, fanlight, within};
+use crate::harness::{Log, TempFile, fanlight, signal_and_wait, within};
+use crate::raw_client::{modern_request, post_modern};
 
 const OPENING: &str = r#"{"jsonrpc":"2.0","id":"é","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
 
@@ -45,4 +46,21 @@ async fn files() {
     child.arg("stdio").stdin(File::open(input.path()).unwrap()).stdout(answers).stderr(Stdio::null());
     assert!(within("the end", child.status()).await.unwrap().success());
     check(std::fs::read_to_string(output.path()).unwrap().trim_end());
+}
+
+/// As when what started it has crashed.
+#[tokio::test]
+async fn a_log_that_nobody_reads_any_more_breaks_neither_calls_nor_the_end() {
+    let (reader, unread) = std::io::pipe().unwrap();
+    drop(reader);
+    let folder = TempFile::folder();
+    let mut command = fanlight();
+    // Without a configuration: the demo. A request writes lines too.
+    command.current_dir(folder.path()).args(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--log", "debug"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(unread).spawn().unwrap();
+    let said = Log::shown("out", child.stdout.take().unwrap());
+    let address = said.address("listening on http://", "/mcp").await;
+    let listed = post_modern(address, &modern_request("1", "tools/list", "", "")).await.messages().await.1;
+    assert!(member(&listed, "result.tools").is_some(), "{listed}");
+    assert!(signal_and_wait(&mut child, rustix::process::Signal::TERM).await.success());
 }

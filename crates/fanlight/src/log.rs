@@ -21,7 +21,10 @@ pub(crate) fn start(args: &CommonArgs, default: &str) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&directives)
         .map_err(|error| Failure::usage(format!("--log {directives:?} is no log filter: {error}")))?;
     let terminal = std::io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that cannot be written is lost. To say so would go to standard error as well, and panic where nobody reads
+    // that any more.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     let json = match args.log_format {
         LogFormat::Auto => !terminal,
         LogFormat::Text => false,

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{}", failure.to_string().trim_end());
+            out::complain(failure.to_string().trim_end());
             failure.exit_code()
         }
     }

@@ -1,4 +1,4 @@
-//! Standard output, for commands whose reader may have had enough.
+//! Standard output and error, whose readers may have had enough or be gone.
 //!
 //! Must not know: what is said.
 
@@ -15,4 +15,9 @@ pub(crate) use say;
 /// Writes a line. A reader that has gone, such as `head`, is no failure: `println!` would panic.
 pub(crate) fn line(text: Arguments<'_>) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+/// Writes a line to standard error, if anybody reads that.
+pub(crate) fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -145,8 +145,8 @@ impl Signals {
         tokio::spawn(async move {
             let mut next = async || tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () };
             next().await;
-            info!("shutting down; a second signal ends at once");
             first.cancel();
+            info!("shutting down; a second signal ends at once");
             next().await;
             second.cancel();
         });
