@@ -27,6 +27,10 @@ fuzz_target!(|data: &[u8]| {
     if let Some(reference) = reference {
         assert_eq!(value.as_text(), reference.get());
     }
+    for place in value.elements().chain(value.members().map(|member| member.value)) {
+        let replaced = value.with_noted(place, &Json::literal(r#"{"added":[1]}"#));
+        same_walk(&replaced, &Json::outline(replaced.bytes().clone(), DEFAULT_NESTING + 1).expect("is JSON again"), 0);
+    }
     for element in value.elements() {
         check(&value.slice(element));
     }

@@ -2,14 +2,15 @@
 //!
 //! Must not know: what the requests are, or how the cancellation arrived.
 
-use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use futures_util::task::AtomicWaker;
+use slab::Slab;
 
 /// A JSON-RPC id as a value: `"a"` and `"\u0061"` are the same id, `1` and `"1"` are not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,50 +32,57 @@ impl RequestId {
     }
 }
 
-/// The running requests of one session or connection.
+/// The running requests of one session or connection. Nearly all of them end without being cancelled, so
+/// entering costs little, and their ids are looked at when one is.
 #[derive(Debug, Default)]
-pub(crate) struct InFlight(Mutex<Table>);
+pub(crate) struct InFlight(Mutex<Slab<Entry>>);
 
+#[derive(Debug)]
+struct Entry {
+    id: Json,
+    signal: Arc<Signal>,
+}
+
+/// That one request is cancelled.
 #[derive(Debug, Default)]
-struct Table {
-    calls: HashMap<u64, (RequestId, CancellationToken)>,
-    next: u64,
+struct Signal {
+    is_given: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Signal {
+    fn give(&self) {
+        self.is_given.store(true, Ordering::Release);
+        self.waker.wake();
+    }
 }
 
 impl InFlight {
     /// Enters a request. It leaves when the returned [`Stop`] is dropped.
     pub(crate) fn begin(self: &Arc<Self>, id: &Json) -> Stop {
-        let token = CancellationToken::new();
-        let mut table = self.lock();
-        let key = table.next;
-        table.next += 1;
-        table.calls.insert(key, (RequestId::of(id), token.clone()));
-        drop(table);
-        Stop { signal: Box::pin(token.cancelled_owned()), registry: Arc::clone(self), key }
+        let signal = Arc::<Signal>::default();
+        let key = self.lock().insert(Entry { id: id.clone(), signal: Arc::clone(&signal) });
+        Stop { signal, registry: Arc::clone(self), key }
     }
 
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        self.lock().calls.len()
+        self.lock().len()
     }
 
     /// Cancels the request with this id. One that is not running is no error: it may just have
     /// finished (2025-11-25 and 2026-07-28 cancellation, Behavior Requirements).
     pub(crate) fn cancel(&self, id: &Json) {
         let id = RequestId::of(id);
-        for (_, token) in self.lock().calls.values().filter(|(running, _)| *running == id) {
-            token.cancel();
-        }
+        self.lock().iter().filter(|(_, running)| RequestId::of(&running.id) == id).for_each(|(_, it)| it.signal.give());
     }
 
     /// Cancels every request.
     pub(crate) fn cancel_all(&self) {
-        for (_, token) in self.lock().calls.values() {
-            token.cancel();
-        }
+        self.lock().iter().for_each(|(_, running)| running.signal.give());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, Slab<Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,22 +90,25 @@ impl InFlight {
 /// The cancellation of one request, and its entry among those that run.
 #[derive(Debug)]
 pub(crate) struct Stop {
-    signal: Pin<Box<WaitForCancellationFutureOwned>>,
+    signal: Arc<Signal>,
     registry: Arc<InFlight>,
-    key: u64,
+    key: usize,
 }
 
 impl Future for Stop {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.signal.as_mut().poll(cx)
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // Before the look, so that no signal after it is missed.
+        self.signal.waker.register(cx.waker());
+        if self.signal.is_given.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        self.registry.lock().calls.remove(&self.key);
+        // Dropped without the lock.
+        let _entry = self.registry.lock().try_remove(self.key);
     }
 }
 
@@ -123,11 +134,11 @@ mod tests {
         running.cancel(&Json::literal("1"));
         first.await;
         assert!(futures_pending(&mut second));
-        assert_eq!(running.lock().calls.len(), 1);
+        assert_eq!(running.count(), 1);
         running.cancel(&Json::literal("99"));
         running.cancel_all();
         second.await;
-        assert!(running.lock().calls.is_empty());
+        assert!(running.count() == 0);
     }
 
     fn futures_pending(stop: &mut Stop) -> bool {

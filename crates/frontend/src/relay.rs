@@ -59,6 +59,10 @@ impl Relay {
                     return Poll::Ready(Event::Pause(retry));
                 }
                 Poll::Ready(running::Event::Message(ServerMessage::Refused(_))) => {}
+                // Nearly always it has asked nothing.
+                Poll::Ready(running::Event::Response(response)) if self.open.is_empty() => {
+                    return Poll::Ready(Event::Response(response));
+                }
                 Poll::Ready(running::Event::Response(response)) => self.finish(Event::Response(response)),
                 Poll::Ready(running::Event::Cancelled) => self.finish(Event::Cancelled),
                 Poll::Pending => {

@@ -371,7 +371,9 @@ impl Drop for InUse {
     fn drop(&mut self) {
         let mut usage = lock(&self.usage);
         usage.running = usage.running.saturating_sub(1);
-        usage.last = Instant::now();
+        if usage.running == 0 {
+            usage.last = Instant::now();
+        }
     }
 }
 

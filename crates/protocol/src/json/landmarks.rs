@@ -65,6 +65,18 @@ impl Landmarks {
         if text.len() < LONG { Self::default() } else { self.clone() }
     }
 
+    /// What is known of a text of `length` bytes once the value at `range` has given way to one of `new` bytes.
+    pub(super) fn replaced(&self, length: usize, range: &Range<usize>, new: usize) -> Self {
+        if range.start > range.end || range.end > length {
+            return self.clone();
+        }
+        let moved = self.places.as_ref().and_then(|places| {
+            let replaced = self.base + range.start..self.base + range.end;
+            places.moved(&(self.base..self.base + length), &replaced, new)
+        });
+        Self { places: moved.map(Arc::new), base: 0 }
+    }
+
     /// For one walk through the value that begins at `at`, from its beginning.
     #[inline]
     pub(super) fn ahead(&self, at: usize) -> Ahead<'_> {
@@ -79,6 +91,39 @@ impl Landmarks {
             places.values.get(first..).unwrap_or_default()
         };
         Ahead { members, values, base }
+    }
+}
+
+impl Places {
+    /// The places within `whole`, counted from its beginning, once the value at `range` is one of `new` bytes: without
+    /// those within that value. `None` if they cannot be told.
+    fn moved(&self, whole: &Range<usize>, range: &Range<usize>, new: usize) -> Option<Self> {
+        let place = |start: usize, end: usize| {
+            let before = start - whole.start;
+            // What begins behind the value moves as its end does; so does the end of what it stands in.
+            let behind = |at: usize| (at + new).checked_sub(range.len() + whole.start);
+            match (start >= range.end, end >= range.end) {
+                (true, _) => behind(start).zip(behind(end)),
+                (false, true) => Some(before).zip(behind(end)),
+                (false, false) => Some((before, end - whole.start)),
+            }
+        };
+        let narrow = |at: usize| u32::try_from(at).ok();
+        let mut members = SmallVec::new();
+        let first = self.members.partition_point(|member| (member.key as usize) < whole.start);
+        for member in self.members.get(first..)?.iter().take_while(|member| (member.key as usize) < whole.end) {
+            if range.contains(&(member.key as usize)) {
+                continue;
+            }
+            let (key, key_end) = place(member.key as usize, member.key_end as usize)?;
+            let (value, value_end) = place(member.value as usize, member.value_end as usize)?;
+            let (key, key_end) = (narrow(key)?, narrow(key_end)?);
+            members.push(MemberPlace { key, key_end, value: narrow(value)?, value_end: narrow(value_end)? });
+        }
+        let inside = self.values.iter().filter(|(start, end)| *start >= whole.start && *end <= whole.end);
+        let kept = inside.filter(|(start, end)| !(range.contains(start) && *end <= range.end));
+        let values = kept.map(|(start, end)| place(*start, *end)).collect::<Option<_>>()?;
+        Some(Self { members, values })
     }
 }
 

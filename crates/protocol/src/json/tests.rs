@@ -296,6 +296,22 @@ proptest! {
     }
 
     #[test]
+    fn a_value_in_place_of_another_leaves_what_is_noted_of_the_rest(
+        (text, other) in (any_text(), any_text()), at in any::<prop::sample::Index>(), long in 0..1500_usize
+    ) {
+        let text = format!(" [{{\"a\":{text},\"b\":[{{\"c\":{text}}}],\"long\":\"{:long$}\",\"z\":{{}}}}]", 1);
+        let value = json(&text).slice(1..text.len() - 2);
+        let mut found = Vec::new();
+        places(&value, 0, &mut found);
+        let range = found[at.index(found.len())].clone();
+        let replaced = value.with_noted(range, &json(&other));
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        places(&replaced, 0, &mut with);
+        places(&Json::trusted(replaced.bytes().clone()), 0, &mut without);
+        prop_assert_eq!(with, without);
+    }
+
+    #[test]
     fn an_outline_of_damaged_text_can_be_walked_and_edited(
         text in any_text(), at in any::<prop::sample::Index>(), byte in any::<u8>()
     ) {
@@ -334,6 +350,7 @@ fn a_value_in_place_of_another_leaves_every_other_byte() {
     #[allow(clippy::reversed_empty_ranges)]
     let misplaced = [100..101, 3..2];
     for range in misplaced {
-        assert_eq!(object.with(range, &Json::null()), object);
+        assert_eq!(object.with(range.clone(), &Json::null()), object);
+        assert_eq!(object.with_noted(range, &Json::null()), object);
     }
 }
