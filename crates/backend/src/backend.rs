@@ -11,14 +11,13 @@ use std::time::Duration;
 
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Response, Revision};
-use futures_util::future::{Either, select};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::caller::Caller;
 use crate::client::{BackendClient, BackendState, BackendStatus, Call, Pending, SessionKey};
-use crate::clock::Course;
+use crate::clock::{Clocks, Course, Over};
 use crate::declared::Declared;
 use crate::error::BackendError;
 use crate::exchange::LinkContext;
@@ -43,6 +42,8 @@ pub struct Backend {
     pool: Arc<Pool>,
     /// Translates between the two ways of speaking of tasks, and passes on everything else.
     bridge: Arc<TaskBridge>,
+    /// Of the calls that are running.
+    clocks: Arc<Clocks>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -99,7 +100,13 @@ impl Backend {
         let bridge = TaskBridge::new(caller, Arc::clone(&hub), &limits, tasks.clone(), shutdown.clone());
         let (end, telling) = (shutdown.clone(), Arc::clone(&bridge).tell(hub, statuses));
         tasks.spawn(async move { end.run_until_cancelled(telling).await });
-        Arc::new(Self { name, transport, timeouts, pool, bridge, shutdown, tasks })
+        let clocks = Arc::<Clocks>::default();
+        let (end, ended) = (shutdown.clone(), Arc::clone(&clocks));
+        tasks.spawn(async move {
+            end.cancelled().await;
+            ended.end();
+        });
+        Arc::new(Self { name, transport, timeouts, pool, bridge, clocks, shutdown, tasks })
     }
 
     /// Ends the connection and the child process, and waits for that, for a few seconds at most.
@@ -117,18 +124,15 @@ impl Backend {
         async move {
             let course = Course::default();
             let sent = || course.sent.load(Ordering::Relaxed);
+            let _entered = self.clocks.enter(&course.clock);
             let answer = pin!(self.bridge.answer(&call, &course));
-            let bound = pin!(course.clock.bound(self.timeouts.call, answer));
-            let shutdown = pin!(self.shutdown.cancelled());
-            // What is first is looked at first.
-            match select(bound, shutdown).await {
-                Either::Left((Some(outcome), _)) => outcome,
-                Either::Left((None, _)) => Err(BackendError::Timeout { after: self.timeouts.call, sent: sent() }),
-                Either::Right(_) => Err(match sent() {
-                    true => BackendError::ClosedEarly,
-                    false => BackendError::ShuttingDown,
-                }),
-            }
+            course.clock.bound(self.timeouts.call, answer).await.unwrap_or_else(|over| {
+                Err(match (over, sent()) {
+                    (Over::Late, sent) => BackendError::Timeout { after: self.timeouts.call, sent },
+                    (Over::Ended, true) => BackendError::ClosedEarly,
+                    (Over::Ended, false) => BackendError::ShuttingDown,
+                })
+            })
         }
     }
 }

@@ -1,16 +1,21 @@
 //! How far a call has come, and how long it may go on: its time stands still while the server
-//! waits for an answer of the client, since then a person may be thinking.
+//! waits for an answer of the client, since then a person may be thinking; and it ends with its backend.
+//!
+//! Nearly all calls are answered before any of this matters, so what could end one is looked at when it
+//! has happened, and not each time a call is polled.
 //!
 //! Must not know: what is asked.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
-use std::task::Poll;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use slab::Slab;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep};
 
 /// How far a call has come.
@@ -32,31 +37,56 @@ pub(crate) struct Course {
 #[derive(Default)]
 pub(crate) struct Clock {
     stops: AtomicUsize,
+    /// The backend has ended.
+    ended: AtomicBool,
+    /// How often either has changed.
+    changes: AtomicUsize,
     changed: AtomicWaker,
     up: AtomicBool,
+}
+
+/// Why a call did not come to its own end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// Its time was up.
+    Late,
+    /// Its backend has ended.
+    Ended,
 }
 
 /// While this lives, the clock stands still.
 pub(crate) struct Stopped(Arc<Clock>);
 
 impl Clock {
-    /// Runs a future for at most `limit`, not counting the time while the clock stands still.
-    /// `None` if the time was up first. One caller at a time. The future is pinned by the caller: here
-    /// it would have a second place in the future that this makes.
+    /// Runs a future for at most `limit`, not counting the time while the clock stands still. One caller
+    /// at a time. The future is pinned by the caller: here it would have a second place in the future
+    /// that this makes.
     pub(crate) fn bound<T>(
         &self,
         limit: Duration,
         mut future: Pin<&mut (impl Future<Output = T> + Send)>,
-    ) -> impl Future<Output = Option<T>> + Send {
+    ) -> impl Future<Output = Result<T, Over>> + Send {
         async move {
             let mut timer = pin!(sleep(limit));
             // What is left, while the clock stands still.
             let mut left = None;
+            // Who is woken, by the timer as well, and by which changes it has not been yet.
+            let (mut whom, mut seen) = (None::<Waker>, 0);
             poll_fn(|cx| {
                 if let Poll::Ready(outcome) = future.as_mut().poll(cx) {
-                    return Poll::Ready(Some(outcome));
+                    return Poll::Ready(Ok(outcome));
                 }
+                let is_known = whom.as_ref().is_some_and(|whom| whom.will_wake(cx.waker()));
+                if is_known && self.changes.load(Ordering::Acquire) == seen && !timer.is_elapsed() {
+                    return Poll::Pending;
+                }
+                whom = Some(cx.waker().clone());
+                // Before the look, so that no change after it is missed.
                 self.changed.register(cx.waker());
+                seen = self.changes.load(Ordering::Acquire);
+                if self.ended.load(Ordering::Acquire) {
+                    return Poll::Ready(Err(Over::Ended));
+                }
                 match (self.stops.load(Ordering::Acquire), left) {
                     (0, Some(rest)) => {
                         timer.as_mut().reset(Instant::now() + rest);
@@ -65,9 +95,10 @@ impl Clock {
                     (1.., None) => left = Some(timer.deadline().saturating_duration_since(Instant::now())),
                     _ => {}
                 }
-                if left.is_none() && timer.as_mut().poll(cx).is_ready() {
+                // Registered with in any case, even where the task's turn is used up.
+                if left.is_none() && Pin::new(&mut unconstrained(timer.as_mut())).poll(cx).is_ready() {
                     self.up.store(true, Ordering::Relaxed);
-                    return Poll::Ready(None);
+                    return Poll::Ready(Err(Over::Late));
                 }
                 Poll::Pending
             })
@@ -84,15 +115,69 @@ impl Clock {
     pub(crate) fn stop(self: &Arc<Self>, most: usize) -> Option<Stopped> {
         let one_more = |stops| (stops < most).then_some(stops + 1);
         self.stops.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
-        self.changed.wake();
+        self.change();
         Some(Stopped(Arc::clone(self)))
+    }
+
+    fn change(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+        self.changed.wake();
     }
 }
 
 impl Drop for Stopped {
     fn drop(&mut self) {
         self.0.stops.fetch_sub(1, Ordering::AcqRel);
-        self.0.changed.wake();
+        self.0.change();
+    }
+}
+
+/// The clocks of a backend's calls, by which they end with it.
+#[derive(Default)]
+pub(crate) struct Clocks(Mutex<Running>);
+
+#[derive(Default)]
+struct Running {
+    clocks: Slab<Arc<Clock>>,
+    ended: bool,
+}
+
+/// A call that has not ended.
+pub(crate) struct Entered<'a> {
+    clocks: &'a Clocks,
+    key: usize,
+}
+
+impl Clocks {
+    /// Lets a call end with the backend, until the result is dropped.
+    pub(crate) fn enter(&self, clock: &Arc<Clock>) -> Entered<'_> {
+        let mut running = self.lock();
+        if running.ended {
+            clock.ended.store(true, Ordering::Release);
+        }
+        Entered { clocks: self, key: running.clocks.insert(Arc::clone(clock)) }
+    }
+
+    /// Ends all calls, and those to come.
+    pub(crate) fn end(&self) {
+        let mut running = self.lock();
+        running.ended = true;
+        for (_, clock) in &running.clocks {
+            clock.ended.store(true, Ordering::Release);
+            clock.change();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        // Nothing that can panic runs under this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        // Dropped without the lock.
+        let _clock = self.clocks.lock().clocks.try_remove(self.key);
     }
 }
 
@@ -119,7 +204,7 @@ mod tests {
             drop(second);
             pending::<()>().await;
         };
-        assert_eq!(clock.bound(LIMIT, pin!(stops)).await, None);
+        assert_eq!(clock.bound(LIMIT, pin!(stops)).await, Err(Over::Late));
         assert_eq!(began.elapsed().as_secs(), 210);
     }
 
@@ -127,8 +212,29 @@ mod tests {
     async fn an_unstopped_clock_is_a_timeout() {
         let clock = Clock::default();
         let began = Instant::now();
-        assert_eq!(clock.bound(LIMIT, pin!(pending::<()>())).await, None);
+        assert_eq!(clock.bound(LIMIT, pin!(pending::<()>())).await, Err(Over::Late));
         assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs());
-        assert_eq!(clock.bound(LIMIT, pin!(async { 7 })).await, Some(7));
+        assert_eq!(clock.bound(LIMIT, pin!(async { 7 })).await, Ok(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_end_with_their_backend() {
+        let (clocks, clock) = (Clocks::default(), Arc::<Clock>::default());
+        let _entered = clocks.enter(&clock);
+        drop(clocks.enter(&Arc::default()));
+        let began = Instant::now();
+        let ended = async {
+            // Polled meanwhile without anything having changed.
+            sleep(Duration::from_secs(1)).await;
+            let _stopped = clock.stop(1);
+            sleep(Duration::from_secs(1)).await;
+            clocks.end();
+            pending::<()>().await;
+        };
+        assert_eq!(clock.bound(LIMIT, pin!(ended)).await, Err(Over::Ended));
+        assert_eq!(began.elapsed().as_secs(), 2);
+        let late = Arc::<Clock>::default();
+        let _entered = clocks.enter(&late);
+        assert_eq!(late.bound(LIMIT, pin!(pending::<()>())).await, Err(Over::Ended));
     }
 }

@@ -15,6 +15,7 @@ use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
 use fanlight_telemetry::Parent;
+use futures_util::future::OptionFuture;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -55,7 +56,7 @@ pub(crate) struct Connection {
     users: TaskTracker,
     /// The connection was made because the era was in doubt.
     reprobed: bool,
-    gone: CancellationToken,
+    gone: Option<CancellationToken>,
     lost: CancellationToken,
     loss: OnceLock<Loss>,
 }
@@ -264,14 +265,14 @@ impl Connection {
 
     /// Whether the connection is of no more use.
     pub(crate) fn is_lost(&self) -> bool {
-        self.loss.get().is_some() || self.gone.is_cancelled()
+        self.loss.get().is_some() || self.gone.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 
     /// Waits until the connection is of no more use.
     pub(crate) async fn lost(&self) -> Loss {
         tokio::select! {
             () = self.lost.cancelled() => self.loss.get().copied().unwrap_or(Loss::Ended),
-            () = self.gone.cancelled() => Loss::Ended,
+            Some(()) = OptionFuture::from(self.gone.as_ref().map(CancellationToken::cancelled)) => Loss::Ended,
         }
     }
 

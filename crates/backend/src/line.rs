@@ -94,6 +94,8 @@ impl Drop for InUse {
     fn drop(&mut self) {
         let mut usage = self.0.usage();
         usage.users -= 1;
-        usage.since = Instant::now();
+        if usage.users == 0 {
+            usage.since = Instant::now();
+        }
     }
 }

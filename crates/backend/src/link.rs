@@ -52,12 +52,12 @@ impl Link {
         }
     }
 
-    /// Cancelled once nothing can be answered any more.
-    pub(crate) fn gone(&self) -> CancellationToken {
+    /// Cancelled once nothing can be answered any more; `None` where that is not for the link to say.
+    pub(crate) fn gone(&self) -> Option<CancellationToken> {
         match self {
             // A connection of its own is no part of HTTP: the server is there or is not.
-            Self::Http(_) => CancellationToken::new(),
-            Self::Stdio(channel) | Self::Sse(channel) => channel.gone(),
+            Self::Http(_) => None,
+            Self::Stdio(channel) | Self::Sse(channel) => Some(channel.gone()),
         }
     }
 

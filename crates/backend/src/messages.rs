@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
@@ -36,6 +36,13 @@ struct Way {
     /// Places for messages that have not been taken; closed once the inbox is gone.
     places: Semaphore,
     senders: AtomicUsize,
+    /// Whether one of the two sides is gone.
+    ended: AtomicBool,
+    /// Whether there is a message. Written under the lock; looked at without it, since for most calls there never is one.
+    has_any: AtomicBool,
+    /// Whether whoever takes messages waits. While that one looks for messages, or does what brings them, it need not
+    /// be woken: it looks again before it waits. Becomes true under the lock.
+    waits: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -45,11 +52,6 @@ struct State {
     queue: VecDeque<ServerMessage>,
     /// Of whoever takes messages.
     waker: Option<Waker>,
-    /// Whether that one waits. While it looks for messages, or does what brings them, it need not be
-    /// woken: it looks again before it waits.
-    waits: bool,
-    /// Whether one of the two sides is gone.
-    ended: bool,
 }
 
 impl ServerMessages {
@@ -57,7 +59,14 @@ impl ServerMessages {
     #[must_use]
     pub fn channel(capacity: usize) -> (Self, Inbox) {
         let places = Semaphore::new(capacity.clamp(1, Semaphore::MAX_PERMITS));
-        let way = Arc::new(Way { places, senders: AtomicUsize::new(1), state: Mutex::default() });
+        let way = Arc::new(Way {
+            places,
+            senders: AtomicUsize::new(1),
+            ended: AtomicBool::new(false),
+            has_any: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
+            state: Mutex::default(),
+        });
         (Self(Some(Outlet(Arc::clone(&way))), None), Inbox(way))
     }
 
@@ -81,7 +90,7 @@ impl ServerMessages {
 
     /// Whether there is somebody at the other end.
     pub(crate) fn reach_client(&self) -> bool {
-        self.0.as_ref().is_some_and(|outlet| !outlet.0.lock().ended)
+        self.0.as_ref().is_some_and(|outlet| !outlet.0.ended.load(Ordering::Acquire))
     }
 
     /// Sends, waiting while the way is full. For transports on which waiting holds up nobody else.
@@ -134,11 +143,11 @@ impl Inbox {
             turn.made_progress();
             return Poll::Ready(Some(message));
         }
-        if state.ended {
+        if self.0.ended.load(Ordering::Acquire) {
             turn.made_progress();
             return Poll::Ready(None);
         }
-        state.waits = true;
+        self.0.waits.store(true, Ordering::Release);
         if state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             return Poll::Pending;
         }
@@ -157,9 +166,11 @@ impl Inbox {
     /// The next message, if it is there already. Whoever asks is not woken for messages until it waits
     /// for them by [`Inbox::poll_recv`] again.
     pub fn try_recv(&mut self) -> Option<ServerMessage> {
-        let mut state = self.0.lock();
-        state.waits = false;
-        self.0.take(&mut state)
+        self.0.waits.store(false, Ordering::Release);
+        if !self.0.has_any.load(Ordering::Acquire) {
+            return None;
+        }
+        self.0.take(&mut self.0.lock())
     }
 }
 
@@ -167,13 +178,14 @@ impl Way {
     /// Puts in a message that has a place.
     fn push(&self, message: ServerMessage) {
         let mut state = self.lock();
-        if state.ended {
+        if self.ended.load(Ordering::Acquire) {
             // It may do something when dropped, and is dropped without the lock.
             drop(state);
             return;
         }
         state.queue.push_back(message);
-        let waker = if std::mem::take(&mut state.waits) { state.waker.clone() } else { None };
+        self.has_any.store(true, Ordering::Release);
+        let waker = if self.waits.swap(false, Ordering::AcqRel) { state.waker.clone() } else { None };
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
@@ -182,7 +194,8 @@ impl Way {
 
     fn take(&self, state: &mut State) -> Option<ServerMessage> {
         let message = state.queue.pop_front()?;
-        state.waits = false;
+        self.waits.store(false, Ordering::Release);
+        self.has_any.store(!state.queue.is_empty(), Ordering::Release);
         // What lasts is not to hold more than it needs.
         if state.queue.is_empty() && state.queue.capacity() > SPARE {
             state.queue = VecDeque::new();
@@ -195,8 +208,8 @@ impl Way {
     /// whether it waits: else it looks again before it does.
     fn end(&self) -> (Option<Waker>, bool) {
         let mut state = self.lock();
-        state.ended = true;
-        (state.waker.take(), state.waits)
+        self.ended.store(true, Ordering::Release);
+        (state.waker.take(), self.waits.load(Ordering::Acquire))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -226,9 +239,11 @@ impl Drop for Inbox {
     fn drop(&mut self) {
         drop(self.0.end());
         self.0.places.close();
-        // Whatever is in it may do something when dropped, and is dropped without the lock.
-        let queue = std::mem::take(&mut self.0.lock().queue);
-        drop(queue);
+        // Nothing is put in any more. Whatever is in it may do something when dropped, and is dropped without the lock.
+        if self.0.has_any.load(Ordering::Acquire) {
+            let queue = std::mem::take(&mut self.0.lock().queue);
+            drop(queue);
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 //! Must not know: what is polled.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
@@ -22,14 +22,17 @@ pub(crate) struct Woken {
 #[derive(Debug)]
 struct State {
     woken: AtomicBool,
-    /// Of whoever polls.
+    /// Of whoever polls. Kept until it is woken.
     parent: AtomicWaker,
+    /// Which one that is, by its address: as long as it is kept, no other has that.
+    whose: AtomicUsize,
 }
 
 impl Woken {
     /// For what has not been polled yet, or with another waker.
     pub(crate) fn new() -> Self {
-        let state = Arc::new(State { woken: AtomicBool::new(true), parent: AtomicWaker::new() });
+        let state =
+            Arc::new(State { woken: AtomicBool::new(true), parent: AtomicWaker::new(), whose: AtomicUsize::new(0) });
         Self { waker: Waker::from(Arc::clone(&state)), state }
     }
 
@@ -48,9 +51,16 @@ impl Woken {
     /// Whether to poll: something has been woken since the last look. If not, whoever looks is woken
     /// once it is.
     pub(crate) fn look(&self, cx: &mut Context<'_>) -> bool {
+        let state = &self.state;
+        // Only who polls changes it.
+        let whose = cx.waker().data().addr();
+        if state.whose.load(Ordering::Relaxed) == whose && !state.woken.load(Ordering::Acquire) {
+            return false;
+        }
+        state.whose.store(whose, Ordering::Relaxed);
         // Before the look, so that no waking after it is missed.
-        self.state.parent.register(cx.waker());
-        self.state.woken.swap(false, Ordering::AcqRel)
+        state.parent.register(cx.waker());
+        state.woken.swap(false, Ordering::AcqRel)
     }
 
     /// What to poll with.

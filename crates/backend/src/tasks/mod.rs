@@ -194,7 +194,7 @@ impl TaskBridge {
         // Boxed, so that the futures of those who ask in several places stay small.
         let mut exchange = Box::pin(self.caller.exchange(&call, &course));
         let outcome = course.clock.bound(limit, exchange.as_mut()).await;
-        outcome.unwrap_or_else(|| {
+        outcome.unwrap_or_else(|_late| {
             let sent = course.sent.load(Ordering::Relaxed);
             Err(BackendError::Timeout { after: limit, sent })
         })

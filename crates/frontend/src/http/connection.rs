@@ -9,8 +9,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -27,6 +25,7 @@ use super::listening::{Apart, Listening};
 use super::reply::ReplyBody;
 use super::timer::Timer;
 use crate::settings::FrontendSettings;
+use crate::woken::Woken;
 
 /// What a client sends first that knows the server to speak HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -164,8 +163,9 @@ impl<S: Serve> Connection<S> {
 
     /// Drives a connection until `driven` is done with it; says whether it is as it should be then.
     async fn drive(&self, mut driven: impl Driven, activity: &Activity, ending: &mut Ending) -> bool {
-        // A set of one: it is looked at only once it has been woken, and not each time the connection is.
-        let mut turns = FuturesUnordered::from_iter([Box::pin(self.turn(activity, ending.draining, Duration::ZERO))]);
+        let mut next = Box::pin(self.turn(activity, ending.draining, Duration::ZERO));
+        // It is looked at only once it has been woken, and not each time the connection is.
+        let woken = Woken::new();
         loop {
             let turn = tokio::select! {
                 biased;
@@ -175,7 +175,7 @@ impl<S: Serve> Connection<S> {
                     }
                     return result.is_ok();
                 }
-                Some(turn) = turns.next() => turn,
+                turn = poll_fn(|cx| woken.poll(cx, |cx| next.as_mut().poll(cx))) => turn,
             };
             match turn {
                 Turn::Drain => {
@@ -194,7 +194,7 @@ impl<S: Serve> Connection<S> {
             }
             // A connection that has part of a head does not close by itself.
             let grace = if ending.closing { self.settings.header_timeout } else { Duration::ZERO };
-            turns.push(Box::pin(self.turn(activity, ending.draining, grace)));
+            next.set(self.turn(activity, ending.draining, grace));
         }
     }
 

@@ -7,7 +7,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::task::coop::unconstrained;
@@ -16,7 +16,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// See the module. Where requests wait at the same time, as on HTTP/2, one has it and the others have
 /// timers of their own.
 #[derive(Debug, Default)]
-pub(crate) struct Timer(Mutex<Option<Pin<Box<Sleep>>>>);
+pub(crate) struct Timer(Mutex<Option<Armed>>);
+
+/// A timer, and whom it wakes.
+#[derive(Debug)]
+struct Armed {
+    sleep: Pin<Box<Sleep>>,
+    whom: Option<Waker>,
+}
 
 /// It took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +48,11 @@ impl Timer {
     }
 
     fn lend(&self, due: Instant) -> Wait<'_> {
-        let sleep = self.lock().take().unwrap_or_else(|| Box::pin(sleep_until(due)));
-        Wait { timer: self, sleep: Some(sleep), due }
+        let armed = self.lock().take().unwrap_or_else(|| Armed { sleep: Box::pin(sleep_until(due)), whom: None });
+        Wait { timer: self, armed: Some(armed), due }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Pin<Box<Sleep>>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Armed>> {
         // Nothing that can panic runs under this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,16 +62,22 @@ impl Timer {
 struct Wait<'a> {
     timer: &'a Timer,
     /// Set for `due`, or for an earlier wait.
-    sleep: Option<Pin<Box<Sleep>>>,
+    armed: Option<Armed>,
     due: Instant,
 }
 
 impl Wait<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(sleep) = &mut self.sleep else { return Poll::Ready(()) };
+        let Some(Armed { sleep, whom }) = &mut self.armed else { return Poll::Ready(()) };
         if sleep.deadline() > self.due {
             sleep.as_mut().reset(self.due);
+            *whom = None;
         }
+        // It was polled for the same task, perhaps by an earlier wait, and has not gone off since.
+        if !sleep.is_elapsed() && whom.as_ref().is_some_and(|whom| whom.will_wake(cx.waker())) {
+            return Poll::Pending;
+        }
+        *whom = Some(cx.waker().clone());
         loop {
             // Time passes for work, too, that leaves nothing of its task's turn.
             ready!(Pin::new(&mut unconstrained(sleep.as_mut())).poll(cx));
@@ -78,7 +91,7 @@ impl Wait<'_> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        let before = self.sleep.take().and_then(|sleep| self.timer.lock().replace(sleep));
+        let before = self.armed.take().and_then(|armed| self.timer.lock().replace(armed));
         drop(before);
     }
 }
@@ -102,7 +115,7 @@ mod tests {
     }
 
     fn deadline(timer: &Timer) -> Option<Instant> {
-        timer.lock().as_ref().map(|sleep| sleep.deadline())
+        timer.lock().as_ref().map(|armed| armed.sleep.deadline())
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ mod query;
 pub(crate) mod tests;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
@@ -45,6 +46,8 @@ pub struct Ring {
     limits: RingLimits,
     held: Mutex<Held>,
     feed: broadcast::Sender<TraceId>,
+    /// Whether anybody may read the feed, which few ever do.
+    is_read: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -69,14 +72,16 @@ impl Ring {
     /// An empty ring.
     #[must_use]
     pub fn new(limits: RingLimits) -> Self {
-        Self { limits, held: Mutex::default(), feed: broadcast::Sender::new(FEED) }
+        Self { limits, held: Mutex::default(), feed: broadcast::Sender::new(FEED), is_read: AtomicBool::new(false) }
     }
 
     /// The ids of traces in which a span ended, as it happens. A reader that is too slow misses
     /// some and is told how many; it never holds anything up.
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<TraceId> {
-        self.feed.subscribe()
+        let reader = self.feed.subscribe();
+        self.is_read.store(true, Ordering::Release);
+        reader
     }
 
     /// How many traces are held, and how many bytes.
@@ -97,9 +102,19 @@ impl Ring {
             (shortened, over.next(), over.collect::<Vec<_>>())
         };
         drop(gone);
-        if self.feed.receiver_count() > 0 {
-            // Readers may all have gone meanwhile.
-            let _ = self.feed.send(id);
+        if self.is_read.load(Ordering::Acquire) {
+            self.tell(id);
+        }
+    }
+
+    #[cold]
+    fn tell(&self, id: TraceId) {
+        // It fails if no reader is left. One may have come since, and then is there before it says so.
+        if self.feed.send(id).is_err() {
+            self.is_read.store(false, Ordering::Release);
+            if self.feed.receiver_count() > 0 {
+                self.is_read.store(true, Ordering::Release);
+            }
         }
     }
 
