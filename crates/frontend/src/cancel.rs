@@ -2,6 +2,7 @@
 //!
 //! Must not know: what the requests are, or how the cancellation arrived.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,21 +14,21 @@ use futures_util::task::AtomicWaker;
 use slab::Slab;
 
 /// A JSON-RPC id as a value: `"a"` and `"\u0061"` are the same id, `1` and `"1"` are not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum RequestId {
-    Number(Box<str>),
-    String(Box<str>),
+#[derive(Debug, PartialEq, Eq)]
+enum RequestId<'a> {
+    Number(&'a str),
+    String(Cow<'a, str>),
     /// A string that no text can stand for; compared as written.
-    Raw(Box<str>),
+    Raw(&'a str),
 }
 
-impl RequestId {
-    fn of(id: &Json) -> Self {
+impl<'a> RequestId<'a> {
+    fn of(id: &'a Json) -> Self {
         match (id.kind(), id.as_str()) {
-            (Kind::String, Some(text)) => Self::String(text.as_ref().into()),
-            (Kind::String, None) => Self::Raw(id.as_text().into()),
-            _ if id.as_text() == "-0" => Self::Number("0".into()),
-            _ => Self::Number(id.as_text().into()),
+            (Kind::String, Some(text)) => Self::String(text),
+            (Kind::String, None) => Self::Raw(id.as_text()),
+            _ if id.as_text() == "-0" => Self::Number("0"),
+            _ => Self::Number(id.as_text()),
         }
     }
 }
@@ -118,12 +119,12 @@ mod tests {
 
     #[test]
     fn ids_are_compared_by_value() {
-        let id = |text: &'static str| RequestId::of(&Json::literal(text));
-        assert_eq!(id(r#""a""#), id(r#""\u0061""#));
-        assert_ne!(id("1"), id(r#""1""#));
-        assert_eq!(id("-0"), id("0"));
-        assert_eq!(id(r#""\ud800""#), id(r#""\ud800""#));
-        assert_ne!(id(r#""\ud800""#), id(r#""\ud801""#));
+        let id = Json::literal;
+        assert_eq!(RequestId::of(&id(r#""a""#)), RequestId::of(&id(r#""\u0061""#)));
+        assert_ne!(RequestId::of(&id("1")), RequestId::of(&id(r#""1""#)));
+        assert_eq!(RequestId::of(&id("-0")), RequestId::of(&id("0")));
+        assert_eq!(RequestId::of(&id(r#""\ud800""#)), RequestId::of(&id(r#""\ud800""#)));
+        assert_ne!(RequestId::of(&id(r#""\ud800""#)), RequestId::of(&id(r#""\ud801""#)));
     }
 
     #[tokio::test]
