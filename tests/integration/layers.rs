@@ -67,13 +67,18 @@ fn config_and_demo_are_leaves() {
 }
 
 #[test]
+fn socket_is_a_leaf() {
+    assert_layer("fanlight-socket", &[], &["hyper", "http", "reqwest"]);
+}
+
+#[test]
 fn telemetry_knows_no_server_and_none_but_protocol() {
     assert_layer("fanlight-telemetry", &["fanlight-protocol"], &["hyper", "hyper-util", "http-body", "http-body-util"]);
 }
 
 #[test]
 fn backend_knows_neither_gateway_nor_frontend() {
-    assert_layer("fanlight-backend", &["fanlight-protocol", "fanlight-telemetry"], &[]);
+    assert_layer("fanlight-backend", &["fanlight-protocol", "fanlight-socket", "fanlight-telemetry"], &[]);
 }
 
 #[test]
@@ -87,7 +92,7 @@ fn gateway_knows_no_transport() {
 
 #[test]
 fn frontend_reaches_backends_only_through_the_gateway() {
-    let ours = ["fanlight-gateway", "fanlight-protocol", "fanlight-telemetry"];
+    let ours = ["fanlight-gateway", "fanlight-protocol", "fanlight-socket", "fanlight-telemetry"];
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 

@@ -125,9 +125,9 @@ pub(crate) enum Reply {
 
 /// The messages in one frame. 2025-03-26 alone lets a server send several at once.
 pub(crate) fn messages(text: Bytes, nesting: usize, revision: Option<Revision>) -> Result<Messages, MessageError> {
-    match Message::parse_to_pass_on(text.clone(), nesting) {
+    match Message::parse_to_pass_on(text, nesting) {
         Ok(message) => Ok(Messages::One(Some(message))),
-        Err(MessageError::Batch) if revision == Some(Revision::V2025_03_26) => {
+        Err(MessageError::Batch(text)) if revision == Some(Revision::V2025_03_26) => {
             let batch = Message::parse_batch(text, nesting)?.unwrap_or_default();
             Ok(Messages::Several(batch.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter()))
         }
@@ -172,7 +172,7 @@ pub(crate) fn meant_for(text: &[u8], error: &MessageError) -> Option<i64> {
         MessageError::Syntax(syntax) if syntax.kind == SyntaxErrorKind::Depth || claims_to_be_message(text) => {
             partial::id_in_head(text).as_ref().and_then(request_number)
         }
-        MessageError::Syntax(_) | MessageError::Batch => None,
+        MessageError::Syntax(_) | MessageError::Batch(_) => None,
     }
 }
 

@@ -211,7 +211,7 @@ impl Handshake<'_> {
             span.set_revision(dialect.revision());
         }
         let params = params_with(&propagation, params, link.has_headers());
-        let params = params.as_ref();
+        let params = params.as_deref();
         let outgoing = Outgoing {
             request: Awaited { cancellable: false, ..own.awaited(method, &sending) },
             task: None,

@@ -59,7 +59,8 @@ pub(crate) struct Lease {
     pub(crate) connection: Arc<Connection>,
     /// The base connection, if this is another.
     base: Option<Arc<Line>>,
-    _line: InUse,
+    /// Its line, if that ends when nobody uses it, as the base line does not.
+    _line: Option<InUse>,
 }
 
 impl Pool {
@@ -90,7 +91,10 @@ impl Pool {
 
     /// Why there is no connection for a client, if there is none for some time to come.
     pub(crate) fn down(&self, client: &CallContext) -> Option<BackendError> {
-        match self.existing(client) {
+        if self.base_is_modern() {
+            return None;
+        }
+        match self.own(client) {
             Some(line) => line.down(),
             None => self.base.down(),
         }
@@ -99,12 +103,20 @@ impl Pool {
     /// The connection for a client's request, if it is there.
     pub(crate) fn lease_at_once(&self, client: &CallContext) -> Option<Lease> {
         let ready = |line: &Line| line.state.borrow().verdict()?.ok();
-        match self.existing(client) {
-            Some(line) => Some(Lease { connection: ready(&line)?, base: Some(Arc::clone(&self.base)), _line: line }),
+        let base = ready(&self.base);
+        let own = match base.as_ref().map(|base| base.era()) {
+            Some(Era::Modern) => None,
+            Some(Era::Legacy) => self.own(client),
+            None => self.existing(client),
+        };
+        match own {
+            Some(line) => {
+                Some(Lease { connection: ready(&line)?, base: Some(Arc::clone(&self.base)), _line: Some(line) })
+            }
             None => {
-                let connection = ready(&self.base)?;
+                let connection = base?;
                 let has_line = connection.era() == Era::Legacy && self.owner(client).is_some();
-                (!has_line).then(|| Lease { connection, base: None, _line: self.base.take() })
+                (!has_line).then(|| Lease { connection, base: None, _line: None })
             }
         }
     }
@@ -114,12 +126,11 @@ impl Pool {
         let line = match self.existing(client) {
             Some(line) => line,
             None => {
-                let base = self.base.take();
-                let connection = base.ready(self.settings.timeouts.connect).await?;
+                let connection = self.base.ready(self.settings.timeouts.connect).await?;
                 let owner = if connection.era() == Era::Legacy { self.owner(client) } else { None };
                 match owner {
                     Some(owner) => self.open_for(owner, client, &connection)?,
-                    None => return Ok(Lease { connection, base: None, _line: base }),
+                    None => return Ok(Lease { connection, base: None, _line: None }),
                 }
             }
         };
@@ -129,7 +140,7 @@ impl Pool {
             }
             error => error,
         })?;
-        Ok(Lease { connection, base: Some(Arc::clone(&self.base)), _line: line })
+        Ok(Lease { connection, base: Some(Arc::clone(&self.base)), _line: Some(line) })
     }
 
     /// A connection to the server that is there at the moment: the client's own or the base one.
@@ -177,9 +188,11 @@ impl Pool {
     /// The client's own line, if it has one already.
     fn existing(&self, client: &CallContext) -> Option<InUse> {
         // Told sooner than whose a line would be.
-        if self.base_is_modern() {
-            return None;
-        }
+        if self.base_is_modern() { None } else { self.own(client) }
+    }
+
+    /// The same, where the server is not known to be a modern one.
+    fn own(&self, client: &CallContext) -> Option<InUse> {
         let owner = self.owner(client)?;
         self.lines().get(&owner).map(Line::take)
     }

@@ -2,6 +2,7 @@
 //!
 //! Must not know: how messages travel, or what a retry is.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fanlight_protocol::{Json, Method, Request, Response};
@@ -16,8 +17,9 @@ use crate::exchange::{LinkContext, Reply};
 
 /// A message on its way.
 pub(crate) struct Sending {
-    /// `None` once it has ended.
+    /// `None` once it has ended, or is not this one's any more.
     span: Option<ClientSpan>,
+    /// What stands under a span that is not this one's any more.
     parent: Parent,
     /// Tells whether it was given up for want of time.
     clock: Option<Arc<Clock>>,
@@ -43,7 +45,7 @@ impl Sending {
             span.record_arguments_in(params);
         }
         let propagation = span.propagation();
-        (Self { parent: span.parent(), span: Some(span), clock: None }, propagation)
+        (Self { span: Some(span), parent: Parent::default(), clock: None }, propagation)
     }
 
     /// Lets `clock` say whether time was up when this is dropped.
@@ -56,8 +58,8 @@ impl Sending {
     }
 
     /// What the server asks meanwhile stands under this.
-    pub(crate) fn parent(&self) -> &Parent {
-        &self.parent
+    pub(crate) fn parent(&self) -> Parent {
+        self.span.as_ref().map_or_else(|| self.parent.clone(), ClientSpan::parent)
     }
 
     /// The reply is there, or never will be.
@@ -73,6 +75,7 @@ impl Sending {
     /// The same message, whose span ends with the first of `messages`: what is under way for as long
     /// as anybody likes has ended for its span when it is acknowledged.
     pub(crate) fn until_acknowledged(mut self, messages: &ServerMessages) -> (Self, ServerMessages) {
+        self.parent = self.parent();
         let span = Mutex::new(self.span.take());
         let messages = messages.mapped(move |message| {
             if let Some(span) = span.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -95,11 +98,16 @@ impl Drop for Sending {
 }
 
 /// `params` with the trace context in their `_meta`.
-pub(crate) fn params_with(propagation: &Propagation, params: Option<&Json>, over_http: bool) -> Option<Json> {
+pub(crate) fn params_with<'a>(
+    propagation: &Propagation,
+    params: Option<&'a Json>,
+    over_http: bool,
+) -> Option<Cow<'a, Json>> {
     if propagation.leaves_untouched() {
-        return params.cloned();
+        return params.map(Cow::Borrowed);
     }
-    if over_http { propagation.within_http().into_params(params) } else { propagation.into_params(params) }
+    let with = if over_http { propagation.within_http().into_params(params) } else { propagation.into_params(params) };
+    with.map(Cow::Owned)
 }
 
 /// The span of a question of the server's.

@@ -118,7 +118,7 @@ impl Conversation {
             client_key: new_client_key(),
             session: None,
             client_info: client.info,
-            capabilities: client.capabilities.clone(),
+            capabilities: client.capabilities,
             log_level: client.log_level,
             wants_progress,
             tasks,
@@ -130,7 +130,7 @@ impl Conversation {
         let ask = Ask { method: method.clone(), params: params.clone(), context, messages, unroll: None };
         let mut running = Running::start(core, ask);
         running.set_stop(stop);
-        Self::Modern(Parkable::new(running, method, params, client.capabilities, subscription, parking))
+        Self::Modern(Parkable::new(running, method, params, subscription, parking))
     }
 
     /// A call that this side answers.

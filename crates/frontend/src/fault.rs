@@ -13,7 +13,7 @@ pub(crate) fn of_message(error: MessageError, nesting: usize) -> (RpcError, Opti
             (RpcError::new(code::INVALID_REQUEST, message), None)
         }
         MessageError::Syntax(_) => (RpcError::new(code::PARSE, error.to_string()), None),
-        MessageError::Batch => {
+        MessageError::Batch(_) => {
             let message = "batches are of protocol version 2025-03-26 only: send one message at a time";
             (RpcError::new(code::INVALID_REQUEST, message), None)
         }

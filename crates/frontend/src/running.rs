@@ -66,10 +66,10 @@ pub(crate) struct Running {
     /// Keeps the session from expiring.
     session: Option<InUse>,
     detached: Option<Arc<Detached>>,
-    /// The span of the request it is answered with.
-    trace: Parent,
-    /// The span of the request it was started for, below which the work stands.
-    began_in: Parent,
+    /// That of the request it was started for, below whose span the work stands.
+    context: Arc<CallContext>,
+    /// The span of the request it is answered with, if that is another.
+    answers: Option<Parent>,
 }
 
 impl Running {
@@ -82,16 +82,15 @@ impl Running {
             }
             None => (ServerMessages::nowhere(), None),
         };
-        let (trace, context) = (ask.context.trace.clone(), Arc::new(ask.context));
-        let call = Call { method: ask.method, params: ask.params, context, messages: sender };
-        let core = Arc::clone(core);
+        let context = Arc::new(ask.context);
+        let call = Call { method: ask.method, params: ask.params, context: Arc::clone(&context), messages: sender };
+        let (core, trace) = (Arc::clone(core), &context.trace);
         // What the core does is boxed at once: all that stands around it would else be as large, and copied
         // at each step on its way here.
         let answer: Answer = match ask.unroll {
             Some(limits) => Box::pin(trace.scope(unroll::handle(core, call, limits))),
             None => Box::pin(trace.scope(async move { Box::pin(core.handle(call)).await })),
         };
-        let began_in = trace.clone();
         Self {
             answer: Some(answer),
             response: None,
@@ -100,9 +99,14 @@ impl Running {
             stop: None,
             session: None,
             detached: None,
-            trace,
-            began_in,
+            context,
+            answers: None,
         }
+    }
+
+    /// Of the request that it was started for.
+    pub(crate) fn context(&self) -> &CallContext {
+        &self.context
     }
 
     /// Lets `stop` cancel the request.
@@ -118,7 +122,7 @@ impl Running {
 
     /// Tells what the server sends on another span from now on.
     pub(crate) fn set_trace(&mut self, trace: Parent) {
-        self.trace = trace;
+        self.answers = Some(trace);
     }
 
     /// Keeps `session` in use until the request is done.
@@ -141,8 +145,8 @@ impl Running {
     /// What comes next. After an answer or a cancellation, only [`Event::Cancelled`] does.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if self.answer.is_some() && self.stop.as_mut().is_some_and(|stop| Pin::new(stop).poll(cx).is_ready()) {
-            self.trace.cancel();
-            self.began_in.cancel();
+            self.trace().cancel();
+            self.context.trace.cancel();
             self.answer = None;
             return Poll::Ready(Event::Cancelled);
         }
@@ -178,10 +182,14 @@ impl Running {
 }
 
 impl Running {
+    fn trace(&self) -> &Parent {
+        self.answers.as_ref().unwrap_or(&self.context.trace)
+    }
+
     fn message(&mut self, message: ServerMessage) -> Event {
         self.woken.get_or_insert_with(Woken::new);
         if let ServerMessage::Notification(notification) = &message {
-            self.trace.notified(notification);
+            self.trace().notified(notification);
         }
         Event::Message(message)
     }
@@ -190,7 +198,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let (Some(answer), Some(detached)) = (self.answer.take(), self.detached.take()) {
-            detached.finish(answer, self.stop.take(), self.session.take(), self.began_in.clone());
+            detached.finish(answer, self.stop.take(), self.session.take(), self.context.trace.clone());
         }
     }
 }

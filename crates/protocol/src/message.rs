@@ -34,9 +34,9 @@ pub enum MessageError {
     /// Not JSON at all.
     #[error("not JSON: {0}")]
     Syntax(#[from] SyntaxError),
-    /// An array of messages.
+    /// An array, perhaps of messages: its text, for [`Message::parse_batch`].
     #[error("a batch, which this revision does not have")]
-    Batch,
+    Batch(Bytes),
     /// JSON, but no JSON-RPC message. The id, if one could be read, lets the sender be answered.
     #[error("not a JSON-RPC message: {reason}")]
     Invalid {
@@ -96,7 +96,7 @@ impl Message {
     fn of(text: Json) -> Result<Self, MessageError> {
         match text.kind() {
             Kind::Object => Self::from_object(text),
-            Kind::Array => Err(MessageError::Batch),
+            Kind::Array => Err(MessageError::Batch(text.into_bytes())),
             _ => Err(MessageError::Invalid { reason: "neither an object nor an array".into(), id: None }),
         }
     }

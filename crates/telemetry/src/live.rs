@@ -68,9 +68,9 @@ impl Live {
     }
 
     /// Ends the span; only the first end counts.
-    pub(crate) fn end(&self, outcome: &Outcome<'_>, lasted: Duration) {
+    pub(crate) fn end(self, outcome: &Outcome<'_>, lasted: Duration) {
         if let Some(size) = self.record.end(outcome, lasted) {
-            self.recorder.ended(&self.record, size);
+            self.recorder.ended(self.record, size);
         }
     }
 }

@@ -179,6 +179,17 @@ impl Parent {
         }
     }
 
+    /// Takes the span away, if there is one; what is carried on without one stays.
+    pub(crate) fn take_live(&mut self) -> Option<Live> {
+        match std::mem::take(&mut self.0) {
+            State::Live(live) => Some(live),
+            other => {
+                self.0 = other;
+                None
+            }
+        }
+    }
+
     pub(crate) fn live_span(&self) -> Option<&Live> {
         match &self.0 {
             State::Live(live) => Some(live),

@@ -45,15 +45,15 @@ impl Pipeline {
     }
 
     /// A span has ended, and takes about `size` bytes.
-    pub(crate) fn ended(&self, span: &Arc<Record>, size: usize) {
+    pub(crate) fn ended(&self, span: Arc<Record>, size: usize) {
         if self.is_closed.load(Ordering::Relaxed) {
             return;
         }
         if let Some(exporter) = self.exporter.as_ref().filter(|_| span.context.is_sampled()) {
-            exporter.offer(span);
+            exporter.offer(&span);
         }
         for writer in &self.writers {
-            writer.offer(span);
+            writer.offer(&span);
         }
         if let Some(ring) = &self.ring {
             ring.push(span, size);

@@ -43,7 +43,7 @@ impl Recorder {
     }
 
     /// A span has ended, and takes about `size` bytes.
-    pub(crate) fn ended(&self, span: &Arc<Record>, size: usize) {
+    pub(crate) fn ended(&self, span: Arc<Record>, size: usize) {
         self.0.pipeline.ended(span, size);
     }
 }

@@ -93,6 +93,12 @@ impl ServerSpan {
         self.parent.clone()
     }
 
+    /// The same, for what is done while this lasts.
+    #[must_use]
+    pub fn within(&self) -> &Parent {
+        &self.parent
+    }
+
     /// How the message came. Say it once; a message from a backend has it already.
     pub fn set_network(&mut self, network: Network) {
         if self.from_backend {
@@ -133,7 +139,7 @@ impl ServerSpan {
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        end(&mut self.ended, self.timer.take(), self.parent.live_span(), outcome);
+        end(&mut self.ended, self.timer.take(), || self.parent.take_live(), outcome);
     }
 }
 
@@ -243,7 +249,9 @@ impl ClientSpan {
         if self.live.is_none() && self.timer.is_none() {
             return self.finish(&Outcome::Finished);
         }
-        if let Some(result) = answer.result().filter(|_| *method == Method::CallTool) {
+        let wanted =
+            *method == Method::CallTool && self.backend.as_ref().is_some_and(|backend| backend.content().results);
+        if let Some(result) = wanted.then(|| answer.result()).flatten() {
             self.record_result(&result);
         }
         let verdict = Verdict::of(method, answer);
@@ -268,7 +276,7 @@ impl ClientSpan {
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        end(&mut self.ended, self.timer.take(), self.live.as_ref(), outcome);
+        end(&mut self.ended, self.timer.take(), || self.live.take(), outcome);
     }
 }
 
@@ -303,7 +311,7 @@ impl ConnectSpan {
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        end(&mut self.ended, None, self.live.as_ref(), outcome);
+        end(&mut self.ended, None, || self.live.take(), outcome);
     }
 }
 
@@ -314,12 +322,13 @@ impl Drop for ConnectSpan {
 }
 
 /// Ends a span that has not `ended` yet.
-fn end(ended: &mut bool, timer: Option<Timer>, live: Option<&Live>, outcome: &Outcome<'_>) {
+fn end(ended: &mut bool, timer: Option<Timer>, live: impl FnOnce() -> Option<Live>, outcome: &Outcome<'_>) {
     if std::mem::replace(ended, true) {
         return;
     }
+    let live = live();
     // One look at the clock for both.
-    let began = live.map(|live| live.record().beginning.began).or(timer.as_ref().map(Timer::began));
+    let began = live.as_ref().map(|live| live.record().beginning.began).or(timer.as_ref().map(Timer::began));
     let Some(lasted) = began.map(|began| began.elapsed()) else { return };
     if let Some(timer) = timer {
         timer.stop(outcome.error(), lasted);

@@ -108,7 +108,7 @@ impl Channel {
             clock: Arc::clone(request.clock),
             subscription: *request.method == Method::Listen,
             asks,
-            trace: request.sending.parent().clone(),
+            trace: request.sending.parent(),
         };
         let shared = &*self.shared;
         let begun = match shared.pending.insert(request.id, waiting) {

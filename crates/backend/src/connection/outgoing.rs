@@ -42,7 +42,7 @@ impl Connection {
         let id = course.id.load(Ordering::Relaxed);
         course.sent.store(true, Ordering::Relaxed);
         let params = params_with(&propagation, call.params.as_ref(), self.link.has_headers());
-        let params = params.as_ref();
+        let params = params.as_deref();
         let token = (call.context.wants_progress && course.carries_on.is_none()).then_some(id);
         let headers = repeated.headers.as_deref().unwrap_or_default();
         Outgoing {
@@ -104,7 +104,7 @@ impl Connection {
         let own = Own::new(&self.context, within);
         let (mut sending, propagation) = self.sending(within, own.id, 1, method, params);
         let params = params_with(&propagation, params, self.link.has_headers());
-        let params = params.as_ref();
+        let params = params.as_deref();
         let outgoing = Outgoing {
             request: own.awaited(method, &sending),
             task: None,

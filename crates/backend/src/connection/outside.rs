@@ -38,7 +38,7 @@ impl Connection {
                 sending: &sending,
             },
             task: None,
-            text: self.dialect.request_text(id, method, carrying.as_ref(), context),
+            text: self.dialect.request_text(id, method, carrying.as_deref(), context),
             mirror: self.mirror(method, Some(params), None, &[]),
             propagation,
         };

@@ -9,7 +9,6 @@ mod connection;
 mod connector;
 mod pool;
 mod signal;
-mod socket;
 
 use std::io;
 use std::pin::Pin;

@@ -102,9 +102,9 @@ impl<C: Core> Connection<C> {
     /// is under way; waits only for room to answer a refusal. What is no message at all is left to
     /// the caller to refuse.
     pub(crate) async fn take(self: &Arc<Self>, text: Bytes, came: &Came<'_>) -> Result<(), Refused> {
-        match Message::parse(text.clone(), self.settings.nesting) {
+        match Message::parse(text, self.settings.nesting) {
             Ok(message) => self.message(message, false, came).await,
-            Err(MessageError::Batch) if self.speaks_batches() => return self.batch(text, came).await,
+            Err(MessageError::Batch(text)) if self.speaks_batches() => return self.batch(text, came).await,
             Err(error) => return Err(fault::of_message(error, self.settings.nesting)),
         }
         Ok(())

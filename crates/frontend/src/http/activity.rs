@@ -14,12 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep};
-
-/// The kernel takes one piece in less time than the same in several, by more than it takes to copy so many bytes.
-const SHORT: usize = 1024;
 
 /// The times that matter of one connection.
 #[derive(Debug)]
@@ -234,13 +230,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = if bufs.iter().map(|buf| buf.len()).sum::<usize>() > SHORT {
-            Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
-        } else {
-            let mut whole = SmallVec::<[u8; SHORT]>::new();
-            bufs.iter().for_each(|buf| whole.extend_from_slice(buf));
-            Pin::new(&mut self.inner).poll_write(cx, &whole)
-        };
+        let result = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         self.activity.wrote(result.is_ready());
         result
     }

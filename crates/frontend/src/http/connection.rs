@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use fanlight_socket::Socket;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -52,7 +53,7 @@ impl<S: Serve> Connection<S> {
         let (peer, local) = (stream.peer_addr().ok(), stream.local_addr().ok().map(|address| address.ip()));
         let over = Arc::new(Link { local, peer, timer: Timer::default() });
         let activity = Activity::new(self.settings.header_timeout, self.settings.idle_connection);
-        let mut stream = Watched::new(stream, Arc::clone(&activity));
+        let mut stream = Watched::new(Socket::new(stream), Arc::clone(&activity));
         let is_http2 = tokio::select! {
             biased;
             // Nothing has been asked yet that would have to be finished.
@@ -67,7 +68,7 @@ impl<S: Serve> Connection<S> {
         }
     }
 
-    async fn serve_http1(&self, mut stream: Watched<TcpStream>, over: &Arc<Link>, activity: &Arc<Activity>) {
+    async fn serve_http1(&self, mut stream: Watched<Socket>, over: &Arc<Link>, activity: &Arc<Activity>) {
         let apart = Apart::default();
         let service = service_fn(|request| {
             let (answer, apart) = (self.answer(request, over, activity), &apart);
@@ -93,12 +94,12 @@ impl<S: Serve> Connection<S> {
     /// Serves a connection by the HTTP library; returns it with a response that is to be sent without.
     async fn by_library(
         &self,
-        stream: Watched<TcpStream>,
+        stream: Watched<Socket>,
         service: impl Service<Request<Incoming>, Response = Response<ReplyBody>, Error = Infallible> + Unpin,
         apart: &Apart,
         activity: &Activity,
         ending: &mut Ending,
-    ) -> Option<(Watched<TcpStream>, Box<Response<ReplyBody>>)> {
+    ) -> Option<(Watched<Socket>, Box<Response<ReplyBody>>)> {
         let mut connection = http1(&self.settings).serve_connection(TokioIo::new(stream), service);
         let library = Library { connection: Pin::new(&mut connection), apart, activity };
         if !self.drive(library, activity, ending).await {
@@ -114,11 +115,11 @@ impl<S: Serve> Connection<S> {
     /// Sends a response without the HTTP library; returns the connection if that is to go on.
     async fn listening(
         &self,
-        stream: Watched<TcpStream>,
+        stream: Watched<Socket>,
         response: Box<Response<ReplyBody>>,
         activity: &Activity,
         ending: &mut Ending,
-    ) -> Option<Watched<TcpStream>> {
+    ) -> Option<Watched<Socket>> {
         let mut listening = Listening::new(stream, *response);
         if !self.drive(&mut listening, activity, ending).await {
             return None;
@@ -132,7 +133,7 @@ impl<S: Serve> Connection<S> {
         Some(stream)
     }
 
-    async fn serve_http2(&self, stream: Watched<TcpStream>, over: &Arc<Link>, activity: &Arc<Activity>) {
+    async fn serve_http2(&self, stream: Watched<Socket>, over: &Arc<Link>, activity: &Arc<Activity>) {
         let service = service_fn(|request| {
             let answer = self.answer(request, over, activity);
             async move { Ok::<_, Infallible>(answer.await) }

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
 
 use bytes::{Buf as _, Bytes};
+use fanlight_socket::Socket;
 use http::header::{CONNECTION, DATE, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{Response, Version};
@@ -21,7 +22,6 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use smallvec::{SmallVec, smallvec};
 use tokio::io::AsyncWrite as _;
-use tokio::net::TcpStream;
 
 use super::activity::Watched;
 use super::reply::{ONE_PIECE, ReplyBody};
@@ -63,7 +63,7 @@ impl Apart {
 
 /// A response that is being sent.
 pub(super) struct Listening {
-    stream: Watched<TcpStream>,
+    stream: Watched<Socket>,
     /// `None` once it is over.
     body: Option<ReplyBody>,
     /// What is to be written before anything else is taken.
@@ -71,7 +71,7 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    pub(super) fn new(stream: Watched<TcpStream>, response: Response<ReplyBody>) -> Self {
+    pub(super) fn new(stream: Watched<Socket>, response: Response<ReplyBody>) -> Self {
         let head = head(&response);
         Self { stream, body: Some(response.into_body()), out: smallvec![head] }
     }
@@ -93,7 +93,7 @@ impl Listening {
     }
 
     /// What it was sent on.
-    pub(super) fn into_stream(self) -> Watched<TcpStream> {
+    pub(super) fn into_stream(self) -> Watched<Socket> {
         self.stream
     }
 

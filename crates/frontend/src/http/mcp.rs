@@ -226,7 +226,7 @@ impl<C: Core> Endpoint<C> {
         let fields = &arrived.fields;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         let settled = |reply: Reply| reply.map(|response| Posted::Other(Box::new(response)));
-        match Message::parse(text.clone(), self.settings.nesting) {
+        match Message::parse(text, self.settings.nesting) {
             Ok(Message::Request(request)) => match Params::read(request.params.as_ref()) {
                 Ok(params) => {
                     let span = trace::begin_read(&self.settings, &request, &params, &arrived.came());
@@ -239,7 +239,7 @@ impl<C: Core> Endpoint<C> {
             },
             Ok(Message::Notification(notification)) => settled(self.notification(fields, &notification)),
             Ok(Message::Response(response)) => settled(self.response(fields, response)),
-            Err(MessageError::Batch) if self.speaks_batches(fields) => Ok(Posted::Batch(text)),
+            Err(MessageError::Batch(text)) if self.speaks_batches(fields) => Ok(Posted::Batch(text)),
             Err(error) => {
                 let (error, id) = fault::of_message(error, self.settings.nesting);
                 let refusal = bad_request(error);

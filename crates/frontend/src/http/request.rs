@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fanlight_gateway::CallContext;
 use fanlight_protocol::json::Value;
-use fanlight_protocol::{Era, Method, Request, Response, Revision, RpcError, code};
+use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
 use http::{HeaderValue, StatusCode};
 
@@ -79,7 +79,7 @@ impl<C: Core> Endpoint<C> {
         if asked.request.method == Method::CallTool
             && let Some(name) = asked.params.name().and_then(Value::as_str)
         {
-            let mirrored = self.core.param_headers(&name, &asked.span.parent()).await;
+            let mirrored = self.core.param_headers(&name, asked.span.within()).await;
             headers::check_params(asked.fields, &mirrored, &asked.params).map_err(bad_request)?;
         }
         let mut kept = Kept::default();
@@ -140,7 +140,7 @@ impl<C: Core> Endpoint<C> {
         let opening = legacy::opening(&asked.params, self.settings.max_description)
             .map_err(|error| Refusal::new(StatusCode::OK, error))?;
         let session = Session::new(opening, Arc::default(), self.settings.max_questions, &self.core);
-        let rendering = asked.rendering(session.revision());
+        let rendering = asked.rendering(asked.request.id.clone(), session.revision());
         asked.span.set_revision(session.revision());
         let context = CallContext { trace: asked.span.parent(), ..session.context(false) };
         let ask = Ask { method: Method::Discover, params: None, context, messages: None, unroll: None };
@@ -207,13 +207,13 @@ impl Asked<'_> {
 
     /// The request with what answers it, which takes the span over.
     fn answered_by(&mut self, conversation: Conversation, revision: Revision) -> Call {
-        Call::new(conversation, self.rendering(revision), self.take_span())
+        let id = std::mem::replace(&mut self.request.id, Json::null());
+        Call::new(conversation, self.rendering(id, revision), self.take_span())
     }
 
     /// How the answer is written for a client on HTTP, where modern ones mirror parameters.
-    fn rendering(&self, revision: Revision) -> Rendering {
-        let (id, method) = (self.request.id.clone(), self.request.method.clone());
-        Rendering { id, method, revision, mirrors_params: revision.era() == Era::Modern }
+    fn rendering(&self, id: Json, revision: Revision) -> Rendering {
+        Rendering { id, method: self.request.method.clone(), revision, mirrors_params: revision.era() == Era::Modern }
     }
 
     fn take_span(&mut self) -> ServerSpan {

@@ -19,7 +19,7 @@ use crate::input;
 /// absent if the request may not be answered with a wish for input.
 pub(super) fn concluded(held: &mut Held, response: Response, parking: Option<&Parking>) -> Response {
     if let Some((parking, error)) = parking.zip(response.error().filter(|error| elicitations(error).is_some())) {
-        match Missing::of(&held.capabilities, Need::ElicitationByUrl) {
+        match Missing::of(held.capabilities(), Need::ElicitationByUrl) {
             Some(missing) => held.note_missing(missing),
             None => {
                 let (_, expires) = parking.seal();

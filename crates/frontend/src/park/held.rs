@@ -30,8 +30,8 @@ const ANSWER_KEY: &str = "dev.fanlight/answer";
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(super) running: Running,
-    /// What the client can be asked, by its latest request.
-    pub(super) capabilities: Json,
+    /// What the client can be asked, by its latest request; `None` while that is the first.
+    renewed: Option<Json>,
     /// Its place in the table, from the first time it is parked until it is dropped.
     pub(super) ticket: Option<Ticket>,
     method: Method,
@@ -54,10 +54,10 @@ pub(super) struct Question {
 }
 
 impl Held {
-    pub(super) fn new(running: Running, method: Method, params: Option<Json>, capabilities: Json) -> Self {
+    pub(super) fn new(running: Running, method: Method, params: Option<Json>) -> Self {
         Self {
             running,
-            capabilities,
+            renewed: None,
             ticket: None,
             method,
             params,
@@ -70,10 +70,20 @@ impl Held {
         }
     }
 
+    /// What the client can be asked.
+    pub(super) fn capabilities(&self) -> &Json {
+        self.renewed.as_ref().unwrap_or(&self.running.context().capabilities)
+    }
+
+    /// From now on, the client can be asked what these say.
+    pub(super) fn renew(&mut self, capabilities: Json) {
+        self.renewed = Some(capabilities);
+    }
+
     /// Takes a question in, unless the client cannot be asked it.
     pub(super) fn ask(&mut self, question: ServerRequest, limit: usize) {
         let (method, params) = (&question.method, question.params.as_ref());
-        let missing = Missing::for_question(&self.capabilities, method, params);
+        let missing = Missing::for_question(self.capabilities(), method, params);
         self.missing.extend(missing);
         let refusal = missing.map(Missing::refusal).or_else(|| {
             let message = || format!("the client's protocol version has no way to be asked {method}");
@@ -93,7 +103,7 @@ impl Held {
     /// Takes note that the server has been refused something because the client lacks a capability
     /// for it; unless it does not, and was not declared for another reason.
     pub(super) fn note_missing(&mut self, missing: Missing) {
-        if !missing.need.is_met_by(&self.capabilities) {
+        if !missing.need.is_met_by(self.capabilities()) {
             self.missing.insert(missing);
         }
     }

@@ -45,17 +45,15 @@ pub(crate) struct Parkable {
 }
 
 impl Parkable {
-    /// A call that begins: `running` is that of `method` with `params`, for a client with
-    /// `capabilities`.
+    /// A call that begins: `running` is that of `method` with `params`.
     pub(crate) fn new(
         running: Running,
         method: Method,
         params: Option<Json>,
-        capabilities: Json,
         subscription: Option<Subscription>,
         parking: Option<Arc<Parking>>,
     ) -> Self {
-        let held = Box::new(Held::new(running, method, params, capabilities));
+        let held = Box::new(Held::new(running, method, params));
         Self { held: Some(held), subscription, parking, more: None }
     }
 
@@ -68,7 +66,7 @@ impl Parkable {
         stop: Option<Stop>,
         parking: Arc<Parking>,
     ) -> Self {
-        held.capabilities = capabilities;
+        held.renew(capabilities);
         held.running.set_stop(stop);
         Self { held: Some(held), subscription, parking: Some(parking), more: None }
     }

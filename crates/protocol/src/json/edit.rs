@@ -18,6 +18,8 @@ pub struct Edits {
 
 /// Edits made in a text without memory of their own, but for it.
 const FEW: usize = 3;
+/// An edited text of so many bytes is copied: that costs less than to count who else has parts of it.
+const SHORT: usize = 8 << 10;
 
 impl Edits {
     /// No edits yet.
@@ -51,24 +53,53 @@ impl Edits {
         }
     }
 
-    /// The edited text, in pieces that share memory with the original.
+    /// The edited text: a short one in one piece, a longer one in pieces that share memory with the original.
     #[must_use]
     pub fn finish(mut self) -> Chunks {
-        // An insertion goes before a replacement that begins at the same place.
-        self.edits.sort_by_key(|(range, _)| (range.start, range.end));
+        self.put_in_order();
+        let (out, new) =
+            self.edits.iter().fold((0, 0), |(out, new), (range, with)| (out + range.len(), new + with.len()));
+        let len = self.base.len().saturating_sub(out) + new;
+        if len <= SHORT {
+            return self.copied(len).into();
+        }
         let mut chunks = Chunks::default();
         let mut done = 0;
         for (range, with) in self.edits {
-            if range.start < done || range.end < range.start || range.end > self.base.len() {
-                debug_assert!(false, "overlapping or misplaced edit at {range:?}");
-                continue;
-            }
             chunks.push(self.base.slice(done..range.start));
             chunks.push(with);
             done = range.end;
         }
         chunks.push(self.base.slice(done..));
         chunks
+    }
+
+    /// The edited text, `len` bytes of it, in memory of its own.
+    fn copied(&self, len: usize) -> Bytes {
+        let base = |range: Range<usize>| self.base.get(range).unwrap_or_default();
+        let mut whole = Vec::with_capacity(len);
+        let mut done = 0;
+        for (range, with) in &self.edits {
+            whole.extend_from_slice(base(done..range.start));
+            whole.extend_from_slice(with);
+            done = range.end;
+        }
+        whole.extend_from_slice(base(done..self.base.len()));
+        whole.into()
+    }
+
+    /// Sorts the edits, and leaves out what does not fit.
+    fn put_in_order(&mut self) {
+        // An insertion goes before a replacement that begins at the same place.
+        self.edits.sort_by_key(|(range, _)| (range.start, range.end));
+        let mut done = 0;
+        let end = self.base.len();
+        self.edits.retain(|(range, _)| {
+            let fits = done <= range.start && range.start <= range.end && range.end <= end;
+            debug_assert!(fits, "overlapping or misplaced edit at {range:?}");
+            done = if fits { range.end } else { done };
+            fits
+        });
     }
 
     /// The edited text as one value; the caller's edits must have kept it one.

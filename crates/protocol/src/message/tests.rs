@@ -32,7 +32,7 @@ fn refuses_with_the_id_where_it_can_be_read() {
     assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#), None);
     assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}"#).as_deref(), Some("1"));
     assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1}"#).as_deref(), Some("1"));
-    assert!(matches!(parse("[]"), Err(MessageError::Batch)));
+    assert!(matches!(parse("[]"), Err(MessageError::Batch(_))));
     assert!(matches!(parse("{"), Err(MessageError::Syntax(_))));
 }
 
@@ -42,7 +42,7 @@ fn the_messages_of_a_batch_stand_alone() {
     let messages = batch(r#"[ {"jsonrpc":"2.0","method":"n"}, 7, [] ]"#).unwrap().unwrap();
     assert!(matches!(
         messages.as_slice(),
-        [Ok(Message::Notification(_)), Err(MessageError::Invalid { .. }), Err(MessageError::Batch)]
+        [Ok(Message::Notification(_)), Err(MessageError::Invalid { .. }), Err(MessageError::Batch(_))]
     ));
     assert!(batch("[]").unwrap().unwrap().is_empty());
     assert!(batch("{}").unwrap().is_none());

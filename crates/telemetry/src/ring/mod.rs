@@ -92,12 +92,12 @@ impl Ring {
     }
 
     /// Takes a span, of about `size` bytes.
-    pub(crate) fn push(&self, span: &Arc<Record>, size: usize) {
+    pub(crate) fn push(&self, span: Arc<Record>, size: usize) {
         let id = span.trace_id();
         // What goes is let go of after the lock; as a rule, that is one trace.
         let gone = {
             let mut held = self.lock();
-            let shortened = held.add(id, Arc::clone(span), size, self.limits.bytes / 8);
+            let shortened = held.add(id, span, size, self.limits.bytes / 8);
             let mut over = std::iter::from_fn(|| held.take_over(&self.limits));
             (shortened, over.next(), over.collect::<Vec<_>>())
         };

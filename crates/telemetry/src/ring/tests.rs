@@ -52,7 +52,7 @@ fn push(ring: &Ring, trace: u128, id: u64, of: &Of<'_>) -> usize {
     let span = record(Method::CallTool, target, trace, id, of.parent, of.backend);
     let outcome = of.error.map_or(Outcome::Finished, Outcome::failed);
     let size = span.end(&outcome, Duration::from_millis(5)).unwrap();
-    ring.push(&Arc::new(span), size);
+    ring.push(Arc::new(span), size);
     size
 }
 
@@ -136,7 +136,7 @@ fn finding_the_era_of_a_legacy_server_is_no_failure() {
         let mut span = record(Method::Discover, Target::None, trace, 1, 0, None);
         span.beginning.kind = kind;
         let size = span.end(&Outcome::failed(ErrorType::JsonRpc(-32601)), Duration::from_millis(5)).unwrap();
-        ring.push(&Arc::new(span), size);
+        ring.push(Arc::new(span), size);
     }
     let failed = ring.query(&Query { error: Some(true), ..Query::default() });
     assert_eq!(failed.iter().map(|trace| trace.number).collect::<Vec<_>>(), [2]);

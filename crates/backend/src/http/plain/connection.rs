@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use fanlight_socket::Socket;
 use http::{Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::Full;
@@ -23,7 +24,6 @@ use tokio::net::TcpStream;
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::signal::Signal;
-use super::socket::Socket;
 
 /// A request with a body of so many bytes fits into a socket that nothing else waits in, and is written
 /// at once.
