@@ -153,7 +153,7 @@ impl Connection {
                     known => known,
                 };
                 let outcome = {
-                    let (mut sending, propagation) = self.sending_of(call, course);
+                    let (mut sending, propagation) = self.sending_of(call, course, &repeated);
                     let outgoing = self.outgoing(call, course, repeated, propagation, &sending);
                     let outcome = self.link.exchange(outgoing).await;
                     sending.ended(&call.method, &outcome);

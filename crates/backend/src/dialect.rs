@@ -161,7 +161,7 @@ impl Dialect {
         if self.era() == Era::Legacy {
             return None;
         }
-        let name = name.and_then(|name| header_value(header::encode(&name.as_str()?)));
+        let name = name.and_then(header_text);
         let arguments = if headers.is_empty() { None } else { params.and_then(|params| params.get("arguments")) };
         let params = arguments.map_or_else(Vec::new, |arguments| {
             let encoded = |mirrored: &MirroredParam| {
@@ -215,6 +215,17 @@ pub(crate) fn progress_token(notification: &Notification) -> Option<i64> {
 /// The name or URI that a request is about, for the methods whose headers repeat it.
 pub(crate) fn named(method: &Method, params: Option<&Json>) -> Option<Json> {
     params?.get(header::name_member(method)?)
+}
+
+/// A JSON string as a header value; of one that stands for itself, the very same bytes.
+fn header_text(text: &Json) -> Option<HeaderValue> {
+    let plain = text.as_str()?;
+    match (header::encode(&plain), &plain) {
+        (Cow::Borrowed(same), Cow::Borrowed(_)) => {
+            HeaderValue::from_maybe_shared(text.bytes().slice_ref(same.as_bytes())).ok()
+        }
+        (encoded, _) => header_value(encoded),
+    }
 }
 
 /// What is encoded is always a header value.

@@ -205,7 +205,7 @@ impl Handshake<'_> {
         params: Option<&Json>,
     ) -> Result<Reply, BackendError> {
         let own = Own::new(self.context, self.trace);
-        let departing = Departing { method, params, id: own.id, attempt: 1 };
+        let departing = Departing { method, params, name: None, id: own.id, attempt: 1 };
         let (mut sending, propagation) = Sending::begin(self.context, self.trace, departing);
         if let Some(span) = sending.span() {
             span.set_revision(dialect.revision());

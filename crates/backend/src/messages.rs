@@ -237,8 +237,11 @@ impl Drop for Outlet {
 
 impl Drop for Inbox {
     fn drop(&mut self) {
-        drop(self.0.end());
-        self.0.places.close();
+        // As a rule its senders have gone before.
+        if !self.0.ended.load(Ordering::Acquire) {
+            drop(self.0.end());
+            self.0.places.close();
+        }
         // Nothing is put in any more. Whatever is in it may do something when dropped, and is dropped without the lock.
         if self.0.has_any.load(Ordering::Acquire) {
             let queue = std::mem::take(&mut self.0.lock().queue);

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fanlight_protocol::param_header::{AnnotationError, without_invalid_tools};
 use fanlight_protocol::{Json, Response};
+use foldhash::fast::RandomState;
 
 use crate::dialect::MirroredParam;
 use crate::excerpt::excerpt;
@@ -27,7 +28,7 @@ const WARNINGS: usize = 100;
 pub(crate) struct ToolTable {
     /// Whether the server wants parameters mirrored; else it may want tasks.
     mirrors: bool,
-    tools: Mutex<HashMap<String, KnownTool>>,
+    tools: Mutex<HashMap<String, KnownTool, RandomState>>,
     /// Tools that were warned of; lists are read often.
     warned: Mutex<HashSet<String>>,
     /// Most tools have no mirrored parameters: they share this.

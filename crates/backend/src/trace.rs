@@ -30,6 +30,8 @@ pub(crate) struct Sending {
 pub(crate) struct Departing<'a> {
     pub(crate) method: &'a Method,
     pub(crate) params: Option<&'a Json>,
+    /// The member of these that it is about, where that has been found.
+    pub(crate) name: Option<&'a Json>,
     pub(crate) id: i64,
     pub(crate) attempt: u32,
 }
@@ -37,8 +39,11 @@ pub(crate) struct Departing<'a> {
 impl Sending {
     /// Begins the span, and gives the trace context that goes along.
     pub(crate) fn begin(context: &LinkContext, within: &Parent, message: Departing<'_>) -> (Self, Propagation) {
-        let subject = Subject::of(message.method, message.params);
         let Departing { method, id, attempt, .. } = message;
+        let subject = match message.name {
+            Some(name) => Subject::found(method, |_| Some(name.value())),
+            None => Subject::of(method, message.params),
+        };
         let departure = Departure { method, target: subject.target(), id: Some(id.into()), attempt };
         let span = within.client(&context.telemetry, &departure);
         if let Some(params) = message.params.filter(|_| *method == Method::CallTool) {

@@ -20,12 +20,13 @@ use crate::trace::{Departing, Sending, params_with};
 
 impl Connection {
     /// The span of a call's next request, which gets an id, and the trace context that goes along.
-    pub(super) fn sending_of(&self, call: &Call, course: &Course) -> (Sending, Propagation) {
+    pub(super) fn sending_of(&self, call: &Call, course: &Course, repeated: &Repeated) -> (Sending, Propagation) {
         let id = self.context.next_id();
         course.id.store(id, Ordering::Relaxed);
         let attempt = course.attempts.fetch_add(1, Ordering::Relaxed) + 1;
-        let within = &call.context.trace;
-        let (mut sending, propagation) = self.sending(within, id, attempt, &call.method, call.params.as_ref());
+        let (params, name) = (call.params.as_ref(), repeated.name.as_ref());
+        let departing = Departing { method: &call.method, params, name, id, attempt };
+        let (mut sending, propagation) = self.sending(&call.context.trace, departing);
         sending.timed_by(&course.clock);
         (sending, propagation)
     }
@@ -64,16 +65,8 @@ impl Connection {
     }
 
     /// The span of a message that is about to be sent, and the trace context that goes along.
-    pub(super) fn sending(
-        &self,
-        within: &Parent,
-        id: i64,
-        attempt: u32,
-        method: &Method,
-        params: Option<&Json>,
-    ) -> (Sending, Propagation) {
-        let (mut sending, propagation) =
-            Sending::begin(&self.context, within, Departing { method, params, id, attempt });
+    pub(super) fn sending(&self, within: &Parent, departing: Departing<'_>) -> (Sending, Propagation) {
+        let (mut sending, propagation) = Sending::begin(&self.context, within, departing);
         if let Some(span) = sending.span() {
             span.set_revision(self.dialect.revision());
             if let Some(session) = self.link.session() {
@@ -102,7 +95,8 @@ impl Connection {
     /// The same for the sake of what `within` is about.
     pub(super) async fn ask_within(&self, within: &Parent, method: &Method, params: Option<&Json>) -> Option<Response> {
         let own = Own::new(&self.context, within);
-        let (mut sending, propagation) = self.sending(within, own.id, 1, method, params);
+        let departing = Departing { method, params, name: None, id: own.id, attempt: 1 };
+        let (mut sending, propagation) = self.sending(within, departing);
         let params = params_with(&propagation, params, self.link.has_headers());
         let params = params.as_deref();
         let outgoing = Outgoing {

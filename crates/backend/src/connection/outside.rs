@@ -12,7 +12,7 @@ use crate::client::{CallContext, ServerMessages};
 use crate::error::BackendError;
 use crate::exchange::{Awaited, Outgoing, Reply};
 use crate::http::HttpLink;
-use crate::trace::params_with;
+use crate::trace::{Departing, params_with};
 
 impl Connection {
     /// A subscription: open until the server ends it or this is dropped.
@@ -23,7 +23,8 @@ impl Connection {
         messages: &ServerMessages,
     ) -> Result<Reply, BackendError> {
         let (id, clock, method) = (self.context.next_id(), Arc::default(), &Method::Listen);
-        let (sending, propagation) = self.sending(&context.trace, id, 1, method, Some(params));
+        let departing = Departing { method, params: Some(params), name: None, id, attempt: 1 };
+        let (sending, propagation) = self.sending(&context.trace, departing);
         let carrying = params_with(&propagation, Some(params), self.link.has_headers());
         let (sending, messages) = sending.until_acknowledged(messages);
         let outgoing = Outgoing {

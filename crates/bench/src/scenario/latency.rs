@@ -1,4 +1,5 @@
-//! How long a call takes: alone on one connection, and on many at half of the rate that is possible.
+//! How long a call takes: alone on one connection, on many at half of the rate that is possible, and on many at a rate
+//! that is the same for all, since what is half of one's is little for another.
 
 use super::calls::calls_of;
 use super::{Run, under_load};
@@ -30,12 +31,17 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
             let peak = run.told(system.kind.as_str(), peak).and_then(|values| values.get("calls_per_s").copied());
             peaks.push(peak.unwrap_or(1.0));
         }
+        // What the slowest can do half of the time.
+        let same = peaks.iter().copied().fold(f64::INFINITY, f64::min) / 2.0;
         for round in 0..run.plan.rounds {
             for (system, peak) in systems.iter().zip(&peaks) {
                 let alone = calls_of(system, era, TOOL, 1);
                 run.put_on(&format!("alone {}", era.as_str()), round, system, &alone, Pace::Closed).await;
                 let many = calls_of(system, era, TOOL, run.plan.connections);
-                run.put_on(&format!("half rate {}", era.as_str()), round, system, &many, Pace::Rate(peak / 2.0)).await;
+                for (scenario, rate) in [("half rate", peak / 2.0), ("same rate", same)] {
+                    let scenario = format!("{scenario} {}", era.as_str());
+                    run.put_on(&scenario, round, system, &many, Pace::Rate(rate)).await;
+                }
             }
         }
         run.stop_systems(systems, fakes).await;
