@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use fanlight_socket::Socket;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::{Service, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::activity::{Activity, Expired, Watched};
+use super::activity::{Activity, Busy, Expired, Watched};
 use super::listener::{Link, Serve};
-use super::listening::{Apart, Listening};
+use super::listening::Listening;
 use super::reply::ReplyBody;
 use super::timer::Timer;
 use crate::settings::FrontendSettings;
@@ -69,21 +69,8 @@ impl<S: Serve> Connection<S> {
     }
 
     async fn serve_http1(&self, mut stream: Watched<Socket>, over: &Arc<Link>, activity: &Arc<Activity>) {
-        let apart = Apart::default();
-        let service = service_fn(|request| {
-            let (answer, apart) = (self.answer(request, over, activity), &apart);
-            async move {
-                let response = answer.await;
-                if response.body().stands_apart() {
-                    apart.put(response);
-                    // The library is dropped, and this with it.
-                    return std::future::pending().await;
-                }
-                Ok::<_, Infallible>(response)
-            }
-        });
         let mut ending = Ending::default();
-        while let Some((between, response)) = self.by_library(stream, &service, &apart, activity, &mut ending).await {
+        while let Some((between, response)) = self.by_library(stream, over, activity, &mut ending).await {
             match self.listening(between, response, activity, &mut ending).await {
                 Some(after) => stream = after,
                 None => return,
@@ -95,17 +82,31 @@ impl<S: Serve> Connection<S> {
     async fn by_library(
         &self,
         stream: Watched<Socket>,
-        service: impl Service<Request<Incoming>, Response = Response<ReplyBody>, Error = Infallible> + Unpin,
-        apart: &Apart,
-        activity: &Activity,
+        over: &Arc<Link>,
+        activity: &Arc<Activity>,
         ending: &mut Ending,
     ) -> Option<(Watched<Socket>, Box<Response<ReplyBody>>)> {
+        let desk = Desk::default();
+        let service = service_fn(|request| desk.ask(request));
         let mut connection = http1(&self.settings).serve_connection(TokioIo::new(stream), service);
-        let library = Library { connection: Pin::new(&mut connection), apart, activity };
+        let answer = |request| {
+            let busy = activity.begin(false);
+            (Box::pin(Arc::clone(&self.endpoint).answer(request, Arc::clone(over))), busy)
+        };
+        let mut apart = None;
+        let library = Library {
+            connection: Pin::new(&mut connection),
+            woken: Woken::new(),
+            desk: &desk,
+            answer,
+            at: At::Rest,
+            apart: &mut apart,
+            activity,
+        };
         if !self.drive(library, activity, ending).await {
             return None;
         }
-        let response = apart.take()?;
+        let response = apart?;
         let parts = connection.into_parts();
         let mut stream = parts.io.into_inner();
         stream.unread(&parts.read_buf);
@@ -139,11 +140,10 @@ impl<S: Serve> Connection<S> {
             async move { Ok::<_, Infallible>(answer.await) }
         });
         let connection = pin!(http2(&self.settings).serve_connection(TokioIo::new(stream), service));
-        let library = Library { connection, apart: &Apart::default(), activity };
-        self.drive(library, activity, &mut Ending::default()).await;
+        self.drive(Multiplexed(connection), activity, &mut Ending::default()).await;
     }
 
-    /// Answers one request.
+    /// Answers one of several requests.
     fn answer(
         &self,
         request: Request<Incoming>,
@@ -221,25 +221,130 @@ trait Driven {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The HTTP library, until the connection is over or a response is to be sent without it.
-struct Library<'a, C> {
+/// The HTTP library for HTTP/2, until the connection is over.
+struct Multiplexed<'a, C>(Pin<&'a mut C>);
+
+impl<C: GracefulConnection<Error = hyper::Error>> Driven for Multiplexed<'_, C> {
+    fn poll_driven(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.as_mut().poll(cx).map_err(Into::into)
+    }
+
+    fn finish(&mut self) {
+        self.0.as_mut().graceful_shutdown();
+    }
+}
+
+/// The HTTP library for HTTP/1, until the connection is over or a response is to be sent without it. The one
+/// request that a connection has at a time is answered beside it: the library would look at everything that it has
+/// to do each time there is something to do for the answer.
+struct Library<'a, C, A, F> {
     connection: Pin<&'a mut C>,
-    apart: &'a Apart,
+    /// Whether there is something for the library to do.
+    woken: Woken,
+    desk: &'a Desk,
+    /// Begins to answer a request.
+    answer: A,
+    at: At<F>,
+    /// A response that is to be sent without the library.
+    apart: &'a mut Option<Box<Response<ReplyBody>>>,
     activity: &'a Activity,
 }
 
-impl<C: GracefulConnection<Error = hyper::Error>> Driven for Library<'_, C> {
+/// How far the answer to a request is.
+enum At<F> {
+    /// There is no request.
+    Rest,
+    Work(Pin<Box<F>>, Busy),
+    /// It is there, and goes out once others have had their turn.
+    Answered(Response<ReplyBody>),
+}
+
+impl<C, A, F> Driven for Library<'_, C, A, F>
+where
+    C: GracefulConnection<Error = hyper::Error>,
+    A: FnMut(Request<Incoming>) -> (Pin<Box<F>>, Busy),
+    F: Future<Output = Response<ReplyBody>>,
+{
     fn poll_driven(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        match self.connection.as_mut().poll(cx) {
-            // It has written all there was before.
-            Poll::Pending if self.apart.is_there() && !self.activity.is_writing() => Poll::Ready(Ok(())),
-            polled => polled.map_err(Into::into),
+        loop {
+            self.poll_answer(cx);
+            if !self.woken.look(cx) {
+                return Poll::Pending;
+            }
+            if let Poll::Ready(ended) = self.connection.as_mut().poll(&mut self.woken.context()) {
+                return Poll::Ready(ended.map_err(Into::into));
+            }
+            if self.apart.is_some() && !self.activity.is_writing() {
+                // It has written all there was before.
+                return Poll::Ready(Ok(()));
+            }
+            match self.desk.take_request() {
+                Some(request) => {
+                    let (work, busy) = (self.answer)(request);
+                    self.at = At::Work(work, busy);
+                }
+                None => return Poll::Pending,
+            }
         }
     }
 
     fn finish(&mut self) {
         self.connection.as_mut().graceful_shutdown();
+        self.woken.again();
     }
+}
+
+impl<C, A, F: Future<Output = Response<ReplyBody>>> Library<'_, C, A, F> {
+    fn poll_answer(&mut self, cx: &mut Context<'_>) {
+        self.at = match std::mem::replace(&mut self.at, At::Rest) {
+            At::Rest => return,
+            At::Work(mut work, busy) => match work.as_mut().poll(cx) {
+                Poll::Pending => At::Work(work, busy),
+                Poll::Ready(mut response) => {
+                    response.body_mut().hold(busy);
+                    cx.waker().wake_by_ref();
+                    At::Answered(response)
+                }
+            },
+            At::Answered(response) => {
+                if response.body().stands_apart() {
+                    *self.apart = Some(Box::new(response));
+                } else {
+                    self.desk.answer(response);
+                }
+                self.woken.again();
+                At::Rest
+            }
+        };
+    }
+}
+
+/// Where the library leaves a request, and finds the response to it.
+#[derive(Default)]
+struct Desk {
+    request: Mutex<Option<Request<Incoming>>>,
+    response: Mutex<Option<Response<ReplyBody>>>,
+}
+
+impl Desk {
+    /// The response, once it is there; who puts it there has this polled.
+    fn ask(&self, request: Request<Incoming>) -> impl Future<Output = Result<Response<ReplyBody>, Infallible>> {
+        *lock(&self.request) = Some(request);
+        poll_fn(|_| lock(&self.response).take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response))))
+    }
+
+    fn take_request(&self) -> Option<Request<Incoming>> {
+        lock(&self.request).take()
+    }
+
+    fn answer(&self, response: Response<ReplyBody>) {
+        *lock(&self.response) = Some(response);
+    }
+}
+
+/// What it holds is only put in and taken out.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Driven for &mut Listening {

@@ -8,8 +8,6 @@
 
 use std::io::{self, IoSlice, Write as _};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
 
@@ -36,29 +34,6 @@ pub(super) fn may_stand_apart(head: &Parts, body: &Incoming) -> bool {
     head.version == Version::HTTP_11
         && http_body::Body::is_end_stream(body)
         && head.headers.get_all(CONNECTION).iter().all(is_usual)
-}
-
-/// Where a response waits that is to be sent without the library.
-#[derive(Debug, Default)]
-pub(super) struct Apart {
-    is_there: AtomicBool,
-    response: Mutex<Option<Box<Response<ReplyBody>>>>,
-}
-
-impl Apart {
-    pub(super) fn put(&self, response: Response<ReplyBody>) {
-        *self.response.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(response));
-        self.is_there.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_there(&self) -> bool {
-        self.is_there.load(Ordering::Acquire)
-    }
-
-    pub(super) fn take(&self) -> Option<Box<Response<ReplyBody>>> {
-        self.is_there.store(false, Ordering::Release);
-        self.response.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
 }
 
 /// A response that is being sent.
