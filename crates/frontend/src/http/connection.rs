@@ -5,12 +5,12 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fanlight_socket::Socket;
-use http::{Request, Response, Version};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -20,7 +20,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::activity::{Activity, Busy, Expired, Watched};
+use super::activity::{Activity, Expired, Watched};
+use super::library::{Desk, Library};
 use super::listener::{Link, Serve};
 use super::listening::Listening;
 use super::reply::ReplyBody;
@@ -89,24 +90,12 @@ impl<S: Serve> Connection<S> {
         let desk = Desk::default();
         let service = service_fn(|request| desk.ask(request));
         let mut connection = http1(&self.settings).serve_connection(TokioIo::new(stream), service);
-        let answer = |request| {
-            let busy = activity.begin(false);
-            (Box::pin(Arc::clone(&self.endpoint).answer(request, Arc::clone(over))), busy)
-        };
-        let mut apart = None;
-        let library = Library {
-            connection: Pin::new(&mut connection),
-            woken: Woken::new(),
-            desk: &desk,
-            answer,
-            at: At::Rest,
-            apart: &mut apart,
-            activity,
-        };
-        if !self.drive(library, activity, ending).await {
+        let answer = |request| Arc::clone(&self.endpoint).answer(request, Arc::clone(over));
+        let mut library = Library::new(Pin::new(&mut connection), &desk, answer, activity);
+        if !self.drive(&mut library, activity, ending).await {
             return None;
         }
-        let response = apart?;
+        let response = library.into_apart()?;
         let parts = connection.into_parts();
         let mut stream = parts.io.into_inner();
         stream.unread(&parts.read_buf);
@@ -140,7 +129,7 @@ impl<S: Serve> Connection<S> {
             async move { Ok::<_, Infallible>(answer.await) }
         });
         let connection = pin!(http2(&self.settings).serve_connection(TokioIo::new(stream), service));
-        self.drive(Multiplexed(connection), activity, &mut Ending::default()).await;
+        self.drive(&mut Multiplexed(connection), activity, &mut Ending::default()).await;
     }
 
     /// Answers one of several requests.
@@ -150,7 +139,7 @@ impl<S: Serve> Connection<S> {
         over: &Arc<Link>,
         activity: &Arc<Activity>,
     ) -> impl Future<Output = Response<ReplyBody>> + use<S> {
-        let busy = activity.begin(request.version() == Version::HTTP_2);
+        let busy = activity.begin(true);
         // Boxed, since the connection keeps the place of this future for as long as it lasts: that
         // of a stream would else hold all that its request once needed.
         let answer = Box::pin(Arc::clone(&self.endpoint).answer(request, Arc::clone(over)));
@@ -163,7 +152,7 @@ impl<S: Serve> Connection<S> {
     }
 
     /// Drives a connection until `driven` is done with it; says whether it is as it should be then.
-    async fn drive(&self, mut driven: impl Driven, activity: &Activity, ending: &mut Ending) -> bool {
+    async fn drive(&self, driven: &mut impl Driven, activity: &Activity, ending: &mut Ending) -> bool {
         let mut next = Box::pin(self.turn(activity, ending.draining, Duration::ZERO));
         // It is looked at only once it has been woken, and not each time the connection is.
         let woken = Woken::new();
@@ -211,7 +200,7 @@ impl<S: Serve> Connection<S> {
 }
 
 /// What has a connection for a while.
-trait Driven {
+pub(super) trait Driven {
     /// Resolves once it has done all it is to do with the connection.
     fn poll_driven(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>>;
 
@@ -219,7 +208,7 @@ trait Driven {
     fn finish(&mut self);
 }
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The HTTP library for HTTP/2, until the connection is over.
 struct Multiplexed<'a, C>(Pin<&'a mut C>);
@@ -234,120 +223,7 @@ impl<C: GracefulConnection<Error = hyper::Error>> Driven for Multiplexed<'_, C> 
     }
 }
 
-/// The HTTP library for HTTP/1, until the connection is over or a response is to be sent without it. The one
-/// request that a connection has at a time is answered beside it: the library would look at everything that it has
-/// to do each time there is something to do for the answer.
-struct Library<'a, C, A, F> {
-    connection: Pin<&'a mut C>,
-    /// Whether there is something for the library to do.
-    woken: Woken,
-    desk: &'a Desk,
-    /// Begins to answer a request.
-    answer: A,
-    at: At<F>,
-    /// A response that is to be sent without the library.
-    apart: &'a mut Option<Box<Response<ReplyBody>>>,
-    activity: &'a Activity,
-}
-
-/// How far the answer to a request is.
-enum At<F> {
-    /// There is no request.
-    Rest,
-    Work(Pin<Box<F>>, Busy),
-    /// It is there, and goes out once others have had their turn.
-    Answered(Response<ReplyBody>),
-}
-
-impl<C, A, F> Driven for Library<'_, C, A, F>
-where
-    C: GracefulConnection<Error = hyper::Error>,
-    A: FnMut(Request<Incoming>) -> (Pin<Box<F>>, Busy),
-    F: Future<Output = Response<ReplyBody>>,
-{
-    fn poll_driven(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        loop {
-            self.poll_answer(cx);
-            if !self.woken.look(cx) {
-                return Poll::Pending;
-            }
-            if let Poll::Ready(ended) = self.connection.as_mut().poll(&mut self.woken.context()) {
-                return Poll::Ready(ended.map_err(Into::into));
-            }
-            if self.apart.is_some() && !self.activity.is_writing() {
-                // It has written all there was before.
-                return Poll::Ready(Ok(()));
-            }
-            match self.desk.take_request() {
-                Some(request) => {
-                    let (work, busy) = (self.answer)(request);
-                    self.at = At::Work(work, busy);
-                }
-                None => return Poll::Pending,
-            }
-        }
-    }
-
-    fn finish(&mut self) {
-        self.connection.as_mut().graceful_shutdown();
-        self.woken.again();
-    }
-}
-
-impl<C, A, F: Future<Output = Response<ReplyBody>>> Library<'_, C, A, F> {
-    fn poll_answer(&mut self, cx: &mut Context<'_>) {
-        self.at = match std::mem::replace(&mut self.at, At::Rest) {
-            At::Rest => return,
-            At::Work(mut work, busy) => match work.as_mut().poll(cx) {
-                Poll::Pending => At::Work(work, busy),
-                Poll::Ready(mut response) => {
-                    response.body_mut().hold(busy);
-                    cx.waker().wake_by_ref();
-                    At::Answered(response)
-                }
-            },
-            At::Answered(response) => {
-                if response.body().stands_apart() {
-                    *self.apart = Some(Box::new(response));
-                } else {
-                    self.desk.answer(response);
-                }
-                self.woken.again();
-                At::Rest
-            }
-        };
-    }
-}
-
-/// Where the library leaves a request, and finds the response to it.
-#[derive(Default)]
-struct Desk {
-    request: Mutex<Option<Request<Incoming>>>,
-    response: Mutex<Option<Response<ReplyBody>>>,
-}
-
-impl Desk {
-    /// The response, once it is there; who puts it there has this polled.
-    fn ask(&self, request: Request<Incoming>) -> impl Future<Output = Result<Response<ReplyBody>, Infallible>> {
-        *lock(&self.request) = Some(request);
-        poll_fn(|_| lock(&self.response).take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response))))
-    }
-
-    fn take_request(&self) -> Option<Request<Incoming>> {
-        lock(&self.request).take()
-    }
-
-    fn answer(&self, response: Response<ReplyBody>) {
-        *lock(&self.response) = Some(response);
-    }
-}
-
-/// What it holds is only put in and taken out.
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Driven for &mut Listening {
+impl Driven for Listening {
     fn poll_driven(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.poll_sent(cx).map_err(Into::into)
     }

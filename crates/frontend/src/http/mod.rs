@@ -14,6 +14,7 @@ mod fields;
 mod get;
 mod guard;
 mod headers;
+mod library;
 mod listener;
 mod listening;
 mod mcp;
