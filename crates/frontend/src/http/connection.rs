@@ -71,7 +71,8 @@ impl<S: Serve> Connection<S> {
 
     async fn serve_http1(&self, mut stream: Watched<Socket>, over: &Arc<Link>, activity: &Arc<Activity>) {
         let mut ending = Ending::default();
-        while let Some((between, response)) = self.by_library(stream, over, activity, &mut ending).await {
+        // In a box: who only listens needs no room for the library.
+        while let Some((between, response)) = Box::pin(self.by_library(stream, over, activity, &mut ending)).await {
             match self.listening(between, response, activity, &mut ending).await {
                 Some(after) => stream = after,
                 None => return,
