@@ -91,10 +91,7 @@ impl Pool {
 
     /// Why there is no connection for a client, if there is none for some time to come.
     pub(crate) fn down(&self, client: &CallContext) -> Option<BackendError> {
-        if self.base_is_modern() {
-            return None;
-        }
-        match self.own(client) {
+        match self.existing(client) {
             Some(line) => line.down(),
             None => self.base.down(),
         }
@@ -103,18 +100,12 @@ impl Pool {
     /// The connection for a client's request, if it is there.
     pub(crate) fn lease_at_once(&self, client: &CallContext) -> Option<Lease> {
         let ready = |line: &Line| line.state.borrow().verdict()?.ok();
-        let base = ready(&self.base);
-        let own = match base.as_ref().map(|base| base.era()) {
-            Some(Era::Modern) => None,
-            Some(Era::Legacy) => self.own(client),
-            None => self.existing(client),
-        };
-        match own {
+        match self.existing(client) {
             Some(line) => {
                 Some(Lease { connection: ready(&line)?, base: Some(Arc::clone(&self.base)), _line: Some(line) })
             }
             None => {
-                let connection = base?;
+                let connection = ready(&self.base)?;
                 let has_line = connection.era() == Era::Legacy && self.owner(client).is_some();
                 (!has_line).then(|| Lease { connection, base: None, _line: None })
             }
@@ -188,11 +179,9 @@ impl Pool {
     /// The client's own line, if it has one already.
     fn existing(&self, client: &CallContext) -> Option<InUse> {
         // Told sooner than whose a line would be.
-        if self.base_is_modern() { None } else { self.own(client) }
-    }
-
-    /// The same, where the server is not known to be a modern one.
-    fn own(&self, client: &CallContext) -> Option<InUse> {
+        if self.base_is_modern() {
+            return None;
+        }
         let owner = self.owner(client)?;
         self.lines().get(&owner).map(Line::take)
     }

@@ -31,14 +31,13 @@ pub struct ServerSpan {
     parent: Parent,
     timer: Option<Timer>,
     from_backend: bool,
-    ended: bool,
 }
 
 impl ServerSpan {
     /// A span that records nothing.
     #[must_use]
     pub fn off() -> Self {
-        Self { parent: Parent::default(), timer: None, from_backend: false, ended: false }
+        Self { parent: Parent::default(), timer: None, from_backend: false }
     }
 
     pub(crate) fn begin(
@@ -84,7 +83,7 @@ impl ServerSpan {
         let timer = registry.map(|registry| {
             Timer::start(registry, Side::Server, backend, message.method, message.target, message.received)
         });
-        Self { parent, timer, from_backend: backend.is_some(), ended: false }
+        Self { parent, timer, from_backend: backend.is_some() }
     }
 
     /// What the call carries.
@@ -139,7 +138,7 @@ impl ServerSpan {
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        end(&mut self.ended, self.timer.take(), || self.parent.take_live(), outcome);
+        end(self.timer.take(), self.parent.take_live(), outcome);
     }
 }
 
@@ -156,13 +155,12 @@ pub struct ClientSpan {
     within: Parent,
     backend: Option<BackendTelemetry>,
     timer: Option<Timer>,
-    ended: bool,
 }
 
 impl ClientSpan {
     /// One that records nothing, without looking at the clock.
     pub(crate) fn off(within: Parent, backend: Option<BackendTelemetry>) -> Self {
-        Self { live: None, within, backend, timer: None, ended: false }
+        Self { live: None, within, backend, timer: None }
     }
 
     pub(crate) fn beginning(backend: Option<&BackendTelemetry>, message: &Departure<'_>, began: Moment) -> Beginning {
@@ -190,7 +188,7 @@ impl ClientSpan {
             let registry = Arc::clone(backend.registry()?);
             Some(Timer::start(registry, Side::Client, Some(backend), message.method, message.target, began))
         });
-        Self { live, within, backend: backend.cloned(), timer, ended: false }
+        Self { live, within, backend: backend.cloned(), timer }
     }
 
     /// The trace context that goes out with the message.
@@ -223,22 +221,17 @@ impl ClientSpan {
 
     /// The arguments in the `params` of a tool call; recorded only where that is switched on.
     pub fn record_arguments_in(&self, params: &Json) {
-        let wanted = self.backend.as_ref().is_some_and(|backend| backend.content().arguments);
-        if let Some(arguments) = wanted.then(|| params.get("arguments")).flatten() {
-            self.record_arguments(&arguments);
-        }
+        self.note_arguments(|| params.get("arguments"));
     }
 
     /// The arguments of a tool call; recorded only where that is switched on.
     pub fn record_arguments(&self, arguments: &Json) {
-        let wanted = |backend: &BackendTelemetry| backend.content().arguments;
-        self.record(arguments, wanted, |seldom, text| seldom.arguments = Some(text));
+        self.note_arguments(|| Some(arguments.clone()));
     }
 
     /// The result of a tool call; recorded only where that is switched on.
     pub fn record_result(&self, result: &Json) {
-        let wanted = |backend: &BackendTelemetry| backend.content().results;
-        self.record(result, wanted, |seldom, text| seldom.result = Some(text));
+        self.note_result(|| Some(result.clone()));
     }
 
     /// The answer came.
@@ -249,10 +242,8 @@ impl ClientSpan {
         if self.live.is_none() && self.timer.is_none() {
             return self.finish(&Outcome::Finished);
         }
-        let wanted =
-            *method == Method::CallTool && self.backend.as_ref().is_some_and(|backend| backend.content().results);
-        if let Some(result) = wanted.then(|| answer.result()).flatten() {
-            self.record_result(&result);
+        if *method == Method::CallTool {
+            self.note_result(|| answer.result());
         }
         let verdict = Verdict::of(method, answer);
         self.finish(&verdict.outcome());
@@ -263,20 +254,33 @@ impl ClientSpan {
         self.end(outcome);
     }
 
+    fn note_arguments(&self, arguments: impl FnOnce() -> Option<Json>) {
+        let wanted = |backend: &BackendTelemetry| backend.content().arguments;
+        self.record(arguments, wanted, |seldom, text| seldom.arguments = Some(text));
+    }
+
+    fn note_result(&self, result: impl FnOnce() -> Option<Json>) {
+        let wanted = |backend: &BackendTelemetry| backend.content().results;
+        self.record(result, wanted, |seldom, text| seldom.result = Some(text));
+    }
+
+    /// `content` is looked for only if it is wanted.
     fn record(
         &self,
-        content: &Json,
+        content: impl FnOnce() -> Option<Json>,
         wanted: impl Fn(&BackendTelemetry) -> bool,
         set: impl FnOnce(&mut Seldom, String),
     ) {
-        if let (Some(live), Some(backend)) = (&self.live, self.backend.as_ref().filter(|backend| wanted(backend))) {
-            let text = redact::redacted(content, backend.content().max_bytes);
+        if let (Some(live), Some(backend)) = (&self.live, self.backend.as_ref().filter(|backend| wanted(backend)))
+            && let Some(content) = content()
+        {
+            let text = redact::redacted(&content, backend.content().max_bytes);
             live.record().note(|found: &mut Found| set(found.seldom(), text));
         }
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        end(&mut self.ended, self.timer.take(), || self.live.take(), outcome);
+        end(self.timer.take(), self.live.take(), outcome);
     }
 }
 
@@ -291,12 +295,11 @@ impl Drop for ClientSpan {
 #[derive(Debug)]
 pub struct ConnectSpan {
     live: Option<Live>,
-    ended: bool,
 }
 
 impl ConnectSpan {
     pub(crate) fn new(live: Option<Live>) -> Self {
-        Self { live, ended: false }
+        Self { live }
     }
 
     /// What the messages of the handshake stand under.
@@ -311,7 +314,7 @@ impl ConnectSpan {
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        end(&mut self.ended, None, || self.live.take(), outcome);
+        end(None, self.live.take(), outcome);
     }
 }
 
@@ -321,12 +324,8 @@ impl Drop for ConnectSpan {
     }
 }
 
-/// Ends a span that has not `ended` yet.
-fn end(ended: &mut bool, timer: Option<Timer>, live: impl FnOnce() -> Option<Live>, outcome: &Outcome<'_>) {
-    if std::mem::replace(ended, true) {
-        return;
-    }
-    let live = live();
+/// Ends a span. What has been taken from its owner is there once only, so that only the first end counts.
+fn end(timer: Option<Timer>, live: Option<Live>, outcome: &Outcome<'_>) {
     // One look at the clock for both.
     let began = live.as_ref().map(|live| live.record().beginning.began).or(timer.as_ref().map(Timer::began));
     let Some(lasted) = began.map(|began| began.elapsed()) else { return };
