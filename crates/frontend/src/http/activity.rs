@@ -2,8 +2,8 @@
 //!
 //! A connection is cut off when the head of a request takes too long to arrive, when it has
 //! carried no request for too long, or when it takes nothing of what is sent to it for too long.
-//! One timer a connection looks at times that the I/O leaves behind, so that a request costs a few
-//! stores and no timer. A limit may therefore be noticed late, by at most the head timeout.
+//! One timer a connection looks at what the I/O leaves behind, so that a request costs a few stores, no timer and
+//! no look at the clock. A limit may therefore be noticed late, by at most the head timeout.
 //!
 //! Must not know: HTTP beyond that requests have a beginning and an end.
 
@@ -17,6 +17,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep};
 
+/// A time that nobody has looked at the clock for.
+const UNTIMED: u64 = u64::MAX;
+
 /// The times that matter of one connection.
 #[derive(Debug)]
 pub(crate) struct Activity {
@@ -28,7 +31,8 @@ pub(crate) struct Activity {
     head: AtomicBool,
     /// HTTP/2 has frames between requests that belong to none; only idleness counts there.
     multiplexed: AtomicBool,
-    /// Milliseconds after `start` at which the last request ended, or the head began to arrive.
+    /// Milliseconds after `start` at which the last request ended, or the head began to arrive; or `UNTIMED`, and it
+    /// counts from when that is seen.
     since: AtomicU64,
     /// Milliseconds after `start`, plus one, since when a write has been waiting; 0 if none is.
     write_waits: AtomicU64,
@@ -71,6 +75,14 @@ impl Activity {
         self.write_waits.load(Ordering::Relaxed) > 0
     }
 
+    /// Nothing that has come makes a request yet. A head that arrives nearly always does at once; only if it does not
+    /// does its time matter.
+    pub(crate) fn awaits_more(&self) {
+        if self.head.load(Ordering::Relaxed) {
+            self.since();
+        }
+    }
+
     /// Waits for `grace`, and then until the connection is to be closed.
     pub(crate) async fn expired(&self, grace: Duration) -> Expired {
         sleep(grace).await;
@@ -92,7 +104,7 @@ impl Activity {
         if self.requests.load(Ordering::Relaxed) > 0 {
             return (Expired::Idle, self.header_timeout.max(Duration::from_millis(1)));
         }
-        let since = self.since.load(Ordering::Relaxed);
+        let since = self.since();
         if self.head.load(Ordering::Relaxed) && !self.multiplexed.load(Ordering::Relaxed) {
             (Expired::Stuck, left(since, self.header_timeout))
         } else {
@@ -105,12 +117,12 @@ impl Activity {
             && !self.multiplexed.load(Ordering::Relaxed)
             && !self.head.swap(true, Ordering::Relaxed)
         {
-            self.since.store(self.now(), Ordering::Relaxed);
+            self.since.store(UNTIMED, Ordering::Relaxed);
         }
     }
 
     fn ended(&self) {
-        self.since.store(self.now(), Ordering::Relaxed);
+        self.since.store(UNTIMED, Ordering::Relaxed);
         self.requests.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -123,8 +135,19 @@ impl Activity {
         }
     }
 
+    /// Since when it has been as it is, or is seen to be.
+    fn since(&self) -> u64 {
+        let since = self.since.load(Ordering::Relaxed);
+        if since != UNTIMED {
+            return since;
+        }
+        let now = self.now();
+        self.since.store(now, Ordering::Relaxed);
+        now
+    }
+
     fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(UNTIMED - 1)
     }
 
     fn elapsed_since(&self, millis: u64) -> Duration {
@@ -279,8 +302,10 @@ mod tests {
         let activity = Activity::new(HEAD, IDLE);
         drop(activity.begin(false));
         activity.received();
+        activity.awaits_more();
         tokio::time::advance(HEAD / 2).await;
         activity.received();
+        activity.awaits_more();
         let start = Instant::now();
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Stuck);
         assert_eq!(start.elapsed(), HEAD / 2);

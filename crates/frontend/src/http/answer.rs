@@ -49,7 +49,7 @@ impl<C: Core> Endpoint<C> {
     /// The response to a call of which `first` came first, in the form that suits that.
     pub(super) fn response_to(
         &self,
-        call: Call,
+        call: Box<Call>,
         first: Result<Option<Said>, Late>,
         kept: Kept,
         accepts: Accepts,
@@ -84,10 +84,10 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// The event stream of what `call` has `said` and will say; nothing yet if it takes long.
-    fn streamed(&self, said: Option<Said>, call: Call, session: Option<InUse>) -> Response<ReplyBody> {
+    fn streamed(&self, said: Option<Said>, call: Box<Call>, session: Option<InUse>) -> Response<ReplyBody> {
         let quiet = said.is_none();
         // Nothing comes after an answer.
-        let mut source = if matches!(said, Some(Said::Answer(..))) { Source::default() } else { Source::from(call) };
+        let mut source = if matches!(said, Some(Said::Answer(..))) { Source::default() } else { Source::from(*call) };
         if let Some(said) = said {
             source.put_back(said);
         }

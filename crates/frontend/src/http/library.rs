@@ -29,10 +29,14 @@ pub(super) struct Library<'a, C, A, F> {
     desk: &'a Desk,
     /// Begins to answer a request.
     answer: A,
-    /// The answer to the one request that a connection has at a time, until the response is there.
-    work: Option<(Pin<Box<F>>, Busy)>,
-    /// The response, until others have had their turn.
-    answered: Option<Response<ReplyBody>>,
+    /// The answer to the one request that a connection has at a time, until the response is there. In a box, since
+    /// the place of this future would else be as large on each way of the connection; always in the same one, since
+    /// each request has such a future.
+    work: Pin<Box<Option<F>>>,
+    /// While there is `work`.
+    busy: Option<Busy>,
+    /// The response is on the desk, but others have their turn first.
+    answered: bool,
     /// A response that is to be sent without the library.
     apart: Option<Box<Response<ReplyBody>>>,
     activity: &'a Arc<Activity>,
@@ -41,7 +45,17 @@ pub(super) struct Library<'a, C, A, F> {
 impl<'a, C, A, F> Library<'a, C, A, F> {
     /// The library that serves `connection` and leaves its requests on `desk`.
     pub(super) fn new(connection: Pin<&'a mut C>, desk: &'a Desk, answer: A, activity: &'a Arc<Activity>) -> Self {
-        Self { connection, woken: Woken::new(), desk, answer, work: None, answered: None, apart: None, activity }
+        Self {
+            connection,
+            woken: Woken::new(),
+            desk,
+            answer,
+            work: Box::pin(None),
+            busy: None,
+            answered: false,
+            apart: None,
+            activity,
+        }
     }
 
     /// The response that is to be sent without the library, if that is why it is no longer driven.
@@ -69,11 +83,12 @@ where
                 // It has written all there was before.
                 return Poll::Ready(Ok(()));
             }
-            let Some(request) = self.desk.take_request() else { return Poll::Pending };
-            let busy = self.activity.begin(false);
-            // In a box, since the connection keeps the place of this future for as long as it lasts: that of a
-            // stream would else hold all that its request once needed.
-            self.work = Some((Box::pin((self.answer)(request)), busy));
+            let Some(request) = self.desk.take_request() else {
+                self.activity.awaits_more();
+                return Poll::Pending;
+            };
+            self.busy = Some(self.activity.begin(false));
+            self.work.set(Some((self.answer)(request)));
         }
     }
 
@@ -87,19 +102,20 @@ impl<C, A, F: Future<Output = Response<ReplyBody>>> Library<'_, C, A, F> {
     /// Goes on with the answer. Responses that are there at the same time are written one after the other: clients on
     /// other processors are then woken once for several, and the code that writes is still in the cache.
     fn poll_answer(&mut self, cx: &mut Context<'_>) {
-        if let Some((work, _)) = &mut self.work {
-            let Poll::Ready(mut response) = work.as_mut().poll(cx) else { return };
-            if let Some((_, busy)) = self.work.take() {
+        if let Some(work) = self.work.as_mut().as_pin_mut() {
+            let Poll::Ready(mut response) = work.poll(cx) else { return };
+            self.work.set(None);
+            if let Some(busy) = self.busy.take() {
                 response.body_mut().hold(busy);
             }
-            self.answered = Some(response);
-            cx.waker().wake_by_ref();
-        } else if let Some(response) = self.answered.take() {
             if response.body().stands_apart() {
                 self.apart = Some(Box::new(response));
             } else {
                 self.desk.answer(response);
             }
+            self.answered = true;
+            cx.waker().wake_by_ref();
+        } else if std::mem::take(&mut self.answered) {
             self.woken.again();
         }
     }
@@ -119,16 +135,22 @@ impl Desk {
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<ReplyBody>, Infallible>> {
         *lock(&self.request) = Some(request);
-        poll_fn(|_| lock(&self.response).take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response))))
+        poll_fn(|_| take(&self.response).map_or(Poll::Pending, |response| Poll::Ready(Ok(response))))
     }
 
     fn take_request(&self) -> Option<Request<Incoming>> {
-        lock(&self.request).take()
+        take(&self.request)
     }
 
     fn answer(&self, response: Response<ReplyBody>) {
         *lock(&self.response) = Some(response);
     }
+}
+
+fn take<T>(place: &Mutex<Option<T>>) -> Option<T> {
+    let mut place = lock(place);
+    // Mostly there is nothing, and to take that would move as much as there is room for.
+    if place.is_none() { None } else { place.take() }
 }
 
 fn lock<T>(place: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -147,17 +169,32 @@ mod tests {
     use hyper::service::service_fn;
     use hyper_util::rt::TokioIo;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::time::Instant;
 
+    use super::super::activity::{Expired, Watched};
     use super::super::reply;
     use super::*;
+
+    const HEAD: Duration = Duration::from_secs(10);
+    const IDLE: Duration = Duration::from_secs(75);
 
     /// Serves `stream`; each request is answered by `answer`.
     async fn serve<F: Future<Output = StatusCode>>(
         stream: DuplexStream,
-        mut answer: impl FnMut(usize) -> F,
+        answer: impl FnMut(usize) -> F,
         finish: impl Future<Output = ()>,
     ) -> Result<(), BoxError> {
-        let (desk, activity) = (Desk::default(), Activity::new(Duration::from_secs(9), Duration::from_secs(9)));
+        serve_watched(stream, answer, finish, &Activity::new(HEAD, IDLE)).await
+    }
+
+    async fn serve_watched<F: Future<Output = StatusCode>>(
+        stream: DuplexStream,
+        mut answer: impl FnMut(usize) -> F,
+        finish: impl Future<Output = ()>,
+        activity: &Arc<Activity>,
+    ) -> Result<(), BoxError> {
+        let desk = Desk::default();
+        let stream = Watched::new(stream, Arc::clone(activity));
         let service = service_fn(|request| desk.ask(request));
         let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         let mut number = 0;
@@ -170,7 +207,7 @@ mod tests {
                 reply::empty(status)
             }
         };
-        let mut library = Library::new(Pin::new(&mut connection), &desk, answers, &activity);
+        let mut library = Library::new(Pin::new(&mut connection), &desk, answers, activity);
         let mut finish = std::pin::pin!(finish);
         let mut finished = false;
         poll_fn(|cx| {
@@ -282,5 +319,29 @@ mod tests {
             let (served, ()) = tokio::join!(served, ask);
             served.unwrap();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_a_head_counts_from_its_first_byte() {
+        let (mut client, server) = duplex(1 << 10);
+        let activity = Activity::new(HEAD, IDLE);
+        let began = Cell::new(None);
+        let served = serve_watched(server, |_| async { StatusCode::NO_CONTENT }, std::future::pending(), &activity);
+        let drip = async {
+            client.write_all(b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            assert_eq!(status(&mut client).await, "204");
+            tokio::time::sleep(HEAD * 5 / 2).await;
+            began.set(Some(Instant::now()));
+            for _ in 0..100 {
+                client.write_all(b"P").await.unwrap();
+                tokio::time::sleep(HEAD / 4).await;
+            }
+        };
+        let expired = tokio::select! {
+            _ = served => unreachable!("it is the timer that ends it"),
+            () = drip => unreachable!("the head never ends"),
+            expired = activity.expired(Duration::ZERO) => expired,
+        };
+        assert_eq!((expired, began.get().unwrap().elapsed()), (Expired::Stuck, HEAD));
     }
 }

@@ -40,10 +40,9 @@ pub(super) struct Asked<'a> {
 }
 
 /// What becomes of a request.
-#[expect(clippy::large_enum_variant, reason = "nearly always the large one, which is used at once")]
 pub(super) enum Begun {
-    /// A call, which is to be waited for.
-    Call(Call, Kept),
+    /// A call, which is to be waited for. In a box, since it is handed on several times.
+    Call(Box<Call>, Kept),
     /// It is answered already.
     Answered(Box<http::Response<ReplyBody>>),
 }
@@ -99,7 +98,7 @@ impl<C: Core> Endpoint<C> {
             })
         };
         let conversation = conversation.unwrap_or_else(|error| Conversation::answered(Response::from_error(&error)));
-        Ok(Begun::Call(asked.answered_by(conversation, revision), kept))
+        Ok(Begun::Call(Box::new(asked.answered_by(conversation, revision)), kept))
     }
 
     /// A request within a session. It goes on when its response stream closes.
@@ -108,7 +107,7 @@ impl<C: Core> Endpoint<C> {
         asked.span.set_revision(session.revision());
         asked.span.set_session(session_id(asked.fields)?);
         let call = self.begin(session.clone(), asked).await;
-        Ok(Begun::Call(call, Kept { session: Some(session), slot: None }))
+        Ok(Begun::Call(Box::new(call), Kept { session: Some(session), slot: None }))
     }
 
     /// Begins a request within a session.

@@ -31,7 +31,7 @@ pub(super) struct Landmarks {
 }
 
 /// The places of what was noted, in the text that was validated.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Places {
     /// By where they begin.
     members: SmallVec<[MemberPlace; FEW_MEMBERS]>,
@@ -172,11 +172,10 @@ impl Ahead<'_> {
 /// Notes members and long values while a text is validated.
 #[derive(Debug)]
 pub(super) struct Surveyor {
-    members: SmallVec<[MemberPlace; FEW_MEMBERS]>,
+    places: Places,
     /// Which of the members is the one whose value is being read, for each level.
     open: [usize; LEVELS],
     most_members: usize,
-    values: Vec<(usize, usize)>,
     least: usize,
 }
 
@@ -185,10 +184,9 @@ impl Surveyor {
     #[inline]
     pub(super) fn new(len: usize) -> Self {
         Self {
-            members: SmallVec::new(),
+            places: Places::default(),
             open: [usize::MAX; LEVELS],
             most_members: if u32::try_from(len).is_ok() { MOST_MEMBERS } else { 0 },
-            values: Vec::new(),
             least: if len < 2 * LONG { usize::MAX } else { LONG },
         }
     }
@@ -198,20 +196,20 @@ impl Surveyor {
     #[inline]
     pub(super) fn member_begins(&mut self, level: usize, key: Range<usize>, plain: bool, value: usize) {
         let Some(open) = self.open.get_mut(level.wrapping_sub(1)) else { return };
-        if !plain || self.members.len() >= self.most_members {
+        if !plain || self.places.members.len() >= self.most_members {
             *open = usize::MAX;
             return;
         }
-        *open = self.members.len();
+        *open = self.places.members.len();
         // They fit, or there would be no room.
         let (key, key_end, value) = (key.start as u32, key.end as u32, value as u32);
-        self.members.push(MemberPlace { key, key_end, value, value_end: value });
+        self.places.members.push(MemberPlace { key, key_end, value, value_end: value });
     }
 
     /// The value of the member that is being read within so many levels ends.
     #[inline]
     pub(super) fn member_ends(&mut self, level: usize, end: usize) {
-        let open = self.open.get(level.wrapping_sub(1)).and_then(|open| self.members.get_mut(*open));
+        let open = self.open.get(level.wrapping_sub(1)).and_then(|open| self.places.members.get_mut(*open));
         if let Some(member) = open {
             member.value_end = end as u32;
         }
@@ -227,23 +225,22 @@ impl Surveyor {
 
     #[cold]
     fn keep(&mut self, value: Range<usize>) {
-        while self.values.len() >= MOST {
+        while self.places.values.len() >= MOST {
             self.least = self.least.saturating_mul(2);
             let least = self.least;
-            self.values.retain(|(start, end)| end - start >= least);
+            self.places.values.retain(|(start, end)| end - start >= least);
         }
         if value.len() >= self.least {
-            self.values.push((value.start, value.end));
+            self.places.values.push((value.start, value.end));
         }
     }
 
     /// What was noted, for the slice of the text that begins at `start`.
     pub(super) fn finish(mut self, start: usize) -> Landmarks {
-        if self.members.is_empty() && self.values.is_empty() {
+        if self.places.members.is_empty() && self.places.values.is_empty() {
             return Landmarks::default();
         }
-        self.values.sort_unstable();
-        let places = Places { members: self.members, values: self.values };
-        Landmarks { places: Some(Arc::new(places)), base: start }
+        self.places.values.sort_unstable();
+        Landmarks { places: Some(Arc::new(self.places)), base: start }
     }
 }
