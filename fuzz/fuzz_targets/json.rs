@@ -52,6 +52,11 @@ fuzz_target!(|data: &[u8]| {
 /// What was noted while a text was validated is what is read where nothing was noted.
 fn same_walk(noted: &Json, read: &Json, depth: usize) {
     assert!(noted.members().eq(read.members()));
+    for member in read.members() {
+        let Some(name) = member.name(read) else { continue };
+        assert_eq!(noted.get(&name), read.get(&name));
+        assert_eq!(noted.find([&name]), read.find([&name]));
+    }
     assert!(noted.elements().eq(read.elements()));
     for place in noted.members().map(|member| member.value).chain(noted.elements()) {
         if depth < 5 {

@@ -85,11 +85,9 @@ impl Running {
         let context = Arc::new(ask.context);
         let call = Call { method: ask.method, params: ask.params, context: Arc::clone(&context), messages: sender };
         let (core, trace) = (Arc::clone(core), &context.trace);
-        // What the core does is boxed at once: all that stands around it would else be as large, and copied
-        // at each step on its way here.
         let answer: Answer = match ask.unroll {
             Some(limits) => Box::pin(trace.scope(unroll::handle(core, call, limits))),
-            None => Box::pin(trace.scope(async move { Box::pin(core.handle(call)).await })),
+            None => Box::pin(trace.scope(async move { core.handle(call).await })),
         };
         Self {
             answer: Some(answer),

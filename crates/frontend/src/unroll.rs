@@ -43,7 +43,7 @@ pub(crate) fn handle<C: Core>(
         let first = call.params.clone();
         let mut rounds = 0;
         loop {
-            let response = Box::pin(core.handle(call.clone())).await;
+            let response = core.handle(call.clone()).await;
             let Some(required) = InputRequired::of(&response) else { return response };
             if rounds == limits.rounds {
                 return Response::from_error(&too_many(limits.rounds));

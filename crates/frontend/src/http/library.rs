@@ -9,6 +9,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -83,7 +84,7 @@ where
                 // It has written all there was before.
                 return Poll::Ready(Ok(()));
             }
-            let Some(request) = self.desk.take_request() else {
+            let Some(request) = self.desk.request.take() else {
                 self.activity.awaits_more();
                 return Poll::Pending;
             };
@@ -111,7 +112,7 @@ impl<C, A, F: Future<Output = Response<ReplyBody>>> Library<'_, C, A, F> {
             if response.body().stands_apart() {
                 self.apart = Some(Box::new(response));
             } else {
-                self.desk.answer(response);
+                self.desk.response.put(response);
             }
             self.answered = true;
             cx.waker().wake_by_ref();
@@ -124,8 +125,8 @@ impl<C, A, F: Future<Output = Response<ReplyBody>>> Library<'_, C, A, F> {
 /// Where the library leaves a request, and finds the response to it.
 #[derive(Default)]
 pub(super) struct Desk {
-    request: Mutex<Option<Request<Incoming>>>,
-    response: Mutex<Option<Response<ReplyBody>>>,
+    request: Place<Request<Incoming>>,
+    response: Place<Response<ReplyBody>>,
 }
 
 impl Desk {
@@ -134,28 +135,41 @@ impl Desk {
         &self,
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<ReplyBody>, Infallible>> {
-        *lock(&self.request) = Some(request);
-        poll_fn(|_| take(&self.response).map_or(Poll::Pending, |response| Poll::Ready(Ok(response))))
-    }
-
-    fn take_request(&self) -> Option<Request<Incoming>> {
-        take(&self.request)
-    }
-
-    fn answer(&self, response: Response<ReplyBody>) {
-        *lock(&self.response) = Some(response);
+        self.request.put(request);
+        poll_fn(|_| self.response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response))))
     }
 }
 
-fn take<T>(place: &Mutex<Option<T>>) -> Option<T> {
-    let mut place = lock(place);
-    // Mostly there is nothing, and to take that would move as much as there is room for.
-    if place.is_none() { None } else { place.take() }
+/// Room for one thing, looked for more often than it is there.
+struct Place<T> {
+    is_full: AtomicBool,
+    thing: Mutex<Option<T>>,
 }
 
-fn lock<T>(place: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is in it is only put in and taken out.
-    place.lock().unwrap_or_else(PoisonError::into_inner)
+impl<T> Place<T> {
+    fn put(&self, thing: T) {
+        *self.lock() = Some(thing);
+        self.is_full.store(true, Ordering::Release);
+    }
+
+    fn take(&self) -> Option<T> {
+        if !self.is_full.load(Ordering::Acquire) {
+            return None;
+        }
+        self.is_full.store(false, Ordering::Relaxed);
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<T>> {
+        // What is in it is only put in and taken out.
+        self.thing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Default for Place<T> {
+    fn default() -> Self {
+        Self { is_full: AtomicBool::new(false), thing: Mutex::new(None) }
+    }
 }
 
 #[cfg(test)]

@@ -40,6 +40,9 @@ impl Default for RingLimits {
     }
 }
 
+/// Spans of nearly every trace: that of a request, and that of the request to the backend that it became.
+const USUAL: usize = 2;
+
 /// The ring. When it is full, the oldest traces go.
 #[derive(Debug)]
 pub struct Ring {
@@ -130,7 +133,7 @@ impl Held {
         let entry = self.traces.entry(id).or_insert_with(|| {
             self.order.push_back(id);
             self.begun += 1;
-            Entry { number: self.begun, spans: VecDeque::new(), bytes: 0, dropped: 0 }
+            Entry { number: self.begun, spans: VecDeque::with_capacity(USUAL), bytes: 0, dropped: 0 }
         });
         entry.spans.push_back((span, size));
         entry.bytes += size;
