@@ -85,20 +85,25 @@ impl<C: Core> Serve for Endpoint<C> {
         let (head, mut body) = request.into_parts();
         async move {
             let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), over: &over, received: &received };
-            let (admitted, origin) = match self.guard.admit(&head.uri, &arrived.fields, over.local) {
-                Ok(origin) => (Ok(()), origin),
-                Err(refusal) => (Err(refusal), None),
-            };
-            let reply = match admitted {
-                Err(refusal) => Err(refusal),
-                Ok(()) if !self.is_at_endpoint(&head) => Box::pin(self.elsewhere(&arrived, &mut body)).await,
-                // Here, since each future within another is copied on its way into that.
-                Ok(()) if head.method == http::Method::POST => self.post(&arrived, &mut body).await,
-                Ok(()) => self.unposted(&arrived),
+            let admitted = self.guard.admit(&head.uri, &arrived.fields, over.local);
+            let origin = admitted.as_ref().ok().copied().flatten();
+            let mut response = match admitted {
+                Ok(_) => {
+                    // Here, since each future within another is copied on its way into that.
+                    let reply = if !self.is_at_endpoint(&head) {
+                        Box::pin(self.elsewhere(&arrived, &mut body)).await
+                    } else if head.method == http::Method::POST {
+                        self.post(&arrived, &mut body).await
+                    } else {
+                        self.unposted(&arrived)
+                    };
+                    let mut response = reply.unwrap_or_else(|refusal| refusal.into_response());
+                    response.body_mut().count(self.settings.telemetry.metrics());
+                    response
+                }
+                Err(refusal) => refusal.into_response(),
             };
             let origin = origin.cloned();
-            let mut response = reply.unwrap_or_else(|refusal| refusal.into_response());
-            response.body_mut().count(self.settings.telemetry.metrics());
             if response.body().only_listens() && listening::may_stand_apart(&head, &body) {
                 response.body_mut().stand_apart();
             }
