@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fanlight_backend::{
-    Backend, BackendClient, BackendSettings, EraChoice, Identity, Secret, SessionPolicy, TelemetrySettings,
-    TransportSettings,
+    Backend, BackendSettings, EraChoice, Identity, Secret, SessionPolicy, TelemetrySettings, TransportSettings,
 };
+use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Loaded, TrustChoice};
 use fanlight_frontend::FrontendSettings;
 use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter};

@@ -1,7 +1,7 @@
 //! `fanlight check`: is the configuration right, does every backend answer, will clients be happy?
 
 use comfy_table::ColumnConstraint;
-use fanlight_backend::BackendClient as _;
+use fanlight_canonical::BackendClient as _;
 use fanlight_config::Loaded;
 use fanlight_gateway::catalogue::{ListKind, Snapshot};
 use fanlight_protocol::result::ServerDescription;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fanlight_backend::BackendClient as _;
+use fanlight_canonical::BackendClient as _;
 use fanlight_config::Config;
 use fanlight_frontend::serve_http;
 use fanlight_protocol::{Era, Json, Response};

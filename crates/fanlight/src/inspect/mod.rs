@@ -15,8 +15,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fanlight_canonical::{Call, CallContext, ServerMessages};
 use fanlight_config::Config;
-use fanlight_gateway::{Call, CallContext, ServerMessages};
 use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::Telemetry;
@@ -102,7 +102,7 @@ fn tool_call(tool: &Json, arguments: &Json) -> Call {
         method: Method::CallTool,
         params: Some(params.finish()),
         context: CallContext::internal(),
-        messages: ServerMessages::nowhere(),
+        messages: ServerMessages::discard(),
     }
 }
 
