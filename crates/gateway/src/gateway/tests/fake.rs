@@ -136,7 +136,7 @@ impl Fake {
             };
             // Whatever it is, it may be what a member means that nobody knows.
             if wanted || interest.session || interest.unknown.is_some() {
-                listen.messages.try_send(ServerMessage::Notification(message.clone()));
+                let _ = listen.messages.try_send(ServerMessage::Notification(message.clone()));
             }
         }
     }
@@ -144,7 +144,7 @@ impl Fake {
     /// Sends a question to those who listen for a session.
     pub(super) fn ask_sessions(&self) {
         for listen in self.listeners.lock().unwrap().open.values().filter(|listen| listen.interest.session) {
-            listen.messages.try_send(question());
+            let _ = listen.messages.try_send(question());
         }
     }
 
