@@ -4,7 +4,7 @@
 //! Must not know: how questions travel.
 
 use bytes::Bytes;
-use fanlight_protocol::capability::Missing;
+use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::{Json, Method};
 
 use fanlight_canonical::CallContext;
@@ -65,8 +65,8 @@ impl Declared {
     }
 
     /// What the client lacks to be asked this; `None` if it may be asked.
-    pub(crate) fn missing(&self, method: &Method, params: Option<&Json>) -> Option<Missing> {
-        Missing::for_question(&self.capabilities, method, params)
+    pub(crate) fn missing(&self, method: &Method, params: Option<&Json>) -> Option<MissingCapability> {
+        MissingCapability::for_server_request(&self.capabilities, method, params)
     }
 }
 

@@ -125,7 +125,7 @@ pub(crate) enum Reply {
 
 /// The messages in one frame. 2025-03-26 alone lets a server send several at once.
 pub(crate) fn messages(text: Bytes, nesting: usize, revision: Option<Revision>) -> Result<Messages, MessageError> {
-    match Message::parse_to_pass_on(text, nesting) {
+    match Message::parse_for_forwarding(text, nesting) {
         Ok(message) => Ok(Messages::One(Some(message))),
         Err(MessageError::Batch(text)) if revision == Some(Revision::V2025_03_26) => {
             let batch = Message::parse_batch(text, nesting)?.unwrap_or_default();

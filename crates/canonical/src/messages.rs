@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fanlight_protocol::capability::Missing;
+use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::{Json, Method, Notification, Response};
 use fanlight_telemetry::Parent;
 use tokio::sync::mpsc::error::TrySendError;
@@ -21,7 +21,7 @@ pub enum ServerMessage {
     Request(ServerRequest),
     /// A request of the server to the client that was refused without asking the client, which lacks
     /// a capability for it.
-    Refused(Missing),
+    Refused(MissingCapability),
     /// The server sends nothing for a while (2025-11-25 basic/transports, Sending Messages to the
     /// Server: it has closed the stream of the call, and the server edge resumes it after `retry`).
     /// The client edge may close its own stream meanwhile, or ignore this.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::{CallContext, Caller, Principal, ServerRequest, SessionKey};
-use fanlight_protocol::capability::Missing;
+use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};
 use fanlight_telemetry::clients::SessionView;
@@ -99,10 +99,10 @@ impl Session {
     /// Enters a question of a server; returns its number, and the request to send. `None` if the
     /// client is not to be asked it, and then the server has been told.
     pub(crate) fn ask(&self, question: ServerRequest) -> Option<(u64, Json)> {
-        match Missing::for_question(self.capabilities(), &question.method, question.params.as_ref()) {
+        match MissingCapability::for_server_request(self.capabilities(), &question.method, question.params.as_ref()) {
             Some(missing) => {
                 // An error means that nobody waits for it any more.
-                let _ = question.answer.send(Response::from_error(&missing.refusal()));
+                let _ = question.answer.send(Response::from_error(&missing.to_error()));
                 None
             }
             None => self.questions.ask(question),

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use fanlight_canonical::{
     CallContext, Caller, Interest, Listen, Listening, MessageReceiver, Principal, ServerMessage, ServerMessages,
 };
-use fanlight_protocol::capability::{Missing, Need, missing_capability_error};
+use fanlight_protocol::capability::{ClientCapability, MissingCapability, missing_capability_error};
 use fanlight_protocol::json::{ArrayBuilder, Edits, ObjectBuilder, rewrite_object};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code, meta};
@@ -80,7 +80,8 @@ impl Subscriptions {
         trace: Parent,
     ) -> Result<Subscribed, RpcError> {
         let interest = interest(request.params.as_ref(), self.limit)?;
-        let missing = Missing::of(&client.capabilities, Need::Tasks).filter(|_| !interest.tasks.is_empty());
+        let missing =
+            MissingCapability::of(&client.capabilities, ClientCapability::Tasks).filter(|_| !interest.tasks.is_empty());
         if let Some(error) = missing.and_then(|missing| missing_capability_error(&[missing], &[])) {
             return Err(error);
         }

@@ -202,7 +202,7 @@ impl<'a> Router<'a> {
     }
 
     fn renamed(&self, range: Range<usize>, name: &Json) -> Json {
-        self.params.with_noted(range, name)
+        self.params.with_indexed(range, name)
     }
 
     /// The string at `path` in the parameters, and where it stands.

@@ -6,7 +6,7 @@
 //! Must not know: processes, HTTP.
 
 use bytes::Bytes;
-use fanlight_protocol::capability::Missing;
+use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::{self, LogLevel};
 use fanlight_protocol::{Json, Message, MessageError, Method, Notification, Request, partial};
 
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Tells the client that a question must have been for why it was not asked.
-    fn tell_refused(&self, missing: Option<Missing>) {
+    fn tell_refused(&self, missing: Option<MissingCapability>) {
         if let Some((missing, messages)) = missing.zip(self.shared.pending.only_client()) {
             let _ = messages.try_send(ServerMessage::Refused(missing));
         }

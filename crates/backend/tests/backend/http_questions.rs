@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fanlight_backend::Backend;
 use fanlight_canonical::{BackendError, ServerMessage, ServerRequest};
-use fanlight_protocol::capability::Need;
+use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::{Json, Response};
 use tokio::sync::Notify;
 
@@ -125,8 +125,8 @@ async fn what_is_not_declared_is_not_asked() {
     let (call, mut inbox) = asker(r#"{"elicitation":{}}"#);
     let client = async {
         // The client is told what was refused for its sake; what nobody knows is its own to judge.
-        assert_eq!(inbox.refused().await, Need::Sampling);
-        assert_eq!(inbox.refused().await, Need::ElicitationByUrl);
+        assert_eq!(inbox.refused().await, ClientCapability::Sampling);
+        assert_eq!(inbox.refused().await, ClientCapability::ElicitationByUrl);
         for (id, code) in [(1, -32601), (2, -32602)] {
             let body = answered(&mut server).await.body;
             assert!(body.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"#)), "{body}");

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fanlight_canonical::{Call, ServerRequest};
-use fanlight_protocol::capability::Need;
+use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::{Json, Response};
 
 use crate::support::child::Child;
@@ -77,7 +77,7 @@ async fn what_is_not_declared_is_not_asked() {
         let (call, mut inbox) = listening(call("test/ask", ""), of_session(1, capabilities));
         let told = send(&backend, call).await.unwrap();
         assert!(told.starts_with(r#"{"jsonrpc":"2.0","id":"q\u0041","error":{"code":-32601,"#), "{told}");
-        assert_eq!(inbox.refused().await, Need::Roots);
+        assert_eq!(inbox.refused().await, ClientCapability::Roots);
         assert!(inbox.recv().await.is_none());
     }
     backend.stop().await;

@@ -18,7 +18,7 @@ use fanlight_canonical::{
     BackendClient, BackendError, BackendState, Call, CallContext, Caller, Interest, Listen, Listening, Principal,
     ServerMessage, ServerMessages, ServerRequest, SessionKey,
 };
-use fanlight_protocol::capability::Need;
+use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio_util::sync::CancellationToken;
 
@@ -111,9 +111,9 @@ impl MessageReceiver {
     }
 
     /// What the client was found to lack for a question that was refused for its sake.
-    pub(crate) async fn refused(&mut self) -> Need {
+    pub(crate) async fn refused(&mut self) -> ClientCapability {
         match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no refusal") {
-            Some(ServerMessage::Refused(missing)) => missing.need,
+            Some(ServerMessage::Refused(missing)) => missing.capability,
             other => panic!("not a refusal: {other:?}"),
         }
     }

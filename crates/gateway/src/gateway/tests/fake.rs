@@ -212,7 +212,7 @@ impl BackendClient for Fake {
                 None => r#""error":{"code":-32601,"message":"no"}"#,
             };
             let text = format!(r#"{{"jsonrpc":"2.0","id":1,{body}}}"#);
-            let Ok(Message::Response(response)) = Message::parse_to_pass_on(Bytes::from(text), 64) else {
+            let Ok(Message::Response(response)) = Message::parse_for_forwarding(Bytes::from(text), 64) else {
                 panic!("script")
             };
             Ok(response)
