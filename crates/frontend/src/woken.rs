@@ -81,9 +81,16 @@ impl Wake for State {
 
     fn wake_by_ref(self: &Arc<Self>) {
         // Whoever polls has been woken before, and has not looked since.
-        if !self.woken.swap(true, Ordering::AcqRel) {
+        if !self.is_flagged() {
             self.parent.wake();
         }
+    }
+}
+
+impl State {
+    /// Sets the flag; returns whether it was set before.
+    fn is_flagged(&self) -> bool {
+        self.woken.swap(true, Ordering::AcqRel)
     }
 }
 
@@ -141,5 +148,43 @@ mod tests {
         tokio::task::yield_now().await;
         sender.send(()).unwrap();
         second.await.unwrap();
+    }
+
+    /// One thread has set the flag and is preempted before it wakes the parent; the parent is polled for another
+    /// reason in between.
+    #[test]
+    fn woken_keeps_a_wake_that_is_delayed_between_flag_and_parent() {
+        let (woken, wakes) = (Woken::new(), Arc::new(Count::default()));
+        let waker = Waker::from(Arc::clone(&wakes));
+        let cx = &mut Context::from_waker(&waker);
+        let mut polls = 0;
+        let mut poll = |cx: &mut Context<'_>| {
+            woken.poll(cx, |_| {
+                polls += 1;
+                Poll::<()>::Pending
+            })
+        };
+        assert!(poll(cx).is_pending());
+        let wakes_parent = !woken.state.is_flagged();
+        assert!(wakes_parent);
+        assert!(poll(cx).is_pending());
+        woken.state.parent.wake();
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+        // The delayed wake has the parent poll again, which finds nothing new.
+        assert!(poll(cx).is_pending());
+        // Whatever comes next has to reach the parent.
+        woken.context().waker().wake_by_ref();
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 2, "the wake after the delayed one is lost");
+        assert!(poll(cx).is_pending());
+        assert_eq!(polls, 3);
+    }
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
     }
 }
