@@ -72,8 +72,13 @@ fn socket_is_a_leaf() {
 }
 
 #[test]
-fn telemetry_knows_no_server_and_none_but_protocol() {
-    assert_layer("fanlight-telemetry", &["fanlight-protocol"], &["hyper", "hyper-util", "http-body", "http-body-util"]);
+fn telemetry_links_no_http_and_of_ours_only_protocol() {
+    assert_layer("fanlight-telemetry", &["fanlight-protocol"], &["hyper", "hyper-util", "http", "reqwest", "tonic"]);
+}
+
+#[test]
+fn otlp_depends_on_telemetry_only() {
+    assert_layer("fanlight-otlp", &["fanlight-telemetry"], &[]);
 }
 
 #[test]
