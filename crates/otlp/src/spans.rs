@@ -31,7 +31,7 @@ pub(crate) fn exporter(target: &OtlpTarget, handle: &Handle) -> Result<SpanExpor
                 .build()
         }
         #[cfg(not(feature = "grpc"))]
-        OtlpProtocol::Grpc => return Err(crate::start::StartError::no_grpc()),
+        OtlpProtocol::Grpc => return Err(StartError::no_grpc()),
     };
     exporter.map_err(|error| StartError::Exporter { reason: error.to_string() })
 }
