@@ -1,4 +1,4 @@
-//! Starts telemetry from the configuration, the environment and the command line.
+//! Starts telemetry as the configuration, the environment and the command line ask for it.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tracing::{info, warn};
 use crate::cli::TraceArgs;
 use crate::failure::Failure;
 
-/// How long delivering the last spans and metrics may take at shutdown.
+/// Time limit for delivering the last spans and metrics at shutdown.
 const FLUSH: Duration = Duration::from_secs(3);
 
-/// Starts telemetry; to be called within the runtime. [`end`] ends it.
+/// Starts telemetry within the runtime. [`end`] delivers what is queued.
 pub(crate) fn start(config: &Config, args: &TraceArgs) -> Result<(Telemetry, Guard), Failure> {
     let variable = |name: &str| std::env::var(name).ok();
     let protocol = config.telemetry.protocol.map(|protocol| match protocol {
@@ -44,9 +44,9 @@ pub(crate) fn start(config: &Config, args: &TraceArgs) -> Result<(Telemetry, Gua
     fanlight_otlp::start(settings, &export).map_err(|error| Failure::other(error.to_string()))
 }
 
-/// Delivers queued spans and the last metrics.
+/// Delivers the spans and metrics that are still queued.
 pub(crate) async fn end(guard: Guard) {
     if !guard.shutdown(FLUSH).await {
-        warn!("not all traces and metrics could be delivered");
+        warn!("traces or metrics lost at shutdown: the collector did not take them in time");
     }
 }

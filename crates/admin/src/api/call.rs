@@ -6,7 +6,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::State;
 use bytes::Bytes;
-use fanlight_gateway::{Call, CallContext};
+use fanlight_canonical::{Call, CallContext, Caller, Principal};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{Arrival, Carriers, Moment, Network, Parent};
@@ -22,9 +22,6 @@ use crate::reply::{Refusal, json};
 use crate::router::Admin;
 use crate::settings::AdminSettings;
 use crate::values::{millis, optional};
-
-/// Tells the operator from clients, whose keys are counted from 1.
-const OPERATOR: u64 = u64::MAX;
 
 /// Makes the call that the body names.
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, headers: HeaderMap, body: Body) -> Answer {
@@ -72,7 +69,12 @@ fn context(subject: &Subject, trace: Parent) -> Arc<CallContext> {
     let mut info = ObjectBuilder::new();
     info.string("name", "fanlight-admin").string("version", subject.version);
     let internal = CallContext::internal();
-    Arc::new(CallContext { client_key: OPERATOR, client_info: Some(info.finish()), trace, ..(*internal).clone() })
+    Arc::new(CallContext {
+        caller: Caller::request_of(Principal::operator()),
+        client_info: Some(info.finish()),
+        trace,
+        ..(*internal).clone()
+    })
 }
 
 /// The body, within the limits of size and time.

@@ -1,8 +1,8 @@
 //! Requests of servers during an operator's call (elicitation, sampling, roots). They are refused, since an operator
 //! has no client that could answer; the answer to the call lists the capabilities that were missing.
 
-use fanlight_gateway::{Inbox, ServerMessage, ServerMessages};
-use fanlight_protocol::capability::{Missing, Need, required_capabilities};
+use fanlight_canonical::{MessageReceiver, ServerMessage, ServerMessages};
+use fanlight_protocol::capability::{ClientCapability, MissingCapability, required_capabilities};
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::Parent;
 
@@ -11,9 +11,9 @@ const CAPACITY: usize = 16;
 
 /// Receives the messages of a server during a call, and refuses its requests.
 pub(super) struct Refusals {
-    messages: Inbox,
+    messages: MessageReceiver,
     trace: Parent,
-    missing: Vec<Missing>,
+    missing: Vec<MissingCapability>,
 }
 
 impl Refusals {
@@ -70,13 +70,15 @@ impl Refusals {
 
     fn lacks(&mut self, method: &Method, params: Option<&Json>) {
         let nothing = Json::empty_object();
-        if let Some(missing) = Need::of(method, params).and_then(|need| Missing::of(&nothing, need)) {
+        if let Some(missing) =
+            ClientCapability::of(method, params).and_then(|need| MissingCapability::of(&nothing, need))
+        {
             self.note(missing);
         }
     }
 
     /// Each kind once.
-    fn note(&mut self, missing: Missing) {
+    fn note(&mut self, missing: MissingCapability) {
         if !self.missing.contains(&missing) {
             self.missing.push(missing);
         }
