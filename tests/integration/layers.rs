@@ -97,7 +97,7 @@ fn gateway_knows_no_transport() {
 
 #[test]
 fn frontend_reaches_backends_only_through_the_gateway() {
-    let ours = ["fanlight-gateway", "fanlight-protocol", "fanlight-socket", "fanlight-telemetry"];
+    let ours = ["fanlight-canonical", "fanlight-http-edge", "fanlight-protocol", "fanlight-telemetry"];
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 

@@ -88,6 +88,14 @@ pub struct FrontendSettings {
     pub trust_inbound: TrustInbound,
 }
 
+impl FrontendSettings {
+    /// Most listen-only streams. A quarter of the connections is reserved for requests: listening clients wait for
+    /// effects of requests, and those need connections.
+    pub(crate) fn stream_limit(&self) -> usize {
+        self.max_streams.min(self.max_connections - self.max_connections.div_ceil(4)).max(1)
+    }
+}
+
 impl Default for FrontendSettings {
     fn default() -> Self {
         Self {
@@ -127,5 +135,20 @@ impl Default for FrontendSettings {
             telemetry: Telemetry::off(),
             trust_inbound: TrustInbound::Trust,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_limit_reserves_a_quarter_of_the_connections() {
+        let limit = |max_connections, max_streams| {
+            FrontendSettings { max_connections, max_streams, ..FrontendSettings::default() }.stream_limit()
+        };
+        assert_eq!(limit(100, 50), 50);
+        assert_eq!(limit(100, 1000), 75);
+        assert_eq!([1, 2, 3, 4, 5].map(|connections| limit(connections, 1000)), [1, 1, 2, 3, 3]);
     }
 }

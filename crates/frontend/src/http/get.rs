@@ -50,7 +50,7 @@ impl<C: Core> Endpoint<C> {
         let stream = EventStream::tapped(tap, self.settings.keep_alive);
         let mut response = reply::events(stream.opening(true).into_iter().collect(), Some(stream));
         if let Some(slot) = slot {
-            response.body_mut().occupy(slot);
+            response.body_mut().hold_permit(slot);
         }
         Ok(response)
     }

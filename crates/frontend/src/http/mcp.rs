@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fanlight_http_edge::{ConcurrencyLimit, Guard, Origins, Permit};
 use fanlight_protocol::{Era, Message, MessageError, Method, Notification, Revision, RpcError, code};
 use fanlight_telemetry::clients::{Clients, Counts, Seen};
 use fanlight_telemetry::metrics::Direction;
@@ -15,15 +16,13 @@ use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
-use super::fields::Fields;
-use super::guard::Guard;
 use super::connection::{self, Addresses};
+use super::fields::Fields;
 use super::listener::Serve;
 use super::negotiate::{self, Accepts};
 use super::old::OldSessions;
 use super::reply::{self, Refusal, ReplyBody};
 use super::request::{Asked, Begun};
-use super::slots::{Slot, Slots};
 use super::{body, cors, headers};
 use crate::error::FrontendError;
 use crate::params::Params;
@@ -52,7 +51,7 @@ pub(crate) struct Endpoint<C> {
     pub(super) parking: Arc<Parking>,
     pub(super) keeping: Arc<Keeping>,
     pub(super) subscriptions: Subscriptions,
-    streams: Slots,
+    streams: ConcurrencyLimit,
     pub(super) old: OldSessions<C>,
     pub(super) shutdown: CancellationToken,
 }
@@ -86,7 +85,8 @@ impl<C: Core> Serve for Endpoint<C> {
         let (head, mut body) = request.into_parts();
         async move {
             let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received: &received };
-            let admitted = self.guard.admit(&head.uri, &arrived.fields, addresses.local);
+            let admitted = self.guard.check_host(&head.uri, &head.headers, addresses.local);
+            let admitted = admitted.and_then(|()| self.guard.check_origin(&head.uri, &head.headers));
             let origin = admitted.as_ref().ok().copied().flatten();
             let mut response = match admitted {
                 Ok(_) => {
@@ -102,7 +102,7 @@ impl<C: Core> Serve for Endpoint<C> {
                     response.body_mut().count(self.settings.telemetry.metrics());
                     response
                 }
-                Err(refusal) => refusal.into_response(),
+                Err(rejection) => Box::<Refusal>::from(rejection).into_response(),
             };
             let origin = origin.cloned();
             if response.body().only_listens() && connection::can_bypass_hyper(&head, &body) {
@@ -117,7 +117,7 @@ impl<C: Core> Serve for Endpoint<C> {
         }
     }
 
-    fn upkeep(&self) {
+    fn clean_up(&self) {
         self.sessions.sweep(self.settings.resume);
     }
 
@@ -164,12 +164,12 @@ impl<C: Core> Endpoint<C> {
         Ok(Self {
             core,
             parking: Parking::new(settings, &cut)?,
-            guard: Guard::new(settings),
+            guard: Guard::new(&settings.allowed_hosts, Origins::Listed(settings.allowed_origins.clone())),
             sessions: Sessions::new(settings.max_sessions, settings.session_idle),
             keeping: Keeping::new(settings, Arc::clone(&detached)),
             detached,
             subscriptions: Subscriptions::new(most, buffer, shutdown.clone()),
-            streams: Slots::for_streams(settings),
+            streams: ConcurrencyLimit::new(settings.stream_limit()),
             old: OldSessions::new(settings.max_sessions, cut),
             shutdown,
             settings: Arc::clone(settings),
@@ -289,10 +289,10 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// A place for a stream on which a client only listens.
-    pub(super) fn stream_slot(&self) -> Result<Slot, Box<Refusal>> {
-        self.streams.try_enter().ok_or_else(|| {
-            let limit = self.streams.limit();
-            if self.streams.is_to_warn() {
+    pub(super) fn stream_slot(&self) -> Result<Permit, Box<Refusal>> {
+        self.streams.try_acquire().ok_or_else(|| {
+            let limit = self.streams.most();
+            if self.streams.is_warning_due() {
                 tracing::warn!(limit, "limits.streams event streams are open on which clients listen; refusing more");
             }
             let message = format!("busy: {limit} event streams are open, the limit here; close one, or try later");

@@ -11,7 +11,6 @@ mod cors;
 mod events;
 mod fields;
 mod get;
-mod guard;
 mod headers;
 mod listener;
 mod mcp;
@@ -19,7 +18,6 @@ mod negotiate;
 mod old;
 pub(crate) mod reply;
 mod request;
-mod slots;
 mod stream;
 mod workers;
 

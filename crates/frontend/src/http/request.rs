@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{CallContext, Principal};
+use fanlight_http_edge::Permit;
 use fanlight_protocol::json::Value;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
@@ -14,7 +15,6 @@ use super::fields::Fields;
 use super::mcp::{Endpoint, bad_request, session_id};
 use super::negotiate::{self, Accepts};
 use super::reply::{Refusal, ReplyBody};
-use super::slots::Slot;
 use super::{answer, headers};
 use crate::conversation::{self, Conversation, LegacyCall, ModernCall};
 use crate::params::Params;
@@ -53,7 +53,7 @@ pub(super) struct Kept {
     /// That of a legacy client.
     pub(super) session: Option<InUse>,
     /// A place among the streams, if it is one on which its client only listens.
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Option<Permit>,
 }
 
 impl<C: Core> Endpoint<C> {

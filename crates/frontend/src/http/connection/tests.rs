@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+use fanlight_protocol::json::Chunks;
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
@@ -162,6 +164,59 @@ async fn head_timeout_counts_from_the_first_byte_of_a_head() {
         assert!((HEAD..=HEAD + HEAD / 4).contains(&start.elapsed()));
     };
     tokio::join!(served, drip);
+}
+
+/// Answers the first and the third request with JSON, and the second with a listen-only stream.
+struct Mixed(AtomicUsize);
+
+impl Serve for Mixed {
+    async fn answer(self: Arc<Self>, _: Request<Incoming>, _: Addresses) -> Response<ReplyBody> {
+        if self.0.fetch_add(1, Ordering::Relaxed) == 1 {
+            let events = ["data: 1\n\n", "data: 2\n\n"].map(Bytes::from).into_iter().collect();
+            let mut response = reply::events(events, None);
+            response.body_mut().bypass_hyper();
+            return response;
+        }
+        let mut text = Chunks::default();
+        text.push("x".repeat(LARGE).into());
+        reply::json(StatusCode::OK, text)
+    }
+}
+
+const LARGE: usize = 1 << 20;
+
+#[tokio::test]
+async fn listen_only_stream_is_sent_between_the_responses_that_hyper_sends() {
+    let (mut client, server) = duplex(1 << 10);
+    let connection = Connection {
+        endpoint: Arc::new(Mixed(AtomicUsize::new(0))),
+        settings: Arc::default(),
+        shutdown: CancellationToken::new(),
+        cut: CancellationToken::new(),
+    };
+    let served = connection.serve_io(server, Addresses::default());
+    let ask = async {
+        // All at once: the second request is read while the first response is still being written.
+        client.write_all(&"GET / HTTP/1.1\r\n\r\n".repeat(3).into_bytes()).await.unwrap();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let (mut received, mut letters) = (Vec::new(), 0);
+        while letters < 2 * LARGE {
+            let read = client.read_buf(&mut received).await.unwrap();
+            letters += received[received.len() - read..].iter().filter(|byte| **byte == b'x').count();
+        }
+        drop(client);
+        String::from_utf8(received).unwrap()
+    };
+    let ((), received) = tokio::join!(served, ask);
+    let received = received.replace(&"x".repeat(LARGE), "(text)");
+    let (first, rest) = received.split_once("(text)").unwrap();
+    assert!(first.starts_with("HTTP/1.1 200 OK\r\n") && first.ends_with("\r\n\r\n"), "{first}");
+    let (stream, third) = rest.split_once("0\r\n\r\n").unwrap();
+    assert!(stream.contains("transfer-encoding: chunked\r\n"), "{stream}");
+    assert!(stream.ends_with("\r\n\r\n9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n"), "{stream}");
+    assert!(third.starts_with("HTTP/1.1 200 OK\r\n") && third.ends_with("(text)"), "{third}");
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ impl<C: Core> Endpoint<C> {
         let stream = OldStream::new(messages, connection, place, self.shutdown.clone());
         let stream = EventStream::old(stream, self.settings.keep_alive);
         let mut response = reply::events(smallvec![endpoint.into()], Some(stream));
-        response.body_mut().occupy(slot);
+        response.body_mut().hold_permit(slot);
         Ok(response)
     }
 
