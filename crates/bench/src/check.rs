@@ -68,7 +68,10 @@ const SETUPS: [Setup; 3] = [
             Work { name: "call, 200 B, modern", kind: Kind::Call(Tool::Text(200)), always: 20, more: 400 },
             Work { name: "call, 10 KiB, modern", kind: Kind::Call(Tool::Text(10 << 10)), always: 20, more: 200 },
             Work { name: "call, 1 MiB, modern", kind: Kind::Call(Tool::Text(1 << 20)), always: 2, more: 10 },
-            Work { name: "call, 1 MiB structured, modern", kind: Kind::Call(Tool::Rows(1 << 20)), always: 2, more: 6 },
+            Work { name: "call, 1 MiB rows, modern", kind: Kind::Call(Tool::Rows(1 << 20)), always: 2, more: 6 },
+            structured("call, 200 B structured, modern", 200, 400),
+            structured("call, 10 KiB structured, modern", 10 << 10, 200),
+            structured("call, 1 MiB structured, modern", 1 << 20, 6),
             Work { name: "progress event, modern", kind: Kind::Events, always: 10, more: 200 },
         ],
     },
@@ -99,6 +102,10 @@ const TRACING: [Setup; 3] = [
         &[Work { name: "call, 200 B, exported", kind: Kind::Call(Tool::Text(200)), always: 20, more: 400 }],
     ),
 ];
+
+const fn structured(name: &'static str, size: usize, more: u32) -> Work {
+    Work { name, kind: Kind::Call(Tool::Structured(size)), always: 2, more }
+}
 
 const fn traced(tracing: Tracing, work: &'static [Work]) -> Setup {
     Setup { era: Era::Modern, backends: 1, tracing, work }

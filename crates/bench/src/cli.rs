@@ -117,7 +117,7 @@ pub(crate) struct LoadArgs {
     /// The era of the clients
     #[arg(long, value_enum, default_value = "modern")]
     pub(crate) era: Era,
-    /// The tool to call: text_ or rows_ and a number of bytes
+    /// The tool to call: text_, rows_ or structured_ and a number of bytes
     #[arg(long, default_value = "text_200")]
     pub(crate) tool: String,
     /// What precedes the tool's name for clients

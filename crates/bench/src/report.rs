@@ -121,7 +121,7 @@ fn table(header: &[&str]) -> Table {
 fn calls_table(plan: &Plan, results: &Results) -> Table {
     let mut table = table(&["result", "nginx", "fanlight", "to nginx", "10 backends", "to 1 backend"]);
     for era in &plan.eras {
-        for (tool, name) in calls::SIZES {
+        for calls::Payload { tool, name, .. } in calls::PAYLOADS {
             let cpu = |system: &str| results.median(&calls::scenario(*era, tool), system, "cpu_us_per_call");
             let (nginx, one, ten) = (cpu("nginx"), cpu("fanlight"), cpu("fanlight10"));
             if nginx.or(one).or(ten).is_some() {

@@ -33,6 +33,32 @@ pub(super) fn is_control(bytes: u8x16) -> u8x16 {
     bytes.min(u8x16::splat(0x1f)).simd_eq(bytes)
 }
 
+/// The escapes of a block of string text.
+pub(super) struct Escapes {
+    /// The backslashes that begin one.
+    pub(super) starts: u64,
+    /// The bytes right after those.
+    pub(super) escaped: u64,
+}
+
+/// Tells the backslashes that begin an escape from those that are escaped: they alternate, so of a run
+/// of backslashes every other one begins an escape, counted from the first. Adding the first bit of a
+/// run to the run clears it, which tells the runs that begin at even places from the others.
+///
+/// `carry` is one if the first byte is escaped by the last byte of the block before; it is set for the
+/// next block.
+#[inline(always)]
+pub(super) fn escapes(backslashes: u64, carry: &mut u64) -> Escapes {
+    const EVEN: u64 = 0x5555_5555_5555_5555;
+    let unescaped = backslashes & !*carry;
+    let even_firsts = unescaped & !(unescaped << 1) & EVEN;
+    let even_runs = unescaped & !unescaped.wrapping_add(even_firsts);
+    let starts = (even_runs & EVEN) | (unescaped & !even_runs & !EVEN);
+    let escaped = starts << 1 | *carry;
+    *carry = starts >> (BLOCK - 1);
+    Escapes { starts, escaped }
+}
+
 #[inline(always)]
 fn vectors(block: &[u8; BLOCK]) -> impl Iterator<Item = u8x16> {
     let (parts, _) = block.as_chunks::<LANES>();
