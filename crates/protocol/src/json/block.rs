@@ -16,12 +16,6 @@ pub(super) fn find(block: &[u8; BLOCK], test: impl Fn(u8x16) -> u8x16) -> u64 {
     found.enumerate().fold(0, |all, (number, some)| all | some << (number * LANES))
 }
 
-/// Whether there is a byte for which `test` has all bits set.
-#[inline(always)]
-pub(super) fn has(block: &[u8; BLOCK], test: impl Fn(u8x16) -> u8x16) -> bool {
-    vectors(block).map(test).fold(u8x16::ZERO, |all, some| all | some).to_bitmask() != 0
-}
-
 #[inline(always)]
 pub(super) fn is(bytes: u8x16, byte: u8) -> u8x16 {
     bytes.simd_eq(u8x16::splat(byte))
@@ -50,6 +44,9 @@ pub(super) struct Escapes {
 #[inline(always)]
 pub(super) fn escapes(backslashes: u64, carry: &mut u64) -> Escapes {
     const EVEN: u64 = 0x5555_5555_5555_5555;
+    if backslashes == 0 {
+        return Escapes { starts: 0, escaped: std::mem::take(carry) };
+    }
     let unescaped = backslashes & !*carry;
     let even_firsts = unescaped & !(unescaped << 1) & EVEN;
     let even_runs = unescaped & !unescaped.wrapping_add(even_firsts);
@@ -63,4 +60,29 @@ pub(super) fn escapes(backslashes: u64, carry: &mut u64) -> Escapes {
 fn vectors(block: &[u8; BLOCK]) -> impl Iterator<Item = u8x16> {
     let (parts, _) = block.as_chunks::<LANES>();
     parts.iter().map(|part| u8x16::new(*part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn escapes_match_a_scan_byte_by_byte(blocks in proptest::collection::vec(proptest::num::u64::ANY, 1..8)) {
+            let (mut carry, mut escaped) = (0, false);
+            for backslashes in blocks {
+                // Runs of backslashes as long as they are in text that was escaped several times.
+                for backslashes in [backslashes, backslashes | backslashes << 1 | backslashes << 2] {
+                    let found = escapes(backslashes, &mut carry);
+                    for place in 0..BLOCK {
+                        let starts = !escaped && backslashes >> place & 1 == 1;
+                        proptest::prop_assert_eq!(found.escaped >> place & 1 == 1, escaped);
+                        proptest::prop_assert_eq!(found.starts >> place & 1 == 1, starts);
+                        escaped = starts;
+                    }
+                }
+            }
+            proptest::prop_assert_eq!(carry == 1, escaped);
+        }
+    }
 }

@@ -4,7 +4,7 @@
 
 use wide::u8x16;
 
-use super::block::{BLOCK, Escapes, LANES, escapes, find, has, is, is_control};
+use super::block::{BLOCK, Escapes, LANES, escapes, find, is, is_control};
 use super::scan::{Scanned, SyntaxErrorKind, fail, unexpected};
 
 /// Vectors of a string looked at on the spot; most strings have no more.
@@ -45,16 +45,16 @@ pub(super) fn string(text: &[u8], at: usize) -> Scanned<StringEnd> {
 fn rest_of_string(text: &[u8], mut at: usize) -> Scanned<StringEnd> {
     let (mut plain, mut carry) = (true, 0);
     while let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk::<BLOCK>) {
-        if carry != 0 || has(block, special) {
+        let found = find(block, special);
+        if found != 0 || carry != 0 {
             let start = at + carry as usize;
             let (quotes, backslashes) = (find(block, |bytes| is(bytes, b'"')), find(block, |bytes| is(bytes, b'\\')));
+            let controls = found & !(quotes | backslashes);
             let Escapes { starts, escaped } = escapes(backslashes, &mut carry);
             let ends = quotes & !escaped;
             // All bits below the lowest one of `ends`; all bits if it has none.
             let inside = ends.wrapping_sub(1) & !ends;
-            if find(block, is_control) & inside != 0
-                || !are_escapes(text, at, starts & !((quotes | backslashes) >> 1) & inside)
-            {
+            if controls & inside != 0 || !are_escapes(text, at, starts & !((quotes | backslashes) >> 1) & inside) {
                 return end_of_string(text, start, plain);
             }
             plain &= starts & inside == 0;
