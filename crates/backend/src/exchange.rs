@@ -14,13 +14,13 @@ use fanlight_telemetry::{BackendTelemetry, Parent, Propagation};
 use http::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
-use crate::client::{CallContext, ServerMessages};
 use crate::clock::Clock;
 use crate::declared::Declared;
 use crate::dialect::Mirror;
 use crate::hub::Outlet;
 use crate::settings::Limits;
 use crate::trace::Sending;
+use fanlight_canonical::{CallContext, ServerMessages};
 
 /// What all links of one backend share, but for what they declare and where what is heard goes.
 #[derive(Clone)]
@@ -94,7 +94,7 @@ impl Own {
         Self {
             id: link.next_id(),
             context: CallContext::within(within),
-            messages: ServerMessages::nowhere(),
+            messages: ServerMessages::discard(),
             clock: Arc::default(),
         }
     }

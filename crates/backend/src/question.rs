@@ -18,11 +18,11 @@ use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::client::ServerRequest;
 use crate::clock::{Clock, Stopped};
 use crate::declared::Declared;
 use crate::exchange::{pong_text, refusal_text};
 use crate::trace::question_answered;
+use fanlight_canonical::ServerRequest;
 
 /// Questions that may be open at the same time in one call.
 pub(crate) const OPEN: usize = 16;

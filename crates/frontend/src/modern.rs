@@ -2,7 +2,7 @@
 //!
 //! Must not know: transports; what is mirrored into headers is checked by the HTTP side.
 
-use fanlight_gateway::TaskDialect;
+use fanlight_canonical::TaskDialect;
 use fanlight_protocol::capability::{
     ClientCapability, MissingCapability, has_tasks_extension, missing_capability_error,
 };

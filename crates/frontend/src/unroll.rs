@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fanlight_gateway::{Call, ServerMessage, ServerRequest};
+use fanlight_canonical::{Call, ServerMessage, ServerRequest};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::fault;
 use crate::input::{self, InputRequest, InputRequired};
-use crate::port::Core;
+use fanlight_canonical::Core;
 
 /// How far the rounds of one call may go.
 #[derive(Clone, Copy, Debug)]

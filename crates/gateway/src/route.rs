@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fanlight_backend::Parent;
+use fanlight_canonical::Parent;
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, RpcError};
 

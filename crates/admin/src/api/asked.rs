@@ -3,7 +3,7 @@
 //!
 //! Must not know: how the call was made.
 
-use fanlight_gateway::{Inbox, ServerMessage, ServerMessages};
+use fanlight_canonical::{MessageReceiver, ServerMessage, ServerMessages};
 use fanlight_protocol::capability::{ClientCapability, MissingCapability, required_capabilities};
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::Parent;
@@ -13,7 +13,7 @@ const WAITING: usize = 16;
 
 /// Listens to a call.
 pub(super) struct Asked {
-    messages: Inbox,
+    messages: MessageReceiver,
     trace: Parent,
     missing: Vec<MissingCapability>,
 }

@@ -17,11 +17,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{TaskBridge, task_params};
-use crate::client::{Call, CallContext, Inbox, ServerMessage, ServerMessages, ServerRequest};
 use crate::clock::Course;
 use crate::declared::Declared;
-use crate::error::BackendError;
 use crate::question::OPEN;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Call, CallContext, MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
 
 /// How long the answer to a `tasks/get` waits for the first question.
 const FIRST_QUESTION: Duration = Duration::from_secs(1);
@@ -102,7 +102,7 @@ impl TaskBridge {
     async fn collect(
         self: Arc<Self>,
         call: Call,
-        mut inbox: Inbox,
+        mut inbox: MessageReceiver,
         questions: Arc<Questions>,
         end: CancellationToken,
         _permit: OwnedSemaphorePermit,

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::translate::with_related_task;
-use crate::client::{CallContext, ServerMessage, ServerMessages, ServerRequest};
+use fanlight_canonical::{CallContext, ServerMessage, ServerMessages, ServerRequest};
 
 /// Questions over the life of one wait.
 const MOST: usize = 256;

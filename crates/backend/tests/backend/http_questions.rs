@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendError, ServerMessage, ServerRequest};
+use fanlight_backend::Backend;
+use fanlight_canonical::{BackendError, ServerMessage, ServerRequest};
 use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::{Json, Response};
 use tokio::sync::Notify;
 
 use crate::support::server::{Reply, Seen, Server, event, legacy};
-use crate::support::{Inbox, PATIENCE, call, listening, of_session, revision, send, settings, start};
+use crate::support::{MessageReceiver, PATIENCE, call, listening, of_session, revision, send, settings, start};
 
 const ALL: &str = r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#;
 
@@ -37,7 +38,7 @@ async fn asking(messages: &'static [&'static str], answers: usize) -> Server {
     .await
 }
 
-fn asker(capabilities: &str) -> (fanlight_backend::Call, Inbox) {
+fn asker(capabilities: &str) -> (fanlight_canonical::Call, MessageReceiver) {
     listening(call("tools/call", r#"{"name":"a"}"#), |context| {
         of_session(1, capabilities)(context);
         context.wants_progress = true;
@@ -166,7 +167,7 @@ async fn too_many_open_questions_are_refused() {
     let mut server = asking(MANY, 17).await;
     let backend = start(settings(server.transport()));
     let (mut call, _) = asker(ALL);
-    let (messages, mut inbox) = fanlight_backend::ServerMessages::channel(32);
+    let (messages, mut inbox) = fanlight_canonical::ServerMessages::channel(32);
     call.messages = messages;
     let client = async {
         let body = answered(&mut server).await.body;

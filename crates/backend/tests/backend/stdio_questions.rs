@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use fanlight_backend::{Call, ServerRequest};
+use fanlight_canonical::{Call, ServerRequest};
 use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::{Json, Response};
 
 use crate::support::child::Child;
-use crate::support::{Inbox, PATIENCE, call, json, listening, of_session, send, settings, start};
+use crate::support::{MessageReceiver, PATIENCE, call, json, listening, of_session, send, settings, start};
 
 const ROOTS: &str = r#"{"roots":{}}"#;
 
@@ -19,9 +19,9 @@ const ASKING: &str = r#"*'"method":"test/ask"'*) asked=$id
     *'"method":"test/wait"'*) waiting=$id; : > "$STATE/waiting";;
     *'"method":"test/go"'*) result '{}'; id=$waiting; result '{}';;"#;
 
-fn as_client(method: &str, key: u64) -> (Call, Inbox) {
+fn as_client(method: &str, key: u64) -> (Call, MessageReceiver) {
     listening(call(method, ""), |context| {
-        context.client_key = key;
+        context.caller = crate::support::client(key);
         context.capabilities = json(ROOTS);
     })
 }

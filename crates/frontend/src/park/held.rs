@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fanlight_gateway::{ServerMessage, ServerRequest};
+use fanlight_canonical::{ServerMessage, ServerRequest};
 use fanlight_protocol::capability::{MissingCapability, missing_capability_error};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_frontend::Core;
-use fanlight_gateway::{Call, CallContext, Listen, Listening, ServerMessage, ServerRequest, SessionKey};
+use fanlight_canonical::Core;
+use fanlight_canonical::{Call, CallContext, Listen, Listening, ServerMessage, ServerRequest, SessionKey};
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::param_header::ParamHeader;

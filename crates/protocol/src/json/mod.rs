@@ -16,6 +16,7 @@ mod scan_string;
 mod string;
 #[cfg(test)]
 mod tests;
+mod union;
 mod value;
 
 use std::borrow::Cow;
@@ -29,6 +30,7 @@ pub use edit::{Chunks, Edits, retain_elements, rewrite_object};
 pub use object::{DuplicateMember, Elements, Member, Members};
 use offset_index::{IndexBuilder, OffsetIndex};
 pub use scan::{MAX_NESTING, SyntaxError, SyntaxErrorKind};
+pub use union::union;
 pub use value::{Kind, Value};
 
 /// The nesting depth allowed where no other limit is configured.
