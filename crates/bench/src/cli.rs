@@ -24,8 +24,6 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Count instructions per call under valgrind, and fail if there are more than the budget allows
     Check(CheckArgs),
-    /// Build Fanlight as it is released: twice, the second time by what the first counted under load
-    Build(BuildArgs),
     /// Put load on something that is running, for profilers
     Load(LoadArgs),
     /// Be a fake MCP server over HTTP
@@ -98,16 +96,6 @@ pub(crate) struct CheckArgs {
     /// Count only what spans cost, with none, in the ring, and exported; leave the budget alone
     #[arg(long, conflicts_with = "update")]
     pub(crate) only_tracing: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BuildArgs {
-    /// What merges the counts [default: that of the toolchain, or the one in PATH]
-    #[arg(long, env = "LLVM_PROFDATA", value_name = "FILE")]
-    pub(crate) llvm_profdata: Option<PathBuf>,
-    /// Seconds of each kind of load
-    #[arg(long, default_value_t = 1.0, value_name = "S")]
-    pub(crate) seconds: f64,
 }
 
 #[derive(Debug, Args)]

@@ -42,7 +42,7 @@ pub(crate) fn scenario(era: Era, tool: Tool) -> String {
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
     for era in run.plan.eras.clone() {
         let fakes = Fakes::start(&run.bench, era, 10, 50, 0).await?;
-        let systems = run.start_systems(&fakes, FanlightConfig::default(), &[]).await;
+        let systems = run.start_systems(&run.plan.systems.clone(), &fakes, FanlightConfig::default()).await;
         for Payload { tool, .. } in PAYLOADS {
             for round in 0..run.plan.rounds {
                 for system in &systems {
