@@ -184,8 +184,41 @@ impl Drop for Entered<'_> {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Context, Wake};
 
     use super::*;
+
+    #[derive(Default)]
+    struct CountingWaker(AtomicUsize);
+
+    impl Wake for CountingWaker {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// One thread pauses the time, and is preempted between counting the change and waking. The call is
+    /// polled meanwhile, and once more for the late wake-up. Then the backend ends.
+    #[tokio::test(start_paused = true)]
+    async fn end_of_the_backend_wakes_the_call_after_a_delayed_wake_of_a_pause() {
+        let (clocks, clock) = (Clocks::default(), Arc::<Clock>::default());
+        let _entered = clocks.enter(&clock);
+        let wakes = Arc::<CountingWaker>::default();
+        let waker = Waker::from(Arc::clone(&wakes));
+        let cx = &mut Context::from_waker(&waker);
+        let mut answer = pin!(pending::<()>());
+        let mut call = pin!(clock.bound(LIMIT, answer.as_mut()));
+        assert!(call.as_mut().poll(cx).is_pending());
+        clock.stops.fetch_add(1, Ordering::AcqRel);
+        clock.changes.fetch_add(1, Ordering::Release);
+        assert!(call.as_mut().poll(cx).is_pending());
+        clock.changed.wake();
+        assert_eq!(wakes.0.swap(0, Ordering::Relaxed), 1);
+        assert!(call.as_mut().poll(cx).is_pending());
+        clocks.end();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "the call is not told that its backend has ended");
+    }
 
     const LIMIT: Duration = Duration::from_secs(10);
 
