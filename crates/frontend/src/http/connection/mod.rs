@@ -260,7 +260,7 @@ fn http1(settings: &FrontendSettings) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        // Done by `Activity`, which tells a slow head from an idle connection.
+        // `Activity` has this timeout, since it distinguishes a slow head from an idle connection.
         .header_read_timeout(None)
         .max_buf_size(settings.max_header.max(MIN_HEADER));
     builder
