@@ -1,7 +1,5 @@
-//! How a span ends, and what class of error it ended with: a closed list, so that what is counted
-//! by it stays bounded.
-//!
-//! Must not know: the error types of other crates; each maps its own onto this list.
+//! How a span ends, and its class of error: a closed list, so that its label stays bounded. Other crates map their errors
+//! onto it.
 
 use std::borrow::Cow;
 
@@ -9,30 +7,30 @@ use fanlight_protocol::code;
 
 use crate::names::OTHER;
 
-/// How what a span stands for ended.
+/// How a span ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// The final frame has gone, or come, and says no error.
+    /// The last frame was sent or received, without an error.
     Finished,
     /// It failed.
     Failed {
-        /// What class of error.
+        /// The class of error.
         error: ErrorType,
-        /// What is said of it: the JSON-RPC error's `message`. Capped; nothing secret.
+        /// The `message` of the JSON-RPC error, to be truncated. Holds no secret.
         message: Option<&'a str>,
     },
-    /// Nobody waited for the end: the peer hung up, or the call was dropped.
+    /// Given up: the peer closed the connection, or the call was dropped.
     Abandoned,
 }
 
 impl Outcome<'_> {
-    /// A failure of which nothing more is said.
+    /// A failure without a message.
     #[must_use]
     pub fn failed(error: ErrorType) -> Self {
         Self::Failed { error, message: None }
     }
 
-    /// The class of error; none for what finished.
+    /// The class of error; `None` on success.
     #[must_use]
     pub fn error(&self) -> Option<ErrorType> {
         match self {
@@ -46,33 +44,33 @@ impl Outcome<'_> {
 /// `error.type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorType {
-    /// The answer is a JSON-RPC error with this code.
+    /// The response is a JSON-RPC error with this code.
     JsonRpc(i64),
     /// The result of a tool call has `isError`.
     ToolError,
-    /// An HTTP status that carries no JSON-RPC answer.
+    /// An HTTP status without a JSON-RPC response.
     HttpStatus(u16),
-    /// No answer in time.
+    /// No response in time.
     Timeout,
     /// The request was cancelled.
     Cancelled,
-    /// The peer hung up before the end.
+    /// The peer closed the connection before the end.
     Abandoned,
     /// No connection could be made, or the process could not be started.
     ConnectFailed,
-    /// The process ended before it answered.
+    /// The process exited before it answered.
     BackendExited,
-    /// The connection or stream ended before the answer.
+    /// The connection or stream ended before the response.
     ConnectionClosed,
-    /// An answer over the limit.
+    /// The response is larger than allowed.
     ResponseTooLarge,
-    /// Something that is no answer.
+    /// The response is malformed.
     InvalidResponse,
-    /// A request that is not valid.
+    /// The request is malformed.
     InvalidRequest,
-    /// As many requests or sessions as allowed are open.
+    /// A limit of requests or sessions is reached.
     Overloaded,
-    /// The two sides speak no common revision.
+    /// The peers have no revision in common.
     NoCommonRevision,
     /// Fanlight is shutting down.
     ShuttingDown,
@@ -80,7 +78,7 @@ pub enum ErrorType {
     Other,
 }
 
-/// The JSON-RPC codes that metrics tell apart; a backend can invent any number of others.
+/// The JSON-RPC codes that are labels; a backend can invent any number of others.
 const KNOWN_CODES: [i64; 11] = [
     code::PARSE,
     code::INVALID_REQUEST,
@@ -96,7 +94,7 @@ const KNOWN_CODES: [i64; 11] = [
 ];
 
 impl ErrorType {
-    /// Every value of `error.type` that is not a number, as the documentation lists them.
+    /// Every value of `error.type` that is not a number, in the order of the documentation.
     pub const FIXED: [Self; 14] = [
         Self::ToolError,
         Self::Timeout,
@@ -114,7 +112,7 @@ impl ErrorType {
         Self::Other,
     ];
 
-    /// The attribute's value.
+    /// The value of the attribute.
     #[must_use]
     pub fn as_text(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
@@ -146,7 +144,7 @@ impl ErrorType {
         }
     }
 
-    /// The same with only so many different values as a metric may have.
+    /// With unknown codes as [`ErrorType::Other`], to be a label.
     pub(crate) fn bounded(self) -> Self {
         match self {
             Self::JsonRpc(code) if !KNOWN_CODES.contains(&code) => Self::Other,
@@ -161,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_tell_only_known_codes_apart() {
+    fn bounded_error_has_known_codes_only() {
         assert_eq!(ErrorType::JsonRpc(code::INVALID_PARAMS).bounded().as_text(), "-32602");
         assert_eq!(ErrorType::JsonRpc(4711).as_text(), "4711");
         assert_eq!(ErrorType::JsonRpc(4711).bounded().as_text(), OTHER);

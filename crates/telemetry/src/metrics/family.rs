@@ -1,4 +1,4 @@
-//! The metrics by name: what each is, and its values at one moment.
+//! The metrics by name: description, and values at one moment.
 
 use super::histogram::Counts;
 
@@ -14,9 +14,9 @@ pub mod label {
     pub const TOOL: &str = names::GEN_AI_TOOL_NAME;
     /// The prompt, likewise.
     pub const PROMPT: &str = names::GEN_AI_PROMPT_NAME;
-    /// What class of error it ended with; absent if with none.
+    /// The class of error; absent on success.
     pub const ERROR: &str = names::ERROR_TYPE;
-    /// The revision spoken.
+    /// The negotiated revision.
     pub const REVISION: &str = names::MCP_PROTOCOL_VERSION;
     /// `tcp` or `pipe`.
     pub const TRANSPORT: &str = names::NETWORK_TRANSPORT;
@@ -24,11 +24,11 @@ pub mod label {
     pub const DIRECTION: &str = "network.io.direction";
     /// Why spans were dropped.
     pub const REASON: &str = "reason";
-    /// On the one series that stands for all beyond the limit.
+    /// On the series that counts all beyond the limit.
     pub const OVERFLOW: &str = "otel.metric.overflow";
 }
 
-/// What kind of numbers a metric has.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// How often and how long.
@@ -42,7 +42,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// As OpenTelemetry calls the instrument.
+    /// The name of the instrument in OpenTelemetry.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -54,16 +54,16 @@ impl Shape {
     }
 }
 
-/// What a metric is.
+/// The description of a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct FamilyInfo {
     /// Its name in OpenTelemetry.
     pub name: &'static str,
     /// Its unit (UCUM); annotations in braces.
     pub unit: &'static str,
-    /// What it says.
+    /// Its meaning.
     pub help: &'static str,
-    /// What kind of numbers.
+    /// Its kind.
     pub shape: Shape,
     /// The labels it can have.
     pub labels: &'static [&'static str],
@@ -90,7 +90,7 @@ const OPERATION: &[&str] = &[
     label::OVERFLOW,
 ];
 
-/// Every metric there is.
+/// Every metric.
 pub const FAMILIES: &[FamilyInfo] = &[
     info(
         "mcp.server.operation.duration",
