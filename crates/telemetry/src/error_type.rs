@@ -41,41 +41,64 @@ impl Outcome<'_> {
     }
 }
 
-/// `error.type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorType {
-    /// The response is a JSON-RPC error with this code.
-    JsonRpc(i64),
+macro_rules! error_types {
+    ($($(#[$doc:meta])+ $variant:ident = $text:expr;)*) => {
+        /// `error.type`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum ErrorType {
+            /// The response is a JSON-RPC error with this code.
+            JsonRpc(i64),
+            /// An HTTP status without a JSON-RPC response.
+            HttpStatus(u16),
+            $($(#[$doc])+ $variant,)*
+        }
+
+        impl ErrorType {
+            /// Every value of `error.type` that is not a number, in the order of the documentation.
+            pub const FIXED: &[Self] = &[$(Self::$variant),*];
+
+            /// The value of the attribute.
+            #[must_use]
+            pub fn as_text(&self) -> Cow<'static, str> {
+                match self {
+                    Self::JsonRpc(code) => Cow::Owned(code.to_string()),
+                    Self::HttpStatus(status) => Cow::Owned(status.to_string()),
+                    $(Self::$variant => Cow::Borrowed($text),)*
+                }
+            }
+        }
+    };
+}
+
+error_types! {
     /// The result of a tool call has `isError`.
-    ToolError,
-    /// An HTTP status without a JSON-RPC response.
-    HttpStatus(u16),
+    ToolError = "tool_error";
     /// No response in time.
-    Timeout,
+    Timeout = "timeout";
     /// The request was cancelled.
-    Cancelled,
+    Cancelled = "cancelled";
     /// The peer closed the connection before the end.
-    Abandoned,
+    Abandoned = "abandoned";
     /// No connection could be made, or the process could not be started.
-    ConnectFailed,
+    ConnectFailed = "connect_failed";
     /// The process exited before it answered.
-    BackendExited,
+    BackendExited = "backend_exited";
     /// The connection or stream ended before the response.
-    ConnectionClosed,
+    ConnectionClosed = "connection_closed";
     /// The response is larger than allowed.
-    ResponseTooLarge,
+    ResponseTooLarge = "response_too_large";
     /// The response is malformed.
-    InvalidResponse,
+    InvalidResponse = "invalid_response";
     /// The request is malformed.
-    InvalidRequest,
+    InvalidRequest = "invalid_request";
     /// A limit of requests or sessions is reached.
-    Overloaded,
+    Overloaded = "overloaded";
     /// The peers have no revision in common.
-    NoCommonRevision,
+    NoCommonRevision = "no_common_revision";
     /// Fanlight is shutting down.
-    ShuttingDown,
+    ShuttingDown = "shutting_down";
     /// Anything else.
-    Other,
+    Other = OTHER;
 }
 
 /// The JSON-RPC codes that are labels; a backend can invent any number of others.
@@ -94,47 +117,6 @@ const KNOWN_CODES: [i64; 11] = [
 ];
 
 impl ErrorType {
-    /// Every value of `error.type` that is not a number, in the order of the documentation.
-    pub const FIXED: [Self; 14] = [
-        Self::ToolError,
-        Self::Timeout,
-        Self::Cancelled,
-        Self::Abandoned,
-        Self::ConnectFailed,
-        Self::BackendExited,
-        Self::ConnectionClosed,
-        Self::ResponseTooLarge,
-        Self::InvalidResponse,
-        Self::InvalidRequest,
-        Self::Overloaded,
-        Self::NoCommonRevision,
-        Self::ShuttingDown,
-        Self::Other,
-    ];
-
-    /// The value of the attribute.
-    #[must_use]
-    pub fn as_text(&self) -> Cow<'static, str> {
-        Cow::Borrowed(match self {
-            Self::JsonRpc(code) => return Cow::Owned(code.to_string()),
-            Self::HttpStatus(status) => return Cow::Owned(status.to_string()),
-            Self::ToolError => "tool_error",
-            Self::Timeout => "timeout",
-            Self::Cancelled => "cancelled",
-            Self::Abandoned => "abandoned",
-            Self::ConnectFailed => "connect_failed",
-            Self::BackendExited => "backend_exited",
-            Self::ConnectionClosed => "connection_closed",
-            Self::ResponseTooLarge => "response_too_large",
-            Self::InvalidResponse => "invalid_response",
-            Self::InvalidRequest => "invalid_request",
-            Self::Overloaded => "overloaded",
-            Self::NoCommonRevision => "no_common_revision",
-            Self::ShuttingDown => "shutting_down",
-            Self::Other => OTHER,
-        })
-    }
-
     /// The JSON-RPC code, for `rpc.response.status_code`.
     #[must_use]
     pub fn status_code(&self) -> Option<i64> {

@@ -69,16 +69,6 @@ pub struct FamilyInfo {
     pub labels: &'static [&'static str],
 }
 
-const fn info(
-    name: &'static str,
-    unit: &'static str,
-    shape: Shape,
-    labels: &'static [&'static str],
-    help: &'static str,
-) -> FamilyInfo {
-    FamilyInfo { name, unit, help, shape, labels }
-}
-
 const OPERATION: &[&str] = &[
     label::METHOD,
     label::TOOL,
@@ -90,56 +80,33 @@ const OPERATION: &[&str] = &[
     label::OVERFLOW,
 ];
 
-/// Every metric.
-pub const FAMILIES: &[FamilyInfo] = &[
-    info(
-        "mcp.server.operation.duration",
-        "s",
-        Shape::Histogram,
-        OPERATION,
-        "From the arrival of a request or notification until its answer has gone.",
-    ),
-    info(
-        "mcp.client.operation.duration",
-        "s",
-        Shape::Histogram,
-        OPERATION,
-        "From sending a request or notification to a backend until its answer has come.",
-    ),
-    info("fanlight.requests.active", "{request}", Shape::UpDownCounter, &[], "Requests that have no answer yet."),
-    info("fanlight.sessions.active", "{session}", Shape::UpDownCounter, &[], "Sessions that clients have open."),
-    info("fanlight.calls.parked", "{call}", Shape::UpDownCounter, &[], "Calls that wait for input of a client."),
-    info("fanlight.client.io", "By", Shape::Counter, &[label::DIRECTION], "Bytes of messages from and to clients."),
-    info("fanlight.backend.up", "", Shape::Gauge, &[label::BACKEND], "Whether a backend can be used: 1 or 0."),
-    info(
-        "fanlight.backend.restarts",
-        "{restart}",
-        Shape::Counter,
-        &[label::BACKEND],
-        "Starts of a process after its first.",
-    ),
-    info(
-        "fanlight.backend.reconnects",
-        "{reconnect}",
-        Shape::Counter,
-        &[label::BACKEND],
-        "Connections to a backend after its first.",
-    ),
-    info(
-        "fanlight.backend.io",
-        "By",
-        Shape::Counter,
-        &[label::BACKEND, label::DIRECTION],
-        "Bytes of messages from and to a backend.",
-    ),
-    info(
-        "fanlight.spans.dropped",
-        "{span}",
-        Shape::Counter,
-        &[label::REASON],
-        "Spans that were recorded and could not be delivered.",
-    ),
-];
+macro_rules! families {
+    ($($name:literal, $unit:literal, $shape:ident, $labels:expr, $help:literal;)*) => {
+        /// Every metric.
+        pub const FAMILIES: &[FamilyInfo] = &[$(
+            FamilyInfo { name: $name, unit: $unit, help: $help, shape: Shape::$shape, labels: $labels }
+        ),*];
+    };
+}
+
+families! {
+    "mcp.server.operation.duration", "s", Histogram, OPERATION,
+        "From the arrival of a request or notification until its response is sent.";
+    "mcp.client.operation.duration", "s", Histogram, OPERATION,
+        "From sending a request or notification to a backend until its response arrives.";
+    "fanlight.requests.active", "{request}", UpDownCounter, &[], "Requests without a response yet.";
+    "fanlight.sessions.active", "{session}", UpDownCounter, &[], "Open sessions of clients.";
+    "fanlight.calls.parked", "{call}", UpDownCounter, &[], "Calls that wait for input of a client.";
+    "fanlight.client.io", "By", Counter, &[label::DIRECTION], "Bytes of messages from and to clients.";
+    "fanlight.backend.up", "", Gauge, &[label::BACKEND], "Whether a backend can be used: 1 or 0.";
+    "fanlight.backend.restarts", "{restart}", Counter, &[label::BACKEND], "Starts of a process after its first.";
+    "fanlight.backend.reconnects", "{reconnect}", Counter, &[label::BACKEND],
+        "Connections to a backend after its first.";
+    "fanlight.backend.io", "By", Counter, &[label::BACKEND, label::DIRECTION],
+        "Bytes of messages from and to a backend.";
+    "fanlight.spans.dropped", "{span}", Counter, &[label::REASON],
+        "Spans that were recorded and could not be delivered.";
+}
 
 /// The labels of a value, by name.
 pub type Labels = Vec<(&'static str, String)>;

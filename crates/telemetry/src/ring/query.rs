@@ -55,7 +55,7 @@ pub struct Summary {
     pub duration: Duration,
     /// How many spans the ring has.
     pub spans: usize,
-    /// The backends it went to.
+    /// The backends of its spans.
     pub backends: Vec<String>,
     /// `error.type` of its first span, else of any that failed.
     pub error: Option<String>,

@@ -39,7 +39,7 @@ fn record(method: Method, target: Target<'_>, trace: u128, id: u64, parent: u64,
     Record::new(start, context, parent, None, None)
 }
 
-/// What there is of a span that matters here; the others are as they are.
+/// The fields of a test span; the rest has defaults.
 #[derive(Default)]
 struct Of<'a> {
     parent: u64,
