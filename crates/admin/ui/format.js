@@ -11,10 +11,10 @@ export function duration(ms) {
 
 /** Seconds as days, hours, minutes: the two largest units. */
 export function long(seconds) {
-  const parts = [["d", 86_400], ["h", 3600], ["min", 60], ["s", 1]];
+  const units = [["d", 86_400], ["h", 3600], ["min", 60], ["s", 1]];
   let left = Math.max(0, Math.floor(seconds));
   const parts = [];
-  for (const [unit, size] of parts) {
+  for (const [unit, size] of units) {
     const count = Math.floor(left / size);
     left -= count * size;
     if (count > 0 || (unit === "s" && parts.length === 0)) parts.push(`${count} ${unit}`);
