@@ -66,7 +66,7 @@ function shown(raw) {
   const text = member(raw, answer.error === undefined ? "result" : "error") ?? "null";
   return [
     h("div", { class: "row outcome" },
-      failed ? badge("bad", answer.error ? `error ${answer.error.code}` : "the tool reports an error", "down") : badge("good", "ok", "ready"),
+      failed ? badge("bad", answer.error ? `error ${answer.error.code}` : "the tool failed", "down") : badge("good", "ok", "ready"),
       h("span", { class: "note" }, duration(answer.durationMs)),
       answer.traceId ? h("a", { href: `#/traces/${answer.traceId}`, class: "to-trace" }, "Show its trace") : null),
     unanswered(answer.requiredCapabilities),

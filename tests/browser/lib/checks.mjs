@@ -198,7 +198,7 @@ export const checks = {
 export async function login({ page, goTo, accessible }, token) {
   await goTo("overview");
   await accessible();
-  const field = page.getByLabel("The token of this listener");
+  const field = page.getByLabel("Token of the admin listener");
   await field.fill("not-the-token-at-all");
   await page.keyboard.press("Enter");
   await page.getByText("The token is wrong.").waitFor();
