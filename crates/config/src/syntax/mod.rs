@@ -1,14 +1,16 @@
-//! From text to a [`Node`] tree. JSON (with comments and trailing commas, as editors write it) and YAML each have a parser;
-//! what comes out is the same.
+//! From text to a [`Node`] tree. JSON (with comments and trailing commas, as editors write it) and YAML have a parser each,
+//! with the same result.
 
 mod json;
+pub(crate) mod source;
+pub(crate) mod tree;
 mod yaml;
 
 use std::path::Path;
 
-use crate::problem::{Finding, Findings};
-use crate::source::{Source, Span};
-use crate::tree::{self, Node};
+use crate::report::problem::{Finding, Findings};
+use source::{Source, Span};
+use tree::Node;
 
 /// The two syntaxes of a config file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +20,7 @@ pub(crate) enum Syntax {
 }
 
 impl Syntax {
-    /// YAML by its file name; otherwise what the text looks like, so that a name such as `mcp.conf` works too.
+    /// YAML by its file name; otherwise by its first character, so that a name such as `mcp.conf` works too.
     pub(crate) fn of(origin: &Path, text: &str) -> Self {
         let extension = origin.extension().and_then(|e| e.to_str()).unwrap_or("");
         if extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml") {

@@ -1,6 +1,8 @@
-//! `${VAR}` and `${VAR:-default}` in strings. It knows no file and no process environment: the caller looks names up.
+//! `${VAR}` and `${VAR:-default}` in strings; the caller looks names up.
+//!
+//! Our own, since it reports every bad expression of a string with its text, and bounds nesting.
 
-/// What a string became.
+/// A string with its expressions replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Substituted {
     pub(crate) text: String,
@@ -8,7 +10,7 @@ pub(crate) struct Substituted {
     pub(crate) changed: bool,
 }
 
-/// Something wrong with one expression; `expression` is the text as written, to be found in the file.
+/// A bad expression; `expression` is its text as written, to be found in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadExpression {
     pub(crate) expression: String,
@@ -23,7 +25,7 @@ pub(crate) enum Fault {
     Unterminated,
     /// `${}` or `${:-x}`.
     NoName,
-    /// The text between the braces is no variable name.
+    /// The text between the braces is not a variable name.
     BadName,
     /// `${input:…}`: the editor would ask the user.
     EditorPrompt,
@@ -35,7 +37,7 @@ pub(crate) enum Fault {
 const MAX_NESTING: usize = 16;
 
 /// Replaces every expression in `input`, or reports each one that cannot be. A variable that is set to the empty string
-/// counts as missing only where a default is given, as in a shell. What a variable holds is not searched for expressions.
+/// counts as missing only where a default is given, as in a shell. The value of a variable is not searched for expressions.
 pub(crate) fn substitute(
     input: &str,
     lookup: &dyn Fn(&str) -> Option<String>,
@@ -107,7 +109,7 @@ impl Substitution<'_> {
     }
 }
 
-/// Where the brace is that closes an expression, those of expressions within it skipped.
+/// The position of the brace that closes an expression; those of expressions within it are skipped.
 fn closing_brace(body: &str) -> Option<usize> {
     let bytes = body.as_bytes();
     let mut depth = 0_usize;
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_defaults() {
+    fn variables_and_defaults_are_replaced() {
         assert_eq!(ok("x${A}y${A}"), "x1y1");
         assert_eq!(ok("${env:A}"), "1");
         assert_eq!(ok("${A:-d}${NO:-d}"), "1d");
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn dollars_that_are_no_expression_stay() {
+    fn dollars_outside_expressions_stay() {
         assert_eq!(ok("$A $$ $ {A} 5$"), "$A $$ $ {A} 5$");
         assert_eq!(ok("$${A} ${A}"), "${A} 1");
         assert_eq!(ok("$$${A}"), "$${A}");
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_variable_holds_is_not_searched() {
+    fn value_of_a_variable_is_not_searched() {
         assert_eq!(ok("${RAW}"), "${A}");
     }
 
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_bounded() {
+    fn nesting_of_defaults_is_bounded() {
         let deep = "${NO:-".repeat(5000) + &"}".repeat(5000);
         assert_eq!(faults(&deep), [Fault::TooDeep]);
     }

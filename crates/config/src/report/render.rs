@@ -1,16 +1,19 @@
-//! Problems laid out for a terminal, in the manner of rustc. It knows nothing of config files but lines and columns.
+//! Problems laid out for a terminal, in the manner of rustc.
+//!
+//! Our own and not miette: a line is shown with its secrets hidden, and of a minified file only the part around the
+//! problem, which miette shows whole.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::problem::{Excerpt, Problem, Severity};
+use super::problem::{Excerpt, Problem, Severity};
 
 /// Columns a tab is shown as.
 const TAB: usize = 4;
 
-/// One problem with its place, source line, caret and help.
+/// One problem with its position, source line, caret and help.
 pub(crate) fn problem(problem: &Problem, origin: &Path, colour: bool) -> String {
     let paint = Paint { colour };
     let (label, style) = match problem.severity {
@@ -47,7 +50,7 @@ fn push_help(text: &mut String, problem: &Problem, indent: &str, paint: &Paint) 
     }
 }
 
-/// A line as it is shown, and where its caret stands, in terminal columns.
+/// A line as it is shown, and the start and length of its underline in terminal columns.
 #[derive(Default)]
 struct Layout {
     text: String,
@@ -67,13 +70,13 @@ impl Layout {
                 layout.underline += width;
             }
         }
-        // The offending place may be the end of the line.
+        // The problem may be at the end of the line.
         layout.underline = layout.underline.max(1);
         layout
     }
 }
 
-/// What is written for a character, and how many columns it takes. Control characters never reach the terminal.
+/// The text written for a character, and its width in columns. Control characters never reach the terminal.
 fn cell(c: char) -> (String, usize) {
     match c {
         '\t' => (" ".repeat(TAB), TAB),
@@ -112,7 +115,7 @@ impl Paint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::Position;
+    use crate::syntax::source::Position;
 
     fn sample(line: &str, column: usize, underline: usize) -> Problem {
         Problem {
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_looks_like_a_compiler_error() {
+    fn problem_looks_like_a_compiler_error() {
         let text = problem(&sample("    prefx: gh_", 5, 5), Path::new("f.yaml"), false);
         let expected = "\
 error: unknown field `prefx`
@@ -139,7 +142,7 @@ error: unknown field `prefx`
     }
 
     #[test]
-    fn tabs_and_wide_characters_keep_the_caret_in_place() {
+    fn caret_stays_in_place_after_tabs_and_wide_characters() {
         let text = problem(&sample("\t名: x", 5, 1), Path::new("f.yaml"), false);
         assert!(text.contains("12 |     名: x\n   |         ^\n"), "{text}");
     }
@@ -151,7 +154,7 @@ error: unknown field `prefx`
     }
 
     #[test]
-    fn colour_only_when_asked_for() {
+    fn colour_is_used_only_when_requested() {
         let sample = sample("prefx: x", 1, 5);
         assert!(problem(&sample, Path::new("f"), true).contains("\x1b[1;31merror\x1b[0m"));
         assert!(!problem(&sample, Path::new("f"), false).contains('\x1b'));
