@@ -78,7 +78,11 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
             any_of([json!({ "type": "integer", "minimum": min, "maximum": max }), json!({ "$ref": "#/$defs/size" })])
         }
         Form::Count { min, max } => any_of([json!({ "type": "integer", "minimum": min, "maximum": max })]),
-        Form::Choice(words) => any_of([json!({ "enum": words })]),
+        Form::Choice(words) => {
+            // YAML reads a bare `true` as a boolean.
+            let booleans = words.contains(&"true").then(|| json!(true));
+            any_of([json!({ "enum": words.iter().map(|word| json!(word)).chain(booleans).collect::<Vec<_>>() })])
+        }
         Form::Texts(_) => json!({ "type": ["array", "null"], "items": { "type": "string" } }),
         Form::Scalars => json!({ "type": ["array", "null"], "items": { "$ref": "#/$defs/scalar" } }),
         Form::Pairs => json!({ "type": ["object", "null"], "additionalProperties": { "$ref": "#/$defs/scalar" } }),
