@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
 
 fuzz_target!(|data: &[u8]| {
-    let outline = Json::outline(Bytes::copy_from_slice(data), DEFAULT_NESTING);
+    let outline = Json::validate_structure(Bytes::copy_from_slice(data), DEFAULT_NESTING);
     if let Ok(outline) = &outline {
         walk(outline, 0);
     }
@@ -28,8 +28,8 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(value.as_text(), reference.get());
     }
     for place in value.elements().chain(value.members().map(|member| member.value)) {
-        let replaced = value.with_noted(place, &Json::literal(r#"{"added":[1]}"#));
-        same_walk(&replaced, &Json::outline(replaced.bytes().clone(), DEFAULT_NESTING + 1).expect("is JSON again"), 0);
+        let replaced = value.with_indexed(place, &Json::literal(r#"{"added":[1]}"#));
+        same_walk(&replaced, &Json::validate_structure(replaced.bytes().clone(), DEFAULT_NESTING + 1).expect("is JSON again"), 0);
     }
     for element in value.elements() {
         check(&value.slice(element));

@@ -144,7 +144,7 @@ async fn status_shows_every_backend() {
     assert!(asked.starts_with("GET /api/overview HTTP/1.1\r\n"), "{asked}");
     assert!(asked.to_lowercase().contains("authorization: bearer a-token-of-some-length\r\n"), "{asked}");
     assert!(
-        said.contains("Fanlight 9.9") && said.contains("up 1 min 1 s") && said.contains("1 session, 0 parked calls")
+        said.contains("Fanlight 9.9") && said.contains("up 1 min 1 s") && said.contains("1 session, 0 suspended calls")
     );
     let row = |name: &str| said.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
     for word in ["ready", "2026-07-28", "12", "4.10 ms", "9.40 ms"] {

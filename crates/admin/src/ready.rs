@@ -2,7 +2,8 @@
 //!
 //! Must not know: who asks.
 
-use fanlight_gateway::{BackendState, Gateway};
+use fanlight_canonical::BackendState;
+use fanlight_gateway::Gateway;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use tokio_util::sync::CancellationToken;

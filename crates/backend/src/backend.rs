@@ -16,19 +16,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::caller::Caller;
-use crate::client::{BackendClient, BackendState, BackendStatus, Call, Pending, SessionKey};
 use crate::clock::{Clocks, Course, Over};
 use crate::declared::Declared;
-use crate::error::BackendError;
 use crate::exchange::LinkContext;
 use crate::http::HttpEndpoint;
 use crate::hub::{Hub, Origin, Outlet};
-use crate::listen::{Listen, Listening};
 use crate::pool::Pool;
 use crate::settings::{BackendSettings, Secret, SessionPolicy, Timeouts, TransportSettings};
 use crate::stdio::ProcessSettings;
 use crate::supervisor::{ConnectSettings, Phase, Target};
 use crate::tasks::TaskBridge;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{BackendClient, BackendState, BackendStatus, Call, Pending, SessionKey};
+use fanlight_canonical::{Listen, Listening};
 
 /// Longest wait for everything to end: a process has two seconds each to end by itself, after
 /// SIGTERM and after SIGKILL, and what it left behind as long again.
@@ -194,8 +194,8 @@ mod tests {
     use fanlight_protocol::Json;
 
     use super::*;
-    use crate::client::CallContext;
     use crate::settings::{EraChoice, Identity, Limits, SessionPolicy, TelemetrySettings};
+    use fanlight_canonical::CallContext;
 
     const LONG: Duration = Duration::from_secs(20);
 

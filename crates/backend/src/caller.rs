@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fanlight_protocol::Response;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::client::{Call, CallContext};
 use crate::clock::Course;
 use crate::connection::{Connection, Failure};
-use crate::error::BackendError;
 use crate::pool::{Lease, Pool};
 use crate::settings::Timeouts;
 use crate::shares::{Shares, Within};
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Call, CallContext};
 
 /// Sends requests to one backend.
 pub(crate) struct Caller {
@@ -147,7 +147,7 @@ impl Caller {
 
     async fn place(&self, client: &CallContext) -> Result<Place<'_>, BackendError> {
         let busy = || BackendError::Busy { limit: self.concurrency };
-        let within = self.shares.enter(client.session).await.ok_or_else(busy)?;
+        let within = self.shares.enter(client.session()).await.ok_or_else(busy)?;
         let before = self.admitted.fetch_add(1, Ordering::Relaxed);
         let admitted = Admitted(&self.admitted);
         if before >= 2 * self.concurrency {

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_protocol::capability::Missing;
+use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response};
@@ -151,7 +151,7 @@ pub enum ServerMessage {
     Request(ServerRequest),
     /// The server has asked the client of the call something, and was refused without the client
     /// being asked, which lacks a capability for it.
-    Refused(Missing),
+    Refused(MissingCapability),
     /// The server has closed the stream of the call and will be asked for the rest of it after
     /// `retry` (2025-11-25 basic/transports, Sending Messages to the Server). The backend's edge
     /// does that; the client's edge may have its client do the same, or ignore this.

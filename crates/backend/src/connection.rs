@@ -21,14 +21,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::client::{Call, TaskDialect};
 use crate::clock::Course;
 use crate::dialect::Dialect;
-use crate::error::BackendError;
 use crate::exchange::{LinkContext, Reply};
 use crate::handshake::{Agreed, Known};
 use crate::link::Link;
 use crate::tool_table::ToolTable;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Call, TaskDialect};
 use tools::Repeated;
 
 /// How long a request that only prepares another may take.

@@ -4,16 +4,14 @@
 //! Must not know: how questions travel.
 
 use bytes::Bytes;
-use fanlight_protocol::capability::Missing;
+use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::{Json, Method};
 
-use crate::client::CallContext;
+use fanlight_canonical::CallContext;
 
 /// What some client may be able to do, for Fanlight's own line, on which lists are read for all of
 /// them. Clients' calls do not run there, and what a server asks there all the same is refused.
 const ALL_LEGACY: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"tasks":{"list":{},"cancel":{},"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}}}"#;
-/// The same as modern requests declare it.
-pub(crate) const ALL_MODERN: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 
 /// What `initialize` says of the client.
 #[derive(Debug)]
@@ -67,8 +65,8 @@ impl Declared {
     }
 
     /// What the client lacks to be asked this; `None` if it may be asked.
-    pub(crate) fn missing(&self, method: &Method, params: Option<&Json>) -> Option<Missing> {
-        Missing::for_question(&self.capabilities, method, params)
+    pub(crate) fn missing(&self, method: &Method, params: Option<&Json>) -> Option<MissingCapability> {
+        MissingCapability::for_server_request(&self.capabilities, method, params)
     }
 }
 

@@ -16,8 +16,8 @@ use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, RpcError, code, header};
 use http::{HeaderName, HeaderValue};
 
-use crate::client::{Call, CallContext, TaskDialect};
 use crate::exchange::request_number;
+use fanlight_canonical::{Call, CallContext, TaskDialect};
 
 /// How one backend is spoken to, once its revision is known.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl Dialect {
     /// means has gone (Fanlight was restarted, or another replica holds it), and without it the
     /// server would run the request anew. Only clients without a session send such retries.
     pub(crate) fn lost_conversation(&self, call: &Call) -> Option<Response> {
-        if self.era() == Era::Modern || call.context.session.is_some() || !call.method.may_need_input() {
+        if self.era() == Era::Modern || call.context.session().is_some() || !call.method.may_need_input() {
             return None;
         }
         call.params.as_ref()?.get("requestState")?;

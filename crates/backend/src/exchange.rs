@@ -14,13 +14,13 @@ use fanlight_telemetry::{BackendTelemetry, Parent, Propagation};
 use http::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
-use crate::client::{CallContext, ServerMessages};
 use crate::clock::Clock;
 use crate::declared::Declared;
 use crate::dialect::Mirror;
 use crate::hub::Outlet;
 use crate::settings::Limits;
 use crate::trace::Sending;
+use fanlight_canonical::{CallContext, ServerMessages};
 
 /// What all links of one backend share, but for what they declare and where what is heard goes.
 #[derive(Clone)]
@@ -94,7 +94,7 @@ impl Own {
         Self {
             id: link.next_id(),
             context: CallContext::within(within),
-            messages: ServerMessages::nowhere(),
+            messages: ServerMessages::discard(),
             clock: Arc::default(),
         }
     }
@@ -125,7 +125,7 @@ pub(crate) enum Reply {
 
 /// The messages in one frame. 2025-03-26 alone lets a server send several at once.
 pub(crate) fn messages(text: Bytes, nesting: usize, revision: Option<Revision>) -> Result<Messages, MessageError> {
-    match Message::parse_to_pass_on(text, nesting) {
+    match Message::parse_for_forwarding(text, nesting) {
         Ok(message) => Ok(Messages::One(Some(message))),
         Err(MessageError::Batch(text)) if revision == Some(Revision::V2025_03_26) => {
             let batch = Message::parse_batch(text, nesting)?.unwrap_or_default();

@@ -19,11 +19,11 @@ use fanlight_telemetry::Parent;
 use http::header::HeaderValue;
 
 use crate::dialect::{Dialect, named};
-use crate::error::BackendError;
 use crate::exchange::{Awaited, LinkContext, Outgoing, Own, Reply};
 use crate::link::Link;
 use crate::settings::EraChoice;
 use crate::trace::{Departing, Sending, params_with};
+use fanlight_canonical::BackendError;
 use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
 
 /// What a handshake needs.

@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
-use crate::error::BackendError;
 use crate::supervisor::{Phase, State};
+use fanlight_canonical::BackendError;
 
 /// A supervised connection.
 pub(crate) struct Line {

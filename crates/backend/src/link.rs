@@ -9,9 +9,9 @@ use http::header::HeaderValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::Channel;
-use crate::error::BackendError;
 use crate::exchange::{Outgoing, Reply};
 use crate::http::HttpLink;
+use fanlight_canonical::BackendError;
 
 /// A way to a server on which requests can be sent. Dropping it ends the child process, if the
 /// way leads to one.

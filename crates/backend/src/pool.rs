@@ -18,17 +18,17 @@ use fanlight_protocol::{Era, Method, Response};
 use fanlight_telemetry::Parent;
 use tokio::sync::{Notify, watch};
 
-use crate::client::{Call, CallContext, SessionKey};
 use crate::connection::{Connection, Loss};
 use crate::declared::Declared;
-use crate::error::BackendError;
 use crate::exchange::LinkContext;
 use crate::hub::{Hub, Origin, Outlet};
 use crate::line::{InUse, Line};
-use crate::listen::{Listen, Listening};
 use crate::listening::{self, Keeper, Listeners};
 use crate::settings::SessionPolicy;
 use crate::supervisor::{ConnectSettings, ForClient, Phase, State, Supervisor};
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Call, CallContext, SessionKey};
+use fanlight_canonical::{Listen, Listening};
 
 /// How often it is looked for idle lines: four times in the time after which they are closed, but
 /// within these bounds.
@@ -192,10 +192,10 @@ impl Pool {
 
     /// `None` if the client shares the base line.
     fn owner(&self, client: &CallContext) -> Option<Owner> {
-        if self.policy == SessionPolicy::Shared || (self.catalogue && client.is_internal()) {
+        if self.policy == SessionPolicy::Shared || (self.catalogue && client.caller.is_gateway()) {
             return None;
         }
-        if let Some(session) = client.session {
+        if let Some(session) = client.session() {
             return Some(Owner::Session(session));
         }
         let none = || self.catalogue.then(|| Bytes::from_static(b"{}"));

@@ -12,17 +12,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_protocol::capability::Missing;
+use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code};
 use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::client::ServerRequest;
 use crate::clock::{Clock, Stopped};
 use crate::declared::Declared;
 use crate::exchange::{pong_text, refusal_text};
 use crate::trace::question_answered;
+use fanlight_canonical::ServerRequest;
 
 /// Questions that may be open at the same time in one call.
 pub(crate) const OPEN: usize = 16;
@@ -31,7 +31,7 @@ pub(crate) const OPEN: usize = 16;
 pub(crate) struct AtOnce {
     pub(crate) text: Bytes,
     /// What the client lacks, if that is why it is not asked.
-    pub(crate) missing: Option<Missing>,
+    pub(crate) missing: Option<MissingCapability>,
 }
 
 /// What a server is answered without any client being asked; `None` if the client is to be asked.
@@ -41,7 +41,7 @@ pub(crate) fn answer_at_once(request: &Request, declared: &Declared) -> Option<A
     }
     let missing = declared.missing(&request.method, request.params.as_ref());
     let refusal = match missing {
-        Some(missing) => missing.refusal(),
+        Some(missing) => missing.to_error(),
         // Nothing was declared that any other question could build on.
         None if declared.is_empty() => {
             RpcError::new(code::METHOD_NOT_FOUND, format!("no client takes the request {}", request.method))

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::client::SessionKey;
+use fanlight_canonical::SessionKey;
 
 /// What the sessions have of one backend's places.
 pub(crate) struct Shares {

@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
 use crate::connection::{Connection, Loss};
-use crate::error::BackendError;
 use crate::exchange::LinkContext;
 use crate::handshake::{Handshake, Known};
 use crate::http::{HttpEndpoint, HttpLink};
 use crate::link::Link;
 use crate::settings::{EraChoice, Timeouts};
 use crate::stdio::{self, ProcessSettings};
+use fanlight_canonical::BackendError;
 
 /// A process that ran this long did not fail at its start.
 const STABLE: Duration = Duration::from_secs(5);

@@ -10,10 +10,10 @@ use fanlight_telemetry::{
     Arrival, Carriers, ClientSpan, Departure, ErrorType, Moment, Outcome, Parent, Propagation, ServerSpan, Subject,
 };
 
-use crate::client::ServerMessages;
 use crate::clock::Clock;
-use crate::error::BackendError;
 use crate::exchange::{LinkContext, Reply};
+use fanlight_canonical::BackendError;
+use fanlight_canonical::ServerMessages;
 
 /// A message on its way.
 pub(crate) struct Sending {
@@ -135,22 +135,4 @@ pub(crate) fn asked(context: &LinkContext, within: &Parent, request: &Request) -
 pub(crate) fn question_answered(span: ServerSpan, method: &Method, answer: &Response) {
     let verdict = span.verdict(method, answer);
     span.finish(&verdict.outcome());
-}
-
-impl BackendError {
-    /// The class of error that spans and metrics name.
-    pub(crate) fn error_type(&self) -> ErrorType {
-        match self {
-            Self::Unreachable { .. } => ErrorType::ConnectFailed,
-            Self::Unauthorized { status } | Self::Status { status } => ErrorType::HttpStatus(*status),
-            Self::Timeout { .. } => ErrorType::Timeout,
-            Self::Busy { .. } | Self::TooManySessions { .. } => ErrorType::Overloaded,
-            Self::Exited { .. } => ErrorType::BackendExited,
-            Self::ClosedEarly => ErrorType::ConnectionClosed,
-            Self::ResponseTooLarge { .. } => ErrorType::ResponseTooLarge,
-            Self::Malformed { .. } => ErrorType::InvalidResponse,
-            Self::NoCommonRevision { .. } => ErrorType::NoCommonRevision,
-            Self::ShuttingDown => ErrorType::ShuttingDown,
-        }
-    }
 }

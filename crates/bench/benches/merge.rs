@@ -4,9 +4,10 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fanlight_gateway::cursor::{CursorSeal, Position};
-use fanlight_gateway::merge::{Contribution, Except, merge, union};
+use fanlight_gateway::merge::{Contribution, Except, merge};
 use fanlight_gateway::naming::namings;
 use fanlight_protocol::Json;
+use fanlight_protocol::json::union;
 use fanlight_protocol::seal::Keys;
 
 criterion_group!(
@@ -41,7 +42,7 @@ fn list(backend: usize) -> Json {
 fn contributions() -> Vec<Contribution> {
     let one = |backend| Contribution {
         backend: format!("s{backend}"),
-        outcome: fanlight_backend::Outcome::Ok,
+        outcome: fanlight_canonical::Outcome::Ok,
         reason: None,
         results: vec![list(backend)],
     };

@@ -1,4 +1,4 @@
-//! Starting telemetry as the configuration, the environment and the command line ask for it.
+//! Starts telemetry as the configuration, the environment and the command line ask for it.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tracing::{info, warn};
 use crate::cli::TraceArgs;
 use crate::failure::Failure;
 
-/// How long the last spans and metrics may take at the end.
+/// Time limit for delivering the last spans and metrics at shutdown.
 const FLUSH: Duration = Duration::from_secs(3);
 
-/// Starts it within the runtime. `end` ends it.
+/// Starts telemetry within the runtime. [`end`] delivers what is queued.
 pub(crate) fn start(config: &Config, args: &TraceArgs) -> Result<(Telemetry, Guard), Failure> {
     let variable = |name: &str| std::env::var(name).ok();
     let protocol = config.telemetry.protocol.map(|protocol| match protocol {
@@ -43,9 +43,9 @@ pub(crate) fn start(config: &Config, args: &TraceArgs) -> Result<(Telemetry, Gua
     Telemetry::start(settings).map_err(|error| Failure::other(error.to_string()))
 }
 
-/// Delivers what waits.
+/// Delivers the spans and metrics that are still queued.
 pub(crate) async fn end(guard: Guard) {
     if !guard.shutdown(FLUSH).await {
-        warn!("not all traces and metrics could be delivered");
+        warn!("traces or metrics lost at shutdown: the collector did not take them in time");
     }
 }

@@ -7,24 +7,23 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fanlight_gateway::CallContext;
+use fanlight_canonical::{CallContext, Caller, Principal};
 use fanlight_protocol::{Era, Json, Method, Response, RpcError};
 
 use fanlight_telemetry::Parent;
 
 use crate::cancel::Stop;
-use crate::client_key::new_client_key;
 use crate::event::Event;
 use crate::notify::Subscription;
 use crate::params::Params;
 use crate::park::{Parkable, Parking, Resumed, Retry};
-use crate::port::Core;
 use crate::relay::Relay;
 use crate::running::{Ask, Running};
 use crate::session::Session;
 use crate::settings::FrontendSettings;
 use crate::subscription::Subscribed;
 use crate::{input, legacy, modern, unroll};
+use fanlight_canonical::Core;
 
 /// A call on its way to its answer. Whoever holds it drives it; dropping it gives up the call,
 /// unless it is a legacy one that has to go on.
@@ -115,8 +114,7 @@ impl Conversation {
         };
         let tasks = client.tasks();
         let context = CallContext {
-            client_key: new_client_key(),
-            session: None,
+            caller: Caller::request_of(Principal::anonymous()),
             client_info: client.info,
             capabilities: client.capabilities,
             log_level: client.log_level,

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use fanlight_gateway::{TaskDialect, merge};
+use fanlight_canonical::TaskDialect;
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::{ArrayBuilder, Edits, Member, ObjectBuilder, rewrite_object};
 use fanlight_protocol::result::ServerDescription;
@@ -151,7 +151,7 @@ fn with_member(capabilities: &Json, name: &str, wanted: &'static str) -> Json {
     match find(capabilities, name).map(|member| member.value) {
         Some(place) => {
             let own = capabilities.slice(place.clone());
-            let both = if own.is_object() { merge::union(&own, &wanted) } else { wanted };
+            let both = if own.is_object() { fanlight_protocol::json::union(&own, &wanted) } else { wanted };
             edits.replace(place, both.into_bytes());
         }
         None => {

@@ -12,16 +12,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use fanlight_gateway::{Inbox, Interest, Listen, Listening, ListeningGuard, ServerMessage, ServerMessages};
+use fanlight_canonical::{Interest, Listen, Listening, ListeningGuard, MessageReceiver, ServerMessage, ServerMessages};
 use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::notify::{self, LogGate};
-use crate::port::Core;
 use crate::session::Session;
 use crate::streams::mailbox::{Mailbox, Room, Waiting};
 use crate::{legacy, subscription};
+use fanlight_canonical::Core;
 
 type Opening = Pin<Box<dyn Future<Output = Listening> + Send>>;
 
@@ -45,9 +45,9 @@ enum State {
     #[default]
     Deaf,
     /// The core is being told, again if need be. `opened` is cancelled once it has answered.
-    Opening { opening: Opening, messages: Inbox, opened: CancellationToken },
+    Opening { opening: Opening, messages: MessageReceiver, opened: CancellationToken },
     /// Somebody listens.
-    Listening { messages: Inbox, _until_dropped: ListeningGuard },
+    Listening { messages: MessageReceiver, _until_dropped: ListeningGuard },
 }
 
 impl Hearing {
@@ -216,7 +216,7 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
-    use crate::port::fake::Listened;
+    use crate::fake_core::Listened;
 
     const ROOM: Room = Room { messages: 8, bytes: 1000 };
 

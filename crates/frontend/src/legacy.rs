@@ -2,7 +2,7 @@
 //!
 //! Must not know: transports.
 
-use fanlight_gateway::TaskDialect;
+use fanlight_canonical::TaskDialect;
 use fanlight_protocol::json::Value;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Era, Json, Method, Response, Revision, RpcError, code};

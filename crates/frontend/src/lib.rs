@@ -9,12 +9,13 @@
 
 mod cancel;
 mod channel;
-mod client_key;
 mod conversation;
 mod describe;
 mod era;
 mod error;
 mod event;
+#[cfg(test)]
+mod fake_core;
 mod fault;
 mod hearing;
 mod http;
@@ -25,7 +26,6 @@ mod modern;
 mod notify;
 mod params;
 mod park;
-mod port;
 mod questions;
 mod relay;
 mod render;
@@ -43,6 +43,5 @@ mod woken;
 pub use error::FrontendError;
 pub use http::{serve_http, serve_http_observed};
 pub use insight::Insight;
-pub use port::Core;
 pub use settings::FrontendSettings;
 pub use stdio::{serve_stdio, serve_stdio_observed};

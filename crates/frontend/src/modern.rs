@@ -2,8 +2,10 @@
 //!
 //! Must not know: transports; what is mirrored into headers is checked by the HTTP side.
 
-use fanlight_gateway::TaskDialect;
-use fanlight_protocol::capability::{Missing, Need, has_tasks_extension, missing_capability_error};
+use fanlight_canonical::TaskDialect;
+use fanlight_protocol::capability::{
+    ClientCapability, MissingCapability, has_tasks_extension, missing_capability_error,
+};
 use fanlight_protocol::json::{ObjectBuilder, Value};
 use fanlight_protocol::meta::{self, LogLevel};
 use fanlight_protocol::{Era, Json, Method, Revision, RpcError, code};
@@ -65,10 +67,10 @@ pub(crate) fn admit(method: &Method, client: &Client) -> Result<(), RpcError> {
         return Err(fault::method_not_found(method.as_str()));
     }
     let need = match method {
-        Method::GetTask | Method::UpdateTask | Method::CancelTask => Need::Tasks,
+        Method::GetTask | Method::UpdateTask | Method::CancelTask => ClientCapability::Tasks,
         _ => return Ok(()),
     };
-    let missing = Missing::of(&client.capabilities, need);
+    let missing = MissingCapability::of(&client.capabilities, need);
     missing.and_then(|missing| missing_capability_error(&[missing], &[])).map_or(Ok(()), Err)
 }
 

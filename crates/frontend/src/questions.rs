@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use fanlight_gateway::ServerRequest;
+use fanlight_canonical::ServerRequest;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::message::{notification_text, request_text};
 use fanlight_protocol::{Json, Method, Response};

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fanlight_gateway::{ServerMessage, ServerRequest};
+use fanlight_canonical::{ServerMessage, ServerRequest};
 use fanlight_protocol::json::Chunks;
 
 use crate::event::Event;

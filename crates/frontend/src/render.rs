@@ -60,11 +60,14 @@ impl Rendering {
 /// of those, as almost always. Looked through once if it is a list that is kept.
 fn mirrorable(response: &Response, result: &Json) -> Option<Response> {
     let look = || without_invalid_tools(result).map(|valid| response.with_body(&valid));
-    match response.notes() {
-        Some(notes) => notes.mirrorable.get_or_init(|| look().map(Response::kept)).clone(),
+    match response.derived() {
+        Some(derived) => derived.get_or_insert_with(|| Mirrorable(look().map(Response::cached))).0.clone(),
         None => look(),
     }
 }
+
+/// The list that [`mirrorable`] returns, derived from a cached one.
+struct Mirrorable(Option<Response>);
 
 fn without_invalid_tools(result: &Json) -> Option<Json> {
     // An escape could hide an annotation; both are rare enough to look closer.
@@ -209,21 +212,23 @@ mod tests {
         let list = Json::literal(
             r#"{"ttlMs":1,"cacheScope":"public","tools":[{"name":"good"},{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}]}"#,
         );
-        let kept = Response::from_result(&list).kept();
+        let kept = Response::from_result(&list).cached();
         let message = |response: &Response, revision: Revision| {
             let mirrors_params = revision.era() == Era::Modern;
             let rendering = Rendering { id: Json::literal("1"), method: Method::ListTools, revision, mirrors_params };
             rendering.message(response).into_bytes()
         };
         let once = message(&Response::from_result(&list), Revision::V2026_07_28);
-        assert!(kept.notes().is_some_and(|notes| notes.mirrorable.get().is_none()));
+        assert!(kept.derived().is_some_and(|derived| derived.get::<Mirrorable>().is_none()));
         for _ in 0..2 {
             assert_eq!(message(&kept.clone(), Revision::V2026_07_28), once);
-            assert!(kept.notes().is_some_and(|notes| matches!(notes.mirrorable.get(), Some(Some(_)))));
+            assert!(
+                kept.derived().and_then(|derived| derived.get::<Mirrorable>()).is_some_and(|valid| valid.0.is_some())
+            );
         }
         assert!(message(&kept, Revision::V2025_11_25).ends_with(&[list.bytes(), &b"}"[..]].concat()));
         // Another result is another matter.
-        assert!(kept.with_body(&list).notes().is_none());
+        assert!(kept.with_body(&list).derived().is_none());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fanlight_gateway::{Call, CallContext, Inbox, ServerMessage, ServerMessages};
+use fanlight_canonical::{Call, CallContext, MessageReceiver, ServerMessage, ServerMessages};
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::Parent;
 use tokio::runtime::Handle;
@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cancel::Stop;
-use crate::port::Core;
 use crate::session::InUse;
 use crate::unroll;
 use crate::woken::Woken;
+use fanlight_canonical::Core;
 
 type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
 
@@ -58,7 +58,7 @@ pub(crate) struct Running {
     answer: Option<Answer>,
     /// Kept back until what came before it is delivered; nearly always there is no such.
     response: Option<Box<Response>>,
-    messages: Option<Inbox>,
+    messages: Option<MessageReceiver>,
     /// Whether the answer has been woken, once something has come before it: such calls are polled far
     /// more often than something happens.
     woken: Option<Woken>,
@@ -80,7 +80,7 @@ impl Running {
                 let (sender, receiver) = ServerMessages::channel(capacity);
                 (sender, Some(receiver))
             }
-            None => (ServerMessages::nowhere(), None),
+            None => (ServerMessages::discard(), None),
         };
         let context = Arc::new(ask.context);
         let call = Call { method: ask.method, params: ask.params, context: Arc::clone(&context), messages: sender };
@@ -149,7 +149,7 @@ impl Running {
             return Poll::Ready(Event::Cancelled);
         }
         // From here on nobody is woken for what the answer sends, nor for the end of it.
-        if let Some(message) = self.messages.as_mut().and_then(Inbox::try_recv) {
+        if let Some(message) = self.messages.as_mut().and_then(MessageReceiver::try_recv) {
             return Poll::Ready(self.message(message));
         }
         let Some(answer) = &mut self.answer else {
@@ -169,7 +169,7 @@ impl Running {
         self.answer = None;
         // Messages are handed over before the answer resolves, but the answer may have resolved in
         // the same poll. `try_recv`, unlike `poll_recv`, never yields early.
-        Poll::Ready(match self.messages.as_mut().and_then(Inbox::try_recv) {
+        Poll::Ready(match self.messages.as_mut().and_then(MessageReceiver::try_recv) {
             Some(message) => {
                 self.response = Some(Box::new(response));
                 self.message(message)

@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_gateway::{CallContext, ServerRequest, SessionKey};
-use fanlight_protocol::capability::Missing;
+use fanlight_canonical::{CallContext, Caller, Principal, ServerRequest, SessionKey};
+use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};
 use fanlight_telemetry::clients::SessionView;
@@ -20,18 +20,19 @@ use fanlight_telemetry::{Parent, Telemetry};
 use tokio::time::Instant;
 
 use crate::cancel::InFlight;
-use crate::client_key::new_client_key;
 use crate::insight::shown_id;
 use crate::legacy::Opening;
-use crate::port::Core;
 use crate::questions::Questions;
 use crate::streams::Streams;
 use crate::trace::Counted;
+use fanlight_canonical::Core;
 
 /// What a legacy client and this side know of each other: an HTTP session, or a stdio connection
 /// after `initialize`.
 pub(crate) struct Session {
-    client_key: u64,
+    /// The principal that opened it; no other may use it.
+    principal: Principal,
+    key: SessionKey,
     opening: Opening,
     log_level: Mutex<Option<LogLevel>>,
     /// Its running requests.
@@ -49,6 +50,7 @@ pub(crate) struct Session {
 impl Session {
     /// A session of the client that sent `opening`, which may be asked `max_questions` at once.
     pub(crate) fn new<C: Core>(
+        principal: Principal,
         opening: Opening,
         in_flight: Arc<InFlight>,
         max_questions: usize,
@@ -56,7 +58,8 @@ impl Session {
     ) -> Self {
         let core = Arc::clone(core);
         Self {
-            client_key: new_client_key(),
+            principal,
+            key: SessionKey::fresh(),
             opening,
             log_level: Mutex::default(),
             in_flight,
@@ -96,10 +99,10 @@ impl Session {
     /// Enters a question of a server; returns its number, and the request to send. `None` if the
     /// client is not to be asked it, and then the server has been told.
     pub(crate) fn ask(&self, question: ServerRequest) -> Option<(u64, Json)> {
-        match Missing::for_question(self.capabilities(), &question.method, question.params.as_ref()) {
+        match MissingCapability::for_server_request(self.capabilities(), &question.method, question.params.as_ref()) {
             Some(missing) => {
                 // An error means that nobody waits for it any more.
-                let _ = question.answer.send(Response::from_error(&missing.refusal()));
+                let _ = question.answer.send(Response::from_error(&missing.to_error()));
                 None
             }
             None => self.questions.ask(question),
@@ -117,8 +120,7 @@ impl Session {
     /// What the core learns of the client for one request.
     pub(crate) fn context(&self, wants_progress: bool) -> CallContext {
         CallContext {
-            client_key: self.client_key,
-            session: Some(self.key()),
+            caller: Caller::session_of(self.principal.clone(), self.key),
             client_info: self.opening.client_info.clone(),
             capabilities: self.opening.capabilities.clone(),
             log_level: self.log_level(),
@@ -141,21 +143,17 @@ impl Session {
             idle: None,
         }
     }
-
-    fn key(&self) -> SessionKey {
-        SessionKey(self.client_key)
-    }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        (self.tell_core)(self.key());
+        (self.tell_core)(self.key);
     }
 }
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("client_key", &self.client_key).finish_non_exhaustive()
+        f.debug_struct("Session").field("key", &self.key).finish_non_exhaustive()
     }
 }
 

@@ -21,9 +21,9 @@ use tokio_util::sync::CancellationToken;
 use crate::channel::{Connection, OutLine, QUEUE, Terms};
 use crate::error::FrontendError;
 use crate::insight::Insight;
-use crate::port::Core;
 use crate::settings::FrontendSettings;
 use crate::trace::{self, Ending};
+use fanlight_canonical::Core;
 
 /// How much is read at a time, at least.
 const READ: usize = 16 << 10;

@@ -9,8 +9,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use fanlight_gateway::{CallContext, Inbox, Interest, Listen, Listening, ServerMessage, ServerMessages};
-use fanlight_protocol::capability::{Missing, Need, missing_capability_error};
+use fanlight_canonical::{
+    CallContext, Caller, Interest, Listen, Listening, MessageReceiver, Principal, ServerMessage, ServerMessages,
+};
+use fanlight_protocol::capability::{ClientCapability, MissingCapability, missing_capability_error};
 use fanlight_protocol::json::{ArrayBuilder, Edits, ObjectBuilder, rewrite_object};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code, meta};
@@ -19,10 +21,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::cancel::Stop;
-use crate::client_key::new_client_key;
 use crate::event::Event;
 use crate::modern::Client;
-use crate::port::Core;
+use fanlight_canonical::Core;
 
 const TOOLS: &str = "toolsListChanged";
 const PROMPTS: &str = "promptsListChanged";
@@ -47,7 +48,7 @@ pub(crate) struct Subscribed {
     id: Json,
     /// `None` once it is over.
     state: Option<State>,
-    messages: Inbox,
+    messages: MessageReceiver,
     stop: Option<Stop>,
     end: Pin<Box<WaitForCancellationFutureOwned>>,
     _slot: OwnedSemaphorePermit,
@@ -79,7 +80,8 @@ impl Subscriptions {
         trace: Parent,
     ) -> Result<Subscribed, RpcError> {
         let interest = interest(request.params.as_ref(), self.limit)?;
-        let missing = Missing::of(&client.capabilities, Need::Tasks).filter(|_| !interest.tasks.is_empty());
+        let missing =
+            MissingCapability::of(&client.capabilities, ClientCapability::Tasks).filter(|_| !interest.tasks.is_empty());
         if let Some(error) = missing.and_then(|missing| missing_capability_error(&[missing], &[])) {
             return Err(error);
         }
@@ -90,8 +92,7 @@ impl Subscriptions {
         let tasks = client.tasks();
         // Kept for long: what they were cut from is not to stay with them.
         let context = CallContext {
-            client_key: new_client_key(),
-            session: None,
+            caller: Caller::request_of(Principal::anonymous()),
             client_info: client.info.as_ref().map(Json::detached),
             capabilities: client.capabilities.detached(),
             log_level: None,

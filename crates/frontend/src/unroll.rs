@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fanlight_gateway::{Call, ServerMessage, ServerRequest};
-use fanlight_protocol::capability::Missing;
+use fanlight_canonical::{Call, ServerMessage, ServerRequest};
+use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::sync::oneshot;
@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::fault;
 use crate::input::{self, InputRequest, InputRequired};
-use crate::port::Core;
+use fanlight_canonical::Core;
 
 /// How far the rounds of one call may go.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +76,10 @@ async fn answers(call: &Call, required: &InputRequired, limit: Duration) -> Resu
     let requests =
         required.requests().map_err(|key| broken(&format!("its input request {} is no request", named(&key))))?;
     for InputRequest { key, method, params } in &requests {
-        if let Some(missing) = Missing::for_question(&call.context.capabilities, method, params.as_ref()) {
-            return Err(unanswered(key, method, &missing.refusal().message));
+        if let Some(missing) =
+            MissingCapability::for_server_request(&call.context.capabilities, method, params.as_ref())
+        {
+            return Err(unanswered(key, method, &missing.to_error().message));
         }
     }
     let mut asked = Vec::with_capacity(requests.len());

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_backend::{Interest, ServerMessage, ServerMessages};
+use fanlight_canonical::{Interest, ServerMessage, ServerMessages};
 use fanlight_protocol::Notification;
 use tokio::sync::Notify;
 use tokio::time::Instant;

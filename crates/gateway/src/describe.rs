@@ -2,7 +2,7 @@
 //!
 //! Must not know: how an era spells a description (the client's edge).
 
-use fanlight_backend::{BackendError, Outcome, Parent};
+use fanlight_canonical::{BackendError, Outcome, Parent};
 use fanlight_protocol::json::{Edits, Json, ObjectBuilder};
 use fanlight_protocol::meta;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
@@ -37,7 +37,7 @@ fn merged(descriptions: &[(&str, Result<ServerDescription, BackendError>)], iden
     let present = || descriptions.iter().filter_map(|(name, description)| Some((*name, description.as_ref().ok()?)));
     let capabilities = present()
         .filter_map(|(_, description)| description.capabilities())
-        .fold(Json::empty_object(), |all, one| merge::union(&all, &one));
+        .fold(Json::empty_object(), |all, one| fanlight_protocol::json::union(&all, &one));
     let capabilities = with_list_changes(&capabilities);
     let instructions: Vec<_> =
         present().filter_map(|(name, description)| Some((name, description.instructions()?))).collect();
@@ -80,7 +80,7 @@ fn with_list_changes(capabilities: &Json) -> Json {
         }
         let mut announced = ObjectBuilder::new();
         announced.member(name, &Json::literal(r#"{"listChanged":true}"#));
-        merge::union(&all, &announced.finish())
+        fanlight_protocol::json::union(&all, &announced.finish())
     })
 }
 

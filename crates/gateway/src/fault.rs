@@ -4,7 +4,7 @@
 //!
 //! Must not know: how a revision spells errors (the client's edge).
 
-use fanlight_backend::{BackendError, Outcome};
+use fanlight_canonical::{BackendError, Outcome};
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{RpcError, code};
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{BackendStatus, Call, CallContext, Listen, Listening, Parent, Pending, SessionKey};
+use fanlight_canonical::{BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::result::ResultView as _;
@@ -396,6 +396,24 @@ impl Gateway {
         if had_any || memmem::find(response.body().bytes(), b"x-mcp-header").is_some() {
             tools.mark_stale();
         }
+    }
+}
+
+impl Core for Gateway {
+    fn handle(&self, call: Call) -> impl Future<Output = Response> + Send {
+        Self::handle(self, call)
+    }
+
+    fn param_headers(&self, name: &str, trace: &Parent) -> impl Future<Output = Arc<[ParamHeader]>> + Send {
+        Self::param_headers(self, name, trace)
+    }
+
+    fn listen(&self, listen: Listen) -> impl Future<Output = Result<Listening, RpcError>> + Send {
+        Self::listen(self, listen)
+    }
+
+    fn end_session(&self, session: SessionKey) {
+        Self::end_session(self, session);
     }
 }
 

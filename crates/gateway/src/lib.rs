@@ -24,9 +24,5 @@ mod tasks;
 mod uri_template;
 mod watch;
 
-pub use fanlight_backend::{
-    BackendClient, BackendState, BackendStatus, Call, CallContext, Inbox, Interest, Listen, Listening, ListeningGuard,
-    ServerMessage, ServerMessages, ServerRequest, SessionKey, TaskDialect,
-};
 pub use gateway::Gateway;
 pub use settings::{BackendEntry, CacheLimits, GatewaySettings, ListLimits, ToolFilter};

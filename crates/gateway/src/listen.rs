@@ -9,7 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fanlight_backend::{Interest, Listen, Listening, ListeningGuard, ServerMessage, ServerMessages};
+use fanlight_canonical::{Interest, Listen, Listening, ListeningGuard, ServerMessage, ServerMessages};
 use fanlight_protocol::json::Json;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -18,7 +18,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 
 use crate::catalogue::Change;
-use crate::merge;
 use crate::route::{self, Place};
 use crate::watch::{Watch, updated_uri};
 
@@ -106,7 +105,7 @@ impl Wish<'_> {
             tasks.extend(owned.iter().cloned());
             honoured.session |= *session;
             honoured.unknown = match (honoured.unknown.take(), unknown) {
-                (Some(all), Some(one)) => Some(merge::union(&all, one)),
+                (Some(all), Some(one)) => Some(fanlight_protocol::json::union(&all, one)),
                 (all, one) => all.or_else(|| one.clone()),
             };
             if !listening.honoured.is_empty() {

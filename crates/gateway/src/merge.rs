@@ -9,9 +9,9 @@
 
 use std::collections::HashMap;
 
-use fanlight_backend::Outcome;
+use fanlight_canonical::Outcome;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, Kind, Member, ObjectBuilder, quote};
+use fanlight_protocol::json::{ArrayBuilder, Member, ObjectBuilder, quote};
 
 /// The `_meta` key under which each backend's own part stands.
 pub const BACKENDS_KEY: &str = "dev.fanlight/backends";
@@ -224,42 +224,6 @@ fn hints(contributions: &[Contribution]) -> Vec<(Json, Json)> {
     vec![(Json::string("ttlMs"), ttl), (Json::string("cacheScope"), scope)]
 }
 
-/// The union of capability objects: members of all; objects joined member by member; a flag set
-/// if any backend sets it. Of other values that differ, the first stands.
-#[must_use]
-pub fn union(first: &Json, second: &Json) -> Json {
-    if first == second {
-        return first.clone();
-    }
-    match (first.kind(), second.kind()) {
-        (Kind::Object, Kind::Object) => union_objects(first, second),
-        (Kind::Bool, Kind::Bool) if second.is_true() => second.clone(),
-        _ => first.clone(),
-    }
-}
-
-fn union_objects(first: &Json, second: &Json) -> Json {
-    let mut all: Vec<(Json, Json)> = Vec::new();
-    let mut places = HashMap::new();
-    for object in [first, second] {
-        for member in object.members() {
-            let (name, value) = (name_of(object, &member), object.slice(member.value));
-            match places.get(&name).and_then(|place: &usize| all.get_mut(*place)) {
-                Some((_, known)) => *known = union(known, &value),
-                None => {
-                    places.insert(name, all.len());
-                    all.push((object.slice(member.key), value));
-                }
-            }
-        }
-    }
-    let mut object = ObjectBuilder::new();
-    for (key, value) in &all {
-        object.raw_member(key, value);
-    }
-    object.finish()
-}
-
 /// Instructions of several backends as one text, each under its backend's name. The texts keep
 /// their spelling. `None` if no backend has any.
 #[must_use]
@@ -372,15 +336,6 @@ mod tests {
         );
         assert_eq!(of(&[r#"{"ttlMs":50,"cacheScope":"public"}"#, "{}"]), r#""ttlMs":0,"cacheScope":"private""#);
         assert_eq!(of(&[r#"{"ttlMs":-5,"cacheScope":"public"}"#]), r#""ttlMs":0,"cacheScope":"public""#);
-    }
-
-    #[test]
-    fn capabilities_unite() {
-        let union = union(
-            &Json::literal(r#"{"tools":{"listChanged":false},"x":{"n":1.0}}"#),
-            &Json::literal(r#"{"tools":{"listChanged":true,"new":null},"prompts":{},"x":{"n":2}}"#),
-        );
-        assert_eq!(union.as_text(), r#"{"tools":{"listChanged":true,"new":null},"x":{"n":1.0},"prompts":{}}"#);
     }
 
     #[test]

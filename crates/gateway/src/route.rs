@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fanlight_backend::Parent;
+use fanlight_canonical::Parent;
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, RpcError};
 
@@ -202,7 +202,7 @@ impl<'a> Router<'a> {
     }
 
     fn renamed(&self, range: Range<usize>, name: &Json) -> Json {
-        self.params.with_noted(range, name)
+        self.params.with_indexed(range, name)
     }
 
     /// The string at `path` in the parameters, and where it stands.

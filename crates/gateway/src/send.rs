@@ -4,7 +4,7 @@
 
 use std::future::Future;
 
-use fanlight_backend::{BackendError, Call, Pending};
+use fanlight_canonical::{BackendError, Call, Pending};
 use fanlight_protocol::{Json, Response, RpcError};
 use tokio::time::timeout;
 

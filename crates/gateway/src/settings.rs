@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::BackendClient;
+use fanlight_canonical::BackendClient;
 
 /// What the core is told at start.
 pub struct GatewaySettings {

@@ -13,7 +13,7 @@ mod owners;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use fanlight_backend::{BackendError, Call, CallContext, ServerMessages};
+use fanlight_canonical::{BackendError, Call, CallContext, ServerMessages};
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -60,11 +60,11 @@ impl Tasks {
         let response = self.sources.send(backend, call).await?;
         match (method, response.result()) {
             (Method::GetTask | Method::CancelTask, Some(state)) => {
-                self.owners.learn(context.session, &state, backend, How::Seen);
+                self.owners.learn(context.session(), &state, backend, How::Seen);
             }
             // It does not know the task, or no longer: the next request looks elsewhere.
             (Method::GetTask, None) if response.error_code() == Some(code::INVALID_PARAMS) => {
-                self.owners.forget(context.session, &task);
+                self.owners.forget(context.session(), &task);
             }
             _ => {}
         }
@@ -74,14 +74,14 @@ impl Tasks {
     /// Learns whose a task is that a backend has just made for a client, if its answer is one.
     pub(crate) fn note(&self, context: &CallContext, backend: usize, response: &Response) {
         if let Some(task) = response.result().as_ref().and_then(created) {
-            self.owners.learn(context.session, &task, backend, How::Created);
+            self.owners.learn(context.session(), &task, backend, How::Created);
         }
     }
 
     /// The backend whose task this is: its place in the configuration. Asks the backends if that is
     /// not known.
     pub(crate) async fn owner_of(&self, context: &Arc<CallContext>, task: &str) -> Result<usize, RpcError> {
-        match self.owners.of(context.session, task) {
+        match self.owners.of(context.session(), task) {
             Some(backend) => Ok(backend),
             None => self.find(context, task).await,
         }
@@ -107,7 +107,7 @@ impl Tasks {
             params: Some(params.finish()),
             // The client's own: the task may belong to its session.
             context: Arc::new(CallContext { wants_progress: false, ..(**context).clone() }),
-            messages: ServerMessages::nowhere(),
+            messages: ServerMessages::discard(),
         };
         let backends = 0..self.sources.backends.len();
         let mut asked: FuturesOrdered<_> =
@@ -117,7 +117,7 @@ impl Tasks {
         while let Some(answer) = asked.next().await {
             match answer {
                 Ok(Some(state)) => {
-                    self.owners.learn(context.session, &state, backend, How::Seen);
+                    self.owners.learn(context.session(), &state, backend, How::Seen);
                     return Ok(backend);
                 }
                 Ok(None) => {}

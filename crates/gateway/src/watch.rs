@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use fanlight_backend::{CallContext, Interest, Listen, Parent, ServerMessage, ServerMessages};
+use fanlight_canonical::{CallContext, Interest, Listen, Parent, ServerMessage, ServerMessages};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, Notification};
 use futures_util::StreamExt as _;

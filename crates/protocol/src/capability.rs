@@ -16,7 +16,7 @@ const REQUIRED: &str = "requiredCapabilities";
 
 /// What a question can need of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Need {
+pub enum ClientCapability {
     /// Elicitation by a form: what `elicitation` without any mode stands for.
     ElicitationByForm,
     /// `elicitation.url`
@@ -33,7 +33,7 @@ pub enum Need {
     Tasks,
 }
 
-impl Need {
+impl ClientCapability {
     /// What a question needs; `None` for one of which nothing is known.
     #[must_use]
     pub fn of(method: &Method, params: Option<&Json>) -> Option<Self> {
@@ -59,8 +59,8 @@ impl Need {
 
     /// Whether a client with these capabilities has what is needed.
     #[must_use]
-    pub fn is_met_by(self, capabilities: &Json) -> bool {
-        let Some(declared) = self.declared_in(capabilities) else { return false };
+    pub fn is_declared_in(self, capabilities: &Json) -> bool {
+        let Some(declared) = self.parent_in(capabilities) else { return false };
         let has = |part: &str| object(&declared, part).is_some();
         match self {
             // "An empty capabilities object is equivalent to declaring support for form mode only."
@@ -94,33 +94,33 @@ impl Need {
         }
     }
 
-    fn declared_in(self, capabilities: &Json) -> Option<Json> {
+    fn parent_in(self, capabilities: &Json) -> Option<Json> {
         object(capabilities, self.member())
     }
 }
 
 /// A need that a client's capabilities do not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Missing {
-    /// What is needed.
-    pub need: Need,
+pub struct MissingCapability {
+    /// The capability that is missing.
+    pub capability: ClientCapability,
     /// Whether the client has declared the capability, but not the part of it that is needed.
     in_part: bool,
 }
 
-impl Missing {
+impl MissingCapability {
     /// What a client with these capabilities lacks to be asked this; `None` if it may be asked. A
     /// method of which nothing is known lacks nothing: it is the client's to judge.
     #[must_use]
-    pub fn for_question(capabilities: &Json, method: &Method, params: Option<&Json>) -> Option<Self> {
-        Self::of(capabilities, Need::of(method, params)?)
+    pub fn for_server_request(capabilities: &Json, method: &Method, params: Option<&Json>) -> Option<Self> {
+        Self::of(capabilities, ClientCapability::of(method, params)?)
     }
 
     /// What a client with these capabilities lacks; `None` if nothing.
     #[must_use]
-    pub fn of(capabilities: &Json, need: Need) -> Option<Self> {
-        let missing = Self { need, in_part: need.declared_in(capabilities).is_some() };
-        (!need.is_met_by(capabilities)).then_some(missing)
+    pub fn of(capabilities: &Json, capability: ClientCapability) -> Option<Self> {
+        let missing = Self { capability, in_part: capability.parent_in(capabilities).is_some() };
+        (!capability.is_declared_in(capabilities)).then_some(missing)
     }
 
     /// The error that a legacy server gets which asks for it. "Server sends an `elicitation/create`
@@ -128,10 +128,10 @@ impl Missing {
     /// client/elicitation, Error Handling), likewise for tools; "client does not support roots:
     /// -32601" (client/roots), likewise for the others.
     #[must_use]
-    pub fn refusal(self) -> RpcError {
+    pub fn to_error(self) -> RpcError {
         let code = if self.in_part { code::INVALID_PARAMS } else { code::METHOD_NOT_FOUND };
-        let member = self.need.member();
-        let message = match self.need.part() {
+        let member = self.capability.member();
+        let message = match self.capability.part() {
             Some(part) if self.in_part => format!("the client has not declared the capability \"{member}.{part}\""),
             None if self.in_part => "the client has not declared this mode of elicitation".to_owned(),
             _ => format!("the client has not declared the capability {member:?}"),
@@ -143,13 +143,13 @@ impl Missing {
 /// Whether these capabilities, a client's or a server's, have the extension for tasks.
 #[must_use]
 pub fn has_tasks_extension(capabilities: &Json) -> bool {
-    Need::Tasks.is_met_by(capabilities)
+    ClientCapability::Tasks.is_declared_in(capabilities)
 }
 
 /// The error for a client that lacks what a request takes (2026-07-28 basic/index, Error Codes);
 /// `None` if nothing that it could declare would help. `more` are further members of `data`.
 #[must_use]
-pub fn missing_capability_error(missing: &[Missing], more: &[(&str, Json)]) -> Option<RpcError> {
+pub fn missing_capability_error(missing: &[MissingCapability], more: &[(&str, Json)]) -> Option<RpcError> {
     let required = required_capabilities(missing)?;
     let mut data = ObjectBuilder::new();
     data.member(REQUIRED, &required);
@@ -163,28 +163,29 @@ pub fn missing_capability_error(missing: &[Missing], more: &[(&str, Json)]) -> O
 /// The `ClientCapabilities` object that has all of this and nothing else; `None` if there is nothing
 /// to declare.
 #[must_use]
-pub fn required_capabilities(missing: &[Missing]) -> Option<Json> {
+pub fn required_capabilities(missing: &[MissingCapability]) -> Option<Json> {
     let mut all = ObjectBuilder::new();
     for member in ["elicitation", "sampling", "roots", "extensions"] {
-        let of_member: Vec<Missing> =
-            missing.iter().copied().filter(|missing| missing.need.member() == member).collect();
-        if of_member.iter().any(|missing| missing.need != Need::ElicitationByOther) {
+        let of_member: Vec<MissingCapability> =
+            missing.iter().copied().filter(|missing| missing.capability.member() == member).collect();
+        if of_member.iter().any(|missing| missing.capability != ClientCapability::ElicitationByOther) {
             all.member(member, &required_parts(&of_member));
         }
     }
     (!all.is_empty()).then(|| all.finish())
 }
 
-fn required_parts(missing: &[Missing]) -> Json {
+fn required_parts(missing: &[MissingCapability]) -> Json {
     // A plain `elicitation` stands for forms as long as no mode is named.
-    let names_modes = missing.iter().any(|missing| missing.in_part || missing.need == Need::ElicitationByUrl);
-    let mut needs: Vec<Need> = missing.iter().map(|missing| missing.need).collect();
+    let names_modes =
+        missing.iter().any(|missing| missing.in_part || missing.capability == ClientCapability::ElicitationByUrl);
+    let mut needs: Vec<ClientCapability> = missing.iter().map(|missing| missing.capability).collect();
     needs.sort_unstable();
     needs.dedup();
     let mut parts = ObjectBuilder::new();
     for need in needs {
         match need.part() {
-            Some(part) if need != Need::ElicitationByForm || names_modes => {
+            Some(part) if need != ClientCapability::ElicitationByForm || names_modes => {
                 parts.member(part, &Json::empty_object());
             }
             _ => {}
@@ -201,9 +202,9 @@ fn object(of: &Json, name: &str) -> Option<Json> {
 mod tests {
     use super::*;
 
-    fn missing(capabilities: &'static str, method: &str, params: &'static str) -> Option<Missing> {
+    fn missing(capabilities: &'static str, method: &str, params: &'static str) -> Option<MissingCapability> {
         let (capabilities, params) = (Json::literal(capabilities), Json::literal(params));
-        Missing::for_question(&capabilities, &Method::from_name(method), Some(&params))
+        MissingCapability::for_server_request(&capabilities, &Method::from_name(method), Some(&params))
     }
 
     #[test]
@@ -234,7 +235,7 @@ mod tests {
             (r#"{"roots":{"listChanged":true}}"#, "roots/list", "{}", None),
             ("{}", "x/y", "{}", None),
         ] {
-            let refused = missing(capabilities, method, params).map(|missing| missing.refusal().code);
+            let refused = missing(capabilities, method, params).map(|missing| missing.to_error().code);
             assert_eq!(refused, expected, "{capabilities} {method} {params}");
         }
     }
@@ -248,8 +249,9 @@ mod tests {
         let odd = none("elicitation/create", r#"{"mode":"odd"}"#);
         let (sampling, tools) =
             (none("sampling/createMessage", "{}"), none("sampling/createMessage", r#"{"tools":[]}"#));
-        let (roots, tasks) = (none("roots/list", "{}"), Missing::of(&Json::empty_object(), Need::Tasks).unwrap());
-        let cases: [(&[Missing], &str); 10] = [
+        let (roots, tasks) =
+            (none("roots/list", "{}"), MissingCapability::of(&Json::empty_object(), ClientCapability::Tasks).unwrap());
+        let cases: [(&[MissingCapability], &str); 10] = [
             (&[form], r#"{"elicitation":{}}"#),
             (&[by_url], r#"{"elicitation":{"url":{}}}"#),
             (&[by_url, form, form], r#"{"elicitation":{"form":{},"url":{}}}"#),

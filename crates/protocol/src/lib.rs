@@ -8,6 +8,7 @@
 //! Must not know: sockets, processes, clocks, any other crate of the workspace.
 
 pub mod capability;
+pub mod derived;
 pub mod error;
 pub mod header;
 pub mod json;
@@ -15,7 +16,6 @@ pub mod line;
 pub mod message;
 pub mod meta;
 pub mod method;
-pub mod notes;
 pub mod param_header;
 pub mod partial;
 pub mod result;

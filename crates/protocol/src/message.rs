@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::derived::Derived;
 use crate::error::RpcError;
 use crate::json::{Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError, Value};
 use crate::method::Method;
-use crate::notes::Notes;
 use crate::result::ResultView;
 
-/// Messages of servers longer than this many bytes are looked at as [`Json::outline`] does.
+/// Messages of servers longer than this many bytes are looked at as [`Json::validate_structure`] does.
 const LONG: usize = 64 << 10;
 
 /// One message, as received.
@@ -78,7 +78,7 @@ pub struct Response {
     id: Range<usize>,
     body: Range<usize>,
     is_error: bool,
-    notes: Option<Arc<Notes>>,
+    derived: Option<Arc<Derived>>,
 }
 
 impl Message {
@@ -89,8 +89,8 @@ impl Message {
 
     /// The same for a message that is passed on: of a long one, only the outline is checked. Whoever
     /// puts parts of it into a text with parts of others' has to parse them.
-    pub fn parse_to_pass_on(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
-        if text.len() > LONG { Self::of(Json::outline(text, nesting)?) } else { Self::parse(text, nesting) }
+    pub fn parse_for_forwarding(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
+        if text.len() > LONG { Self::of(Json::validate_structure(text, nesting)?) } else { Self::parse(text, nesting) }
     }
 
     fn of(text: Json) -> Result<Self, MessageError> {
@@ -252,7 +252,7 @@ impl Response {
         let text = object.finish();
         let end = text.bytes().len() - 1;
         let id_start = br#"{"jsonrpc":"2.0","id":"#.len();
-        Self { id: id_start..id_start + 4, body: end - body.bytes().len()..end, text, is_error, notes: None }
+        Self { id: id_start..id_start + 4, body: end - body.bytes().len()..end, text, is_error, derived: None }
     }
 
     fn new(text: Json, id: Option<Range<usize>>, body: Range<usize>, is_error: bool) -> Result<Self, MessageError> {
@@ -263,7 +263,7 @@ impl Response {
             let reason = "\"result\" and \"error\" must be objects".into();
             return Err(MessageError::Invalid { reason, id: valid_id(&text) });
         }
-        Ok(Self { text, id, body, is_error, notes: None })
+        Ok(Self { text, id, body, is_error, derived: None })
     }
 
     /// The id as written; `null` if the request's id could not be read.
@@ -326,7 +326,7 @@ impl Response {
             id: shift(self.id.start)..shift(self.id.end),
             body: self.body.start..self.body.start + grown,
             is_error: self.is_error,
-            notes: None,
+            derived: None,
         }
     }
 
@@ -336,17 +336,17 @@ impl Response {
         self.text.bytes().len()
     }
 
-    /// The same response, to be given many times: looked through so that walks over it are quick
-    /// ([`Json::surveyed`]), and with notes that all its copies share.
+    /// This response, prepared to be sent many times: indexed for quick lookups ([`Json::indexed`]),
+    /// and with values derived from it that all clones share.
     #[must_use]
-    pub fn kept(self) -> Self {
-        Self { text: self.text.surveyed(), notes: Some(Arc::default()), ..self }
+    pub fn cached(self) -> Self {
+        Self { text: self.text.indexed(), derived: Some(Arc::default()), ..self }
     }
 
-    /// What has been found by looking through it, if it is one that is kept.
+    /// The values derived from a [cached](Self::cached) response; `None` for any other.
     #[must_use]
-    pub fn notes(&self) -> Option<&Notes> {
-        self.notes.as_deref()
+    pub fn derived(&self) -> Option<&Derived> {
+        self.derived.as_deref()
     }
 
     /// The same response in memory of its own ([`Json::detached`]).

@@ -93,7 +93,7 @@ impl Method {
     /// Whether this is a question that a wish for input can hold: nothing else can be asked that way
     /// (2026-07-28 basic/patterns/mrtr, Server Requirements).
     #[must_use]
-    pub fn is_input(&self) -> bool {
+    pub fn is_input_request(&self) -> bool {
         matches!(self, Self::Elicit | Self::CreateMessage | Self::ListRoots)
     }
 }

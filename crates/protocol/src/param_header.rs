@@ -194,7 +194,7 @@ impl ParamHeader {
     /// Whether a received, decoded header value says the same as `value`: integers are compared
     /// as numbers (streamable-http, Server Validation), everything else as text.
     #[must_use]
-    pub fn agrees(received: &str, value: &str) -> bool {
+    pub fn values_match(received: &str, value: &str) -> bool {
         received == value || matches!((integer(received), integer(value)), (Some(a), Some(b)) if a == b)
     }
 }
@@ -277,9 +277,9 @@ mod tests {
 
     #[test]
     fn integers_compare_as_numbers() {
-        assert!(ParamHeader::agrees("42.0", "42"));
-        assert!(!ParamHeader::agrees("42.5", "42"));
-        assert!(!ParamHeader::agrees("a", "b"));
+        assert!(ParamHeader::values_match("42.0", "42"));
+        assert!(!ParamHeader::values_match("42.5", "42"));
+        assert!(!ParamHeader::values_match("a", "b"));
         assert_eq!(integer("9007199254740993"), None);
         assert_eq!(integer("1e2"), Some(100));
     }

@@ -10,9 +10,9 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 pub const CONTENT_TYPE: &str = "text/event-stream";
 
 /// What comes before the data of a message that has no line breaks, and after it.
-pub const MESSAGE: &[u8] = b"event: message\ndata: ";
-/// See [`MESSAGE`].
-pub const END: &[u8] = b"\n\n";
+pub const MESSAGE_START: &[u8] = b"event: message\ndata: ";
+/// See [`MESSAGE_START`].
+pub const MESSAGE_END: &[u8] = b"\n\n";
 
 /// One event that carries data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -261,8 +261,8 @@ pub fn encode_message(data: &[u8]) -> Bytes {
 
 /// Appends a `message` event whose data is made of `parts`, and may have line breaks.
 pub fn put_message(out: &mut BytesMut, parts: &[impl AsRef<[u8]>]) {
-    out.reserve(MESSAGE.len() + parts.iter().map(|part| part.as_ref().len()).sum::<usize>() + END.len());
-    out.extend_from_slice(MESSAGE);
+    out.reserve(MESSAGE_START.len() + parts.iter().map(|part| part.as_ref().len()).sum::<usize>() + MESSAGE_END.len());
+    out.extend_from_slice(MESSAGE_START);
     let mut after_cr = false;
     for part in parts {
         let mut rest = part.as_ref();
@@ -279,7 +279,7 @@ pub fn put_message(out: &mut BytesMut, parts: &[impl AsRef<[u8]>]) {
         }
         out.extend_from_slice(rest);
     }
-    out.extend_from_slice(END);
+    out.extend_from_slice(MESSAGE_END);
 }
 
 #[cfg(test)]

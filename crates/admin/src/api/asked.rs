@@ -3,8 +3,8 @@
 //!
 //! Must not know: how the call was made.
 
-use fanlight_gateway::{Inbox, ServerMessage, ServerMessages};
-use fanlight_protocol::capability::{Missing, Need, required_capabilities};
+use fanlight_canonical::{MessageReceiver, ServerMessage, ServerMessages};
+use fanlight_protocol::capability::{ClientCapability, MissingCapability, required_capabilities};
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::Parent;
 
@@ -13,9 +13,9 @@ const WAITING: usize = 16;
 
 /// Listens to a call.
 pub(super) struct Asked {
-    messages: Inbox,
+    messages: MessageReceiver,
     trace: Parent,
-    missing: Vec<Missing>,
+    missing: Vec<MissingCapability>,
 }
 
 impl Asked {
@@ -73,13 +73,15 @@ impl Asked {
 
     fn lacks(&mut self, method: &Method, params: Option<&Json>) {
         let nothing = Json::empty_object();
-        if let Some(missing) = Need::of(method, params).and_then(|need| Missing::of(&nothing, need)) {
+        if let Some(missing) =
+            ClientCapability::of(method, params).and_then(|need| MissingCapability::of(&nothing, need))
+        {
             self.note(missing);
         }
     }
 
     /// Each once: there are few kinds.
-    fn note(&mut self, missing: Missing) {
+    fn note(&mut self, missing: MissingCapability) {
         if !self.missing.contains(&missing) {
             self.missing.push(missing);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use fanlight_gateway::{Call, CallContext};
+use fanlight_canonical::{Call, CallContext, Caller, Principal};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{Arrival, Carriers, Moment, Network, Parent};
@@ -16,9 +16,6 @@ use super::asked::Asked;
 use crate::Subject;
 use crate::reply::{Reply, refused};
 use crate::shown::{millis, optional};
-
-/// Tells the operator from clients, whose keys are counted from 1.
-const OPERATOR: u64 = u64::MAX;
 
 /// Makes the call that `text` asks for; returns its result or error as it came, and its trace.
 pub(crate) async fn answer(subject: &Subject, text: Bytes, nesting: usize) -> Result<Json, Box<Reply>> {
@@ -59,7 +56,12 @@ fn context(subject: &Subject, trace: Parent) -> Arc<CallContext> {
     let mut info = ObjectBuilder::new();
     info.string("name", "fanlight-admin").string("version", subject.version);
     let internal = CallContext::internal();
-    Arc::new(CallContext { client_key: OPERATOR, client_info: Some(info.finish()), trace, ..(*internal).clone() })
+    Arc::new(CallContext {
+        caller: Caller::request_of(Principal::operator()),
+        client_info: Some(info.finish()),
+        trace,
+        ..(*internal).clone()
+    })
 }
 
 fn read(text: Bytes, nesting: usize) -> Result<(Method, Json), Box<Reply>> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
-use fanlight_gateway::{BackendState, BackendStatus};
+use fanlight_canonical::{BackendState, BackendStatus};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_telemetry::names::BACKEND_NAME;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_admin::{AdminSettings, Subject, serve_admin};
-use fanlight_backend::{
+use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
 };
 use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits};

@@ -20,10 +20,10 @@ use self::pending::{Asked, Outcome, PendingCalls, Waiting};
 pub(crate) use self::reader::Reader;
 use self::writer::Begun;
 pub(crate) use self::writer::{Sending, Sent, Writer};
-use crate::error::BackendError;
 use crate::exchange::{LinkContext, Outgoing, Reply, cancelled_text};
 use crate::question::{OPEN, OpenQuestions};
 use crate::throttle::Throttle;
+use fanlight_canonical::BackendError;
 
 /// A channel to a server. Dropping this ends it.
 pub(crate) struct Channel {

@@ -12,10 +12,10 @@ use fanlight_protocol::{Json, Response};
 use fanlight_telemetry::Parent;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::client::{CallContext, ServerMessages};
 use crate::clock::Clock;
-use crate::error::BackendError;
 use crate::question::Question;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{CallContext, ServerMessages};
 
 /// What has become of a request.
 pub(super) type Outcome = Result<Response, BackendError>;
@@ -156,7 +156,7 @@ impl PendingCalls {
         };
         let mut candidates = table.calls.values().filter(asked);
         let Some(oldest) = candidates.next() else { return LogTarget::Nobody };
-        if candidates.any(|other| other.context.client_key != oldest.context.client_key) {
+        if candidates.any(|other| other.context.caller != oldest.context.caller) {
             return LogTarget::Ambiguous;
         }
         // A legacy server has one level for all; this client may have asked for less.
@@ -172,7 +172,7 @@ impl PendingCalls {
     /// the question (2025-11-25 basic/utilities/progress), and small numbers are often both.
     pub(super) fn ask_target(&self, task: Option<&str>) -> AskTarget {
         let table = self.lock();
-        let can_be_asked = |waiting: &&Waiting| waiting.asks.is_some() && waiting.messages.reach_client();
+        let can_be_asked = |waiting: &&Waiting| waiting.asks.is_some() && waiting.messages.is_connected();
         let waits = |waiting: &&Waiting| task.is_some() && waiting.task.as_deref() == task;
         if let Some(Waiting { messages, clock, asks: Some(asks), trace, .. }) =
             table.calls.values().filter(can_be_asked).find(waits)
@@ -183,7 +183,7 @@ impl PendingCalls {
         let mut candidates = table.calls.values().filter(can_be_asked);
         let Some(oldest) = candidates.next() else { return AskTarget::Nobody };
         let Some(asks) = oldest.asks.clone() else { return AskTarget::Nobody };
-        if candidates.any(|other| other.context.client_key != oldest.context.client_key) {
+        if candidates.any(|other| other.context.caller != oldest.context.caller) {
             return AskTarget::Ambiguous;
         }
         let (messages, clock, trace) = (oldest.messages.clone(), Arc::clone(&oldest.clock), oldest.trace.clone());
@@ -194,9 +194,9 @@ impl PendingCalls {
     /// the client has several.
     pub(super) fn only_client(&self) -> Option<ServerMessages> {
         let table = self.lock();
-        let mut candidates = table.calls.values().filter(|waiting| waiting.messages.reach_client());
+        let mut candidates = table.calls.values().filter(|waiting| waiting.messages.is_connected());
         let oldest = candidates.next()?;
-        let alone = candidates.all(|other| other.context.client_key == oldest.context.client_key);
+        let alone = candidates.all(|other| other.context.caller == oldest.context.caller);
         alone.then(|| oldest.messages.clone())
     }
 
@@ -217,21 +217,23 @@ impl PendingCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Inbox;
+    use fanlight_canonical::MessageReceiver;
+
+    use fanlight_canonical::{Caller, Principal, SessionKey};
 
     type Answered = oneshot::Receiver<Result<Response, BackendError>>;
 
-    struct Caller {
+    struct Running {
         answered: Answered,
-        _inbox: Inbox,
+        _inbox: MessageReceiver,
     }
 
-    fn call(pending: &PendingCalls, id: i64, client_key: u64, log_level: Option<LogLevel>) -> Caller {
+    fn call(pending: &PendingCalls, id: i64, client: u64, log_level: Option<LogLevel>) -> Running {
         let (answer, answered) = oneshot::channel();
         let (messages, inbox) = ServerMessages::channel(1);
         let (asks, _) = mpsc::channel(1);
         let mut context = (*CallContext::internal()).clone();
-        context.client_key = client_key;
+        context.caller = Caller::session_of(Principal::anonymous(), SessionKey(client));
         context.log_level = log_level;
         context.wants_progress = id % 2 == 1;
         let waiting = Waiting {
@@ -246,7 +248,7 @@ mod tests {
             asks: Some(asks),
         };
         pending.insert(id, waiting).unwrap();
-        Caller { answered, _inbox: inbox }
+        Running { answered, _inbox: inbox }
     }
 
     fn internal(answer: oneshot::Sender<Result<Response, BackendError>>) -> Waiting {
@@ -254,7 +256,7 @@ mod tests {
             answer,
             token: 1,
             task: None,
-            messages: ServerMessages::nowhere(),
+            messages: ServerMessages::discard(),
             context: CallContext::internal(),
             clock: Arc::default(),
             subscription: false,
@@ -306,7 +308,7 @@ mod tests {
         let pending = PendingCalls::default();
         assert!(matches!(pending.ask_target(None), AskTarget::Nobody));
         let (answer, _answered) = oneshot::channel();
-        let messages = ServerMessages::nowhere();
+        let messages = ServerMessages::discard();
         let (asks, _) = mpsc::channel(1);
         let own = Waiting { messages, asks: Some(asks), ..internal(answer) };
         pending.insert(1, own).unwrap();

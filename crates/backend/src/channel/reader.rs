@@ -6,20 +6,20 @@
 //! Must not know: processes, HTTP.
 
 use bytes::Bytes;
-use fanlight_protocol::capability::Missing;
+use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::{self, LogLevel};
 use fanlight_protocol::{Json, Message, MessageError, Method, Notification, Request, partial};
 
 use super::Shared;
 use super::pending::{AskTarget, Asked, LogTarget};
-use crate::client::{ServerMessage, ServerMessages};
 use crate::dialect::progress_token;
-use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::exchange::{meant_for, messages, request_number};
 use crate::hub::subscription_id;
 use crate::question::{AtOnce, Question, answer_at_once, unasked_text, withdrawn};
 use crate::trace;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{ServerMessage, ServerMessages};
 
 /// Characters shown of a text that is no message.
 const SHOWN: usize = 120;
@@ -101,9 +101,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Tells the client that a question must have been for why it was not asked.
-    fn tell_refused(&self, missing: Option<Missing>) {
+    fn tell_refused(&self, missing: Option<MissingCapability>) {
         if let Some((missing, messages)) = missing.zip(self.shared.pending.only_client()) {
-            messages.try_send(ServerMessage::Refused(missing));
+            let _ = messages.try_send(ServerMessage::Refused(missing));
         }
     }
 

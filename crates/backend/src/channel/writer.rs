@@ -14,10 +14,10 @@ use futures_util::future::Either;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use crate::client::Pending;
-use crate::error::BackendError;
 use crate::http::Posts;
 use crate::question::Settled;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::Pending;
 
 /// See the module.
 pub(crate) enum Writer {

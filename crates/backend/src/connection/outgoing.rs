@@ -11,12 +11,12 @@ use tokio::time::timeout;
 
 use super::tools::Repeated;
 use super::{Connection, PREPARATION};
-use crate::client::Call;
 use crate::clock::Course;
 use crate::dialect::{Mirror, MirroredParam, named};
-use crate::error::BackendError;
 use crate::exchange::{Awaited, Outgoing, Own, Reply};
 use crate::trace::{Departing, Sending, params_with};
+use fanlight_canonical::BackendError;
+use fanlight_canonical::Call;
 
 impl Connection {
     /// The span of a call's next request, which gets an id, and the trace context that goes along.

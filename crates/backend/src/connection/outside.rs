@@ -8,11 +8,11 @@ use bytes::Bytes;
 use fanlight_protocol::{Json, Method};
 
 use super::{Connection, FRESH};
-use crate::client::{CallContext, ServerMessages};
-use crate::error::BackendError;
 use crate::exchange::{Awaited, Outgoing, Reply};
 use crate::http::HttpLink;
 use crate::trace::{Departing, params_with};
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{CallContext, ServerMessages};
 
 impl Connection {
     /// A subscription: open until the server ends it or this is dropped.

@@ -10,9 +10,9 @@ use fanlight_protocol::result::ListToolsResult;
 use fanlight_protocol::{Json, Method, Response, code};
 
 use super::Connection;
-use crate::client::{Call, TaskDialect};
 use crate::dialect::{MirroredParam, named};
 use crate::tool_table::ToolTable;
+use fanlight_canonical::{Call, TaskDialect};
 
 /// Pages of the tool list that are read for the sake of one call.
 const LIST_PAGES: usize = 100;

@@ -6,7 +6,7 @@ use fanlight_protocol::Message;
 use fanlight_protocol::param_header::annotations;
 
 use super::*;
-use crate::client::{ServerMessages, SessionKey};
+use fanlight_canonical::{Caller, Principal, ServerMessages, SessionKey};
 
 fn json(text: &str) -> Json {
     Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()
@@ -202,12 +202,12 @@ fn notifications_reach_who_asked_for_them() {
 #[test]
 fn a_retry_of_a_call_that_is_gone_is_not_run_anew() {
     let refused = |revision, method: &Method, params: &'static str, session: Option<u64>| {
-        let context = CallContext { session: session.map(SessionKey), ..(*CallContext::internal()).clone() };
+        let context = CallContext { caller: caller(session), ..(*CallContext::internal()).clone() };
         let call = Call {
             method: method.clone(),
             params: Some(Json::literal(params)),
             context: Arc::new(context),
-            messages: ServerMessages::nowhere(),
+            messages: ServerMessages::discard(),
         };
         dialect(revision).lost_conversation(&call).and_then(|answer| answer.error_code())
     };
@@ -218,4 +218,12 @@ fn a_retry_of_a_call_that_is_gone_is_not_run_anew() {
     assert_eq!(refused(legacy, &Method::CallTool, retry, Some(1)), None);
     assert_eq!(refused(legacy, &Method::CallTool, r#"{"name":"t"}"#, None), None);
     assert_eq!(refused(legacy, &Method::ListTools, retry, None), None);
+}
+
+fn caller(session: Option<u64>) -> Caller {
+    let principal = Principal::anonymous();
+    match session {
+        Some(session) => Caller::session_of(principal, SessionKey(session)),
+        None => Caller::request_of(principal),
+    }
 }

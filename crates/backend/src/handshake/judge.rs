@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use fanlight_protocol::{Era, Json, Response, Revision, code};
 
-use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::settings::EraChoice;
+use fanlight_canonical::BackendError;
 
 /// Characters shown of a server's own words.
 const SHOWN: usize = 200;

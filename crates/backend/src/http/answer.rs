@@ -11,10 +11,10 @@ use super::HttpLink;
 use super::client::HttpResponse;
 use super::heads::SESSION_ID;
 use super::room::Room;
-use crate::client::Pending;
-use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::exchange::{Awaited, Reply, messages, request_number};
+use fanlight_canonical::BackendError;
+use fanlight_canonical::Pending;
 
 /// What a body is said to be.
 enum Form {

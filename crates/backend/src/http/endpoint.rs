@@ -20,10 +20,10 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::client::{ClientSettings, Executing, HttpClient, HttpError, HttpRequest, Target};
-use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::settings::{Identity, Secret, origin_of};
 use crate::throttle::Throttle;
+use fanlight_canonical::BackendError;
 
 /// Messages that nobody waits for, sent at the same time at most.
 const ASIDE: usize = 64;

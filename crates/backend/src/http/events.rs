@@ -13,13 +13,13 @@ use super::answer::session;
 use super::client::HttpResponse;
 use super::stream::{EventStream, Opened, Position};
 use super::{HttpLink, let_end};
-use crate::client::ServerMessage;
 use crate::dialect::concerns;
-use crate::error::BackendError;
 use crate::excerpt::excerpt;
 use crate::exchange::{Awaited, Reply, meant_for, messages, request_number};
 use crate::question::{AtOnce, OpenQuestions, Question, answer_at_once, unasked_text, withdrawn};
 use crate::trace;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::ServerMessage;
 
 /// The delay before a stream is taken up again, if the server asks for none.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -118,7 +118,7 @@ impl HttpLink {
             if *futile >= FUTILE {
                 return Err(reading.ended());
             }
-            request.messages.try_send(ServerMessage::Pause { retry });
+            let _ = request.messages.try_send(ServerMessage::Pause { retry });
             self.pause(retry.unwrap_or(PAUSE), &mut reading.questions).await;
             match self.get(Some(last_event)).await {
                 Ok(Opened::Stream(stream)) => return Ok(*stream),
@@ -191,7 +191,7 @@ impl HttpLink {
         if let Some(AtOnce { text, missing }) = answer_at_once(asked, &self.context.declared) {
             if let Some(missing) = missing {
                 // A client that does not keep up goes without: it explains an answer, no more.
-                request.messages.try_send(ServerMessage::Refused(missing));
+                let _ = request.messages.try_send(ServerMessage::Refused(missing));
             }
             return self.reply_to_server(text).await;
         }
@@ -220,7 +220,7 @@ impl HttpLink {
                 | Method::TaskStatus
         );
         if changed && !self.is_modern() {
-            self.context.outlet.deliver_beside(notification.clone(), request.context.session);
+            self.context.outlet.deliver_beside(notification.clone(), request.context.session());
         }
         if concerns(&notification, request.token, request.context) {
             request.messages.send(ServerMessage::Notification(notification)).await;

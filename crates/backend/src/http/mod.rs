@@ -32,9 +32,9 @@ use answer::answers_in_json;
 use client::{Executing, HttpResponse};
 use heads::Heads;
 
-use crate::error::BackendError;
 use crate::exchange::{Awaited, LinkContext, Outgoing, Reply, cancelled_text};
 use crate::question::Settled;
+use fanlight_canonical::BackendError;
 
 /// How long a message may take that nobody waits for.
 const SIDE_MESSAGE: Duration = Duration::from_secs(5);

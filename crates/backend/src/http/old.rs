@@ -20,9 +20,9 @@ use super::heads::{PROTOCOL_VERSION, carry};
 use super::stream::{EventStream, Opened};
 use super::{ANSWER, HttpEndpoint, HttpLink, SIDE_MESSAGE, let_end};
 use crate::channel::{Channel, Reader, Sending, Sent, Shared, Writer};
-use crate::error::BackendError;
 use crate::exchange::LinkContext;
 use crate::question::Settled;
+use fanlight_canonical::BackendError;
 
 /// Bytes of a URI that messages are sent to.
 const LONGEST_URI: usize = 8 << 10;

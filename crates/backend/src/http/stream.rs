@@ -13,8 +13,8 @@ use http::header::{self, HeaderName, HeaderValue};
 
 use super::HttpLink;
 use super::client::{HttpError, HttpResponse};
-use crate::error::BackendError;
 use crate::exchange::LinkContext;
+use fanlight_canonical::BackendError;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Bounds of the delay that a server may ask for.

@@ -9,7 +9,7 @@ use fanlight_protocol::Json;
 
 use super::filter::Filter;
 use super::registry::{Entry, Made, Registry};
-use crate::listen::Interest;
+use fanlight_canonical::Interest;
 
 /// What is to be done at a legacy server.
 pub(crate) struct Changes {

@@ -17,9 +17,9 @@ use super::filter::Lists;
 use super::listener::{Listener, ListenerId, Session};
 use super::registry::{Entry, Registry, Subscriber};
 use super::{TaskStatus, wire};
-use crate::client::{ServerMessage, ServerMessages, SessionKey, TaskDialect};
-use crate::listen::Interest;
 use crate::tasks::translate::task_to_legacy;
+use fanlight_canonical::Interest;
+use fanlight_canonical::{ServerMessage, ServerMessages, SessionKey, TaskDialect};
 
 /// The flag of a wish that a list change is for.
 fn list_of(method: &Method) -> Option<fn(Lists) -> bool> {

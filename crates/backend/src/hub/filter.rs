@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 
-use crate::listen::Interest;
+use fanlight_canonical::Interest;
 
 const TOOLS: &str = "toolsListChanged";
 const PROMPTS: &str = "promptsListChanged";

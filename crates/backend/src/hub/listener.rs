@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use super::filter::Lists;
-use crate::client::{CallContext, ServerMessages, SessionKey};
-use crate::listen::Interest;
+use fanlight_canonical::Interest;
+use fanlight_canonical::{CallContext, ServerMessages, SessionKey};
 
 /// Tells listeners apart.
 pub(crate) type ListenerId = u64;
@@ -67,7 +67,7 @@ pub(super) struct More {
 
 impl Listener {
     pub(super) fn session(&self) -> Option<SessionKey> {
-        self.context.session
+        self.context.session()
     }
 }
 

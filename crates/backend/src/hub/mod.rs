@@ -28,10 +28,10 @@ pub(crate) use outlet::{Asked, Outlet};
 pub(crate) use registry::Made;
 pub(crate) use wire::{subscription_id, with, without_subscription_id};
 
-use crate::client::{CallContext, ServerMessages, SessionKey};
-use crate::listen::{Interest, Listen};
 use crate::tasks::translate::Status;
 use crate::throttle::Throttle;
+use fanlight_canonical::{CallContext, ServerMessages, SessionKey};
+use fanlight_canonical::{Interest, Listen};
 use listener::Session;
 use registry::Registry;
 
@@ -220,7 +220,7 @@ impl Hub {
 
     /// Notes the level that a session asks for with a call.
     pub(crate) fn note_level(&self, context: &CallContext) {
-        if let (true, Some(key), level @ Some(_)) = (self.shared, context.session, context.log_level) {
+        if let (true, Some(key), level @ Some(_)) = (self.shared, context.session(), context.log_level) {
             self.set_level(key, level);
         }
     }

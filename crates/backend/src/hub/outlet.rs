@@ -8,7 +8,7 @@ use fanlight_protocol::{Json, Method, Notification, Request};
 use tokio::sync::mpsc;
 
 use super::{Hub, Origin};
-use crate::client::SessionKey;
+use fanlight_canonical::SessionKey;
 
 /// Questions and withdrawals on their way to who keeps them, at most.
 const WAITING: usize = 32;

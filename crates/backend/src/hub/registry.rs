@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use super::filter::{Filter, Lists};
 use super::listener::{Listener, ListenerId, Session, Wish};
-use crate::client::SessionKey;
-use crate::listen::{Interest, Listen};
+use fanlight_canonical::SessionKey;
+use fanlight_canonical::{Interest, Listen};
 
 /// Bytes of the `params` of a subscription at most that are kept to be sent again.
 const KEPT_PARAMS: usize = 16 << 10;
@@ -86,7 +86,7 @@ impl Registry {
         self.next += 1;
         let id = self.next;
         let Listen { interest, context, messages } = listen;
-        let session = context.session;
+        let session = context.session();
         for uri in &interest.uris {
             self.subscribe(Subscriber::Listener(id), uri, None, limit);
         }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use fanlight_protocol::{Era, Json, Method, Response, RpcError, code};
 
-use crate::client::{Call, SessionKey};
 use crate::hub::{Hub, Made};
+use fanlight_canonical::{Call, SessionKey};
 
 /// Of whose subscription to what a call is, and whether it begins it.
 fn subject(call: &Call) -> Option<(SessionKey, Arc<str>, bool)> {
@@ -21,7 +21,7 @@ fn subject(call: &Call) -> Option<(SessionKey, Arc<str>, bool)> {
         _ => return None,
     };
     let uri = call.params.as_ref()?.get("uri")?;
-    Some((call.context.session?, Arc::from(uri.as_str()?), begins))
+    Some((call.context.session()?, Arc::from(uri.as_str()?), begins))
 }
 
 /// The answer to a subscription on a line that clients share; `None` if the call is none.

@@ -13,11 +13,11 @@ use tokio::time::{sleep, timeout};
 use super::keeper::{connected, stopped};
 use super::subscription::{End, Heard, Subscription};
 use crate::backoff::Backoff;
-use crate::client::ServerMessage;
 use crate::connection::Connection;
 use crate::hub::{Filter, Hub};
-use crate::listen::{Interest, Listen};
 use crate::supervisor::State;
+use fanlight_canonical::ServerMessage;
+use fanlight_canonical::{Interest, Listen};
 
 /// See the module.
 pub(super) struct Dedicated {

@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::declares::Declares;
-use crate::client::SessionKey;
 use crate::connection::{Connection, Loss};
 use crate::http::{Deaf, Hearing, HttpLink};
 use crate::hub::{Changes, Hub, Made, Origin};
+use fanlight_canonical::SessionKey;
 
 /// Subscriptions that are made at the same time.
 const AT_ONCE: usize = 8;

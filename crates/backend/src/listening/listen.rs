@@ -13,10 +13,10 @@ use tokio_util::task::TaskTracker;
 
 use super::dedicated::Dedicated;
 use crate::connection::Connection;
-use crate::error::BackendError;
 use crate::hub::{Hub, Place};
-use crate::listen::{Interest, Listen, Listening};
 use crate::supervisor::State;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Interest, Listen, Listening};
 
 /// What taking up listeners needs.
 pub(crate) struct Listeners {

@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use crate::client::{ServerMessage, SessionKey};
 use crate::clock::{Clock, Stopped};
 use crate::connection::Connection;
 use crate::hub::{Asked, Hub};
+use fanlight_canonical::{ServerMessage, SessionKey};
 use fanlight_telemetry::ServerSpan;
 
 use crate::question::{OpenQuestions, Question, unasked_text};

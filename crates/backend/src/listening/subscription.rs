@@ -10,11 +10,11 @@ use std::task::Poll;
 use fanlight_protocol::meta::TASKS_EXTENSION;
 use fanlight_protocol::{Json, Method, Notification, code};
 
-use crate::client::{CallContext, Inbox, ServerMessage, ServerMessages};
 use crate::connection::Connection;
-use crate::error::BackendError;
 use crate::exchange::Reply;
 use crate::hub::{Filter, without_subscription_id};
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{CallContext, MessageReceiver, ServerMessage, ServerMessages};
 
 /// Messages on their way from the transport at most. They are passed on without waiting.
 const WAITING: usize = 256;
@@ -25,7 +25,7 @@ type Exchange = Pin<Box<dyn Future<Output = Result<Reply, BackendError>> + Send>
 pub(super) struct Subscription {
     pub(super) asked: Filter,
     exchange: Option<Exchange>,
-    messages: Inbox,
+    messages: MessageReceiver,
     end: End,
     nesting: usize,
 }

@@ -13,8 +13,8 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{Instant, timeout};
 
 use super::ProcessSettings;
-use crate::error::BackendError;
 use crate::excerpt::excerpt;
+use fanlight_canonical::BackendError;
 
 /// How long a process may take to end: by itself, then after SIGTERM, then after SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);

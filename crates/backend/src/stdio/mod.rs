@@ -17,9 +17,9 @@ use std::path::PathBuf;
 use tokio::sync::mpsc;
 
 use crate::channel::{Channel, Writer};
-use crate::error::BackendError;
 use crate::exchange::LinkContext;
 use crate::settings::Secret;
+use fanlight_canonical::BackendError;
 
 /// Messages that wait to be written at most; senders wait while there are so many.
 const OUTGOING: usize = 256;

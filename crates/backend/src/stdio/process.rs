@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::child::{Process, Spawned};
 use super::{reader, stderr, writer};
 use crate::channel::Shared;
-use crate::error::BackendError;
+use fanlight_canonical::BackendError;
 
 /// How long after one of them the other is waited for: the end of the output, and the exit.
 const ALIGNMENT: Duration = Duration::from_millis(500);

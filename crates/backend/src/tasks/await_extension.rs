@@ -11,8 +11,8 @@ use super::inputs::{Asker, Inputs};
 use super::pace::Pace;
 use super::translate::{Status, with_related_task};
 use super::{TaskBridge, error_response, refusal, task_params};
-use crate::client::{CallContext, ServerMessages};
-use crate::error::BackendError;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{CallContext, ServerMessages};
 
 /// One wait for a task of a server with the tasks extension.
 pub(super) struct ExtensionWait<'a> {

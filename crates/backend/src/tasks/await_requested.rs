@@ -13,9 +13,9 @@ use tokio::time::sleep;
 use super::pace::{Pace, may_pass};
 use super::translate::Status;
 use super::{TaskBridge, quietly, task_params};
-use crate::client::{Call, CallContext, ServerMessages};
 use crate::clock::Course;
-use crate::error::BackendError;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Call, CallContext, ServerMessages};
 
 /// How long after a task's end its result may take to arrive before it is asked for again; doubles
 /// from time to time, since a large result may take long.
@@ -79,7 +79,7 @@ impl RequestedWait<'_> {
         let context = Arc::new(quietly(self.context));
         loop {
             pace.wait().await;
-            let nowhere = ServerMessages::nowhere();
+            let nowhere = ServerMessages::discard();
             match self.bridge.ask(Method::GetTask, task_params(self.id), &context, &nowhere).await {
                 Ok(response) => match response.result() {
                     Some(task) => {

@@ -12,9 +12,9 @@ use fanlight_telemetry::Parent;
 
 use super::translate::{Inlined, Status, complete, created_to_extension, task_to_extension, with_task};
 use super::{TaskBridge, no_such_method, quietly, task_id, task_params};
-use crate::client::{Call, CallContext, ServerMessages};
 use crate::clock::Course;
-use crate::error::BackendError;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Call, CallContext, ServerMessages};
 
 impl TaskBridge {
     /// A tool call that may become a task: it does where the tool requires one.
@@ -68,7 +68,7 @@ impl TaskBridge {
                     method: Method::GetTask,
                     params: Some(task_params(&status.get("taskId")?)),
                     context: Arc::clone(client),
-                    messages: ServerMessages::nowhere(),
+                    messages: ServerMessages::discard(),
                 };
                 let detailed = self.serve_extension(&call).await.ok()?.result()?;
                 Some(super::translate::without_type(&detailed))
@@ -84,7 +84,7 @@ impl TaskBridge {
         origin: &Arc<CallContext>,
         client: &Arc<CallContext>,
     ) -> Result<Response, BackendError> {
-        let nowhere = ServerMessages::nowhere();
+        let nowhere = ServerMessages::discard();
         let response = self.ask(Method::GetTask, params, origin, &nowhere).await?;
         let Some(task) = response.result() else { return Ok(response) };
         let status = Status::of(&task);
@@ -120,7 +120,7 @@ impl TaskBridge {
                 }
             }
             None => {
-                let known = self.ask(Method::GetTask, task_params(id), origin, &ServerMessages::nowhere()).await?;
+                let known = self.ask(Method::GetTask, task_params(id), origin, &ServerMessages::discard()).await?;
                 if known.is_error() {
                     return Ok(known);
                 }
@@ -136,7 +136,7 @@ impl TaskBridge {
         (id, name): (&Json, &str),
         origin: &Arc<CallContext>,
     ) -> Result<Response, BackendError> {
-        let nowhere = ServerMessages::nowhere();
+        let nowhere = ServerMessages::discard();
         let params = call.params.clone().unwrap_or_else(Json::empty_object);
         let cancelled = self.ask(Method::CancelTask, params, origin, &nowhere).await?;
         match cancelled.error_code() {

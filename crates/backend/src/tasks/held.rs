@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_protocol::capability::Missing;
+use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
@@ -17,11 +17,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{TaskBridge, task_params};
-use crate::client::{Call, CallContext, Inbox, ServerMessage, ServerMessages, ServerRequest};
 use crate::clock::Course;
 use crate::declared::Declared;
-use crate::error::BackendError;
 use crate::question::OPEN;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Call, CallContext, MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
 
 /// How long the answer to a `tasks/get` waits for the first question.
 const FIRST_QUESTION: Duration = Duration::from_secs(1);
@@ -102,7 +102,7 @@ impl TaskBridge {
     async fn collect(
         self: Arc<Self>,
         call: Call,
-        mut inbox: Inbox,
+        mut inbox: MessageReceiver,
         questions: Arc<Questions>,
         end: CancellationToken,
         _permit: OwnedSemaphorePermit,
@@ -150,11 +150,11 @@ impl Held {
 /// Why a client with the extension is not asked: `inputRequests` hold input requests only, which it
 /// must have declared.
 fn refusal(declared: &Declared, question: &ServerRequest) -> Option<RpcError> {
-    if !question.method.is_input() {
+    if !question.method.is_input_request() {
         let message = format!("the client of this call cannot be asked {:?}", question.method.as_str());
         return Some(RpcError::new(code::METHOD_NOT_FOUND, message));
     }
-    declared.missing(&question.method, question.params.as_ref()).map(Missing::refusal)
+    declared.missing(&question.method, question.params.as_ref()).map(MissingCapability::to_error)
 }
 
 impl Questions {

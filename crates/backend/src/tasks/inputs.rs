@@ -9,7 +9,7 @@ use std::future::{pending, ready};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fanlight_protocol::capability::Missing;
+use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use futures_util::future::BoxFuture;
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::translate::with_related_task;
-use crate::client::{CallContext, ServerMessage, ServerMessages, ServerRequest};
+use fanlight_canonical::{CallContext, ServerMessage, ServerMessages, ServerRequest};
 
 /// Questions over the life of one wait.
 const MOST: usize = 256;
@@ -105,8 +105,10 @@ impl<'a> Inputs<'a> {
         let method = request.get("method").and_then(|method| Some(Method::from_name(&method.as_str()?)));
         let method = method.ok_or("it names no method")?;
         let params = request.get("params").filter(Json::is_object);
-        if let Some(missing) = Missing::for_question(&self.context.capabilities, &method, params.as_ref()) {
-            return Err(missing.refusal().message);
+        if let Some(missing) =
+            MissingCapability::for_server_request(&self.context.capabilities, &method, params.as_ref())
+        {
+            return Err(missing.to_error().message);
         }
         let params = match self.related {
             Some(id) => Some(with_related_task(&params.unwrap_or_else(Json::empty_object), id)),

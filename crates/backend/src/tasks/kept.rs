@@ -16,7 +16,7 @@ use fanlight_protocol::{Json, Method, Response, code};
 
 use super::translate::with_related_task;
 use super::{TaskBridge, no_such_method, pace, refusal};
-use crate::client::Call;
+use fanlight_canonical::Call;
 
 /// What ids of tasks begin with that are kept here.
 const PREFIX: &str = "fanlight-task-";

@@ -42,11 +42,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::caller::Caller;
-use crate::client::{Call, CallContext, Pending, ServerMessages, TaskDialect};
 use crate::clock::Course;
-use crate::error::BackendError;
 use crate::hub::Hub;
 use crate::settings::{Limits, Timeouts};
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Call, CallContext, Pending, ServerMessages, TaskDialect};
 use held::Held;
 use kept::Kept;
 use requested::Owned;
@@ -164,7 +164,9 @@ impl TaskBridge {
             }
             (_, Some(Extension), Requested) => self.serve_extension(call).await,
             // Clients without a session share one at the server: they must not see each other's tasks.
-            (Method::ListTasks, None, Requested) if call.context.session.is_none() => Ok(no_such_method(&call.method)),
+            (Method::ListTasks, None, Requested) if call.context.session().is_none() => {
+                Ok(no_such_method(&call.method))
+            }
             _ => self.caller.exchange(call, course).await,
         }
     }
@@ -176,7 +178,7 @@ impl TaskBridge {
         }
         let id = response.result().and_then(|result| result.get("task")?.get("taskId"));
         if let Some(id) = id.as_ref().and_then(Json::as_str) {
-            self.hub.own_task(call.context.session, &id);
+            self.hub.own_task(call.context.session(), &id);
         }
     }
 
@@ -247,7 +249,7 @@ impl Drop for CancelOnDrop {
         }
         let (bridge, context, params) = (Arc::clone(&self.bridge), Arc::clone(&self.context), task_params(&self.id));
         self.bridge.tasks.spawn(async move {
-            let nowhere = ServerMessages::nowhere();
+            let nowhere = ServerMessages::discard();
             let cancel = bridge.ask(Method::CancelTask, params, &context, &nowhere);
             let _ = bridge.shutdown.run_until_cancelled(timeout(CANCELLING, cancel)).await;
         });

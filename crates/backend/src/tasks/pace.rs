@@ -7,7 +7,7 @@ use std::time::Duration;
 use fanlight_protocol::Json;
 use tokio::time::sleep;
 
-use crate::error::BackendError;
+use fanlight_canonical::BackendError;
 
 /// What is asked where a server suggests nothing, and the bounds of what it can suggest.
 const USUAL: Duration = Duration::from_secs(1);

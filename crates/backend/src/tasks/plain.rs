@@ -12,9 +12,9 @@ use super::await_extension::ExtensionWait;
 use super::await_requested::RequestedWait;
 use super::translate::with_task;
 use super::{CancelOnDrop, TaskBridge, created, declaring, quietly};
-use crate::client::{Call, TaskDialect};
 use crate::clock::Course;
-use crate::error::BackendError;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Call, TaskDialect};
 
 impl TaskBridge {
     /// Calls a tool for a client that knows of no tasks.

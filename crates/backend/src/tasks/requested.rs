@@ -17,9 +17,9 @@ use super::await_extension::ExtensionWait;
 use super::kept::Kept;
 use super::translate::{Status, created_to_legacy, task_to_legacy, without_task};
 use super::{TaskBridge, created, declaring, no_such_method, no_such_task, quietly, refusal, task_id, task_params};
-use crate::client::{Call, CallContext, ServerMessages};
 use crate::clock::Course;
-use crate::error::BackendError;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Call, CallContext, Caller, ServerMessages};
 
 /// Tasks on one page of a list.
 const PAGE: usize = 20;
@@ -31,7 +31,7 @@ const CANCEL_LOOK: Duration = Duration::from_millis(100);
 /// A client's task, for its list.
 #[derive(Clone, Debug)]
 pub(super) struct Owned {
-    client: u64,
+    client: Caller,
     /// Rises from task to task: the order of the list.
     number: u64,
 }
@@ -116,7 +116,7 @@ impl TaskBridge {
     }
 
     async fn cancel_requested(&self, call: &Call, id: &Json) -> Result<Response, BackendError> {
-        let (context, nowhere) = (Arc::new(quietly(&declaring(&call.context))), ServerMessages::nowhere());
+        let (context, nowhere) = (Arc::new(quietly(&declaring(&call.context))), ServerMessages::discard());
         let get = || self.ask(Method::GetTask, task_params(id), &context, &nowhere);
         let before = get().await?;
         let Some(task) = before.result() else { return Ok(before) };
@@ -152,7 +152,7 @@ impl TaskBridge {
             },
         };
         let mut owned = self.owned.all();
-        owned.retain(|(_, owned)| owned.client == call.context.client_key && owned.number > after);
+        owned.retain(|(_, owned)| owned.client == call.context.caller && owned.number > after);
         owned.sort_by_key(|(_, owned)| owned.number);
         let next = (owned.len() > PAGE).then(|| owned.get(PAGE - 1).map(|(_, last)| last.number)).flatten();
         let context = Arc::new(quietly(&declaring(&call.context)));
@@ -177,7 +177,7 @@ impl TaskBridge {
             return Ok(self.kept.get(id).map(|kept| kept.ended()));
         }
         let params = task_params(&Json::string(id));
-        let response = self.ask(Method::GetTask, params, context, &ServerMessages::nowhere()).await?;
+        let response = self.ask(Method::GetTask, params, context, &ServerMessages::discard()).await?;
         if response.error_code() == Some(code::INVALID_PARAMS) {
             self.owned.remove(id);
         }
@@ -188,7 +188,7 @@ impl TaskBridge {
     fn note(&self, client: &CallContext, name: &str, task: &Json) {
         match Status::of(task).is_terminal() {
             true => self.hub.end_task(name),
-            false => self.hub.own_task(client.session, name),
+            false => self.hub.own_task(client.session(), name),
         }
     }
 
@@ -196,7 +196,7 @@ impl TaskBridge {
     fn own(&self, client: &CallContext, id: &Json, ttl: Option<Json>) {
         let Some(id) = id.as_str() else { return };
         if self.owned.touch(&id).is_none() {
-            let owned = Owned { client: client.client_key, number: NUMBERS.fetch_add(1, Ordering::Relaxed) };
+            let owned = Owned { client: client.caller.clone(), number: NUMBERS.fetch_add(1, Ordering::Relaxed) };
             self.owned.insert(&id, owned, id.len(), self.lifetime(ttl));
         }
     }

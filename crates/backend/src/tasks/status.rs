@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::TaskBridge;
-use crate::client::ServerMessage;
 use crate::hub::{Hub, ListenerId, TaskStatus, with};
+use fanlight_canonical::ServerMessage;
 
 /// Statuses that are translated at the same time.
 const AT_ONCE: usize = 16;

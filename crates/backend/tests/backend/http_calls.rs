@@ -1,6 +1,7 @@
 //! Requests to HTTP servers that go well, and their cancellation.
 
-use fanlight_backend::{BackendClient, Secret, TransportSettings};
+use fanlight_backend::{Secret, TransportSettings};
+use fanlight_canonical::BackendClient;
 use fanlight_protocol::meta::LogLevel;
 
 use crate::support::server::{Reply, Server, event, legacy, modern, ok};
@@ -196,5 +197,5 @@ async fn stopping_ends_the_session() {
     backend.stop().await;
     assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some("s"));
     let error = ask(&backend, "x/y", "").await.unwrap_err();
-    assert_eq!(error, fanlight_backend::BackendError::ShuttingDown);
+    assert_eq!(error, fanlight_canonical::BackendError::ShuttingDown);
 }

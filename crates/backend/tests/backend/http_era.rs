@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fanlight_backend::{BackendClient, BackendError, EraChoice};
+use fanlight_backend::EraChoice;
+use fanlight_canonical::{BackendClient, BackendError};
 use fanlight_protocol::Era;
 
 use crate::support::server::{Reply, Seen, Server, legacy, modern, status};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fanlight_backend::{BackendClient, BackendError, BackendState};
+use fanlight_canonical::{BackendClient, BackendError, BackendState};
 use futures_util::FutureExt as _;
 
 use crate::support::log::Log;

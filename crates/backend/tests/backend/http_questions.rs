@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendError, ServerMessage, ServerRequest};
-use fanlight_protocol::capability::Need;
+use fanlight_backend::Backend;
+use fanlight_canonical::{BackendError, ServerMessage, ServerRequest};
+use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::{Json, Response};
 use tokio::sync::Notify;
 
 use crate::support::server::{Reply, Seen, Server, event, legacy};
-use crate::support::{Inbox, PATIENCE, call, listening, of_session, revision, send, settings, start};
+use crate::support::{MessageReceiver, PATIENCE, call, listening, of_session, revision, send, settings, start};
 
 const ALL: &str = r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#;
 
@@ -37,7 +38,7 @@ async fn asking(messages: &'static [&'static str], answers: usize) -> Server {
     .await
 }
 
-fn asker(capabilities: &str) -> (fanlight_backend::Call, Inbox) {
+fn asker(capabilities: &str) -> (fanlight_canonical::Call, MessageReceiver) {
     listening(call("tools/call", r#"{"name":"a"}"#), |context| {
         of_session(1, capabilities)(context);
         context.wants_progress = true;
@@ -124,8 +125,8 @@ async fn what_is_not_declared_is_not_asked() {
     let (call, mut inbox) = asker(r#"{"elicitation":{}}"#);
     let client = async {
         // The client is told what was refused for its sake; what nobody knows is its own to judge.
-        assert_eq!(inbox.refused().await, Need::Sampling);
-        assert_eq!(inbox.refused().await, Need::ElicitationByUrl);
+        assert_eq!(inbox.refused().await, ClientCapability::Sampling);
+        assert_eq!(inbox.refused().await, ClientCapability::ElicitationByUrl);
         for (id, code) in [(1, -32601), (2, -32602)] {
             let body = answered(&mut server).await.body;
             assert!(body.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"#)), "{body}");
@@ -166,7 +167,7 @@ async fn too_many_open_questions_are_refused() {
     let mut server = asking(MANY, 17).await;
     let backend = start(settings(server.transport()));
     let (mut call, _) = asker(ALL);
-    let (messages, mut inbox) = fanlight_backend::ServerMessages::channel(32);
+    let (messages, mut inbox) = fanlight_canonical::ServerMessages::channel(32);
     call.messages = messages;
     let client = async {
         let body = answered(&mut server).await.body;

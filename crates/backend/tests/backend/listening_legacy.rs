@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use fanlight_backend::{Backend, BackendClient, BackendSettings, Interest, SessionKey, SessionPolicy};
+use fanlight_backend::{Backend, BackendSettings, SessionPolicy};
+use fanlight_canonical::{BackendClient, Interest, SessionKey};
 
 use tokio::sync::Notify;
 
@@ -248,7 +249,7 @@ async fn log_messages_of_a_shared_line_reach_those_who_ask_for_them() {
     let (server, mut feeds) = streaming(|_| None).await;
     let backend = shared(settings(server.transport()));
     let session = Interest { session: true, ..Interest::default() };
-    let errors_only = |context: &mut fanlight_backend::CallContext| {
+    let errors_only = |context: &mut fanlight_canonical::CallContext| {
         of_session(1, "{}")(context);
         context.log_level = Some(LogLevel::Error);
     };

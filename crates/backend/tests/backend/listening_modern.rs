@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use fanlight_backend::{Backend, Interest};
+use fanlight_backend::Backend;
+use fanlight_canonical::Interest;
 use fanlight_protocol::Json;
 
 use crate::support::server::{Feed, Feeds, Seen, Server, feeds, modern};
-use crate::support::{Inbox, call, hear, listening, nobody, of_session, send, settings, start};
+use crate::support::{MessageReceiver, call, hear, listening, nobody, of_session, send, settings, start};
 
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
@@ -47,7 +48,7 @@ fn agree(feed: &Feed) {
     feed.acknowledge(filter(feed).as_text());
 }
 
-async fn heard(inbox: &mut Inbox) -> String {
+async fn heard(inbox: &mut MessageReceiver) -> String {
     inbox.text().await
 }
 

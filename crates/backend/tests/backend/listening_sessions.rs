@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendClient, Interest, SessionKey};
+use fanlight_backend::Backend;
+use fanlight_canonical::{BackendClient, Interest, SessionKey};
 use fanlight_protocol::{Json, Response};
 
 use crate::listening_legacy::telling;

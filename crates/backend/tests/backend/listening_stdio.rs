@@ -1,6 +1,7 @@
 //! Listening to child processes of both eras.
 
-use fanlight_backend::{BackendClient, Interest, SessionPolicy};
+use fanlight_backend::SessionPolicy;
+use fanlight_canonical::{BackendClient, Interest};
 use fanlight_protocol::{Json, Response};
 
 use crate::support::child::Child;

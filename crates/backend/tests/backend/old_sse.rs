@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fanlight_backend::{BackendClient as _, BackendError, BackendState, EraChoice, Interest, TransportSettings};
+use fanlight_backend::{EraChoice, TransportSettings};
+use fanlight_canonical::{BackendClient as _, BackendError, BackendState, Interest};
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Json, Response};
 use tokio::sync::mpsc;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendError};
+use fanlight_backend::Backend;
+use fanlight_canonical::BackendError;
 
 use crate::support::server::{Feeds, Reply, Seen, Server, event, feeds, legacy, modern, status};
-use crate::support::{Inbox, call, listening, of_session, send, settings, start};
+use crate::support::{MessageReceiver, call, listening, of_session, send, settings, start};
 
 const LOG: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1.0}}"#;
 
@@ -23,7 +24,7 @@ async fn closing(answer: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static
     (server, feeds)
 }
 
-fn calling(backend: &Backend) -> (impl Future<Output = Result<String, BackendError>>, Inbox) {
+fn calling(backend: &Backend) -> (impl Future<Output = Result<String, BackendError>>, MessageReceiver) {
     let (call, inbox) = listening(call("tools/call", r#"{"name":"a"}"#), of_session(1, "{}"));
     (send(backend, call), inbox)
 }

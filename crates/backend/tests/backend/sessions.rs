@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendClient, BackendError, CallContext, SessionKey, SessionPolicy};
+use fanlight_backend::{Backend, SessionPolicy};
+use fanlight_canonical::{BackendClient, BackendError, CallContext, SessionKey};
 use fanlight_protocol::meta::LogLevel;
 
 use crate::support::child::{Child, exists};
@@ -261,7 +262,7 @@ async fn lists_are_read_as_for_a_client_that_can_be_asked_everything() {
     list.context = CallContext::for_lists(&Default::default());
     assert_eq!(of(list).await.unwrap(), r#"{"of":"asks"}"#);
     // What a client calls must not be asked for what it has not declared.
-    let (plain, _inbox) = listening(call("tools/call", "{}"), |context| context.client_key = 7);
+    let (plain, _inbox) = listening(call("tools/call", "{}"), |context| context.caller = crate::support::client(7));
     assert_eq!(of(plain).await.unwrap(), r#"{"of":"plain"}"#);
 }
 

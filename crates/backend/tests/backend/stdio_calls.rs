@@ -1,6 +1,7 @@
 //! Requests to child processes that go well, notifications, and cancellation.
 
-use fanlight_backend::{BackendClient, EraChoice};
+use fanlight_backend::EraChoice;
+use fanlight_canonical::BackendClient;
 use fanlight_protocol::meta::LogLevel;
 
 use crate::support::child::{Child, exists};
@@ -139,7 +140,7 @@ async fn log_receivers(child: Child, waiting: (u64, Option<LogLevel>), logging: 
     revision(&backend).await;
     let of = |method: &str, (key, level)| {
         listening(call(method, ""), |context| {
-            context.client_key = key;
+            context.caller = crate::support::client(key);
             context.log_level = level;
         })
     };

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendClient, BackendError, BackendState, EraChoice, Secret, TransportSettings};
+use fanlight_backend::{Backend, EraChoice, Secret, TransportSettings};
+use fanlight_canonical::{BackendClient, BackendError, BackendState};
 use tokio::task::JoinHandle;
 
 use crate::support::child::{Child, exists};

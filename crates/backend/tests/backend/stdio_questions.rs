@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use fanlight_backend::{Call, ServerRequest};
-use fanlight_protocol::capability::Need;
+use fanlight_canonical::{Call, ServerRequest};
+use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::{Json, Response};
 
 use crate::support::child::Child;
-use crate::support::{Inbox, PATIENCE, call, json, listening, of_session, send, settings, start};
+use crate::support::{MessageReceiver, PATIENCE, call, json, listening, of_session, send, settings, start};
 
 const ROOTS: &str = r#"{"roots":{}}"#;
 
@@ -19,9 +19,9 @@ const ASKING: &str = r#"*'"method":"test/ask"'*) asked=$id
     *'"method":"test/wait"'*) waiting=$id; : > "$STATE/waiting";;
     *'"method":"test/go"'*) result '{}'; id=$waiting; result '{}';;"#;
 
-fn as_client(method: &str, key: u64) -> (Call, Inbox) {
+fn as_client(method: &str, key: u64) -> (Call, MessageReceiver) {
     listening(call(method, ""), |context| {
-        context.client_key = key;
+        context.caller = crate::support::client(key);
         context.capabilities = json(ROOTS);
     })
 }
@@ -77,7 +77,7 @@ async fn what_is_not_declared_is_not_asked() {
         let (call, mut inbox) = listening(call("test/ask", ""), of_session(1, capabilities));
         let told = send(&backend, call).await.unwrap();
         assert!(told.starts_with(r#"{"jsonrpc":"2.0","id":"q\u0041","error":{"code":-32601,"#), "{told}");
-        assert_eq!(inbox.refused().await, Need::Roots);
+        assert_eq!(inbox.refused().await, ClientCapability::Roots);
         assert!(inbox.recv().await.is_none());
     }
     backend.stop().await;

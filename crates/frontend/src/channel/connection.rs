@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use fanlight_gateway::CallContext;
+use fanlight_canonical::{CallContext, Principal};
 use fanlight_protocol::line::Line;
 use fanlight_protocol::{Era, Json, Message, MessageError, Method, Notification, Request, Revision, RpcError, code};
 use fanlight_telemetry::{ErrorType, Headers, Moment, Network, Outcome, ServerSpan};
@@ -22,7 +22,6 @@ use crate::error::FrontendError;
 use crate::event::Event;
 use crate::params::{Meta, Params};
 use crate::park::Parking;
-use crate::port::Core;
 use crate::render::Rendering;
 use crate::running::{self, Ask, Running};
 use crate::session::Session;
@@ -30,6 +29,7 @@ use crate::settings::FrontendSettings;
 use crate::subscription::Subscriptions;
 use crate::trace::{self, Came};
 use crate::{era, fault, legacy, modern};
+use fanlight_canonical::Core;
 
 /// One client.
 pub(crate) struct Connection<C> {
@@ -278,7 +278,7 @@ impl<C: Core> Connection<C> {
         let opening = legacy::opening(params, self.settings.max_description)?;
         let slot = self.slot()?;
         let in_flight = Arc::clone(&self.in_flight);
-        let session = Session::new(opening, in_flight, self.settings.max_questions, &self.core);
+        let session = Session::new(Principal::anonymous(), opening, in_flight, self.settings.max_questions, &self.core);
         let session = Arc::new(session.counted(&self.settings.telemetry));
         let before = self.replace_session(Some(Arc::clone(&session)));
         let rendering = rendering(&request, session.revision());

@@ -9,9 +9,9 @@ use std::task::Poll;
 use tokio::time::timeout;
 
 use super::connection::Connection;
-use crate::port::Core;
 use crate::session::Session;
 use crate::streams::room;
+use fanlight_canonical::Core;
 
 impl<C: Core> Connection<C> {
     /// Begins to listen for the current session, if there is one that has not begun.

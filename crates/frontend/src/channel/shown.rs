@@ -7,8 +7,8 @@ use std::sync::Arc;
 use fanlight_telemetry::clients::{Clients, Counts, Seen, SessionView};
 
 use super::Connection;
-use crate::port::Core;
 use crate::session::Session;
+use fanlight_canonical::Core;
 
 impl<C: Core> Connection<C> {
     /// What an operator may see of its session, if it has one. Its stream is the connection.

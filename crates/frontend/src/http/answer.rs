@@ -16,10 +16,10 @@ use super::reply::{self, ReplyBody};
 use super::request::Kept;
 use super::stream::EventStream;
 use super::timer::{Late, Timer};
-use crate::port::Core;
 use crate::session::InUse;
 use crate::source::{Call, Said, Source};
 use crate::streams::tap::{Tap, is_pausable, is_resumable};
+use fanlight_canonical::Core;
 
 impl<C: Core> Endpoint<C> {
     /// Waits for what comes of a call first; an error if it takes long, and its client is to hear

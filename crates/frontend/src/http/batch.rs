@@ -15,10 +15,10 @@ use super::negotiate::Accepts;
 use super::reply;
 use super::request::Asked;
 use crate::params::Params;
-use crate::port::Core;
 use crate::source::{Said, Source};
 use crate::trace;
 use crate::{era, fault};
+use fanlight_canonical::Core;
 
 impl<C: Core> Endpoint<C> {
     /// Whether the request belongs to a session whose revision has batches.

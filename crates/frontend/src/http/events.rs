@@ -60,10 +60,10 @@ impl Events {
         if len <= ONE_PIECE || parts.iter().any(has_break) {
             sse::put_message(&mut self.text, parts);
         } else {
-            self.text.extend_from_slice(sse::MESSAGE);
+            self.text.extend_from_slice(sse::MESSAGE_START);
             self.seal();
             self.pieces.extend(parts.iter().cloned());
-            self.pieces.push(Bytes::from_static(sse::END));
+            self.pieces.push(Bytes::from_static(sse::MESSAGE_END));
         }
         self.len += len;
     }

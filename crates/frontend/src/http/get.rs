@@ -12,11 +12,11 @@ use super::mcp::{Endpoint, Reply, bad_request};
 use super::reply::{self, Refusal};
 use super::stream::EventStream;
 use super::{headers, negotiate};
-use crate::port::Core;
 use crate::session::InUse;
 use crate::streams::tap::{Tap, is_resumable};
 use crate::streams::{Place, room};
 use crate::{era, modern};
+use fanlight_canonical::Core;
 
 /// What modern clients may use: "HTTP GET or DELETE to the MCP endpoint: respond with 405 Method Not
 /// Allowed" (2026-07-28 streamable-http, Backward Compatibility).

@@ -27,7 +27,6 @@ use super::{body, cors, headers, listening};
 use crate::error::FrontendError;
 use crate::params::Params;
 use crate::park::Parking;
-use crate::port::Core;
 use crate::running::Detached;
 use crate::session::{InUse, Sessions};
 use crate::settings::FrontendSettings;
@@ -35,6 +34,7 @@ use crate::streams::Keeping;
 use crate::subscription::Subscriptions;
 use crate::trace::{self, Came};
 use crate::{era, fault, modern};
+use fanlight_canonical::Core;
 
 /// What the endpoint serves. GET and DELETE belong to the sessions of legacy clients.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";

@@ -34,8 +34,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::FrontendError;
 use crate::insight::Insight;
-use crate::port::Core;
 use crate::settings::FrontendSettings;
+use fanlight_canonical::Core;
 
 /// Serves MCP clients on `listener` until `shutdown` is cancelled. Then no more connections are
 /// accepted, and this returns when what is in flight is done, or after [`FrontendSettings::drain`].

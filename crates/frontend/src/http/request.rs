@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fanlight_gateway::CallContext;
+use fanlight_canonical::{CallContext, Principal};
 use fanlight_protocol::json::Value;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
@@ -18,13 +18,13 @@ use super::slots::Slot;
 use super::{answer, headers};
 use crate::conversation::{self, Conversation, LegacyCall, ModernCall};
 use crate::params::Params;
-use crate::port::Core;
 use crate::render::Rendering;
 use crate::running::{self, Ask, Running};
 use crate::session::{InUse, Session};
 use crate::source::Call;
 use crate::trace::Ending;
 use crate::{era, legacy, modern};
+use fanlight_canonical::Core;
 
 /// A request as it came.
 pub(super) struct Asked<'a> {
@@ -138,7 +138,8 @@ impl<C: Core> Endpoint<C> {
     async fn initialize(&self, asked: &mut Asked<'_>) -> Result<Begun, Box<Refusal>> {
         let opening = legacy::opening(&asked.params, self.settings.max_description)
             .map_err(|error| Refusal::new(StatusCode::OK, error))?;
-        let session = Session::new(opening, Arc::default(), self.settings.max_questions, &self.core);
+        let session =
+            Session::new(Principal::anonymous(), opening, Arc::default(), self.settings.max_questions, &self.core);
         let rendering = asked.rendering(asked.request.id.clone(), session.revision());
         asked.span.set_revision(session.revision());
         let context = CallContext { trace: asked.span.parent(), ..session.context(false) };

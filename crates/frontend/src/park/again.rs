@@ -6,7 +6,7 @@
 //! Source: 2025-11-25 client/elicitation, URL Elicitation Required Error; 2026-07-28
 //! basic/patterns/mrtr. Must not know: transports.
 
-use fanlight_protocol::capability::{Missing, Need};
+use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::Kind;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 
@@ -19,7 +19,7 @@ use crate::input;
 /// absent if the request may not be answered with a wish for input.
 pub(super) fn concluded(held: &mut Held, response: Response, parking: Option<&Parking>) -> Response {
     if let Some((parking, error)) = parking.zip(response.error().filter(|error| elicitations(error).is_some())) {
-        match Missing::of(held.capabilities(), Need::ElicitationByUrl) {
+        match MissingCapability::of(held.capabilities(), ClientCapability::ElicitationByUrl) {
             Some(missing) => held.note_missing(missing),
             None => {
                 let (_, expires) = parking.seal();
@@ -81,8 +81,10 @@ fn elicitations(error: &Json) -> Option<Vec<(String, Json)>> {
     }
     let list = error.get("data")?.get("elicitations").filter(|list| list.kind() == Kind::Array)?;
     let all: Vec<Json> = list.elements().map(|element| list.slice(element)).collect();
-    let by_url =
-        |params: &Json| params.is_object() && Need::of(&Method::Elicit, Some(params)) == Some(Need::ElicitationByUrl);
+    let by_url = |params: &Json| {
+        params.is_object()
+            && ClientCapability::of(&Method::Elicit, Some(params)) == Some(ClientCapability::ElicitationByUrl)
+    };
     let usable = !all.is_empty() && all.iter().all(by_url);
     usable.then(|| (1..).map(|number| format!("input-{number}")).zip(all).collect())
 }

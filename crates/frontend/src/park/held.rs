@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fanlight_gateway::{ServerMessage, ServerRequest};
-use fanlight_protocol::capability::{Missing, missing_capability_error};
+use fanlight_canonical::{ServerMessage, ServerRequest};
+use fanlight_protocol::capability::{MissingCapability, missing_capability_error};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
 
@@ -39,7 +39,7 @@ pub(crate) struct Held {
     subject: Option<Subject>,
     questions: Vec<Question>,
     /// What the client lacked for what the server has asked.
-    missing: BTreeSet<Missing>,
+    missing: BTreeSet<MissingCapability>,
     asked: u64,
     /// What came while it was parked.
     kept: VecDeque<Notification>,
@@ -83,11 +83,11 @@ impl Held {
     /// Takes a question in, unless the client cannot be asked it.
     pub(super) fn ask(&mut self, question: ServerRequest, limit: usize) {
         let (method, params) = (&question.method, question.params.as_ref());
-        let missing = Missing::for_question(self.capabilities(), method, params);
+        let missing = MissingCapability::for_server_request(self.capabilities(), method, params);
         self.missing.extend(missing);
-        let refusal = missing.map(Missing::refusal).or_else(|| {
+        let refusal = missing.map(MissingCapability::to_error).or_else(|| {
             let message = || format!("the client's protocol version has no way to be asked {method}");
-            (!method.is_input()).then(|| RpcError::new(code::METHOD_NOT_FOUND, message()))
+            (!method.is_input_request()).then(|| RpcError::new(code::METHOD_NOT_FOUND, message()))
         });
         if let Some(error) = refusal {
             // An error means that nobody waits for it any more.
@@ -102,8 +102,8 @@ impl Held {
 
     /// Takes note that the server has been refused something because the client lacks a capability
     /// for it; unless it does not, and was not declared for another reason.
-    pub(super) fn note_missing(&mut self, missing: Missing) {
-        if !missing.need.is_met_by(self.capabilities()) {
+    pub(super) fn note_missing(&mut self, missing: MissingCapability) {
+        if !missing.capability.is_declared_in(self.capabilities()) {
             self.missing.insert(missing);
         }
     }
@@ -117,7 +117,7 @@ impl Held {
         }
         let mut answer = ObjectBuilder::new();
         answer.member(if response.is_error() { "error" } else { "result" }, &response.body());
-        let missing: Vec<Missing> = self.missing.iter().copied().collect();
+        let missing: Vec<MissingCapability> = self.missing.iter().copied().collect();
         let error = missing_capability_error(&missing, &[(ANSWER_KEY, answer.finish())]);
         error.map_or(response, |error| Response::from_error(&error))
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use fanlight_gateway::ServerMessage;
+use fanlight_canonical::ServerMessage;
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::Parent;
 use tokio::time::{Sleep, sleep};

@@ -41,12 +41,12 @@ impl Core for Probe {
 
     async fn listen(
         &self,
-        listen: fanlight_gateway::Listen,
-    ) -> Result<fanlight_gateway::Listening, fanlight_protocol::RpcError> {
-        Ok(fanlight_gateway::Listening::new(listen.interest, ()))
+        listen: fanlight_canonical::Listen,
+    ) -> Result<fanlight_canonical::Listening, fanlight_protocol::RpcError> {
+        Ok(fanlight_canonical::Listening::new(listen.interest, ()))
     }
 
-    fn end_session(&self, _: fanlight_gateway::SessionKey) {}
+    fn end_session(&self, _: fanlight_canonical::SessionKey) {}
 }
 
 fn note(count: usize) -> Notification {

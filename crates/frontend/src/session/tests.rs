@@ -10,7 +10,7 @@ fn session_of(core: &Arc<Ended>) -> Session {
         client_info: Some(Json::literal(r#"{"name":"c"}"#)),
         capabilities: Json::literal(r#"{"sampling":{}}"#),
     };
-    Session::new(opening, Arc::default(), 1, core)
+    Session::new(Principal::anonymous(), opening, Arc::default(), 1, core)
 }
 
 fn session() -> Session {
@@ -28,7 +28,7 @@ impl Ended {
 }
 
 impl Core for Ended {
-    async fn handle(&self, _: fanlight_gateway::Call) -> Response {
+    async fn handle(&self, _: fanlight_canonical::Call) -> Response {
         Response::from_result(&Json::empty_object())
     }
 
@@ -38,9 +38,9 @@ impl Core for Ended {
 
     async fn listen(
         &self,
-        listen: fanlight_gateway::Listen,
-    ) -> Result<fanlight_gateway::Listening, fanlight_protocol::RpcError> {
-        Ok(fanlight_gateway::Listening::new(listen.interest, ()))
+        listen: fanlight_canonical::Listen,
+    ) -> Result<fanlight_canonical::Listening, fanlight_protocol::RpcError> {
+        Ok(fanlight_canonical::Listening::new(listen.interest, ()))
     }
 
     fn end_session(&self, _: SessionKey) {
@@ -138,7 +138,7 @@ async fn the_core_learns_what_it_may() {
     let context = session.context(true);
     assert_eq!(context.log_level, Some(LogLevel::Error));
     assert_eq!(context.capabilities.as_text(), r#"{"sampling":{}}"#);
-    assert_ne!(context.session, fresh.context(true).session);
+    assert_ne!(context.session(), fresh.context(true).session());
     assert_eq!(context.client_info.as_ref().unwrap().as_text(), r#"{"name":"c"}"#);
-    assert_ne!(context.client_key, fresh.client_key);
+    assert_ne!(context.caller, fresh.context(true).caller);
 }

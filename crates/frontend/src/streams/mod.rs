@@ -29,11 +29,11 @@ use tokio_util::sync::CancellationToken;
 use self::mailbox::Room;
 use self::replay::{Bounds, Replay};
 use crate::hearing::Hearing;
-use crate::port::Core;
 use crate::running::Detached;
 use crate::session::Session;
 use crate::settings::FrontendSettings;
 use crate::source::Source;
+use fanlight_canonical::Core;
 
 /// What the streams of all sessions of a listener share.
 #[derive(Debug)]

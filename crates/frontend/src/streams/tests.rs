@@ -4,12 +4,12 @@ use std::future::poll_fn;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use fanlight_gateway::{Listening, ServerMessage};
+use fanlight_canonical::{Listening, ServerMessage};
 use fanlight_protocol::{Method, Notification};
 
 use super::tap::{Read, Tap};
 use super::*;
-use crate::port::fake::Listened;
+use crate::fake_core::Listened;
 use crate::session::{InUse, Sessions};
 
 const RESUME: Duration = Duration::from_secs(60);
@@ -104,7 +104,8 @@ async fn what_a_reader_is_given_after_it_was_replaced_is_its_successors_whatever
         Listened::by(move |listen| {
             // While the first reader waits for what is said, its client comes back elsewhere.
             *successor.lock().unwrap() = Tap::resume(enter(), &keeping(SMALL), place(true, 1, 0));
-            listen.messages.try_send(ServerMessage::Notification(Notification::new(Method::ToolsChanged, None)));
+            let _ =
+                listen.messages.try_send(ServerMessage::Notification(Notification::new(Method::ToolsChanged, None)));
             Ok(Listening::new(listen.interest, listen.messages))
         })
     };

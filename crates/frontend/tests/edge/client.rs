@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_frontend::{Core, FrontendError, FrontendSettings, serve_http};
+use fanlight_canonical::Core;
+use fanlight_frontend::{FrontendError, FrontendSettings, serve_http};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_frontend::Core;
-use fanlight_gateway::{Call, CallContext, Listen, Listening, ServerMessage, ServerRequest, SessionKey};
-use fanlight_protocol::capability::{Missing, Need};
+use fanlight_canonical::Core;
+use fanlight_canonical::{Call, CallContext, Listen, Listening, ServerMessage, ServerRequest, SessionKey};
+use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
@@ -143,7 +143,7 @@ impl TestCore {
             "ask-and-be-refused" => {
                 let answered = ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await;
                 self.release.acquire().await.unwrap().forget();
-                let missing = Missing::of(&call.context.capabilities, Need::Sampling).unwrap();
+                let missing = MissingCapability::of(&call.context.capabilities, ClientCapability::Sampling).unwrap();
                 call.messages.send(ServerMessage::Refused(missing)).await;
                 drop(answered);
                 return body(&arguments);
@@ -178,7 +178,8 @@ impl TestCore {
                 let question = arguments.get("question").unwrap();
                 let method = Method::from_name(&question.get("method").unwrap().as_str().unwrap());
                 let capabilities = arguments.get("declared").unwrap_or_else(|| call.context.capabilities.clone());
-                let missing = Missing::for_question(&capabilities, &method, question.get("params").as_ref());
+                let missing =
+                    MissingCapability::for_server_request(&capabilities, &method, question.get("params").as_ref());
                 call.messages.send(ServerMessage::Refused(missing.unwrap())).await;
                 return body(&arguments);
             }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use fanlight_canonical::{Listen, ServerMessage, ServerRequest};
 use fanlight_frontend::FrontendSettings;
-use fanlight_gateway::{Listen, ServerMessage, ServerRequest};
 use fanlight_protocol::{Json, Method, Response};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -48,7 +48,7 @@ async fn what_a_session_is_told_arrives_as_it_was() {
     let (id, mut stream, listen) = listening(&mut server, "2025-06-18").await;
     let interest = &listen.interest;
     assert!(interest.session && interest.tools && interest.prompts && interest.resources && interest.uris.is_empty());
-    assert!(listen.context.session.is_some());
+    assert!(listen.context.session().is_some());
     // Neither of another era nor of a request.
     say(&listen, "notifications/subscriptions/acknowledged", "{}").await;
     say(&listen, "notifications/tasks", "{}").await;
@@ -311,7 +311,7 @@ async fn lines_carry_what_a_session_is_told() {
     assert!(!stdio.log.pending().iter().any(|happened| matches!(happened, crate::core::Happened::Listens(_))));
     stdio.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
     let listen = stdio.log.listens().await;
-    assert!(listen.interest.session && listen.context.session.is_some());
+    assert!(listen.interest.session && listen.context.session().is_some());
     say(&listen, "notifications/tasks", "{}").await;
     say(&listen, TOOLS, r#"{ "x":1.0}"#).await;
     assert_eq!(stdio.line().await.unwrap(), text(TOOLS, r#"{ "x":1.0}"#));

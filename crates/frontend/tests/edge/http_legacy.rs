@@ -36,7 +36,7 @@ async fn a_session_from_beginning_to_end() {
     );
     let second = server.log.began().await;
     assert_eq!(told(&second.context), (Some(r#"{"name":"c","version":"1"}"#), r#"{"roots":{}}"#, None, false));
-    assert_eq!(first.context.client_key, second.context.client_key);
+    assert_eq!(first.context.caller, second.context.caller);
     assert_eq!(client.post(&session, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).await.status, 202);
 
     assert_eq!(client.call("DELETE", "/mcp", &session).await.status, 204);

@@ -27,7 +27,7 @@ async fn a_call_goes_through_byte_for_byte() {
     assert_eq!(client.post(&headers, &modern_call("2", "echo", "")).await.status, 200);
     let second = server.log.began().await;
     assert_eq!(told(&second.context), (None, "{}", None, false));
-    assert_ne!(first.context.client_key, second.context.client_key);
+    assert_ne!(first.context.caller, second.context.caller);
 }
 
 #[tokio::test]

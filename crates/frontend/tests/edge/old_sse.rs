@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use fanlight_canonical::ServerMessage;
 use fanlight_frontend::FrontendSettings;
-use fanlight_gateway::ServerMessage;
 use serde_json::Value;
 
 use crate::client::{Client, Response, Server, legacy_call, modern_call, soon};
@@ -151,9 +151,9 @@ async fn only_the_legacy_era_is_served() {
 async fn a_session_ends_with_its_stream() {
     let mut server = Server::start().await;
     let mut old = Old::session(&server, "2024-11-05").await;
-    let key = server.log.began().await.context.session.unwrap();
+    let key = server.log.began().await.context.session().unwrap();
     old.tell(&legacy_call("1", "wait", "")).await;
-    assert_eq!(server.log.began().await.context.session, Some(key));
+    assert_eq!(server.log.began().await.context.session(), Some(key));
     let Old { stream, mut posts, endpoint } = old;
     drop(stream);
     assert!(matches!(server.log.ended().await, Happened::Dropped));
@@ -199,7 +199,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
     let settings = FrontendSettings { idle_connection: Duration::from_millis(300), ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let mut old = Old::session(&server, "2024-11-05").await;
-    let key = server.log.began().await.context.session.unwrap();
+    let key = server.log.began().await.context.session().unwrap();
     let long = "x".repeat(1 << 20);
     let call = legacy_call("1", "echo", "").replace("1.0", &format!("{long:?}"));
     let ended = async {

@@ -148,9 +148,9 @@ async fn the_core_is_told_when_sessions_end() {
     let mut server = Server::start().await;
     let mut client = server.connect().await;
     let first = server.session(&mut client).await;
-    let deleted = server.log.began().await.context.session.unwrap();
+    let deleted = server.log.began().await.context.session().unwrap();
     server.session(&mut client).await;
-    let left = server.log.began().await.context.session.unwrap();
+    let left = server.log.began().await.context.session().unwrap();
     assert_eq!(client.call("DELETE", "/mcp", &[("Mcp-Session-Id", &first)]).await.status, 204);
     assert_eq!(server.log.session_ended().await, deleted);
     // The end of the listener ends what is left.
@@ -160,7 +160,7 @@ async fn the_core_is_told_when_sessions_end() {
 
     let mut stdio = Stdio::start();
     stdio.initialize().await;
-    let first = stdio.log.began().await.context.session.unwrap();
+    let first = stdio.log.began().await.context.session().unwrap();
     stdio.initialize().await;
     assert_eq!(stdio.log.session_ended().await, first);
     drop(stdio.input.take());

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use fanlight_canonical::ServerMessage;
 use fanlight_frontend::FrontendSettings;
-use fanlight_gateway::ServerMessage;
 
 use crate::client::{Client, Server, legacy_call, modern_call, modern_headers};
 use crate::core::{Happened, notification};

@@ -25,8 +25,8 @@ async fn both_eras_side_by_side() {
     stdio.send(&modern_call("3", "echo", "")).await;
     assert!(stdio.line().await.unwrap().contains(r#""id":3,"result":{"resultType":"complete","#));
     let calls = [stdio.log.began().await, stdio.log.began().await, stdio.log.began().await, stdio.log.began().await];
-    assert_eq!(calls[1].context.client_key, calls[2].context.client_key);
-    assert_ne!(calls[0].context.client_key, calls[3].context.client_key);
+    assert_eq!(calls[1].context.caller, calls[2].context.caller);
+    assert_ne!(calls[0].context.caller, calls[3].context.caller);
     assert_eq!(told(&calls[2].context).0, Some(r#"{"name":"c","version":"1"}"#));
     assert!(stdio.end().await.is_empty());
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use fanlight_canonical::{Listen, ServerMessage, TaskDialect};
 use fanlight_frontend::FrontendSettings;
-use fanlight_gateway::{Listen, ServerMessage, TaskDialect};
 use serde_json::{Value, json};
 
 use crate::client::{Client, Server, modern_headers, modern_request, soon};
@@ -36,7 +36,7 @@ async fn subscribed(server: &mut Server, id: &str, filter: &str) -> (Client, Lis
 async fn only_what_was_asked_for_comes_and_under_the_requests_id() {
     let mut server = Server::start().await;
     let (mut client, listen) = subscribed(&mut server, r#""\u0031""#, FILTER).await;
-    assert!(listen.context.session.is_none() && listen.interest.tools && !listen.interest.session);
+    assert!(listen.context.session().is_none() && listen.interest.tools && !listen.interest.session);
     assert_eq!(listen.interest.uris, ["a:b".into(), "ignore:".into()]);
     assert_eq!(
         client.event().await.unwrap(),

@@ -1,7 +1,7 @@
 //! How clients speak of tasks: which methods they have, what they must have declared, and what the
 //! core learns of it.
 
-use fanlight_gateway::TaskDialect;
+use fanlight_canonical::TaskDialect;
 use fanlight_protocol::Method;
 
 use crate::client::{Server, modern_headers};

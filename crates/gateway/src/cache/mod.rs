@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use fanlight_backend::{BackendClient, BackendError, Call, ServerMessage, TaskDialect};
+use fanlight_canonical::{BackendClient, BackendError, Call, ServerMessage, TaskDialect};
 use fanlight_protocol::json::{Json, rewrite_object};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use fanlight_protocol::{Response, meta};
@@ -213,7 +213,7 @@ impl Drop for Departed {
 /// What the server sees of a client during a read; `None` if the client wants something for itself.
 fn flight_key(read: &Read, call: &Call) -> Option<FlightKey> {
     let context = &call.context;
-    let is_own = context.session.is_some() || context.wants_progress || context.log_level.is_some();
+    let is_own = context.session().is_some() || context.wants_progress || context.log_level.is_some();
     (!is_own).then(|| FlightKey {
         backend: read.backend,
         changes: read.changes,

@@ -2,7 +2,7 @@
 //!
 //! Must not know: what is in the lists.
 
-use fanlight_backend::Interest;
+use fanlight_canonical::Interest;
 use fanlight_protocol::Method;
 
 /// The four lists that servers have.

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use fanlight_backend::{BackendClient, BackendError, Call, CallContext, Outcome, Parent, ServerMessages};
+use fanlight_canonical::{BackendClient, BackendError, Call, CallContext, Outcome, Parent, ServerMessages};
 use fanlight_protocol::json::{Json, Kind, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use tokio::time::{Instant, timeout_at};
@@ -105,7 +105,7 @@ impl Walk<'_> {
             method: self.kind.method(),
             params,
             context: CallContext::for_lists(self.trace),
-            messages: ServerMessages::nowhere(),
+            messages: ServerMessages::discard(),
         };
         let response = self.backend.request(call).await.map_err(failed)?;
         match response.view::<AnyResult>() {

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fanlight_backend::{BackendState, Parent};
+use fanlight_canonical::{BackendState, Parent};
 use fanlight_protocol::param_header::ParamHeader;
 use futures_util::future::join_all;
 use tokio::time::Instant;

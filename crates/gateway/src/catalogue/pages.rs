@@ -41,7 +41,7 @@ impl Pages {
             return answer;
         }
         // Written without holding others up: two may write the same page.
-        let answer = Response::from_result(&write()).kept();
+        let answer = Response::from_result(&write()).cached();
         let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if pages.len() >= KEPT && !pages.contains_key(&start) {
             pages.clear();

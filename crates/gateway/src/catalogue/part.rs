@@ -9,7 +9,7 @@
 use futures_util::future::{BoxFuture, Shared};
 use tokio::time::Instant;
 
-use fanlight_backend::Outcome;
+use fanlight_canonical::Outcome;
 
 use crate::merge::Contribution;
 

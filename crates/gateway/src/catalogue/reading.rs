@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fanlight_backend::Parent;
+use fanlight_canonical::Parent;
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 

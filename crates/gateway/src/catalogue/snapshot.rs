@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fanlight_backend::Outcome;
+use fanlight_canonical::Outcome;
 use fanlight_protocol::Response;
 use fanlight_protocol::json::{ArrayBuilder, Json, Kind, ObjectBuilder};
 use fanlight_protocol::param_header::{self, ParamHeader};

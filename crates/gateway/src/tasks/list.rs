@@ -6,7 +6,7 @@
 //!
 //! Must not know: what a task is for.
 
-use fanlight_backend::{BackendError, Call, Outcome};
+use fanlight_canonical::{BackendError, Call, Outcome};
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::{ArrayBuilder, Json, Kind, ObjectBuilder, rewrite_object};
 use fanlight_protocol::{Response, RpcError};
@@ -136,7 +136,7 @@ impl Page<'_> {
 
     fn learn(&self, backend: usize, result: &Json) {
         for task in entries(result) {
-            self.tasks.owners.learn(self.call.context.session, &task, backend, How::Seen);
+            self.tasks.owners.learn(self.call.context.session(), &task, backend, How::Seen);
         }
     }
 

@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_backend::SessionKey;
+use fanlight_canonical::SessionKey;
 use fanlight_protocol::Json;
 use lru::LruCache;
 use tokio::time::Instant;

@@ -9,13 +9,14 @@ mod block;
 mod brackets;
 mod build;
 mod edit;
-mod landmarks;
 mod object;
+mod offset_index;
 mod scan;
 mod scan_string;
 mod string;
 #[cfg(test)]
 mod tests;
+mod union;
 mod value;
 
 use std::borrow::Cow;
@@ -26,18 +27,19 @@ use bytes::Bytes;
 
 pub use build::{ArrayBuilder, ObjectBuilder, quote};
 pub use edit::{Chunks, Edits, retain_elements, rewrite_object};
-use landmarks::{Landmarks, Surveyor};
 pub use object::{DuplicateMember, Elements, Member, Members};
+use offset_index::{IndexBuilder, OffsetIndex};
 pub use scan::{MAX_NESTING, SyntaxError, SyntaxErrorKind};
+pub use union::union;
 pub use value::{Kind, Value};
 
 /// The nesting depth allowed where no other limit is configured.
 pub const DEFAULT_NESTING: usize = 128;
 
 /// One JSON value as text. Invariant: the bytes are UTF-8, hold exactly one value, and neither begin
-/// nor end with white space. It is one by RFC 8259, or as far as [`Json::outline`] looks.
+/// nor end with white space. It is one by RFC 8259, or as far as [`Json::validate_structure`] looks.
 #[derive(Clone)]
-pub struct Json(Bytes, Landmarks);
+pub struct Json(Bytes, OffsetIndex);
 
 impl PartialEq for Json {
     fn eq(&self, other: &Self) -> bool {
@@ -50,10 +52,10 @@ impl Eq for Json {}
 impl Json {
     /// Validates `text` as one JSON value with at most `nesting` levels of arrays and objects.
     pub fn parse(text: Bytes, nesting: usize) -> Result<Self, SyntaxError> {
-        let mut surveyor = Surveyor::new(text.len());
-        let range = scan::document(&text, nesting, &mut surveyor)?;
-        let landmarks = surveyor.finish(range.start);
-        Ok(Self(text.slice(range), landmarks))
+        let mut index = IndexBuilder::new(text.len());
+        let range = scan::document(&text, nesting, &mut index)?;
+        let index = index.finish(range.start);
+        Ok(Self(text.slice(range), index))
     }
 
     /// The same for text that is passed on rather than read: checks what others rely on, and leaves
@@ -61,11 +63,11 @@ impl Json {
     /// and no malformed escapes, that brackets belong together and nest at most `nesting` deep, and
     /// that nothing follows: all of this is checked; what stands between brackets and strings is not.
     /// Takes a third of the time.
-    pub fn outline(text: Bytes, nesting: usize) -> Result<Self, SyntaxError> {
-        let mut surveyor = Surveyor::new(text.len());
-        let range = scan::outline(&text, nesting, &mut surveyor)?;
-        let landmarks = surveyor.finish(range.start);
-        Ok(Self(text.slice(range), landmarks))
+    pub fn validate_structure(text: Bytes, nesting: usize) -> Result<Self, SyntaxError> {
+        let mut index = IndexBuilder::new(text.len());
+        let range = scan::structure(&text, nesting, &mut index)?;
+        let index = index.finish(range.start);
+        Ok(Self(text.slice(range), index))
     }
 
     /// A value written in the program's own source. Text that is not JSON becomes `null`.
@@ -77,33 +79,33 @@ impl Json {
     /// `null`.
     #[must_use]
     pub fn null() -> Self {
-        Self(Bytes::from_static(b"null"), Landmarks::default())
+        Self(Bytes::from_static(b"null"), OffsetIndex::default())
     }
 
     /// `{}`.
     #[must_use]
     pub fn empty_object() -> Self {
-        Self(Bytes::from_static(b"{}"), Landmarks::default())
+        Self(Bytes::from_static(b"{}"), OffsetIndex::default())
     }
 
     /// The JSON string that stands for `text`.
     #[must_use]
     pub fn string(text: &str) -> Self {
-        Self(Bytes::from(quote(text)), Landmarks::default())
+        Self(Bytes::from(quote(text)), OffsetIndex::default())
     }
 
     /// The JSON number that stands for `number`.
     #[must_use]
     pub fn integer(number: i64) -> Self {
-        Self(Bytes::from(number.to_string()), Landmarks::default())
+        Self(Bytes::from(number.to_string()), OffsetIndex::default())
     }
 
     /// Text known to be one value because this module sliced or built it.
     pub(crate) fn trusted(text: Bytes) -> Self {
         debug_assert!(
-            scan::outline(&text, MAX_NESTING, &mut Surveyor::new(0)).is_ok_and(|range| range == (0..text.len()))
+            scan::structure(&text, MAX_NESTING, &mut IndexBuilder::new(0)).is_ok_and(|range| range == (0..text.len()))
         );
-        Self(text, Landmarks::default())
+        Self(text, OffsetIndex::default())
     }
 
     /// The text, as received.
@@ -236,12 +238,12 @@ impl Json {
         }
         let start = range.start;
         let text = self.0.slice(range);
-        let landmarks = self.1.slice(start, &text);
-        Self(text, landmarks)
+        let index = self.1.slice(start, &text);
+        Self(text, index)
     }
 
     /// The same value with `value` in place of the one at `range`, which must come from it as for
-    /// [`Json::slice`]. Places outside of it change nothing.
+    /// [`Json::slice`]. Offsets outside of it change nothing.
     #[must_use]
     pub fn with(&self, range: Range<usize>, value: &Self) -> Self {
         let (true, Some(before), Some(after)) =
@@ -259,17 +261,17 @@ impl Json {
     /// The same as [`Json::with`], for what is soon walked over: what was noted of this value is noted of the new one
     /// too, as far as it still holds. Takes some 400 bytes more.
     #[must_use]
-    pub fn with_noted(&self, range: Range<usize>, value: &Self) -> Self {
-        let landmarks = self.1.replaced(self.0.len(), &range, value.0.len());
+    pub fn with_indexed(&self, range: Range<usize>, value: &Self) -> Self {
+        let index = self.1.replaced(self.0.len(), &range, value.0.len());
         let Self(text, _) = self.with(range, value);
-        Self(text, landmarks)
+        Self(text, index)
     }
 
     /// The same value, looked through once so that later walks need not read it again, as those over
     /// received values do. Worth its while for what was built here and is walked often.
     #[must_use]
-    pub fn surveyed(self) -> Self {
-        Self::outline(self.0.clone(), MAX_NESTING).unwrap_or(self)
+    pub fn indexed(self) -> Self {
+        Self::validate_structure(self.0.clone(), MAX_NESTING).unwrap_or(self)
     }
 
     /// The same text in memory of its own. A slice keeps the whole message it was cut from: what is
@@ -284,8 +286,8 @@ impl Json {
     #[must_use]
     pub fn on_one_line(&self) -> Self {
         let text = on_one_line(&self.0);
-        let landmarks = if text.len() == self.0.len() { self.1.clone() } else { Landmarks::default() };
-        Self(text, landmarks)
+        let index = if text.len() == self.0.len() { self.1.clone() } else { OffsetIndex::default() };
+        Self(text, index)
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::landmarks::Ahead;
+use super::offset_index::Ahead;
 use super::scan;
 use super::{Json, string};
 

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::brackets::Brackets;
-use super::landmarks::Surveyor;
+use super::offset_index::IndexBuilder;
 use super::scan_string::escape;
 pub(super) use super::scan_string::string;
 
@@ -60,16 +60,16 @@ pub(super) fn fail<T>(kind: SyntaxErrorKind, at: usize) -> Scanned<T> {
 }
 
 /// Validates `text` as exactly one value between optional white space; returns where it stands.
-/// `surveyor` is told of the members and values within it.
-pub(super) fn document(text: &[u8], nesting: usize, surveyor: &mut Surveyor) -> Scanned<Range<usize>> {
-    one_value(text, |start| container(text, start, nesting, surveyor))
+/// `index` is told of the members and values within it.
+pub(super) fn document(text: &[u8], nesting: usize, index: &mut IndexBuilder) -> Scanned<Range<usize>> {
+    one_value(text, |start| container(text, start, nesting, index))
 }
 
-/// Looks at `text` only as far as [`Json::outline`](super::Json::outline) says; else as [`document`],
+/// Looks at `text` only as far as [`Json::validate_structure`](super::Json::validate_structure) says; else as [`document`],
 /// but that no members are noted.
-pub(super) fn outline(text: &[u8], nesting: usize, surveyor: &mut Surveyor) -> Scanned<Range<usize>> {
+pub(super) fn structure(text: &[u8], nesting: usize, index: &mut IndexBuilder) -> Scanned<Range<usize>> {
     one_value(text, |start| match text.get(start) {
-        Some(b'{' | b'[') => container_outline(text, start, nesting, surveyor),
+        Some(b'{' | b'[') => container_structure(text, start, nesting, index),
         _ => scalar(text, start),
     })
 }
@@ -90,7 +90,7 @@ fn one_value(text: &[u8], end_of: impl FnOnce(usize) -> Scanned<usize>) -> Scann
 }
 
 /// The outline of the object or array that begins at `start`.
-fn container_outline(text: &[u8], start: usize, nesting: usize, surveyor: &mut Surveyor) -> Scanned<usize> {
+fn container_structure(text: &[u8], start: usize, nesting: usize, index: &mut IndexBuilder) -> Scanned<usize> {
     let (mut brackets, mut open) = (Brackets::new(text, start), Open::new(nesting));
     loop {
         let at = brackets.next();
@@ -99,7 +99,7 @@ fn container_outline(text: &[u8], start: usize, nesting: usize, surveyor: &mut S
             Some(byte @ (b'{' | b'[')) => open.push(*byte == b'{', at),
             Some(byte @ (b'}' | b']')) if open.top() == Some(*byte == b'}') => {
                 if let Some(start) = open.pop() {
-                    surveyor.note(start..at + 1);
+                    index.note(start..at + 1);
                 }
                 if open.depth == 0 {
                     return Ok(at + 1);
@@ -113,7 +113,7 @@ fn container_outline(text: &[u8], start: usize, nesting: usize, surveyor: &mut S
 }
 
 /// Steps over the value that begins at `at`; returns where it ends. `text` must be JSON from there
-/// to the end of that value, or have passed [`outline`].
+/// to the end of that value, or have passed [`structure`].
 pub(super) fn step_over(text: &[u8], at: usize) -> Scanned<usize> {
     match (text.get(at), text.get(at + 1)) {
         (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']')) => return Ok(at + 2),
@@ -133,12 +133,12 @@ pub(super) fn step_over(text: &[u8], at: usize) -> Scanned<usize> {
 }
 
 /// Scans the object or array that begins at `at`, or whatever else does.
-fn container(text: &[u8], at: usize, nesting: usize, surveyor: &mut Surveyor) -> Scanned<usize> {
+fn container(text: &[u8], at: usize, nesting: usize, index: &mut IndexBuilder) -> Scanned<usize> {
     let mut open = Open::new(nesting);
     let mut at = at;
     loop {
         if open.top() == Some(true) {
-            at = key_and_colon(text, at, &open, surveyor)?;
+            at = key_and_colon(text, at, &open, index)?;
         }
         let start = at;
         at = match text.get(at) {
@@ -152,7 +152,7 @@ fn container(text: &[u8], at: usize, nesting: usize, surveyor: &mut Surveyor) ->
             },
             _ => scalar(text, at)?,
         };
-        match after_value(text, start..at, &mut open, surveyor)? {
+        match after_value(text, start..at, &mut open, index)? {
             After::Done(end) => return Ok(end),
             After::Next(next) => at = next,
         }
@@ -227,14 +227,14 @@ fn digits(text: &[u8], mut at: usize) -> usize {
 
 /// Scans the key at `at` and the colon behind it; returns where its value begins.
 #[inline(always)]
-fn key_and_colon(text: &[u8], at: usize, open: &Open, surveyor: &mut Surveyor) -> Scanned<usize> {
+fn key_and_colon(text: &[u8], at: usize, open: &Open, index: &mut IndexBuilder) -> Scanned<usize> {
     let key = string(text, at)?;
     let colon = white_space(text, key.at);
     if text.get(colon) != Some(&b':') {
         return unexpected(text, colon);
     }
     let value = white_space(text, colon + 1);
-    surveyor.member_begins(open.depth, at..key.at, key.plain, value);
+    index.member_begins(open.depth, at..key.at, key.plain, value);
     Ok(value)
 }
 
@@ -265,12 +265,12 @@ enum After {
 
 /// The value at `value` ended: closes what ends with it and goes on to the next value.
 #[inline]
-fn after_value(text: &[u8], value: Range<usize>, open: &mut Open, surveyor: &mut Surveyor) -> Scanned<After> {
+fn after_value(text: &[u8], value: Range<usize>, open: &mut Open, index: &mut IndexBuilder) -> Scanned<After> {
     let mut at = value.end;
-    surveyor.note(value);
+    index.note(value);
     while let Some(in_object) = open.top() {
         if in_object {
-            surveyor.member_ends(open.depth, at);
+            index.member_ends(open.depth, at);
         }
         let next = white_space(text, at);
         match text.get(next) {
@@ -283,7 +283,7 @@ fn after_value(text: &[u8], value: Range<usize>, open: &mut Open, surveyor: &mut
         }
         at = next + 1;
         if let Some(start) = open.pop() {
-            surveyor.note(start..at);
+            index.note(start..at);
         }
     }
     Ok(After::Done(at))

@@ -53,7 +53,8 @@ fn refuses_what_is_not_json() {
 #[test]
 fn an_outline_checks_what_others_rely_on() {
     use SyntaxErrorKind::*;
-    let outline = |text: &str| Json::outline(Bytes::copy_from_slice(text.as_bytes()), 3).map_err(|error| error.kind);
+    let outline =
+        |text: &str| Json::validate_structure(Bytes::copy_from_slice(text.as_bytes()), 3).map_err(|error| error.kind);
     for (text, kind) in [
         ("", End),
         ("{", End),
@@ -69,7 +70,7 @@ fn an_outline_checks_what_others_rely_on() {
     ] {
         assert_eq!(outline(text), Err(kind), "{text}");
     }
-    assert_eq!(Json::outline(Bytes::from_static(b"[\"\xff\"]"), 8).unwrap_err().kind, Utf8);
+    assert_eq!(Json::validate_structure(Bytes::from_static(b"[\"\xff\"]"), 8).unwrap_err().kind, Utf8);
     for text in ["{\"a\" {\"b\":1}}", "{\"a\"[1]}", "{\"a\":1 [2]}", "{\"a\":[1] [2],\"b\":1}", "{[\"a\":1]}"] {
         let kept = rewrite_object(&outline(text).unwrap(), |_| true, b"\"z\":1");
         assert!(outline(kept.as_text()).is_ok(), "{text} became {kept}");
@@ -304,7 +305,7 @@ proptest! {
     #[test]
     fn what_is_json_has_an_outline_with_the_same_places(text in any_text()) {
         let text = Bytes::from(format!("{{\"a\":[{text}],\"b\":{{\"c\":{text}}},\"long\":[{:600}]}}", 1));
-        let (whole, outline) = (Json::parse(text.clone(), 16).unwrap(), Json::outline(text, 16).unwrap());
+        let (whole, outline) = (Json::parse(text.clone(), 16).unwrap(), Json::validate_structure(text, 16).unwrap());
         let (mut in_whole, mut in_outline) = (Vec::new(), Vec::new());
         places(&whole, 0, &mut in_whole);
         places(&outline, 0, &mut in_outline);
@@ -320,7 +321,7 @@ proptest! {
         let mut found = Vec::new();
         places(&value, 0, &mut found);
         let range = found[at.index(found.len())].clone();
-        let replaced = value.with_noted(range, &json(&other));
+        let replaced = value.with_indexed(range, &json(&other));
         let (mut with, mut without) = (Vec::new(), Vec::new());
         let unnoted = Json::trusted(replaced.bytes().clone());
         places(&replaced, 0, &mut with);
@@ -334,7 +335,7 @@ proptest! {
         let both = format!("[{text},{lead}{{\"c\":{text}}}]");
         let twice = format!("{lead}{{\"a\":{lead}{text},\"b\":{both},\"a\":{{\"b\":{{\"c\":1}}}}}}");
         let noted = Json::parse(Bytes::from(twice), 32).unwrap();
-        let outline = Json::outline(noted.bytes().clone(), 32).unwrap();
+        let outline = Json::validate_structure(noted.bytes().clone(), 32).unwrap();
         let unnoted = lookups(&Json::trusted(noted.bytes().clone()));
         prop_assert_eq!(&lookups(&noted), &unnoted);
         prop_assert_eq!(lookups(&outline), unnoted);
@@ -347,11 +348,11 @@ proptest! {
         let mut bytes = format!("{{\"a\":{text}}}").into_bytes();
         let index = at.index(bytes.len());
         bytes[index] = byte;
-        if let Ok(value) = Json::outline(Bytes::from(bytes), DEFAULT_NESTING) {
+        if let Ok(value) = Json::validate_structure(Bytes::from(bytes), DEFAULT_NESTING) {
             places(&value, 0, &mut Vec::new());
             prop_assert_eq!(lookups(&value), lookups(&Json::trusted(value.bytes().clone())));
             let kept = rewrite_object(&value, |_| true, b"\"b\":1");
-            prop_assert!(Json::outline(kept.into_bytes(), DEFAULT_NESTING).is_ok());
+            prop_assert!(Json::validate_structure(kept.into_bytes(), DEFAULT_NESTING).is_ok());
         }
     }
 
@@ -381,6 +382,6 @@ fn a_value_in_place_of_another_leaves_every_other_byte() {
     let misplaced = [100..101, 3..2];
     for range in misplaced {
         assert_eq!(object.with(range.clone(), &Json::null()), object);
-        assert_eq!(object.with_noted(range, &Json::null()), object);
+        assert_eq!(object.with_indexed(range, &Json::null()), object);
     }
 }

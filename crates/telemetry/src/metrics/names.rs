@@ -20,12 +20,22 @@ pub(crate) fn learn(
         Method::ListPrompts => (NameKind::Prompt, "prompts"),
         _ => return,
     };
-    if answer.notes().is_some_and(|notes| notes.names_read.set(()).is_err()) {
-        return;
+    if let Some(derived) = answer.derived() {
+        let mut first = false;
+        derived.get_or_insert_with(|| {
+            first = true;
+            NamesLearned
+        });
+        if !first {
+            return;
+        }
     }
     let Some(list) = answer.result().and_then(|result| result.get(key)) else { return };
     metrics.learn(backend.map(|backend| &**backend), kind, list.bytes(), || names_in(&list));
 }
+
+/// Marks a cached list whose names have been learned.
+struct NamesLearned;
 
 fn names_in(list: &Json) -> Vec<String> {
     let names = list.elements().filter_map(|entry| list.slice(entry).get("name")).take(MOST);

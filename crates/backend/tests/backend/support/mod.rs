@@ -7,12 +7,18 @@ pub(crate) mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex};
+
 use fanlight_backend::{
-    Backend, BackendClient, BackendError, BackendSettings, BackendState, Call, CallContext, EraChoice, Identity,
-    Interest, Limits, Listen, Listening, ServerMessage, ServerMessages, ServerRequest, SessionKey, SessionPolicy,
-    TelemetrySettings, Timeouts, TransportSettings,
+    Backend, BackendSettings, EraChoice, Identity, Limits, SessionPolicy, TelemetrySettings, Timeouts,
+    TransportSettings,
 };
-use fanlight_protocol::capability::Need;
+use fanlight_canonical::{
+    BackendClient, BackendError, BackendState, Call, CallContext, Caller, Interest, Listen, Listening, Principal,
+    ServerMessage, ServerMessages, ServerRequest, SessionKey,
+};
+use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio_util::sync::CancellationToken;
 
@@ -64,14 +70,14 @@ pub(crate) fn call(method: &str, params: &str) -> Call {
         method: Method::from_name(method),
         params: (!params.is_empty()).then(|| json(params)),
         context: CallContext::internal(),
-        messages: ServerMessages::nowhere(),
+        messages: ServerMessages::discard(),
     }
 }
 
 /// What the server of a call sends before it answers.
-pub(crate) struct Inbox(fanlight_backend::Inbox);
+pub(crate) struct MessageReceiver(fanlight_canonical::MessageReceiver);
 
-impl Inbox {
+impl MessageReceiver {
     pub(crate) async fn recv(&mut self) -> Option<Notification> {
         match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no message")? {
             ServerMessage::Notification(notification) => Some(notification),
@@ -105,9 +111,9 @@ impl Inbox {
     }
 
     /// What the client was found to lack for a question that was refused for its sake.
-    pub(crate) async fn refused(&mut self) -> Need {
+    pub(crate) async fn refused(&mut self) -> ClientCapability {
         match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no refusal") {
-            Some(ServerMessage::Refused(missing)) => missing.need,
+            Some(ServerMessage::Refused(missing)) => missing.capability,
             other => panic!("not a refusal: {other:?}"),
         }
     }
@@ -117,20 +123,19 @@ impl Inbox {
 pub(crate) fn of_session(session: u64, capabilities: &str) -> impl FnOnce(&mut CallContext) {
     let capabilities = json(capabilities);
     move |context| {
-        context.session = Some(SessionKey(session));
-        context.client_key = session;
+        context.caller = Caller::session_of(Principal::anonymous(), SessionKey(session));
         context.capabilities = capabilities;
     }
 }
 
 /// The same call with a way for what the server sends, and its other end.
-pub(crate) fn listening(mut call: Call, change: impl FnOnce(&mut CallContext)) -> (Call, Inbox) {
+pub(crate) fn listening(mut call: Call, change: impl FnOnce(&mut CallContext)) -> (Call, MessageReceiver) {
     let (notifications, inbox) = ServerMessages::channel(16);
     let mut context = (*call.context).clone();
     change(&mut context);
     call.context = Arc::new(context);
     call.messages = notifications;
-    (call, Inbox(inbox))
+    (call, MessageReceiver(inbox))
 }
 
 /// Begins to listen, and gives what there is to hear.
@@ -138,13 +143,13 @@ pub(crate) async fn hear(
     backend: &Backend,
     interest: Interest,
     change: impl FnOnce(&mut CallContext),
-) -> Result<(Listening, Inbox), BackendError> {
+) -> Result<(Listening, MessageReceiver), BackendError> {
     let (messages, inbox) = ServerMessages::channel(16);
     let mut context = (*CallContext::internal()).clone();
     change(&mut context);
     let listen = Listen { interest, context: Arc::new(context), messages };
     let listening = tokio::time::timeout(PATIENCE, backend.listen(listen)).await.expect("no outcome")?;
-    Ok((listening, Inbox(inbox)))
+    Ok((listening, MessageReceiver(inbox)))
 }
 
 /// Without a session.
@@ -164,4 +169,11 @@ pub(crate) async fn revision(backend: &Backend) -> &'static str {
     backend.describe().await.unwrap();
     assert!(matches!(backend.status().state, BackendState::Ready));
     backend.status().revision.unwrap()
+}
+
+/// The client with this number: equal for equal numbers, and without a session.
+pub(crate) fn client(number: u64) -> Caller {
+    static CLIENTS: LazyLock<Mutex<HashMap<u64, Caller>>> = LazyLock::new(Mutex::default);
+    let mut clients = CLIENTS.lock().unwrap();
+    clients.entry(number).or_insert_with(|| Caller::request_of(Principal::anonymous())).clone()
 }

@@ -169,7 +169,7 @@ async fn the_task_of_a_client_that_cannot_be_asked_is_cancelled() {
     let mut tasks = Tasks::modern(&[ASKING], "{}").await;
     let backend = hurried(&tasks);
     let (mut call, _) = by(plain(1), "tools/call", NEEDS);
-    call.messages = fanlight_backend::ServerMessages::nowhere();
+    call.messages = fanlight_canonical::ServerMessages::discard();
     assert_eq!(code(&send(&backend, call).await.unwrap()), -32603);
     tasks.server.next_of("tasks/cancel").await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fanlight_backend::BackendError;
+use fanlight_canonical::BackendError;
 
 use super::servers::Tasks;
 use super::{by, code, extension, get, plain, requested};

@@ -10,9 +10,10 @@ mod stdio;
 mod told;
 mod verbatim;
 
-use fanlight_backend::{Backend, Call, CallContext, TaskDialect};
+use fanlight_backend::Backend;
+use fanlight_canonical::{Call, CallContext, TaskDialect};
 
-use crate::support::{Inbox, call, json, listening, send, settings, start};
+use crate::support::{MessageReceiver, call, json, listening, send, settings, start};
 use servers::Tasks;
 
 /// A backend at this server in which a call may take much less time than the tasks do.
@@ -44,7 +45,7 @@ fn plain(key: u64) -> impl FnOnce(&mut CallContext) {
     crate::support::of_session(key, r#"{"elicitation":{},"roots":{}}"#)
 }
 
-fn by(client: impl FnOnce(&mut CallContext), method: &str, params: &str) -> (Call, Inbox) {
+fn by(client: impl FnOnce(&mut CallContext), method: &str, params: &str) -> (Call, MessageReceiver) {
     listening(call(method, params), client)
 }
 

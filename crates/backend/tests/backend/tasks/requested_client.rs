@@ -1,6 +1,6 @@
 //! Clients of 2025-11-25 with tasks at a modern server.
 
-use fanlight_backend::BackendClient;
+use fanlight_canonical::BackendClient;
 use fanlight_protocol::{Json, Response, RpcError};
 
 use super::servers::{EXTENSION, Tasks};

@@ -51,9 +51,9 @@ async fn a_question_of_a_task_goes_to_whoever_waits_for_it() {
     let backend = start(settings(child.transport()));
     let capabilities = r#"{"elicitation":{}}"#;
     let of = |key: u64| {
-        move |context: &mut fanlight_backend::CallContext| {
+        move |context: &mut fanlight_canonical::CallContext| {
             extension(capabilities)(context);
-            context.client_key = key;
+            context.caller = crate::support::client(key);
         }
     };
     get(&backend, of(1), "tools/call", r#"{"name":"needs"}"#).await;

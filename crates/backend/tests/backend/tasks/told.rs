@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fanlight_backend::{Interest, SessionPolicy};
+use fanlight_backend::SessionPolicy;
+use fanlight_canonical::Interest;
 
 use super::servers::{EXTENSION, Tasks, initialized};
 use super::{extension, get, requested};

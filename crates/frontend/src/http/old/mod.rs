@@ -23,8 +23,8 @@ use super::reply::{self, Refusal};
 use super::stream::EventStream;
 use super::{body, cors, negotiate};
 use crate::channel::{Connection, QUEUE, Terms};
-use crate::port::Core;
 use crate::trace;
+use fanlight_canonical::Core;
 
 /// What is served where a stream is opened. A client that tries Streamable HTTP here first learns
 /// by 405 that it is not (Backwards Compatibility).

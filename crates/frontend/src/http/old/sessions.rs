@@ -12,8 +12,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::channel::Connection;
 use crate::insight::shown_id;
-use crate::port::Core;
 use crate::session::{OpenError, new_id};
+use fanlight_canonical::Core;
 
 /// See the module.
 pub(crate) struct OldSessions<C> {

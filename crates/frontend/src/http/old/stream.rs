@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::sessions::Place;
 use crate::channel::{Connection, OutLine};
-use crate::port::Core;
+use fanlight_canonical::Core;
 
 /// See the module.
 pub(crate) struct OldStream {

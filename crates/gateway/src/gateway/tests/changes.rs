@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::Interest;
+use fanlight_canonical::Interest;
 use fanlight_protocol::Method;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_backend::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Inbox, Interest, Listen, Listening,
-    Pending, ServerMessage, ServerMessages, SessionKey,
+use std::sync::LazyLock;
+
+use fanlight_canonical::{
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Interest, Listen, Listening,
+    MessageReceiver, Pending, Principal, ServerMessage, ServerMessages, SessionKey,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ServerDescription;
@@ -117,7 +119,7 @@ impl Fake {
     /// What the latest listener is interested in.
     pub(super) fn interest(&self) -> Interest {
         let listeners = self.listeners.lock().unwrap();
-        listeners.open.values().find(|listen| listen.context.client_key == 7).unwrap().interest.clone()
+        listeners.open.values().find(|listen| listen.context.caller == client()).unwrap().interest.clone()
     }
 
     /// Sends a notification to everyone who listens for it.
@@ -134,7 +136,7 @@ impl Fake {
             };
             // Whatever it is, it may be what a member means that nobody knows.
             if wanted || interest.session || interest.unknown.is_some() {
-                listen.messages.try_send(ServerMessage::Notification(message.clone()));
+                let _ = listen.messages.try_send(ServerMessage::Notification(message.clone()));
             }
         }
     }
@@ -142,7 +144,7 @@ impl Fake {
     /// Sends a question to those who listen for a session.
     pub(super) fn ask_sessions(&self) {
         for listen in self.listeners.lock().unwrap().open.values().filter(|listen| listen.interest.session) {
-            listen.messages.try_send(question());
+            let _ = listen.messages.try_send(question());
         }
     }
 
@@ -168,7 +170,7 @@ fn question() -> ServerMessage {
     let (answer, _) = tokio::sync::oneshot::channel();
     let (method, trace) = (Method::Elicit, Default::default());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(600);
-    ServerMessage::Request(fanlight_backend::ServerRequest { method, params: None, trace, answer, deadline })
+    ServerMessage::Request(fanlight_canonical::ServerRequest { method, params: None, trace, answer, deadline })
 }
 
 impl BackendClient for Fake {
@@ -210,7 +212,7 @@ impl BackendClient for Fake {
                 None => r#""error":{"code":-32601,"message":"no"}"#,
             };
             let text = format!(r#"{{"jsonrpc":"2.0","id":1,{body}}}"#);
-            let Ok(Message::Response(response)) = Message::parse_to_pass_on(Bytes::from(text), 64) else {
+            let Ok(Message::Response(response)) = Message::parse_for_forwarding(Bytes::from(text), 64) else {
                 panic!("script")
             };
             Ok(response)
@@ -292,14 +294,14 @@ pub(super) fn call(method: &str, params: Option<&str>) -> Call {
         method: Method::from_name(method),
         params: params.map(|text| Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()),
         context: CallContext::internal(),
-        messages: ServerMessages::nowhere(),
+        messages: ServerMessages::discard(),
     }
 }
 
 /// What a client hears.
 pub(super) struct Client {
     pub(super) listening: Listening,
-    inbox: Inbox,
+    inbox: MessageReceiver,
 }
 
 impl Client {
@@ -334,7 +336,7 @@ impl Scene {
 
     pub(super) async fn listen(&self, interest: Interest) -> Client {
         let (messages, inbox) = ServerMessages::channel(64);
-        let context = Arc::new(CallContext { client_key: 7, ..(*CallContext::internal()).clone() });
+        let context = Arc::new(CallContext { caller: client(), ..(*CallContext::internal()).clone() });
         let listening = self.gateway.listen(Listen { interest, context, messages }).await.unwrap();
         Client { listening, inbox }
     }
@@ -351,3 +353,9 @@ pub(super) fn error_of(body: &str) -> (i64, String) {
 }
 
 pub(super) use crate::catalogue::Change;
+
+/// The client of the tests, which has no session.
+fn client() -> Caller {
+    static CLIENT: LazyLock<Caller> = LazyLock::new(|| Caller::request_of(Principal::anonymous()));
+    CLIENT.clone()
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{Call, CallContext, Interest, ServerMessages, SessionKey};
+use fanlight_canonical::{Call, CallContext, Caller, Interest, Principal, ServerMessages, SessionKey};
 use fanlight_protocol::Method;
 use fanlight_protocol::json::Json;
 use futures_util::poll;
@@ -69,8 +69,8 @@ async fn reads_that_a_server_can_tell_apart_are_sent_apart() {
     let calls = [
         by(anyone()),
         by(CallContext { capabilities: Json::literal(r#"{"sampling":{}}"#), ..anyone() }),
-        by(CallContext { session: Some(SessionKey(1)), ..anyone() }),
-        by(CallContext { session: Some(SessionKey(1)), ..anyone() }),
+        by(CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..anyone() }),
+        by(CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..anyone() }),
         by(CallContext { wants_progress: true, ..anyone() }),
         call("resources/read", Some(other)),
         call("resources/read", Some(r#"{"uri":"fanlight://a/x://1","requestState":"s"}"#)),
@@ -124,7 +124,9 @@ async fn what_the_server_asks_one_client_is_not_shared() {
 
     // Nor is it kept, whatever the server calls it.
     scene.gate(PUBLIC).add_permits(9);
-    for context in [anyone(), CallContext { session: Some(SessionKey(1)), ..anyone() }] {
+    for context in
+        [anyone(), CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..anyone() }]
+    {
         let (messages, _inbox) = ServerMessages::channel(4);
         scene.gateway.handle(Call { messages, ..by(context) }).await;
         assert_eq!(scene.reads(), 1);
@@ -161,7 +163,11 @@ async fn public_results_are_served_for_their_time_to_anyone() {
     let scene = reader(PUBLIC);
     assert_eq!(scene.read().await, r#"{"contents":["1"],"ttlMs":60000,"cacheScope":"public"}"#);
     advance(Duration::from_secs(59)).await;
-    let session = by(CallContext { session: Some(SessionKey(1)), wants_progress: true, ..anyone() });
+    let session = by(CallContext {
+        caller: Caller::session_of(Principal::anonymous(), SessionKey(1)),
+        wants_progress: true,
+        ..anyone()
+    });
     let served = scene.gateway.handle(session).await.body().as_text().to_owned();
     assert_eq!(served, r#"{"contents":["1"],"ttlMs":1000,"cacheScope":"public"}"#);
     scene.ask("resources/read", Some(r#"{"uri":"fanlight://a/x://1","inputResponses":{}}"#)).await;

@@ -1,7 +1,7 @@
 //! Tasks of several backends: whose each is, who is asked if that is not known, and the merged list.
 
 use bytes::Bytes;
-use fanlight_backend::{CallContext, ServerMessages};
+use fanlight_canonical::{CallContext, Caller, Principal, ServerMessages};
 
 use super::super::*;
 use super::fake::*;
@@ -19,12 +19,12 @@ fn tasked(name: &'static str, description: &'static str, script: &[(&str, &'stat
 
 impl Scene {
     async fn ask_as(&self, session: Option<u64>, method: &str, params: &str) -> String {
-        let context = CallContext { session: session.map(SessionKey), ..(*CallContext::internal()).clone() };
+        let context = CallContext { caller: caller(session), ..(*CallContext::internal()).clone() };
         let call = Call {
             method: Method::from_name(method),
             params: (!params.is_empty()).then(|| Json::parse(Bytes::copy_from_slice(params.as_bytes()), 64).unwrap()),
             context: Arc::new(context),
-            messages: ServerMessages::nowhere(),
+            messages: ServerMessages::discard(),
         };
         self.gateway.handle(call).await.body().as_text().to_owned()
     }
@@ -206,5 +206,13 @@ async fn without_tasks_there_is_no_list_and_with_one_backend_all_passes() {
         let only = scene_with(vec![(only, prefix)], 10);
         assert_eq!(only.ask_as(None, "tasks/get", r#"{"taskId":7}"#).await, r#"{"x":1.0}"#);
         assert_eq!(only.ask_as(None, "tasks/list", r#"{"cursor":"its own"}"#).await, "{}");
+    }
+}
+
+fn caller(session: Option<u64>) -> Caller {
+    let principal = Principal::anonymous();
+    match session {
+        Some(session) => Caller::session_of(principal, SessionKey(session)),
+        None => Caller::request_of(principal),
     }
 }

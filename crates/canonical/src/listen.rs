@@ -1,20 +1,19 @@
 //! Listening to what a server sends outside of calls, in canonical form.
 //!
-//! Two kinds of clients listen. One without a session names what it wants to hear of
-//! (2026-07-28 basic/patterns/subscriptions); one with a session hears whatever the server sends to
-//! that session, and subscribes to resources by requests of their own (`resources/subscribe`, sent
-//! as any other call with the session in its context).
-//!
-//! Must not know: how a server is told, or how the client hears it.
+//! Two kinds of clients listen. One without a session names what it is interested in
+//! (2026-07-28 basic/patterns/subscriptions). One with a session receives everything that the server
+//! sends to that session, and subscribes to resources by requests of their own
+//! (`resources/subscribe`, sent as any other call with the session in its context).
 
 use std::any::Any;
 use std::sync::Arc;
 
 use fanlight_protocol::Json;
 
-use crate::client::{CallContext, ServerMessages};
+use crate::call::CallContext;
+use crate::messages::ServerMessages;
 
-/// What somebody wants to hear of.
+/// What a listener wants to receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
     /// `notifications/tools/list_changed`
@@ -27,57 +26,57 @@ pub struct Interest {
     pub uris: Vec<Arc<str>>,
     /// The state of these tasks, by id.
     pub tasks: Vec<Arc<str>>,
-    /// Everything that the server sends to the client's session and to no call of it: log
-    /// messages, questions, and what nobody has invented yet. What the session has subscribed to
-    /// by requests belongs to it. Only with [`CallContext::session`].
+    /// Everything that the server sends to the client's session outside of its calls: log messages,
+    /// requests to the client, updates that the session has subscribed to by requests, and
+    /// notifications that Fanlight does not know. Only with [`CallContext::session`].
     pub session: bool,
-    /// Members of a subscription filter that nobody has invented yet, as one object of the client's
+    /// Members of the subscription filter that Fanlight does not know, as one object of the client's
     /// bytes. Only a server that knows them can honour them.
     pub unknown: Option<Json>,
 }
 
 impl Interest {
-    /// Whether there is nothing to hear of.
+    /// Whether nothing is wanted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A wish to hear what a server sends outside of calls.
+/// A request to receive what a server sends outside of calls.
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// What of it.
+    /// What to receive.
     pub interest: Interest,
-    /// Who listens.
+    /// The listening client.
     pub context: Arc<CallContext>,
-    /// Where it goes. What does not fit is dropped: a slow reader holds up nobody. Notifications
-    /// carry no `io.modelcontextprotocol/subscriptionId`: that belongs to one hop. Once all its
-    /// senders are gone, there is nothing more to hear.
+    /// Takes the messages. What does not fit is dropped, so that a slow client delays no other.
+    /// Notifications carry no `io.modelcontextprotocol/subscriptionId`, which belongs to one hop.
+    /// Listening has ended once all senders of the channel are gone.
     pub messages: ServerMessages,
 }
 
-/// Somebody listens, until this is dropped.
+/// Listening that ends when this is dropped.
 #[must_use = "dropping it ends the listening"]
 pub struct Listening {
-    /// What of the interest is honoured.
+    /// The part of the interest that is honoured.
     pub honoured: Interest,
     until_dropped: ListeningGuard,
 }
 
-/// The same without what is honoured, for whoever has seen that and keeps many.
+/// A [`Listening`] without the honoured interest, smaller.
 #[must_use = "dropping it ends the listening"]
 pub struct ListeningGuard {
     _until_dropped: Box<dyn Any + Send + Sync>,
 }
 
 impl Listening {
-    /// Listening that `guard` ends by being dropped.
+    /// Listening that ends when `guard` is dropped.
     pub fn new(honoured: Interest, guard: impl Any + Send + Sync) -> Self {
         Self { honoured, until_dropped: ListeningGuard { _until_dropped: Box::new(guard) } }
     }
 
-    /// Lets go of all but the listening itself.
+    /// Drops the honoured interest and keeps listening.
     pub fn into_guard(self) -> ListeningGuard {
         self.until_dropped
     }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use fanlight_gateway::{Call, Listen, Listening, SessionKey};
+use fanlight_canonical::{Call, Core, Listen, Listening, Principal, SessionKey};
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Response, Revision, RpcError};
 
-use super::Core;
 use crate::legacy::Opening;
 use crate::session::Session;
 
@@ -25,7 +24,7 @@ impl Listened {
     pub(crate) fn session(self: &Arc<Self>) -> Session {
         let revision = Revision::V2025_11_25;
         let opening = Opening { revision, client_info: None, capabilities: Json::empty_object() };
-        Session::new(opening, Arc::default(), 1, self)
+        Session::new(Principal::anonymous(), opening, Arc::default(), 1, self)
     }
 }
 

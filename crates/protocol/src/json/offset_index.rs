@@ -24,24 +24,24 @@ const MOST: usize = 64;
 
 /// What is known of a text that may be a slice of the one that was validated.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Landmarks {
-    places: Option<Arc<Places>>,
+pub(super) struct OffsetIndex {
+    places: Option<Arc<Offsets>>,
     /// Where the slice begins.
     base: usize,
 }
 
 /// The places of what was noted, in the text that was validated.
 #[derive(Debug, Default)]
-struct Places {
+struct Offsets {
     /// By where they begin.
-    members: SmallVec<[MemberPlace; FEW_MEMBERS]>,
+    members: SmallVec<[MemberOffsets; FEW_MEMBERS]>,
     /// The long values, by where they begin.
     values: Vec<(usize, usize)>,
 }
 
 /// Where a member stands whose key has no escapes.
 #[derive(Clone, Copy, Debug)]
-struct MemberPlace {
+struct MemberOffsets {
     /// The key with its quotes.
     key: u32,
     key_end: u32,
@@ -49,7 +49,7 @@ struct MemberPlace {
     value_end: u32,
 }
 
-impl Landmarks {
+impl OffsetIndex {
     /// What is known of the slice `text`, which begins at `start`.
     #[inline]
     pub(super) fn slice(&self, start: usize, text: &[u8]) -> Self {
@@ -94,7 +94,7 @@ impl Landmarks {
     }
 }
 
-impl Places {
+impl Offsets {
     /// The places within `whole`, counted from its beginning, once the value at `range` is one of `new` bytes: without
     /// those within that value. `None` if they cannot be told.
     fn moved(&self, whole: &Range<usize>, range: &Range<usize>, new: usize) -> Option<Self> {
@@ -118,7 +118,7 @@ impl Places {
             let (key, key_end) = place(member.key as usize, member.key_end as usize)?;
             let (value, value_end) = place(member.value as usize, member.value_end as usize)?;
             let (key, key_end) = (narrow(key)?, narrow(key_end)?);
-            members.push(MemberPlace { key, key_end, value: narrow(value)?, value_end: narrow(value_end)? });
+            members.push(MemberOffsets { key, key_end, value: narrow(value)?, value_end: narrow(value_end)? });
         }
         let inside = self.values.iter().filter(|(start, end)| *start >= whole.start && *end <= whole.end);
         let kept = inside.filter(|(start, end)| !(range.contains(start) && *end <= range.end));
@@ -130,7 +130,7 @@ impl Places {
 /// What a walk has not come to yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ahead<'a> {
-    members: &'a [MemberPlace],
+    members: &'a [MemberOffsets],
     values: &'a [(usize, usize)],
     base: usize,
 }
@@ -171,20 +171,20 @@ impl Ahead<'_> {
 
 /// Notes members and long values while a text is validated.
 #[derive(Debug)]
-pub(super) struct Surveyor {
-    places: Places,
+pub(super) struct IndexBuilder {
+    places: Offsets,
     /// Which of the members is the one whose value is being read, for each level.
     open: [usize; LEVELS],
     most_members: usize,
     least: usize,
 }
 
-impl Surveyor {
+impl IndexBuilder {
     /// For a text of `len` bytes.
     #[inline]
     pub(super) fn new(len: usize) -> Self {
         Self {
-            places: Places::default(),
+            places: Offsets::default(),
             open: [usize::MAX; LEVELS],
             most_members: if u32::try_from(len).is_ok() { MOST_MEMBERS } else { 0 },
             least: if len < 2 * LONG { usize::MAX } else { LONG },
@@ -203,7 +203,7 @@ impl Surveyor {
         *open = self.places.members.len();
         // They fit, or there would be no room.
         let (key, key_end, value) = (key.start as u32, key.end as u32, value as u32);
-        self.places.members.push(MemberPlace { key, key_end, value, value_end: value });
+        self.places.members.push(MemberOffsets { key, key_end, value, value_end: value });
     }
 
     /// The value of the member that is being read within so many levels ends.
@@ -236,11 +236,11 @@ impl Surveyor {
     }
 
     /// What was noted, for the slice of the text that begins at `start`.
-    pub(super) fn finish(mut self, start: usize) -> Landmarks {
+    pub(super) fn finish(mut self, start: usize) -> OffsetIndex {
         if self.places.members.is_empty() && self.places.values.is_empty() {
-            return Landmarks::default();
+            return OffsetIndex::default();
         }
         self.places.values.sort_unstable();
-        Landmarks { places: Some(Arc::new(self.places)), base: start }
+        OffsetIndex { places: Some(Arc::new(self.places)), base: start }
     }
 }

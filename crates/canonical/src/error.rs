@@ -1,13 +1,13 @@
-//! What can go wrong between Fanlight and a backend.
+//! Failures between Fanlight and a backend.
 //!
-//! A JSON-RPC error that a backend answers with is not among these: it is an answer and passes as
-//! it is. These are the cases in which there is no answer to pass. Each tells two things apart
-//! that decide what happens next: whether the request may have run (then it is never sent again),
-//! and what a merged list says of the backend ([`Outcome`]).
-//!
-//! Must not know: how an error is shown to a client (the gateway's policy).
+//! A JSON-RPC error that a backend answers with is not among these: it is an answer and passes
+//! verbatim. These are the cases without an answer. Each says whether the request may have run (then
+//! it is never sent again), and which [`Outcome`] a merged list reports for the backend. How an error
+//! is worded for a client is the gateway's policy.
 
 use std::time::Duration;
+
+use fanlight_telemetry::ErrorType;
 
 /// Why there is no answer from a backend. Cheap to clone; says nothing secret: no header values,
 /// no environment, no command line, and URLs only as scheme, host and port.
@@ -93,7 +93,7 @@ fn hint(status: u16) -> &'static str {
     }
 }
 
-/// What a merged answer says of a backend that contributed nothing.
+/// What a merged answer reports of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It contributed.
@@ -142,7 +142,7 @@ impl BackendError {
         }
     }
 
-    /// What a merged answer says of the backend.
+    /// What a merged answer reports of the backend.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self {
@@ -157,6 +157,23 @@ impl BackendError {
             | Self::Malformed { .. }
             | Self::Status { .. }
             | Self::NoCommonRevision { .. } => Outcome::Error,
+        }
+    }
+
+    /// The class of error that spans and metrics name.
+    #[must_use]
+    pub fn error_type(&self) -> ErrorType {
+        match self {
+            Self::Unreachable { .. } => ErrorType::ConnectFailed,
+            Self::Unauthorized { status } | Self::Status { status } => ErrorType::HttpStatus(*status),
+            Self::Timeout { .. } => ErrorType::Timeout,
+            Self::Busy { .. } | Self::TooManySessions { .. } => ErrorType::Overloaded,
+            Self::Exited { .. } => ErrorType::BackendExited,
+            Self::ClosedEarly => ErrorType::ConnectionClosed,
+            Self::ResponseTooLarge { .. } => ErrorType::ResponseTooLarge,
+            Self::Malformed { .. } => ErrorType::InvalidResponse,
+            Self::NoCommonRevision { .. } => ErrorType::NoCommonRevision,
+            Self::ShuttingDown => ErrorType::ShuttingDown,
         }
     }
 }

@@ -1,0 +1,95 @@
+//! A request in canonical form.
+
+use std::sync::Arc;
+
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::{Json, Method};
+use fanlight_telemetry::Parent;
+
+use crate::caller::{Caller, SessionKey};
+use crate::messages::ServerMessages;
+
+/// What a request declares by which lists are read that are served to clients of all kinds: a server
+/// may list some entries only for clients that can be asked for input.
+const ALL_CAPABILITIES: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+
+/// A request in canonical form.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The method.
+    pub method: Method,
+    /// `params` with the client's bytes, except for names that the core has translated. Per-hop keys
+    /// of `_meta` may still be in it: the server edge replaces them with its own.
+    pub params: Option<Json>,
+    /// What the edges need to know of the client.
+    pub context: Arc<CallContext>,
+    /// Takes what the server sends for this request before its response.
+    pub messages: ServerMessages,
+}
+
+/// What the edges need to know of the client behind a call.
+#[derive(Clone, Debug)]
+pub struct CallContext {
+    /// Who the request is made for.
+    pub caller: Caller,
+    /// `Implementation` object of the client, if it gave one.
+    pub client_info: Option<Json>,
+    /// `ClientCapabilities` object: what the server may ask of the client during this call.
+    pub capabilities: Json,
+    /// The least severe log message the client asked for; `None` if it set no level.
+    pub log_level: Option<LogLevel>,
+    /// Whether the client gave a progress token.
+    pub wants_progress: bool,
+    /// The client's dialect of tasks; `None` if it has none.
+    pub tasks: Option<TaskDialect>,
+    /// The span of the request, parent of the spans of all work done for it.
+    pub trace: Parent,
+}
+
+/// The two dialects of tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaskDialect {
+    /// The requestor asks for a task (2025-11-25 basic/utilities/tasks).
+    Requested,
+    /// The server decides (extension `io.modelcontextprotocol/tasks`).
+    Extension,
+}
+
+impl CallContext {
+    /// The context of the requests by which lists are read that are served to clients of all kinds.
+    /// `trace` is the span of the request that needs the list, if there is one.
+    #[must_use]
+    pub fn for_lists(trace: &Parent) -> Arc<Self> {
+        Arc::new(Self { capabilities: Json::literal(ALL_CAPABILITIES), ..Self::own(trace) })
+    }
+
+    /// The context of a request that Fanlight makes on its own behalf.
+    #[must_use]
+    pub fn internal() -> Arc<Self> {
+        Self::within(&Parent::default())
+    }
+
+    /// The context of a request that Fanlight makes on its own behalf as part of `trace`.
+    #[must_use]
+    pub fn within(trace: &Parent) -> Arc<Self> {
+        Arc::new(Self::own(trace))
+    }
+
+    /// The client's session, if it has one.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionKey> {
+        self.caller.session()
+    }
+
+    fn own(trace: &Parent) -> Self {
+        Self {
+            caller: Caller::gateway(),
+            client_info: None,
+            capabilities: Json::empty_object(),
+            log_level: None,
+            wants_progress: false,
+            tasks: None,
+            trace: trace.clone(),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Who a request is made for: the principal, and the session or single request that it comes from.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An identity. Nothing that belongs to one principal may reach another: sessions, connections to
+/// servers, tasks, subscriptions, suspended calls, kept results.
+///
+/// Clients are not authenticated yet, so every client is [`Principal::anonymous`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Principal(Identity);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Identity {
+    /// Fanlight itself, for requests that no client has made.
+    Gateway,
+    /// An operator, for calls made from the operators' page.
+    Operator,
+    /// Every client that has not been authenticated.
+    Anonymous,
+    /// A client that has been authenticated.
+    Named(Arc<Name>),
+}
+
+/// Unique as a whole: the same subject of two issuers is two principals.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Name {
+    issuer: Box<str>,
+    subject: Box<str>,
+}
+
+impl Principal {
+    /// Every client that has not been authenticated.
+    #[must_use]
+    pub const fn anonymous() -> Self {
+        Self(Identity::Anonymous)
+    }
+
+    /// The client that `issuer` knows as `subject`.
+    #[must_use]
+    pub fn named(issuer: &str, subject: &str) -> Self {
+        Self(Identity::Named(Arc::new(Name { issuer: issuer.into(), subject: subject.into() })))
+    }
+
+    /// An operator, for calls made from the operators' page.
+    #[must_use]
+    pub const fn operator() -> Self {
+        Self(Identity::Operator)
+    }
+}
+
+/// Identifies a session of a client within this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey(pub u64);
+
+impl SessionKey {
+    /// A key that no other session of this process has.
+    #[must_use]
+    pub fn fresh() -> Self {
+        Self(next_key())
+    }
+}
+
+/// Who a request is made for. Two requests with equal callers come from the same session, so that a
+/// message meant for one may be delivered with the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Caller {
+    principal: Principal,
+    scope: Scope,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Scope {
+    /// All requests that Fanlight makes for itself.
+    Gateway,
+    /// All requests of one session.
+    Session(SessionKey),
+    /// One request without a session.
+    Request(u64),
+}
+
+impl Caller {
+    fn new(principal: Principal, scope: Scope) -> Self {
+        Self { principal, scope }
+    }
+
+    /// Fanlight itself.
+    #[must_use]
+    pub fn gateway() -> Self {
+        Self::new(Principal(Identity::Gateway), Scope::Gateway)
+    }
+
+    /// A session of `principal`.
+    #[must_use]
+    pub fn session_of(principal: Principal, session: SessionKey) -> Self {
+        Self::new(principal, Scope::Session(session))
+    }
+
+    /// One request of `principal` without a session; equal to no other caller of this process.
+    #[must_use]
+    pub fn request_of(principal: Principal) -> Self {
+        Self::new(principal, Scope::Request(next_key()))
+    }
+
+    /// The identity behind the request.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// The client's session, if it has one. A legacy server gets a session of its own for each, so
+    /// that state and capabilities of one client never reach another.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionKey> {
+        match self.scope {
+            Scope::Session(session) => Some(session),
+            Scope::Gateway | Scope::Request(_) => None,
+        }
+    }
+
+    /// Whether the request is Fanlight's own.
+    #[must_use]
+    pub fn is_gateway(&self) -> bool {
+        self.scope == Scope::Gateway
+    }
+}
+
+fn next_key() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn principals_differ_by_issuer_and_subject() {
+        let ann = Principal::named("https://a.example", "ann");
+        assert_eq!(ann, Principal::named("https://a.example", "ann"));
+        assert_ne!(ann, Principal::named("https://b.example", "ann"));
+        assert_ne!(ann, Principal::named("https://a.example", "bob"));
+        assert_ne!(ann, Principal::anonymous());
+        assert_ne!(Principal::operator(), Principal::anonymous());
+    }
+
+    #[test]
+    fn callers_are_equal_within_one_session_only() {
+        let (one, other) = (SessionKey::fresh(), SessionKey::fresh());
+        let of = |session| Caller::session_of(Principal::anonymous(), session);
+        assert_eq!(of(one), of(one));
+        assert_ne!(of(one), of(other));
+        assert_ne!(of(one), Caller::session_of(Principal::named("issuer", "subject"), one));
+        assert_ne!(Caller::request_of(Principal::anonymous()), Caller::request_of(Principal::anonymous()));
+        assert!(Caller::gateway().is_gateway() && Caller::gateway() == Caller::gateway());
+        assert_eq!((of(one).session(), Caller::request_of(Principal::anonymous()).session()), (Some(one), None));
+    }
+}

@@ -1,0 +1,76 @@
+//! What the core asks of a backend.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Era, Response};
+
+use crate::call::Call;
+use crate::caller::SessionKey;
+use crate::error::BackendError;
+use crate::listen::{Listen, Listening};
+
+/// The future of a backend's answer. Dropping it cancels the request at the backend.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
+
+/// One MCP server, whatever its era and transport.
+pub trait BackendClient: Send + Sync + 'static {
+    /// The name the configuration gives it.
+    fn name(&self) -> &str;
+
+    /// The server's description of itself, connecting first if needed: a view of the text of its
+    /// `initialize` or `server/discover` result.
+    fn describe(&self) -> Pending<'_, ServerDescription>;
+
+    /// Sends one request and waits for its response, which may be a JSON-RPC error of the backend.
+    /// Results are views of the text received ([`Response::view`]). Notifications that belong to the
+    /// request, and requests of the server to the client, are sent to [`Call::messages`] before this
+    /// resolves. A call that may have run is never sent a second time.
+    fn request(&self, call: Call) -> Pending<'_, Response>;
+
+    /// Begins to listen to what the server sends outside of calls. Resolves once it is known which
+    /// part of the interest is honoured; messages may have arrived before. Listening survives the
+    /// loss of a connection: it is set up again, and since something may have been missed meanwhile,
+    /// list changes and updates within the interest are announced then.
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening>;
+
+    /// The client's session has ended: the backend may drop all it keeps for it.
+    fn end_session(&self, session: SessionKey);
+
+    /// The state of the backend, without waiting for anything.
+    fn status(&self) -> BackendStatus;
+}
+
+/// The state of a backend.
+#[derive(Clone, Debug)]
+pub struct BackendStatus {
+    /// Whether the first attempt to connect has ended, well or badly.
+    pub attempted: bool,
+    /// Whether requests can be sent at once.
+    pub state: BackendState,
+    /// The era found, once it is known.
+    pub era: Option<Era>,
+    /// The revision in use, once it is known.
+    pub revision: Option<&'static str>,
+    /// `stdio`, `http`, or `sse` for the deprecated HTTP+SSE transport.
+    pub transport: &'static str,
+}
+
+/// Whether requests can be sent at once.
+#[derive(Clone, Debug)]
+pub enum BackendState {
+    /// Not connected; the next request connects.
+    Idle,
+    /// A connection is being made.
+    Connecting,
+    /// Requests can be sent.
+    Ready,
+    /// The last attempt failed; the next is due after this long at the latest.
+    Down {
+        /// Why.
+        error: BackendError,
+        /// Until the next attempt.
+        retry_in: Duration,
+    },
+}

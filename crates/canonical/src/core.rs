@@ -1,0 +1,27 @@
+//! What the client edge asks of the core.
+
+use std::sync::Arc;
+
+use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::{Response, RpcError};
+use fanlight_telemetry::Parent;
+
+use crate::call::Call;
+use crate::caller::SessionKey;
+use crate::listen::{Listen, Listening};
+
+/// The core behind a client edge: the gateway, or something simpler in tests.
+pub trait Core: Send + Sync + 'static {
+    /// Answers one request in canonical form. Dropping the future cancels the request.
+    fn handle(&self, call: Call) -> impl Future<Output = Response> + Send;
+
+    /// The parameters of the tool called `name` that modern HTTP clients must mirror into headers.
+    /// Lists that have to be read for it are read as part of `trace`.
+    fn param_headers(&self, name: &str, trace: &Parent) -> impl Future<Output = Arc<[ParamHeader]>> + Send;
+
+    /// Begins to listen to what servers send outside of calls. Names are those the client knows.
+    fn listen(&self, listen: Listen) -> impl Future<Output = Result<Listening, RpcError>> + Send;
+
+    /// The session has ended, and no more calls of it arrive. Must not block.
+    fn end_session(&self, session: SessionKey);
+}

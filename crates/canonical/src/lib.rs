@@ -1,0 +1,21 @@
+//! The canonical form of requests, which has no protocol era and no transport: what the client edge
+//! (`frontend`), the core (`gateway`) and the server edge (`backend`) pass to each other.
+//!
+//! [`Core`] is what the client edge asks, [`BackendClient`] is what the core asks.
+
+mod call;
+mod caller;
+mod client;
+mod core;
+mod error;
+mod listen;
+mod messages;
+
+pub use crate::core::Core;
+pub use call::{Call, CallContext, TaskDialect};
+pub use caller::{Caller, Principal, SessionKey};
+pub use client::{BackendClient, BackendState, BackendStatus, Pending};
+pub use error::{BackendError, Outcome};
+pub use fanlight_telemetry::Parent;
+pub use listen::{Interest, Listen, Listening, ListeningGuard};
+pub use messages::{MessageReceiver, ServerMessage, ServerMessages, ServerRequest};

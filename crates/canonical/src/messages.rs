@@ -1,0 +1,225 @@
+//! The bounded channel from a backend to the client of one call, or to one listener.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fanlight_protocol::capability::MissingCapability;
+use fanlight_protocol::{Json, Method, Notification, Response};
+use fanlight_telemetry::Parent;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
+
+/// What a server sends to the client of one call before the response, or to a listener.
+#[derive(Debug)]
+pub enum ServerMessage {
+    /// A notification that belongs to the call. `notifications/progress` carries the token that
+    /// Fanlight made for its hop; the client edge replaces it by the client's own token.
+    Notification(Notification),
+    /// A request of a legacy server to the client (elicitation, sampling, roots).
+    Request(ServerRequest),
+    /// A request of the server to the client that was refused without asking the client, which lacks
+    /// a capability for it.
+    Refused(MissingCapability),
+    /// The server sends nothing for a while (2025-11-25 basic/transports, Sending Messages to the
+    /// Server: it has closed the stream of the call, and the server edge resumes it after `retry`).
+    /// The client edge may close its own stream meanwhile, or ignore this.
+    Pause {
+        /// The delay that the server asked for, if it did.
+        retry: Option<Duration>,
+    },
+}
+
+/// A request of a server to the client of a call, sent while the call runs.
+#[derive(Debug)]
+pub struct ServerRequest {
+    /// The method, such as `elicitation/create`.
+    pub method: Method,
+    /// `params` as the server sent them.
+    pub params: Option<Json>,
+    /// The span of this request.
+    pub trace: Parent,
+    /// Takes the client's response: a result or an error, whose id does not matter. If it is dropped
+    /// unused, the server gets an error that says that the client cannot be asked. It is closed once
+    /// the server no longer waits.
+    pub answer: oneshot::Sender<Response>,
+    /// A response after this is discarded.
+    pub deadline: Instant,
+}
+
+/// The sending half of the bounded channel from a backend to the client of one call, or to one
+/// listener. Order is kept.
+///
+/// Most calls are answered without any message, and most listeners wait for long, so a channel must be
+/// small while it is empty: tokio allocates its queue in blocks of 32 places, hence the boxes.
+#[derive(Clone, Default)]
+pub struct ServerMessages {
+    /// `None` discards all messages.
+    sender: Option<mpsc::Sender<Box<ServerMessage>>>,
+    map: Option<Arc<Map>>,
+}
+
+/// Changes a message before it is sent, or drops it by returning `None`.
+type Map = dyn Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync;
+
+/// The receiving half of the channel that [`ServerMessages`] sends to.
+#[derive(Debug)]
+pub struct MessageReceiver(mpsc::Receiver<Box<ServerMessage>>);
+
+impl ServerMessages {
+    /// A channel that holds at most `capacity` messages.
+    #[must_use]
+    pub fn channel(capacity: usize) -> (Self, MessageReceiver) {
+        let (sender, receiver) = mpsc::channel(capacity.clamp(1, Semaphore::MAX_PERMITS));
+        (Self { sender: Some(sender), map: None }, MessageReceiver(receiver))
+    }
+
+    /// A sender that drops every message: notifications are lost and requests stay unanswered.
+    #[must_use]
+    pub fn discard() -> Self {
+        Self::default()
+    }
+
+    /// A sender to the same channel that passes each message through `map` first, which may change or
+    /// drop it. The transport calls `map` for each message as it is sent, so `map` must not block. It
+    /// is not called if messages are discarded.
+    #[must_use]
+    pub fn mapped(&self, map: impl Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync + 'static) -> Self {
+        let map: Arc<Map> = match self.map.clone() {
+            None => Arc::new(map),
+            Some(next) => Arc::new(move |message| next(map(message)?)),
+        };
+        Self { sender: self.sender.clone(), map: Some(map) }
+    }
+
+    /// Whether the receiver still exists.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.sender.as_ref().is_some_and(|sender| !sender.is_closed())
+    }
+
+    /// Sends a message, waiting while the channel is full. For transports on which waiting delays no
+    /// other call.
+    pub async fn send(&self, message: ServerMessage) {
+        if let Some((sender, message)) = self.prepare(message) {
+            // An error means that the client has gone, and its call is about to be cancelled.
+            let _ = sender.send(message).await;
+        }
+    }
+
+    /// Sends a message unless the channel is full; returns false only in that case. For transports
+    /// that several clients share, on which waiting for one client would delay the others.
+    #[must_use = "false means that the message was lost"]
+    pub fn try_send(&self, message: ServerMessage) -> bool {
+        let Some((sender, message)) = self.prepare(message) else { return true };
+        !matches!(sender.try_send(message), Err(TrySendError::Full(_)))
+    }
+
+    /// The message as it is to be sent, and the channel for it; `None` if it is dropped.
+    fn prepare(&self, message: ServerMessage) -> Option<(&mpsc::Sender<Box<ServerMessage>>, Box<ServerMessage>)> {
+        let sender = self.sender.as_ref()?;
+        let message = match &self.map {
+            Some(map) => map(message)?,
+            None => message,
+        };
+        Some((sender, Box::new(message)))
+    }
+}
+
+impl MessageReceiver {
+    /// The next message, once there is one; `None` once all senders are gone.
+    pub async fn recv(&mut self) -> Option<ServerMessage> {
+        self.0.recv().await.map(|message| *message)
+    }
+
+    /// Polls for the next message; `None` once all senders are gone.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<ServerMessage>> {
+        self.0.poll_recv(cx).map(|message| message.map(|message| *message))
+    }
+
+    /// The next message, if one has been sent already.
+    pub fn try_recv(&mut self) -> Option<ServerMessage> {
+        self.0.try_recv().ok().map(|message| *message)
+    }
+
+    /// Whether no message waits to be received.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl std::fmt::Debug for ServerMessages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerMessages")
+            .field("connected", &self.is_connected())
+            .field("mapped", &self.map.is_some())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(name: &str) -> ServerMessage {
+        ServerMessage::Notification(Notification::new(Method::from_name(name), None))
+    }
+
+    fn name(message: Option<ServerMessage>) -> Option<String> {
+        match message? {
+            ServerMessage::Notification(notification) => Some(notification.method.as_str().to_owned()),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_arrive_in_order_from_all_senders() {
+        let (messages, mut receiver) = ServerMessages::channel(2);
+        let other = messages.mapped(|_| Some(message("mapped")));
+        let received = tokio::spawn(async move {
+            let mut names = Vec::new();
+            while let Some(name) = name(receiver.recv().await) {
+                names.push(name);
+            }
+            names
+        });
+        messages.send(message("a")).await;
+        drop(messages);
+        tokio::task::yield_now().await;
+        other.send(message("b")).await;
+        other.send(message("c")).await;
+        drop(other);
+        assert_eq!(received.await.unwrap(), ["a", "mapped", "mapped"]);
+    }
+
+    #[tokio::test]
+    async fn message_outlives_its_sender() {
+        let (messages, mut receiver) = ServerMessages::channel(1);
+        assert!(receiver.try_recv().is_none());
+        assert!(messages.try_send(message("a")));
+        assert!(!messages.try_send(message("b")), "the channel is full");
+        drop(messages);
+        assert_eq!(name(receiver.try_recv()).as_deref(), Some("a"));
+        assert!(receiver.recv().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn send_to_a_dropped_receiver_returns_at_once() {
+        let (messages, receiver) = ServerMessages::channel(1);
+        assert!(messages.is_connected());
+        assert!(messages.try_send(message("a")));
+        let waits = {
+            let messages = messages.clone();
+            tokio::spawn(async move { messages.send(message("b")).await })
+        };
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        drop(receiver);
+        waits.await.unwrap();
+        assert!(!messages.is_connected() && messages.try_send(message("c")));
+        tokio::time::timeout(Duration::from_secs(1), messages.send(message("d"))).await.unwrap();
+        assert!(!ServerMessages::discard().is_connected() && ServerMessages::discard().try_send(message("e")));
+    }
+}
