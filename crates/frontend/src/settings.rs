@@ -88,6 +88,7 @@ pub struct FrontendSettings {
     pub trust_inbound: TrustInbound,
 }
 
+#[cfg(any(test, feature = "test-support"))]
 impl Default for FrontendSettings {
     fn default() -> Self {
         Self {
@@ -115,7 +116,7 @@ impl Default for FrontendSettings {
             replay_bytes: 1 << 20,
             replay_total_bytes: 256 << 20,
             input_timeout: Duration::from_secs(10 * 60),
-            max_line: 64 << 20,
+            max_line: 16 << 20,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_connection: Duration::from_secs(75),

@@ -10,6 +10,9 @@ use url::Url;
 
 use crate::settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, Sampling, SettingsError, TlsFiles};
 
+/// How long one export may take where no variable says.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+
 impl ExportSettings {
     /// What the `OTEL_*` variables say, read through `variable`. What is `configured` goes before the
     /// variables. Without an endpoint from either nothing is exported, unless `OTEL_TRACES_EXPORTER`
@@ -19,14 +22,17 @@ impl ExportSettings {
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, SettingsError> {
         let env = Env(&|name: &str| variable(name).filter(|value| !value.trim().is_empty()));
+        let defaults = Self::default();
         let mut settings = Self {
             sampling: env.sampling()?,
             resource: env.pairs("OTEL_RESOURCE_ATTRIBUTES"),
-            queue: env.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048)?.max(1),
-            batch: env.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)?.max(1),
-            delay: env.millis("OTEL_BSP_SCHEDULE_DELAY", 5000)?,
-            metrics_every: env.millis("OTEL_METRIC_EXPORT_INTERVAL", 60_000)?.max(Duration::from_millis(100)),
-            ..Self::default()
+            queue: env.number("OTEL_BSP_MAX_QUEUE_SIZE", defaults.queue)?.max(1),
+            batch: env.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaults.batch)?.max(1),
+            delay: env.millis("OTEL_BSP_SCHEDULE_DELAY", defaults.delay)?,
+            metrics_every: env
+                .millis("OTEL_METRIC_EXPORT_INTERVAL", defaults.metrics_every)?
+                .max(Duration::from_millis(100)),
+            ..defaults
         };
         settings.batch = settings.batch.min(settings.queue);
         if let Some(name) = env.get("OTEL_SERVICE_NAME") {
@@ -88,8 +94,8 @@ impl Env<'_> {
         let protocol = protocol?;
         let headers = self.signal(signal, "HEADERS").map(|(_, text)| pairs(&text)).unwrap_or_default();
         let timeout = match self.signal(signal, "TIMEOUT") {
-            Some((name, _)) => self.millis(&name, 10_000)?,
-            None => Duration::from_secs(10),
+            Some((name, _)) => self.millis(&name, EXPORT_TIMEOUT)?,
+            None => EXPORT_TIMEOUT,
         };
         let file = |what| self.signal(signal, what).map(|(_, path)| path.into());
         let tls = TlsFiles {

@@ -31,6 +31,7 @@ pub struct Settings {
     pub service_version: String,
 }
 
+#[cfg(any(test, feature = "test-support"))]
 impl Default for Settings {
     /// The ring, and nothing else.
     fn default() -> Self {
@@ -94,6 +95,7 @@ pub struct ExportSettings {
 }
 
 impl Default for ExportSettings {
+    /// What the OpenTelemetry specification says where a variable is not set.
     fn default() -> Self {
         Self {
             traces: None,

@@ -53,6 +53,7 @@ pub struct MetricLimits {
     pub series: usize,
 }
 
+#[cfg(any(test, feature = "test-support"))]
 impl Default for MetricLimits {
     fn default() -> Self {
         Self { names_per_backend: 100, series: 2000 }
