@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fanlight_backend::{
-    Backend, BackendSettings, EraChoice, Identity, Secret, SessionPolicy, TelemetrySettings, TransportSettings,
+    Backend, BackendSettings, EraChoice, Identity, RetryDelays, Secret, SessionPolicy, TelemetrySettings,
+    TransportSettings,
 };
 use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Loaded, TrustChoice};
@@ -74,8 +75,16 @@ impl Assembly {
                 pages: config.limits.list_pages,
                 entries: config.limits.list_entries,
                 page_size: config.limits.page_size,
+                settle: config.timeouts.list_settle,
+                unannounced: config.timeouts.list_unannounced,
+                unknown: config.timeouts.unknown_name,
+                listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
             },
-            cache: CacheLimits { entries: config.limits.cache_entries, bytes: config.limits.cache_bytes },
+            cache: CacheLimits {
+                entries: config.limits.cache_entries,
+                bytes: config.limits.cache_bytes,
+                longest: config.timeouts.cache,
+            },
             max_tasks: config.limits.tasks,
             keys: keys(config),
             identity: identity_json(),
@@ -141,6 +150,10 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             question: config.timeouts.client_answer,
             session_idle: config.timeouts.backend_session_idle,
             task: config.timeouts.task,
+            process_stop: config.timeouts.process_stop,
+            session_end: config.timeouts.session_end,
+            idle_connection: config.timeouts.backend_idle_connection,
+            reconnect: RetryDelays { shortest: config.timeouts.reconnect, longest: config.timeouts.reconnect_max },
         },
         limits: fanlight_backend::Limits {
             concurrency: server.concurrency,
@@ -209,6 +222,7 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Front
         nesting: config.limits.nesting,
         workers: Vec::new(),
         max_connections: config.limits.connections,
+        http2_streams: u32::try_from(config.limits.http2_streams).unwrap_or(u32::MAX),
         max_streams: config.limits.streams,
         max_sessions: config.limits.sessions,
         notification_buffer: config.limits.notifications,

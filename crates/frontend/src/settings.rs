@@ -34,6 +34,8 @@ pub struct FrontendSettings {
     pub workers: Vec<Handle>,
     /// HTTP connections open at once; further ones wait in the listener's backlog.
     pub max_connections: usize,
+    /// Requests at once on one HTTP/2 connection.
+    pub http2_streams: u32,
     /// Event streams open at once on which HTTP clients only listen; further ones are refused. Never
     /// more than three quarters of [`Self::max_connections`], whatever this says.
     pub max_streams: usize,
@@ -102,6 +104,7 @@ impl Default for FrontendSettings {
             nesting: 128,
             workers: Vec::new(),
             max_connections: 16_384,
+            http2_streams: 100,
             max_streams: 12_288,
             max_sessions: 10_000,
             max_concurrent: 256,

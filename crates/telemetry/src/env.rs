@@ -150,8 +150,8 @@ impl Env<'_> {
         })
     }
 
-    fn millis(&self, name: &str, default: u64) -> Result<Duration, SettingsError> {
-        let default = usize::try_from(default).unwrap_or(usize::MAX);
+    fn millis(&self, name: &str, default: Duration) -> Result<Duration, SettingsError> {
+        let default = usize::try_from(default.as_millis()).unwrap_or(usize::MAX);
         Ok(Duration::from_millis(self.number(name, default)? as u64))
     }
 

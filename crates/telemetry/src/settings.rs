@@ -65,14 +65,6 @@ pub struct FileSettings {
     pub kept: usize,
 }
 
-impl FileSettings {
-    /// Files of 64 MiB, three of them besides the one that is written.
-    #[must_use]
-    pub fn new(path: PathBuf) -> Self {
-        Self { path, max_bytes: 64 * 1024 * 1024, kept: 3 }
-    }
-}
-
 /// What goes to a collector, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExportSettings {

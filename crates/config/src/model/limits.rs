@@ -33,6 +33,8 @@ options! {
         "workers" => workers: usize = 0, count(0, 256);
         /// Open client connections. Lowered to three quarters of the files that the process may open.
         "connections" => connections: usize = 16_384, count(1, 1_000_000);
+        /// Requests at the same time on one HTTP/2 connection.
+        "http2Streams" => http2_streams: usize = 100, count(1, 1_000_000);
         /// Event streams of HTTP clients that only listen. Never more than three quarters of `connections`, so that
         /// requests find a connection.
         "streams" => streams: usize = 12_288, count(1, 1_000_000);
@@ -87,6 +89,14 @@ options! {
         "traces" => traces: usize = 500, count(0, 100_000);
         /// Bytes of all kept traces together.
         "traceBytes" => trace_bytes: usize = 16 * MIB, size(KIB, GIB);
+        /// Bytes of the file of `--trace-file` before a new one is begun.
+        "traceFileBytes" => trace_file_bytes: usize = 64 * MIB, size(KIB, 1 << 40);
+        /// Earlier files of `--trace-file` that are kept.
+        "traceFiles" => trace_files: usize = 3, count(0, 1000);
+        /// Names of tools, and of prompts, that metrics tell apart per backend; others are counted as `_OTHER`.
+        "metricNames" => metric_names: usize = 100, count(0, 100_000);
+        /// Series of one histogram; others are counted as one, `otel_metric_overflow`.
+        "metricSeries" => metric_series: usize = 2000, count(1, 1_000_000);
         /// Bytes recorded of the arguments, and of the result, of a tool call, where a server has `recordContent`.
         "recordedContent" => recorded_content: usize = 4 * KIB, size(KIB, MIB);
         /// Open connections to the admin listener.
@@ -137,6 +147,31 @@ options! {
         "keepAlive" => keep_alive: Duration = seconds(25), TIME;
         /// A broken event stream of a legacy session that no client resumes.
         "resume" => resume: Duration = seconds(300), TIME;
+        /// Each step of ending a stdio backend: its process ending by itself, after SIGTERM, after SIGKILL.
+        "processStop" => process_stop: Duration = seconds(2), TIME;
+        /// A backend's answer to the end of a session.
+        "sessionEnd" => session_end: Duration = seconds(1), TIME;
+        /// Pause before the second attempt to connect to a backend, or to open a stream there. It doubles with each
+        /// failure.
+        "reconnect" => reconnect: Duration = Duration::from_millis(500), TIME;
+        /// The longest of these pauses.
+        "reconnectMax" => reconnect_max: Duration = seconds(30), TIME;
+        /// A connection to an HTTP backend without a request; it is closed between half of this and this.
+        "backendIdleConnection" => backend_idle_connection: Duration = seconds(90), TIME;
+        /// Pause before asking again for notifications of a backend that refused them. It doubles with each refusal.
+        "listenRetry" => listen_retry: Duration = seconds(1), TIME;
+        /// The longest of these pauses.
+        "listenRetryMax" => listen_retry_max: Duration = seconds(60), TIME;
+        /// Collecting changes of a list, so that a burst is announced to clients once.
+        "listSettle" => list_settle: Duration = Duration::from_millis(100), TIME;
+        /// Between two announcements of list changes that no backend announced.
+        "listUnannounced" => list_unannounced: Duration = seconds(5), TIME;
+        /// A name that no list has, before backends are asked for it again.
+        "unknownName" => unknown_name: Duration = seconds(5), TIME;
+        /// Caching one result, whatever its `ttlMs`.
+        "cache" => cache: Duration = seconds(86_400), LONG_TIME;
+        /// Delivering the last spans and metrics on shutdown.
+        "flush" => flush: Duration = seconds(3), time(Duration::ZERO, seconds(86_400));
     }
 }
 

@@ -38,9 +38,6 @@ use part::Part;
 /// How many earlier states of a list are kept for clients that are still paging through them.
 const KEPT_GENERATIONS: usize = 3;
 
-/// How long an unknown name is taken to be unknown before backends are asked again.
-const RECHECK_UNKNOWN_AFTER: Duration = Duration::from_secs(5);
-
 /// One list of all backends.
 pub(crate) struct Catalogue {
     kind: ListKind,
@@ -188,7 +185,8 @@ impl Catalogue {
     /// name that should be there is a reason to ask before a `ttlMs` is over (2026-07-28
     /// server/utilities/caching, Freshness Calculation).
     pub(crate) async fn recheck(self: &Arc<Self>, trace: &Parent) -> Option<Arc<Snapshot>> {
-        let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= RECHECK_UNKNOWN_AFTER));
+        let unknown = self.sources.limits.unknown;
+        let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
         match due {
             true => Some(self.snapshot_with(|_, part| part.announces && !part.is_behind(), trace).await.0),
             false => None,
