@@ -1,7 +1,7 @@
 //! Values read from nodes: strings, lists and mappings of strings, with variables replaced, and the problems they can have.
 
 use crate::definition::Section;
-use crate::option::substitute::{BadExpression, Fault, substitute};
+use crate::option::substitute::substitute;
 use crate::report::problem::{Finding, Findings, quoted};
 use crate::syntax::source::{Source, Span};
 use crate::syntax::tree::{Entry, Node, Value};
@@ -151,41 +151,12 @@ impl Reader<'_> {
                     // In a string with escapes the expression may be spelled differently: then the whole string is marked.
                     let found = self.source.find(span, from, &fault.expression);
                     from = found.map_or(from, |found| found.start + 1);
-                    self.findings.push(describe(&fault, found.unwrap_or(span)));
+                    self.error(found.unwrap_or(span), fault.message, &fault.help);
                 }
                 None
             }
         }
     }
-}
-
-fn describe(fault: &BadExpression, span: Span) -> Finding {
-    const LITERAL: &str = "write `$${` for a literal `${`";
-    let (message, help) = match &fault.fault {
-        Fault::Missing(name) => {
-            let help = match name.as_str() {
-                "workspaceFolder" | "userHome" => {
-                    "editors fill this in, Fanlight does not: write the folder".to_owned()
-                }
-                _ => {
-                    format!("set {name}, or give a default: `${{{name}:-default}}`; {LITERAL}")
-                }
-            };
-            (format!("the environment variable `{name}` is not set"), help)
-        }
-        Fault::Unterminated => ("this `${` has no closing brace".to_owned(), format!("close it with `}}`; {LITERAL}")),
-        Fault::NoName => ("there is no variable name here".to_owned(), format!("write `${{NAME}}`; {LITERAL}")),
-        Fault::BadName => (
-            "this is not the name of a variable".to_owned(),
-            format!("write `${{NAME}}` or `${{NAME:-default}}`, NAME of letters, digits and `_`; {LITERAL}"),
-        ),
-        Fault::EditorPrompt => (
-            "`${input:…}` makes an editor ask for a value, which Fanlight cannot".to_owned(),
-            "use an environment variable: `${NAME}`".to_owned(),
-        ),
-        Fault::TooDeep => ("defaults nest too deep here".to_owned(), "use fewer defaults within defaults".to_owned()),
-    };
-    Finding::error(span, message).help(help)
 }
 
 /// The candidate that a mistyped word most likely stands for. Case, `_` and `-` do not count.

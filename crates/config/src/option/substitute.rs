@@ -10,28 +10,16 @@ pub(crate) struct Substituted {
     pub(crate) changed: bool,
 }
 
-/// A bad expression; `expression` is its text as written, to be found in the file.
+/// A bad expression: its text as written, to be found in the file, what is wrong with it, and what to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadExpression {
     pub(crate) expression: String,
-    pub(crate) fault: Fault,
+    pub(crate) message: String,
+    pub(crate) help: String,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The named variable has no value and the expression no default.
-    Missing(String),
-    /// There is no closing brace.
-    Unterminated,
-    /// `${}` or `${:-x}`.
-    NoName,
-    /// The text between the braces is not a variable name.
-    BadName,
-    /// `${input:…}`: the editor would ask the user.
-    EditorPrompt,
-    /// Defaults nest deeper than [`MAX_NESTING`].
-    TooDeep,
-}
+/// What to do about every bad expression.
+const LITERAL: &str = "write `$${` for a literal `${`";
 
 /// Defaults within defaults.
 const MAX_NESTING: usize = 16;
@@ -73,8 +61,7 @@ impl Substitution<'_> {
             }
             self.text.push_str(before);
             let Some(end) = closing_brace(body) else {
-                self.fault(from, Fault::Unterminated);
-                return;
+                return self.fault(from, "this `${` has no closing brace", &format!("close it with `}}`; {LITERAL}"));
             };
             let (body, after) = body.split_at(end);
             let expression = from.get(..2 + end + 1).unwrap_or(from);
@@ -91,21 +78,42 @@ impl Substitution<'_> {
         };
         // VS Code and Cursor write `${env:NAME}`.
         let name = name.strip_prefix("env:").unwrap_or(name);
-        if let Some(fault) = name_fault(name) {
-            return self.fault(expression, fault);
+        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if name.is_empty() {
+            let help = format!("write `${{NAME}}`; {LITERAL}");
+            return self.fault(expression, "there is no variable name here", &help);
+        }
+        if name.starts_with("input:") {
+            let message = "`${input:…}` makes an editor ask for a value, which Fanlight cannot";
+            return self.fault(expression, message, "use an environment variable: `${NAME}`");
+        }
+        if !is_name || name.starts_with(|c: char| c.is_ascii_digit()) {
+            let help = format!("write `${{NAME}}` or `${{NAME:-default}}`, NAME of letters, digits and `_`; {LITERAL}");
+            return self.fault(expression, "this is not the name of a variable", &help);
         }
         self.changed = true;
         match ((self.lookup)(name), default) {
             (Some(value), None) => self.text.push_str(&value),
             (Some(value), Some(_)) if !value.is_empty() => self.text.push_str(&value),
-            (_, Some(_)) if depth >= MAX_NESTING => self.fault(expression, Fault::TooDeep),
+            (_, Some(_)) if depth >= MAX_NESTING => {
+                self.fault(expression, "defaults nest too deep here", "use fewer defaults within defaults");
+            }
             (_, Some(default)) => self.run(default, depth + 1),
-            (None, None) => self.fault(expression, Fault::Missing(name.to_owned())),
+            (None, None) => {
+                let help = match name {
+                    "workspaceFolder" | "userHome" => {
+                        "editors fill this in, Fanlight does not: write the folder".to_owned()
+                    }
+                    _ => format!("set {name}, or give a default: `${{{name}:-default}}`; {LITERAL}"),
+                };
+                self.fault(expression, &format!("the environment variable `{name}` is not set"), &help);
+            }
         }
     }
 
-    fn fault(&mut self, expression: &str, fault: Fault) {
-        self.faults.push(BadExpression { expression: expression.to_owned(), fault });
+    fn fault(&mut self, expression: &str, message: &str, help: &str) {
+        let (message, help) = (message.to_owned(), help.to_owned());
+        self.faults.push(BadExpression { expression: expression.to_owned(), message, help });
     }
 }
 
@@ -122,18 +130,6 @@ fn closing_brace(body: &str) -> Option<usize> {
         }
     }
     None
-}
-
-fn name_fault(name: &str) -> Option<Fault> {
-    let is_name = |name: &str| {
-        name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit())
-    };
-    match name {
-        "" => Some(Fault::NoName),
-        _ if is_name(name) => None,
-        _ if name.starts_with("input:") => Some(Fault::EditorPrompt),
-        _ => Some(Fault::BadName),
-    }
 }
 
 #[cfg(test)]
@@ -153,9 +149,9 @@ mod tests {
         substitute(input, &env).unwrap().text
     }
 
-    fn faults(input: &str) -> Vec<Fault> {
+    fn faults(input: &str) -> Vec<String> {
         let faults = substitute(input, &env).unwrap_err();
-        faults.into_iter().map(|fault| fault.fault).collect()
+        faults.into_iter().map(|fault| fault.message).collect()
     }
 
     #[test]
@@ -188,22 +184,22 @@ mod tests {
         assert_eq!(
             faults("${NO} ${} ${a b} ${1} ${input:key} ${X"),
             [
-                Fault::Missing("NO".to_owned()),
-                Fault::NoName,
-                Fault::BadName,
-                Fault::BadName,
-                Fault::EditorPrompt,
-                Fault::Unterminated
+                "the environment variable `NO` is not set",
+                "there is no variable name here",
+                "this is not the name of a variable",
+                "this is not the name of a variable",
+                "`${input:…}` makes an editor ask for a value, which Fanlight cannot",
+                "this `${` has no closing brace"
             ]
         );
-        assert_eq!(faults("${:-x}"), [Fault::NoName]);
-        assert_eq!(faults("${NO:-${X}"), [Fault::Unterminated]);
-        assert_eq!(faults("${NO:-${ALSO}}"), [Fault::Missing("ALSO".to_owned())]);
+        assert_eq!(faults("${:-x}"), ["there is no variable name here"]);
+        assert_eq!(faults("${NO:-${X}"), ["this `${` has no closing brace"]);
+        assert_eq!(faults("${NO:-${ALSO}}"), ["the environment variable `ALSO` is not set"]);
     }
 
     #[test]
     fn nesting_of_defaults_is_bounded() {
         let deep = "${NO:-".repeat(5000) + &"}".repeat(5000);
-        assert_eq!(faults(&deep), [Fault::TooDeep]);
+        assert_eq!(faults(&deep), ["defaults nest too deep here"]);
     }
 }

@@ -79,18 +79,12 @@ fn read_stdio(
     command: Option<&Entry>,
     folder: &Path,
 ) -> Option<Transport> {
-    let args = match fields.get("args") {
-        Some(entry) => reader.scalars(entry).unwrap_or_default(),
-        None => Vec::new(),
-    };
+    let args = fields.get("args").and_then(|entry| reader.scalars(entry)).unwrap_or_default();
     for arg in args.iter().filter(|arg| arg.value.contains('\0')) {
         let help = "remove the null character";
         reader.error(arg.span, "an argument cannot hold a null character", help);
     }
-    let env = match fields.get("env") {
-        Some(entry) => read_env(reader, entry),
-        None => Vec::new(),
-    };
+    let env = fields.get("env").map(|entry| read_env(reader, entry)).unwrap_or_default();
     let cwd = fields.get("cwd").and_then(|entry| read_cwd(reader, entry, folder));
     Some(Transport::Stdio {
         command: read_command(reader, command?, args.is_empty())?,
@@ -153,10 +147,7 @@ fn read_env(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
 type Http = (String, Vec<(String, Secret)>);
 
 fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, url: Option<&Entry>) -> Option<Http> {
-    let headers = match fields.get("headers") {
-        Some(entry) => read_headers(reader, entry),
-        None => Vec::new(),
-    };
+    let headers = fields.get("headers").map(|entry| read_headers(reader, entry)).unwrap_or_default();
     Some((read_url(reader, url?)?, headers))
 }
 
@@ -166,17 +157,11 @@ fn read_url(reader: &mut Reader<'_>, entry: &Entry) -> Option<String> {
     let what = quoted(&entry.key);
     // The URL itself is not repeated: it may hold a token.
     match Url::parse(&text.value) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") => Some(text.value),
-        Ok(_) => {
-            let message = format!("{what} is neither an http nor an https URL");
-            reader.error(text.span, message, help);
-            None
-        }
-        Err(error) => {
-            reader.error(text.span, format!("{what} is not a URL: {error}"), help);
-            None
-        }
+        Ok(url) if matches!(url.scheme(), "http" | "https") => return Some(text.value),
+        Ok(_) => reader.error(text.span, format!("{what} is neither an http nor an https URL"), help),
+        Err(error) => reader.error(text.span, format!("{what} is not a URL: {error}"), help),
     }
+    None
 }
 
 fn read_headers(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
@@ -241,16 +226,9 @@ fn report_foreign(reader: &mut Reader<'_>, fields: &Fields<'_>, names: &[&'stati
 }
 
 fn check_type(reader: &mut Reader<'_>, kind: Option<(&Entry, &str)>, fits: bool) {
-    let Some((entry, kind)) = kind else {
-        return;
-    };
-    if !fits {
-        let (given, help) = if kind == "stdio" {
-            ("url", "write `http`, or leave `type` out")
-        } else {
-            ("command", "write `stdio`, or leave `type` out")
-        };
+    if let Some((entry, kind)) = kind.filter(|_| !fits) {
+        let (given, meant) = if kind == "stdio" { ("url", "http") } else { ("command", "stdio") };
         let message = format!("the type `{kind}` does not fit `{given}`");
-        reader.error(entry.value.span, message, help);
+        reader.error(entry.value.span, message, &format!("write `{meant}`, or leave `type` out"));
     }
 }
