@@ -218,7 +218,7 @@ mod tests {
                 process_stop: LONG,
                 session_end: LONG,
                 idle_connection: LONG,
-                reconnect: RetryDelays { shortest: LONG, longest: LONG },
+                reconnect: crate::RetryDelays { shortest: LONG, longest: LONG },
             },
             limits: Limits {
                 concurrency: 1,

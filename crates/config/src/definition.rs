@@ -29,7 +29,7 @@ pub(crate) struct Definition {
     pub(crate) example: &'static str,
 }
 
-/// What values an option takes. Null stands for an absent option everywhere.
+/// The values that an option takes. Null stands for an absent option everywhere.
 pub(crate) enum Form {
     Text(Visible),
     Flag,

@@ -3,8 +3,8 @@
 //! A file is JSON or YAML; the `mcp.json` of a desktop client is one without changes. [`load`] yields a complete [`Config`] or
 //! every problem of the file at once, each with its position, an excerpt and a hint.
 //!
-//! Each option is defined once, beside the struct that holds it in [`model`]: key, type, default, range, description,
-//! example. The [`option`] module turns a definition into a parser; [`output`] makes the JSON Schema, docs/configuration.md
+//! Each option is defined once, with the struct that holds it, in `model`: key, type, default, range, description,
+//! example. The `option` module turns a definition into a parser; `output` makes the JSON Schema, docs/configuration.md
 //! and config/fanlight.yaml from the same definitions.
 //!
 //! Reading a file: `syntax` (text to a tree of nodes with spans) → `option` (fields of a section, with variables replaced) →
@@ -44,8 +44,7 @@ use option::reader::Reader;
 use read::file;
 use report::mask::Masked;
 use report::problem::Findings;
-use syntax::Syntax;
-use syntax::source::Source;
+use syntax::source::{Source, Syntax};
 
 /// Size of the largest config file, in bytes.
 pub const MAX_FILE_SIZE: usize = 1 << 20;

@@ -14,7 +14,7 @@ use crate::units::{format_duration, format_size, parse_count, parse_duration, pa
 
 /// A kind of value.
 pub(crate) trait Kind {
-    /// What it is read into.
+    /// The type that it is read into.
     type Value;
     /// Whether null is a value. Elsewhere null stands for an absent option.
     const READS_NULL: bool = false;
@@ -26,7 +26,7 @@ pub(crate) trait Kind {
     fn show(&self, value: &Self::Value) -> Json;
 }
 
-/// Reads an option into the place that holds its default.
+/// Reads an option over its default.
 pub(crate) fn read_into<K: Kind>(kind: &K, reader: &mut Reader<'_>, entry: &Entry, slot: &mut K::Value) {
     if entry.value.is_null() && !K::READS_NULL {
         return;
@@ -117,7 +117,7 @@ const COUNT: Quantity<usize> = Quantity {
 /// A duration in milliseconds or longer units, up to a day.
 pub(crate) const TIME: Range<Duration> = time(Duration::from_millis(1), Duration::from_secs(86_400));
 
-/// A duration up to 30 days, for what is kept.
+/// A duration up to 30 days, for sessions, tasks and caches.
 pub(crate) const LONG_TIME: Range<Duration> = time(Duration::from_millis(1), Duration::from_secs(30 * 86_400));
 
 /// A duration within bounds.
@@ -286,7 +286,7 @@ impl<K: Kind> Kind for OrOff<K> {
     }
 }
 
-/// A mapping with options of its own.
+/// A mapping of further options.
 pub(crate) struct Nested<S>(std::marker::PhantomData<S>);
 
 impl<S> Nested<S> {

@@ -80,7 +80,7 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
         Form::Count { min, max } => any_of([json!({ "type": "integer", "minimum": min, "maximum": max })]),
         Form::Choice(words) => {
             // YAML reads a bare `true` as a boolean.
-            let booleans = words.contains(&"true").then(|| json!(true));
+            let booleans = words.contains(&"true").then_some(json!(true));
             any_of([json!({ "enum": words.iter().map(|word| json!(word)).chain(booleans).collect::<Vec<_>>() })])
         }
         Form::Texts(_) => json!({ "type": ["array", "null"], "items": { "type": "string" } }),

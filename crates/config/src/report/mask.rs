@@ -2,8 +2,7 @@
 //! that a mistyped key or a file of one line does not print a token.
 
 use crate::definition::{Form, Section, Visible};
-use crate::syntax::Syntax;
-use crate::syntax::source::{Source, Span};
+use crate::syntax::source::{Source, Span, Syntax};
 use crate::syntax::tree::{Node, Value};
 
 /// What is hidden in one file.
@@ -129,7 +128,7 @@ struct Variable {
 impl Variable {
     fn shows(&mut self, c: char, rest: &str) -> bool {
         if rest.starts_with("$${") {
-            // A literal `${`, so what follows is no name.
+            // A literal `${`: no name follows.
             self.hidden_to_go = 3;
         }
         if self.hidden_to_go > 0 {

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::mask::Masked;
-use super::render;
 use crate::syntax::source::{Position, Source, Span};
 
 /// Problems reported for one file; the rest is counted.
@@ -66,11 +65,6 @@ impl Problem {
     /// The line of the file with secrets hidden; of a long line the part around the problem.
     pub fn source_line(&self) -> Option<&str> {
         self.excerpt.as_ref().map(|excerpt| excerpt.line.as_str())
-    }
-
-    /// The problem laid out for a terminal; `origin` is the name of the file. ANSI colours only when asked for.
-    pub fn render(&self, origin: &Path, colour: bool) -> String {
-        render::problem(self, origin, colour)
     }
 }
 

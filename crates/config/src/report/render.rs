@@ -13,8 +13,15 @@ use super::problem::{Excerpt, Problem, Severity};
 /// Columns a tab is shown as.
 const TAB: usize = 4;
 
-/// One problem with its position, source line, caret and help.
-pub(crate) fn problem(problem: &Problem, origin: &Path, colour: bool) -> String {
+impl Problem {
+    /// The problem laid out for a terminal, with its position, source line, caret and help; `origin` is the name of the
+    /// file. ANSI colours only when asked for.
+    pub fn render(&self, origin: &Path, colour: bool) -> String {
+        lay_out(self, origin, colour)
+    }
+}
+
+fn lay_out(problem: &Problem, origin: &Path, colour: bool) -> String {
     let paint = Paint { colour };
     let (label, style) = match problem.severity {
         Severity::Error => ("error", Style::Error),
@@ -129,7 +136,7 @@ mod tests {
 
     #[test]
     fn problem_looks_like_a_compiler_error() {
-        let text = problem(&sample("    prefx: gh_", 5, 5), Path::new("f.yaml"), false);
+        let text = sample("    prefx: gh_", 5, 5).render(Path::new("f.yaml"), false);
         let expected = "\
 error: unknown field `prefx`
   --> f.yaml:12:5
@@ -143,20 +150,20 @@ error: unknown field `prefx`
 
     #[test]
     fn caret_stays_in_place_after_tabs_and_wide_characters() {
-        let text = problem(&sample("\t名: x", 5, 1), Path::new("f.yaml"), false);
+        let text = sample("\t名: x", 5, 1).render(Path::new("f.yaml"), false);
         assert!(text.contains("12 |     名: x\n   |         ^\n"), "{text}");
     }
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        let text = problem(&sample("a: \u{1b}[2J", 1, 1), Path::new("f.yaml"), false);
+        let text = sample("a: \u{1b}[2J", 1, 1).render(Path::new("f.yaml"), false);
         assert!(!text.contains('\u{1b}'), "{text}");
     }
 
     #[test]
     fn colour_is_used_only_when_requested() {
         let sample = sample("prefx: x", 1, 5);
-        assert!(problem(&sample, Path::new("f"), true).contains("\x1b[1;31merror\x1b[0m"));
-        assert!(!problem(&sample, Path::new("f"), false).contains('\x1b'));
+        assert!(sample.render(Path::new("f"), true).contains("\x1b[1;31merror\x1b[0m"));
+        assert!(!sample.render(Path::new("f"), false).contains('\x1b'));
     }
 }

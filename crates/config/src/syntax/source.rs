@@ -1,4 +1,6 @@
-//! The text of a config file: spans, lines and columns.
+//! The text of a config file: its syntax, spans, lines and columns.
+
+use std::path::Path;
 
 /// A range of bytes in the source text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,6 +22,27 @@ pub struct Position {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
+}
+
+/// The two syntaxes of a config file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Syntax {
+    Json,
+    Yaml,
+}
+
+impl Syntax {
+    /// YAML by its file name; otherwise by its first character, so that a name such as `mcp.conf` works too.
+    pub(crate) fn of(origin: &Path, text: &str) -> Self {
+        let extension = origin.extension().and_then(|e| e.to_str()).unwrap_or("");
+        if extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml") {
+            return Self::Yaml;
+        }
+        match text.trim_start().chars().next() {
+            Some('{' | '/') => Self::Json,
+            _ => Self::Yaml,
+        }
+    }
 }
 
 /// The text of one config file.

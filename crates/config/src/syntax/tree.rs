@@ -1,9 +1,6 @@
 //! A config file as a tree of values, each with its span in the text.
 
-use std::collections::HashMap;
-
 use super::source::Span;
-use crate::report::problem::{Finding, Findings, quoted};
 
 /// Levels of nesting of a config file. Fanlight's own format needs six.
 pub(crate) const MAX_DEPTH: usize = 64;
@@ -78,30 +75,5 @@ impl Node {
             Value::Map(entries) => entries.iter().map(|entry| entry.value.height()).max().unwrap_or(0),
             _ => 0,
         }
-    }
-}
-
-/// Reports each key that occurs twice in one mapping.
-pub(crate) fn find_duplicate_keys(node: &Node, findings: &mut Findings) {
-    match &node.value {
-        Value::List(items) => {
-            for item in items {
-                find_duplicate_keys(item, findings);
-            }
-        }
-        Value::Map(entries) => {
-            let mut first: HashMap<&str, Span> = HashMap::with_capacity(entries.len());
-            for entry in entries {
-                if let Some(earlier) = first.insert(&entry.key, entry.key_span) {
-                    findings.push(
-                        Finding::error(entry.key_span, format!("duplicate key {}", quoted(&entry.key)))
-                            .help("keep one of the two")
-                            .first_at(earlier),
-                    );
-                }
-                find_duplicate_keys(&entry.value, findings);
-            }
-        }
-        _ => {}
     }
 }

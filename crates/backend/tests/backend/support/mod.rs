@@ -42,7 +42,10 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             process_stop: Duration::from_secs(2),
             session_end: Duration::from_secs(1),
             idle_connection: Duration::from_secs(90),
-            reconnect: RetryDelays { shortest: Duration::from_millis(500), longest: Duration::from_secs(30) },
+            reconnect: fanlight_backend::RetryDelays {
+                shortest: Duration::from_millis(500),
+                longest: Duration::from_secs(30),
+            },
         },
         limits: Limits {
             concurrency: 8,
