@@ -93,7 +93,7 @@ fn assert_whole(result: &str) {
 }
 
 #[tokio::test]
-async fn an_old_client_reaches_servers_of_both_eras() {
+async fn sse_client_reaches_servers_of_both_eras() {
     for era in [Era::Modern, Era::Legacy] {
         let server = backend(era, Transport::Http).await;
         asks_in_its_era(&server, era);
@@ -110,7 +110,7 @@ async fn an_old_client_reaches_servers_of_both_eras() {
 
 /// The old server is a second gateway, whose `/sse` the first finds by the fallback of the specification.
 #[tokio::test]
-async fn clients_of_both_eras_reach_an_old_server() {
+async fn clients_of_both_eras_reach_an_sse_server() {
     for era in [Era::Modern, Era::Legacy] {
         for kind in ["", r#","type":"sse""#] {
             let server = backend(Era::Legacy, Transport::Http).await;

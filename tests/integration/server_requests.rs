@@ -2,8 +2,8 @@
 //! pair of transports (docs/eras.md, "When a server asks the client").
 
 mod cells;
-mod parked;
 mod state;
+mod suspended;
 
 /// What a client must declare to be asked anything.
 const EVERYTHING: &str = r#"{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"roots":{}}"#;

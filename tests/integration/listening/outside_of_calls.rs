@@ -40,7 +40,7 @@ async fn send(ear: &mut Ear, message: &str) {
 
 /// As servers do that want to know the roots as soon as the client is there.
 #[tokio::test]
-async fn a_server_asks_for_roots_once_it_is_initialized() {
+async fn server_may_request_roots_after_initialized() {
     for front in TRANSPORTS {
         for back in TRANSPORTS {
             let Connected { speaker, _other, mut ear, way } =
@@ -61,7 +61,7 @@ async fn a_server_asks_for_roots_once_it_is_initialized() {
 
 /// A question to a client that has not declared what it takes is refused without it.
 #[tokio::test]
-async fn a_client_is_not_asked_what_it_cannot_answer() {
+async fn client_without_the_capability_gets_no_request() {
     for back in TRANSPORTS {
         let Connected { speaker, _other, mut ear, way } = connected(Transport::Http, back, "{}").await;
         way.message(r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#).await;
@@ -75,7 +75,7 @@ async fn a_client_is_not_asked_what_it_cannot_answer() {
 }
 
 #[tokio::test]
-async fn log_messages_reach_the_client_from_the_level_on_that_it_asked_for() {
+async fn log_messages_below_the_requested_level_are_dropped() {
     for front in TRANSPORTS {
         for back in TRANSPORTS {
             let Connected { speaker, _other, mut ear, way } = connected(front, back, "{}").await;
@@ -100,7 +100,7 @@ async fn log_messages_reach_the_client_from_the_level_on_that_it_asked_for() {
 
 /// Nothing is lost while a client has no stream for the moment.
 #[tokio::test]
-async fn what_is_said_while_the_client_has_no_stream_waits_for_it() {
+async fn messages_wait_while_the_client_has_no_stream() {
     let Connected { speaker, _other, mut ear, way } = connected(Transport::Http, Transport::Http, "{}").await;
     // It may be said before the gateway notices that the stream is gone: hence the id to come back with.
     let primed = ear.stream.take().expect("a stream").whole_event().await.expect("a whole stream");

@@ -135,7 +135,7 @@ cells! {
 
 /// What a client has not declared, it is never asked; a legacy server is told so, by the error of its revision.
 #[tokio::test]
-async fn what_the_client_lacks_is_never_asked() {
+async fn client_is_never_asked_without_the_capability() {
     for (client, front) in
         [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Http), (Era::Modern, Transport::Stdio)]
     {

@@ -43,7 +43,7 @@ async fn assert_cancelled(backend: &Backend) {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_comes_back_for_is_cancelled_and_frees_its_place() {
+async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
     for front in FRONTS {
         for back in BACKS {
             let backend = backend(Era::Legacy, back).await;
@@ -67,7 +67,7 @@ async fn a_call_that_nobody_comes_back_for_is_cancelled_and_frees_its_place() {
 
 /// Without a free place the server is told that nobody can be asked, and the call goes on.
 #[tokio::test]
-async fn no_more_calls_are_held_than_allowed() {
+async fn suspended_calls_are_limited() {
     let backend = backend(Era::Legacy, Transport::Http).await;
     backend.once("tools/call", asks_for_roots());
     let refused = |_: &Received, answers: &[std::sync::Arc<Received>]| {
@@ -83,7 +83,7 @@ async fn no_more_calls_are_held_than_allowed() {
 }
 
 #[tokio::test]
-async fn a_backend_that_goes_while_its_call_is_held_is_an_error_for_the_retry() {
+async fn loss_of_the_backend_of_a_suspended_call_fails_the_retry() {
     for front in FRONTS {
         for back in BACKS {
             let backend = backend(Era::Legacy, back).await;
@@ -104,7 +104,7 @@ async fn a_backend_that_goes_while_its_call_is_held_is_an_error_for_the_retry() 
 
 /// A held call has no connection of its own: the client may go and come back by another one.
 #[tokio::test]
-async fn a_resumed_call_is_cancelled_like_any_other() {
+async fn resumed_call_can_be_cancelled() {
     for back in BACKS {
         let backend = backend(Era::Legacy, back).await;
         backend.once("tools/call", Reply::fault(Fault::Hang).asking(&[ASK]));
@@ -124,7 +124,7 @@ async fn a_resumed_call_is_cancelled_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_hundred_held_calls_are_resumed_with_their_own_answers() {
+async fn suspended_calls_are_resumed_with_their_own_responses() {
     const CALLS: usize = 100;
     // A stdio server cannot say which of several running calls its question belongs to, so it cannot ask then.
     let backend = backend(Era::Legacy, Transport::Http).await;

@@ -3,7 +3,7 @@
 use fanlight_tests::slicer::{member, plain_string};
 
 use super::EVERYTHING;
-use super::parked::asks_for_roots;
+use super::suspended::asks_for_roots;
 use crate::clients::{Client, Exchange};
 use crate::faults::backend;
 use crate::scripted::{Backend, Era, Reply, Transport};
@@ -52,7 +52,7 @@ impl Held {
 }
 
 #[tokio::test]
-async fn a_forged_state_is_refused_whichever_byte_was_changed() {
+async fn request_state_with_any_changed_byte_is_refused() {
     for front in [Transport::Http, Transport::Stdio] {
         let mut held = Held::start(front, "").await;
         let state = held.state.clone();
@@ -69,7 +69,7 @@ async fn a_forged_state_is_refused_whichever_byte_was_changed() {
 }
 
 #[tokio::test]
-async fn a_state_of_another_request_is_refused() {
+async fn request_state_of_another_request_is_refused() {
     for front in [Transport::Http, Transport::Stdio] {
         let mut held = Held::start(front, "").await;
         let state = held.state.clone();
@@ -89,7 +89,7 @@ async fn a_state_of_another_request_is_refused() {
 }
 
 #[tokio::test]
-async fn a_state_of_another_gateway_is_refused() {
+async fn request_state_of_another_gateway_is_refused() {
     let other = Held::start(Transport::Http, "").await;
     let mut held = Held::start(Transport::Http, "").await;
     held.refused("tools/call", CALL, &other.state).await;
@@ -97,7 +97,7 @@ async fn a_state_of_another_gateway_is_refused() {
 }
 
 #[tokio::test]
-async fn a_state_is_good_once() {
+async fn request_state_is_accepted_once() {
     for front in [Transport::Http, Transport::Stdio] {
         let mut held = Held::start(front, "").await;
         held.resumes().await;
@@ -109,7 +109,7 @@ async fn a_state_is_good_once() {
 }
 
 #[tokio::test]
-async fn a_state_expires_with_its_call() {
+async fn request_state_expires_with_its_call() {
     for front in [Transport::Http, Transport::Stdio] {
         let mut held = Held::start(front, r#","timeouts":{"question":"300ms"}"#).await;
         held.backend.wait_for("notifications/cancelled", 1).await;

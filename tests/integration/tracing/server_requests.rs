@@ -46,7 +46,7 @@ async fn converse(gateway: &Gateway, context: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_question_relayed_to_the_client_mirrors_the_tree() {
+async fn relayed_server_request_has_its_own_spans() {
     for transport in [Transport::Http, Transport::Stdio] {
         let only = backend(Era::Legacy, transport).await;
         only.on("tools/call", asks(""));
@@ -71,7 +71,7 @@ async fn a_question_relayed_to_the_client_mirrors_the_tree() {
 
 /// A span of the server's own, in between, is the parent if it is of the same trace, and a link otherwise.
 #[tokio::test]
-async fn a_question_s_own_context_counts_within_the_same_trace() {
+async fn context_of_a_server_request_counts_within_the_same_trace() {
     for same in [true, false] {
         let only = backend(Era::Legacy, Transport::Http).await;
         let context = from_client(1, "01");
@@ -91,7 +91,7 @@ async fn a_question_s_own_context_counts_within_the_same_trace() {
 
 /// What a modern server wants to know is asked of a legacy client below the client's own call.
 #[tokio::test]
-async fn a_wish_for_input_is_asked_of_a_legacy_client_within_its_call() {
+async fn input_request_to_a_legacy_client_belongs_to_its_call() {
     let only = backend(Era::Modern, Transport::Http).await;
     let input = format!(r#"{{"method":"{ASKED}","params":{{{PARAMS}}}}}"#);
     let wish = format!(r#"{{"resultType":"input_required","inputRequests":{{"k":{input}}},"requestState":"s"}}"#);
@@ -110,7 +110,7 @@ async fn a_wish_for_input_is_asked_of_a_legacy_client_within_its_call() {
 /// A modern client is asked by an answer, and comes back with a request of its own: the question's SERVER span stands
 /// below the call that the backend still works on, and what the client comes back with is another SERVER span.
 #[tokio::test]
-async fn a_question_to_a_modern_client_spans_both_of_its_requests() {
+async fn server_request_to_a_modern_client_spans_both_of_its_requests() {
     let only = backend(Era::Legacy, Transport::Http).await;
     only.on("tools/call", asks(""));
     let (gateway, file) = start(&only).await;
@@ -132,7 +132,7 @@ async fn a_question_to_a_modern_client_spans_both_of_its_requests() {
 
 /// Over stdio, to the end: the call that is cancelled is the one of both requests.
 #[tokio::test]
-async fn a_call_that_was_come_back_for_is_cancelled_as_a_whole() {
+async fn resumed_call_is_cancelled_as_a_whole() {
     let only = backend(Era::Legacy, Transport::Stdio).await;
     let gate = Gate::new();
     only.on("tools/call", asks("").gated(&gate));
