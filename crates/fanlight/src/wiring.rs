@@ -75,6 +75,7 @@ impl Assembly {
                 pages: config.limits.list_pages,
                 entries: config.limits.list_entries,
                 page_size: config.limits.page_size,
+                generations: config.limits.list_generations,
                 settle: config.timeouts.list_settle,
                 unannounced: config.timeouts.list_unannounced,
                 unknown: config.timeouts.unknown_name,

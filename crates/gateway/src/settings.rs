@@ -50,6 +50,8 @@ pub struct ListLimits {
     pub entries: usize,
     /// How many entries a page towards clients has.
     pub page_size: usize,
+    /// Earlier states of a list kept for clients that are still paging through them.
+    pub generations: usize,
     /// How long changes of one kind are collected, so that a burst is announced, and read, once.
     pub settle: Duration,
     /// The least time between two announcements of changes that no backend announced: a server whose

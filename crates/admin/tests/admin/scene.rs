@@ -132,6 +132,7 @@ impl Scene {
                 pages: 5,
                 entries: 100,
                 page_size: 100,
+                generations: 3,
                 settle: Duration::from_millis(100),
                 unannounced: Duration::from_secs(5),
                 unknown: Duration::from_secs(5),

@@ -76,6 +76,8 @@ options! {
         "listPages" => list_pages: usize = 1000, count(1, 1_000_000);
         /// Entries read of one list of one backend.
         "listEntries" => list_entries: usize = 100_000, count(1, 10_000_000);
+        /// Earlier states of a merged list that are kept for clients that are still paging through them.
+        "listGenerations" => list_generations: usize = 3, count(0, 1000);
         /// Entries on one page of a merged list.
         "pageSize" => page_size: usize = 1000, count(1, 1_000_000);
         /// Results of `resources/read` that are cached, where the server calls them public, for their `ttlMs`; 0 for

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::{BackendState, Parent};
-use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::Json;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
@@ -34,9 +34,6 @@ use crate::background::Background;
 use crate::naming::Naming;
 use crate::settings::{BackendEntry, ListLimits};
 use part::Part;
-
-/// How many earlier states of a list are kept for clients that are still paging through them.
-const KEPT_GENERATIONS: usize = 3;
 
 /// One list of all backends.
 pub(crate) struct Catalogue {
@@ -258,18 +255,18 @@ impl Catalogue {
         }
     }
 
-    /// The mirrored parameters of one backend's own tool, asking that backend alone.
-    pub(crate) async fn param_headers_of(
+    /// The entry that one backend's own list has under its name `original`, asking that backend alone.
+    pub(crate) async fn entry_of(
         self: &Arc<Self>,
         backend: usize,
         original: &str,
         trace: &Parent,
-    ) -> Option<Arc<[ParamHeader]>> {
+    ) -> Option<Arc<Json>> {
         let need = self.with(|state| state.parts.get(backend).map(|part| part.heard))?;
         self.read(backend, need, trace).await;
         self.with(|state| {
             let loaded = state.parts.get(backend)?.loaded.as_ref()?;
-            snapshot::param_headers_in(&loaded.contribution, original)
+            snapshot::find_in(&loaded.contribution, self.kind, original).map(Arc::new)
         })
     }
 
@@ -333,7 +330,7 @@ impl Catalogue {
             state.merged = Some(version);
             if is_news {
                 state.snapshots.push_front(Arc::clone(&snapshot));
-                state.snapshots.truncate(KEPT_GENERATIONS + 1);
+                state.snapshots.truncate(self.sources.limits.generations + 1);
             }
             let unseen = std::mem::take(&mut state.changed_unseen);
             let announced = std::mem::take(&mut state.read_announced) || unseen;

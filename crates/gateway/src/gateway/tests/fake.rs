@@ -285,6 +285,7 @@ pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, ca
             pages: 5,
             entries: 100,
             page_size,
+            generations: 3,
             settle: Duration::from_millis(100),
             unannounced: Duration::from_secs(5),
             unknown: Duration::from_secs(5),
