@@ -48,7 +48,6 @@ fn in_runtime(command: Command) -> Result<()> {
         let work = async {
             match command {
                 Command::Serve(args) => fake::serve(&args).await,
-                Command::Load(args) => run::load(&args).await,
                 Command::Run(args) => run::run(&args).await,
                 Command::Check(args) => check::run(&args).await,
                 Command::Echo { .. } => Ok(()),

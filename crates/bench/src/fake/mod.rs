@@ -22,7 +22,6 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-use self::bounce::Turn;
 use crate::era::Era;
 use crate::error::{BenchError, Doing, Result};
 
@@ -88,9 +87,9 @@ fn bind(address: SocketAddr) -> Result<TcpListener> {
 pub(crate) async fn run(args: &FakeArgs, listeners: Vec<TcpListener>) -> Result<()> {
     let shared = Arc::new(http::Shared::new(args));
     let mut serving = tokio::task::JoinSet::new();
-    let (of, every) = (u32::try_from(listeners.len()).unwrap_or(u32::MAX), Duration::from_millis(args.bounce_ms));
+    let (count, every) = (u32::try_from(listeners.len()).unwrap_or(u32::MAX), Duration::from_millis(args.bounce_ms));
     for (number, listener) in (0..).zip(listeners) {
-        serving.spawn(bounce::serve(listener, Turn { number, of, every }, Arc::clone(&shared)));
+        serving.spawn(bounce::serve(listener, (number, count), every, Arc::clone(&shared)));
     }
     match serving.join_next().await {
         Some(Ok(Err(error))) => Err(error),
