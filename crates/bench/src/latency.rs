@@ -1,6 +1,4 @@
 //! Latencies: recorded in nanoseconds with three significant digits, told in microseconds.
-//!
-//! Must not know: what took that long.
 
 use std::time::Duration;
 

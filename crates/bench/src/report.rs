@@ -1,6 +1,4 @@
 //! Tables for people and JSON for programs.
-//!
-//! Must not know: how anything was measured.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,6 +1,4 @@
 //! What was measured: samples, one for each round, and their medians.
-//!
-//! Must not know: how anything was measured, or how it is shown.
 
 use std::collections::BTreeMap;
 

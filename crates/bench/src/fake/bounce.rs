@@ -1,7 +1,5 @@
 //! Servers that go away and come back, one after another, as servers do that are deployed anew: their connections
 //! break, nobody listens for a while, and who comes back finds none of the sessions from before.
-//!
-//! Must not know: MCP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

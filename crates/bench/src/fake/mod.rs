@@ -5,8 +5,6 @@
 //! `subscriptions/listen`); over stdio it answers the same, line by line. Besides, for the benchmark alone:
 //! `GET /stats` tells what it was asked, `POST /emit` sends one notification on every open stream, and `POST /v1/traces`
 //! takes traces as a collector does and throws them away.
-//!
-//! Must not know: who asks, or what is measured.
 
 mod bounce;
 mod http;

@@ -1,6 +1,4 @@
 //! The results and tools of the fake server. The load generator knows them too, and checks every answer against them.
-//!
-//! Must not know: how they are sent.
 
 use bytes::Bytes;
 

@@ -3,8 +3,6 @@
 //! *Closed loop*: each connection sends its next request when it has the answer to the last. *Fixed rate*: requests are
 //! due at fixed times whatever happened to those before, and latency counts from when one was due, so that a system that
 //! stalls is not spared the requests it would have got meanwhile (coordinated omission).
-//!
-//! Must not know: what is in front of the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

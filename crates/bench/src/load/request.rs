@@ -1,7 +1,5 @@
 //! Requests as the clients of each era send them, ready to be sent again and again with another id, and what has to
 //! come back.
-//!
-//! Must not know: sockets.
 
 use bytes::Bytes;
 use memchr::memmem;

@@ -1,6 +1,4 @@
 //! What is measured. Each group stands for itself: it starts what it needs and ends it.
-//!
-//! Must not know: how results are shown.
 
 pub(crate) mod calls;
 mod events;

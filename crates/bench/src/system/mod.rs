@@ -1,6 +1,4 @@
 //! The systems that are compared: nothing in between (`direct`), nginx, and Fanlight with one and with ten backends.
-//!
-//! Must not know: what is measured.
 
 mod fanlight;
 mod nginx;

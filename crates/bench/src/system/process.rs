@@ -1,6 +1,4 @@
 //! A process under test: started on the processor it is to have, and ended with its owner whatever happens.
-//!
-//! Must not know: what it is.
 
 use std::ffi::OsString;
 use std::path::Path;
