@@ -30,6 +30,7 @@ pub struct Settings {
     pub service_version: String,
 }
 
+#[cfg(any(test, feature = "test-support"))]
 impl Default for Settings {
     /// Only the ring.
     fn default() -> Self {
@@ -55,14 +56,6 @@ pub struct FileSettings {
     pub max_bytes: u64,
     /// How many rotated files are kept.
     pub kept: usize,
-}
-
-impl FileSettings {
-    /// 64 MiB, and three rotated files.
-    #[must_use]
-    pub fn new(path: PathBuf) -> Self {
-        Self { path, max_bytes: 64 * 1024 * 1024, kept: 3 }
-    }
 }
 
 /// How spans are queued and batched for an exporter.
