@@ -1,13 +1,12 @@
-//! Problems found in a config file: how they are collected and what a caller sees of them. It knows no field names.
+//! Problems found in a config file: how they are collected and what a caller sees of them.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::render;
-use crate::secrets::Masked;
-use crate::source::{Position, Source, Span};
+use super::mask::Masked;
+use crate::syntax::source::{Position, Source, Span};
 
-/// Problems reported for one file. A file with more is reported as having more.
+/// Problems reported for one file; the rest is counted.
 const MAX_PROBLEMS: usize = 100;
 
 /// How bad a [`Problem`] is.
@@ -15,7 +14,7 @@ const MAX_PROBLEMS: usize = 100;
 pub enum Severity {
     /// The file cannot be used.
     Error,
-    /// The file is used; something in it has no effect, or not the one its author may expect.
+    /// The file is used; something in it has no effect, or not the effect that its author may expect.
     Warning,
 }
 
@@ -48,7 +47,7 @@ impl Problem {
         self.severity
     }
 
-    /// Where it is; absent when it concerns the file as a whole.
+    /// Its position; absent when it concerns the file as a whole.
     pub fn position(&self) -> Option<Position> {
         self.position
     }
@@ -66,11 +65,6 @@ impl Problem {
     /// The line of the file with secrets hidden; of a long line the part around the problem.
     pub fn source_line(&self) -> Option<&str> {
         self.excerpt.as_ref().map(|excerpt| excerpt.line.as_str())
-    }
-
-    /// The problem laid out for a terminal; `origin` is the name of the file. ANSI colours only when asked for.
-    pub fn render(&self, origin: &Path, colour: bool) -> String {
-        render::problem(self, origin, colour)
     }
 }
 
@@ -122,7 +116,7 @@ impl ConfigErrors {
     }
 }
 
-/// A problem while the file is being read: a span still, not yet a position.
+/// A problem while the file is being read: it has a span, which becomes a position and an excerpt at the end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     severity: Severity,
@@ -146,7 +140,7 @@ impl Finding {
         self
     }
 
-    /// Names the line of an earlier place that this one contradicts.
+    /// Names the line of earlier text that this one contradicts.
     pub(crate) fn first_at(mut self, earlier: Span) -> Self {
         self.first = Some(earlier);
         self

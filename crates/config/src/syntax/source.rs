@@ -1,4 +1,6 @@
-//! The text of a config file and places in it. It knows lines and columns, and nothing of YAML, JSON or fields.
+//! The text of a config file: its syntax, spans, lines and columns.
+
+use std::path::Path;
 
 /// A range of bytes in the source text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -13,13 +15,34 @@ impl Span {
     }
 }
 
-/// A place in the file as an editor shows it: both counts start at 1, the column counts characters.
+/// A position in the file as an editor shows it: both counts start at 1, the column counts characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
+}
+
+/// The two syntaxes of a config file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Syntax {
+    Json,
+    Yaml,
+}
+
+impl Syntax {
+    /// YAML by its file name; otherwise by its first character, so that a name such as `mcp.conf` works too.
+    pub(crate) fn of(origin: &Path, text: &str) -> Self {
+        let extension = origin.extension().and_then(|e| e.to_str()).unwrap_or("");
+        if extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml") {
+            return Self::Yaml;
+        }
+        match text.trim_start().chars().next() {
+            Some('{' | '/') => Self::Json,
+            _ => Self::Yaml,
+        }
+    }
 }
 
 /// The text of one config file.
@@ -30,7 +53,7 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn new(text: &str) -> Self {
-        // A byte order mark is no part of the text: no column counts it.
+        // A byte order mark is not part of the text: no column counts it.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
         let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { text, line_starts }
@@ -40,7 +63,7 @@ impl Source {
         &self.text
     }
 
-    /// The text of a span; empty when the span is not one of this source.
+    /// The text of a span; empty when the span lies outside.
     pub(crate) fn slice(&self, span: Span) -> &str {
         self.text.get(span.start..span.end).unwrap_or_default()
     }
@@ -61,7 +84,7 @@ impl Source {
         Span::new(start, start + trimmed.len())
     }
 
-    /// Where `needle` stands in `within`, looking from byte `from` of the file on.
+    /// The span of `needle` within `within`, searched from byte `from` of the file.
     pub(crate) fn find(&self, within: Span, from: usize, needle: &str) -> Option<Span> {
         let start = from.max(within.start);
         let at = start + self.text.get(start..within.end)?.find(needle)?;

@@ -1,6 +1,8 @@
-//! `${VAR}` and `${VAR:-default}` in strings. It knows no file and no process environment: the caller looks names up.
+//! `${VAR}` and `${VAR:-default}` in strings; the caller looks names up.
+//!
+//! Our own, since it reports every bad expression of a string with its text, and bounds nesting.
 
-/// What a string became.
+/// A string with its expressions replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Substituted {
     pub(crate) text: String,
@@ -8,34 +10,22 @@ pub(crate) struct Substituted {
     pub(crate) changed: bool,
 }
 
-/// Something wrong with one expression; `expression` is the text as written, to be found in the file.
+/// A bad expression: its text as written, to be found in the file, what is wrong with it, and what to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadExpression {
     pub(crate) expression: String,
-    pub(crate) fault: Fault,
+    pub(crate) message: String,
+    pub(crate) help: String,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The named variable has no value and the expression no default.
-    Missing(String),
-    /// There is no closing brace.
-    Unterminated,
-    /// `${}` or `${:-x}`.
-    NoName,
-    /// The text between the braces is no variable name.
-    BadName,
-    /// `${input:…}`: the editor would ask the user.
-    EditorPrompt,
-    /// Defaults nest deeper than [`MAX_NESTING`].
-    TooDeep,
-}
+/// What to do about every bad expression.
+const LITERAL: &str = "write `$${` for a literal `${`";
 
 /// Defaults within defaults.
 const MAX_NESTING: usize = 16;
 
 /// Replaces every expression in `input`, or reports each one that cannot be. A variable that is set to the empty string
-/// counts as missing only where a default is given, as in a shell. What a variable holds is not searched for expressions.
+/// counts as missing only where a default is given, as in a shell. The value of a variable is not searched for expressions.
 pub(crate) fn substitute(
     input: &str,
     lookup: &dyn Fn(&str) -> Option<String>,
@@ -71,8 +61,7 @@ impl Substitution<'_> {
             }
             self.text.push_str(before);
             let Some(end) = closing_brace(body) else {
-                self.fault(from, Fault::Unterminated);
-                return;
+                return self.fault(from, "this `${` has no closing brace", &format!("close it with `}}`; {LITERAL}"));
             };
             let (body, after) = body.split_at(end);
             let expression = from.get(..2 + end + 1).unwrap_or(from);
@@ -89,25 +78,46 @@ impl Substitution<'_> {
         };
         // VS Code and Cursor write `${env:NAME}`.
         let name = name.strip_prefix("env:").unwrap_or(name);
-        if let Some(fault) = name_fault(name) {
-            return self.fault(expression, fault);
+        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if name.is_empty() {
+            let help = format!("write `${{NAME}}`; {LITERAL}");
+            return self.fault(expression, "there is no variable name here", &help);
+        }
+        if name.starts_with("input:") {
+            let message = "`${input:…}` makes an editor ask for a value, which Fanlight cannot";
+            return self.fault(expression, message, "use an environment variable: `${NAME}`");
+        }
+        if !is_name || name.starts_with(|c: char| c.is_ascii_digit()) {
+            let help = format!("write `${{NAME}}` or `${{NAME:-default}}`, NAME of letters, digits and `_`; {LITERAL}");
+            return self.fault(expression, "this is not the name of a variable", &help);
         }
         self.changed = true;
         match ((self.lookup)(name), default) {
             (Some(value), None) => self.text.push_str(&value),
             (Some(value), Some(_)) if !value.is_empty() => self.text.push_str(&value),
-            (_, Some(_)) if depth >= MAX_NESTING => self.fault(expression, Fault::TooDeep),
+            (_, Some(_)) if depth >= MAX_NESTING => {
+                self.fault(expression, "defaults nest too deep here", "use fewer defaults within defaults");
+            }
             (_, Some(default)) => self.run(default, depth + 1),
-            (None, None) => self.fault(expression, Fault::Missing(name.to_owned())),
+            (None, None) => {
+                let help = match name {
+                    "workspaceFolder" | "userHome" => {
+                        "editors fill this in, Fanlight does not: write the folder".to_owned()
+                    }
+                    _ => format!("set {name}, or give a default: `${{{name}:-default}}`; {LITERAL}"),
+                };
+                self.fault(expression, &format!("the environment variable `{name}` is not set"), &help);
+            }
         }
     }
 
-    fn fault(&mut self, expression: &str, fault: Fault) {
-        self.faults.push(BadExpression { expression: expression.to_owned(), fault });
+    fn fault(&mut self, expression: &str, message: &str, help: &str) {
+        let (message, help) = (message.to_owned(), help.to_owned());
+        self.faults.push(BadExpression { expression: expression.to_owned(), message, help });
     }
 }
 
-/// Where the brace is that closes an expression, those of expressions within it skipped.
+/// The position of the brace that closes an expression; those of expressions within it are skipped.
 fn closing_brace(body: &str) -> Option<usize> {
     let bytes = body.as_bytes();
     let mut depth = 0_usize;
@@ -120,18 +130,6 @@ fn closing_brace(body: &str) -> Option<usize> {
         }
     }
     None
-}
-
-fn name_fault(name: &str) -> Option<Fault> {
-    let is_name = |name: &str| {
-        name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit())
-    };
-    match name {
-        "" => Some(Fault::NoName),
-        _ if is_name(name) => None,
-        _ if name.starts_with("input:") => Some(Fault::EditorPrompt),
-        _ => Some(Fault::BadName),
-    }
 }
 
 #[cfg(test)]
@@ -151,13 +149,13 @@ mod tests {
         substitute(input, &env).unwrap().text
     }
 
-    fn faults(input: &str) -> Vec<Fault> {
+    fn faults(input: &str) -> Vec<String> {
         let faults = substitute(input, &env).unwrap_err();
-        faults.into_iter().map(|fault| fault.fault).collect()
+        faults.into_iter().map(|fault| fault.message).collect()
     }
 
     #[test]
-    fn variables_and_defaults() {
+    fn variables_and_defaults_are_replaced() {
         assert_eq!(ok("x${A}y${A}"), "x1y1");
         assert_eq!(ok("${env:A}"), "1");
         assert_eq!(ok("${A:-d}${NO:-d}"), "1d");
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn dollars_that_are_no_expression_stay() {
+    fn dollars_outside_expressions_stay() {
         assert_eq!(ok("$A $$ $ {A} 5$"), "$A $$ $ {A} 5$");
         assert_eq!(ok("$${A} ${A}"), "${A} 1");
         assert_eq!(ok("$$${A}"), "$${A}");
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_variable_holds_is_not_searched() {
+    fn value_of_a_variable_is_not_searched() {
         assert_eq!(ok("${RAW}"), "${A}");
     }
 
@@ -186,22 +184,22 @@ mod tests {
         assert_eq!(
             faults("${NO} ${} ${a b} ${1} ${input:key} ${X"),
             [
-                Fault::Missing("NO".to_owned()),
-                Fault::NoName,
-                Fault::BadName,
-                Fault::BadName,
-                Fault::EditorPrompt,
-                Fault::Unterminated
+                "the environment variable `NO` is not set",
+                "there is no variable name here",
+                "this is not the name of a variable",
+                "this is not the name of a variable",
+                "`${input:…}` makes an editor ask for a value, which Fanlight cannot",
+                "this `${` has no closing brace"
             ]
         );
-        assert_eq!(faults("${:-x}"), [Fault::NoName]);
-        assert_eq!(faults("${NO:-${X}"), [Fault::Unterminated]);
-        assert_eq!(faults("${NO:-${ALSO}}"), [Fault::Missing("ALSO".to_owned())]);
+        assert_eq!(faults("${:-x}"), ["there is no variable name here"]);
+        assert_eq!(faults("${NO:-${X}"), ["this `${` has no closing brace"]);
+        assert_eq!(faults("${NO:-${ALSO}}"), ["the environment variable `ALSO` is not set"]);
     }
 
     #[test]
-    fn nesting_is_bounded() {
+    fn nesting_of_defaults_is_bounded() {
         let deep = "${NO:-".repeat(5000) + &"}".repeat(5000);
-        assert_eq!(faults(&deep), [Fault::TooDeep]);
+        assert_eq!(faults(&deep), ["defaults nest too deep here"]);
     }
 }

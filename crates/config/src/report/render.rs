@@ -1,17 +1,27 @@
-//! Problems laid out for a terminal, in the manner of rustc. It knows nothing of config files but lines and columns.
+//! Problems laid out for a terminal, in the manner of rustc.
+//!
+//! Our own and not miette: a line is shown with its secrets hidden, and of a minified file only the part around the
+//! problem, which miette shows whole.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::problem::{Excerpt, Problem, Severity};
+use super::problem::{Excerpt, Problem, Severity};
 
 /// Columns a tab is shown as.
 const TAB: usize = 4;
 
-/// One problem with its place, source line, caret and help.
-pub(crate) fn problem(problem: &Problem, origin: &Path, colour: bool) -> String {
+impl Problem {
+    /// The problem laid out for a terminal, with its position, source line, caret and help; `origin` is the name of the
+    /// file. ANSI colours only when asked for.
+    pub fn render(&self, origin: &Path, colour: bool) -> String {
+        lay_out(self, origin, colour)
+    }
+}
+
+fn lay_out(problem: &Problem, origin: &Path, colour: bool) -> String {
     let paint = Paint { colour };
     let (label, style) = match problem.severity {
         Severity::Error => ("error", Style::Error),
@@ -47,7 +57,7 @@ fn push_help(text: &mut String, problem: &Problem, indent: &str, paint: &Paint) 
     }
 }
 
-/// A line as it is shown, and where its caret stands, in terminal columns.
+/// A line as it is shown, and the start and length of its underline in terminal columns.
 #[derive(Default)]
 struct Layout {
     text: String,
@@ -67,13 +77,13 @@ impl Layout {
                 layout.underline += width;
             }
         }
-        // The offending place may be the end of the line.
+        // The problem may be at the end of the line.
         layout.underline = layout.underline.max(1);
         layout
     }
 }
 
-/// What is written for a character, and how many columns it takes. Control characters never reach the terminal.
+/// The text written for a character, and its width in columns. Control characters never reach the terminal.
 fn cell(c: char) -> (String, usize) {
     match c {
         '\t' => (" ".repeat(TAB), TAB),
@@ -112,7 +122,7 @@ impl Paint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::Position;
+    use crate::syntax::source::Position;
 
     fn sample(line: &str, column: usize, underline: usize) -> Problem {
         Problem {
@@ -125,8 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_looks_like_a_compiler_error() {
-        let text = problem(&sample("    prefx: gh_", 5, 5), Path::new("f.yaml"), false);
+    fn problem_looks_like_a_compiler_error() {
+        let text = sample("    prefx: gh_", 5, 5).render(Path::new("f.yaml"), false);
         let expected = "\
 error: unknown field `prefx`
   --> f.yaml:12:5
@@ -139,21 +149,21 @@ error: unknown field `prefx`
     }
 
     #[test]
-    fn tabs_and_wide_characters_keep_the_caret_in_place() {
-        let text = problem(&sample("\t名: x", 5, 1), Path::new("f.yaml"), false);
+    fn caret_stays_in_place_after_tabs_and_wide_characters() {
+        let text = sample("\t名: x", 5, 1).render(Path::new("f.yaml"), false);
         assert!(text.contains("12 |     名: x\n   |         ^\n"), "{text}");
     }
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        let text = problem(&sample("a: \u{1b}[2J", 1, 1), Path::new("f.yaml"), false);
+        let text = sample("a: \u{1b}[2J", 1, 1).render(Path::new("f.yaml"), false);
         assert!(!text.contains('\u{1b}'), "{text}");
     }
 
     #[test]
-    fn colour_only_when_asked_for() {
+    fn colour_is_used_only_when_requested() {
         let sample = sample("prefx: x", 1, 5);
-        assert!(problem(&sample, Path::new("f"), true).contains("\x1b[1;31merror\x1b[0m"));
-        assert!(!problem(&sample, Path::new("f"), false).contains('\x1b'));
+        assert!(sample.render(Path::new("f"), true).contains("\x1b[1;31merror\x1b[0m"));
+        assert!(!sample.render(Path::new("f"), false).contains('\x1b'));
     }
 }

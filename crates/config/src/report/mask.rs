@@ -1,31 +1,9 @@
-//! Which text of a config file may be shown in a message. Everything is hidden but what is known to be harmless, so that a
-//! mistyped field name or a file of one line does not print a token.
+//! Which text of a config file may be shown in a message. Everything is hidden but values of options that hold no secret, so
+//! that a mistyped key or a file of one line does not print a token.
 
-use crate::source::{Source, Span};
-use crate::syntax::Syntax;
-use crate::tree::{Node, Value};
-
-/// Top-level fields whose values are shown.
-const SHOWN_AT_TOP: &[&str] = &["$schema", "allowedHosts", "allowedOrigins", "limits", "listen", "path", "timeouts"];
-
-/// Fields of a server whose values are shown.
-const SHOWN_IN_SERVER: &[&str] = &[
-    "concurrency",
-    "cwd",
-    "disabled",
-    "disabledTools",
-    "enabled",
-    "era",
-    "excludeTools",
-    "includeTools",
-    "prefix",
-    "timeout",
-    "tools",
-    "type",
-];
-
-/// Fields of a server of which the start is shown: a program without its arguments, a URL up to its path.
-const SHORTENED_IN_SERVER: &[&str] = &["command", "httpUrl", "serverUrl", "url"];
+use crate::definition::{Form, Section, Visible};
+use crate::syntax::source::{Source, Span, Syntax};
+use crate::syntax::tree::{Node, Value};
 
 /// What is hidden in one file.
 pub(crate) enum Masked {
@@ -37,12 +15,12 @@ pub(crate) enum Masked {
 
 impl Masked {
     /// Finds the secrets of a parsed file.
-    pub(crate) fn of(root: Option<&Node>, source: &Source, syntax: Syntax) -> Self {
+    pub(crate) fn of(root: Option<&Node>, section: &Section, source: &Source, syntax: Syntax) -> Self {
         let Some(root) = root else {
             return Self::Lexically(syntax);
         };
         let mut spans = Vec::new();
-        collect_top(root, source, &mut spans);
+        collect(root, section, source, &mut spans);
         // In order, so that a line is masked in one pass; text behind an alias was collected more than once.
         spans.sort_by_key(|span| (span.start, span.end));
         spans.dedup();
@@ -51,7 +29,7 @@ impl Masked {
 
     /// The text of a part of a line, each hidden character replaced by one asterisk.
     pub(crate) fn line(&self, source: &Source, line: Span, part: Span) -> String {
-        // What is a key in broken text is only known from the start of the line.
+        // In broken text a key is only recognised from the start of the line.
         let masked = match self {
             Self::Spans(spans) => return mask_spans(source.slice(part), part, spans),
             Self::Lexically(Syntax::Json) => mask_json(source.slice(line)),
@@ -62,51 +40,45 @@ impl Masked {
     }
 }
 
-fn collect_top(root: &Node, source: &Source, spans: &mut Vec<Span>) {
-    let Value::Map(entries) = &root.value else {
-        return hide(root, spans);
+/// Finds what of a mapping is hidden: the values of options that may hold a secret, and of keys that are not options.
+fn collect(node: &Node, section: &Section, source: &Source, spans: &mut Vec<Span>) {
+    let Value::Map(entries) = &node.value else {
+        return hide(node, spans);
     };
     for entry in entries {
-        match entry.key.as_str() {
-            "mcpServers" | "servers" => collect_servers(&entry.value, source, spans),
-            "admin" => collect_admin(&entry.value, spans),
-            key if SHOWN_AT_TOP.contains(&key) => {}
-            _ => hide(&entry.value, spans),
-        }
+        let form = section.find(&entry.key).map(|definition| (definition.form)());
+        collect_option(&entry.value, form, source, spans);
     }
 }
 
-fn collect_admin(admin: &Node, spans: &mut Vec<Span>) {
-    let Value::Map(entries) = &admin.value else { return hide(admin, spans) };
-    entries.iter().filter(|entry| entry.key != "listen").for_each(|entry| hide(&entry.value, spans));
+fn collect_option(node: &Node, form: Option<Form>, source: &Source, spans: &mut Vec<Span>) {
+    match (form, &node.value) {
+        (Some(Form::Section(section)), _) => collect(node, section, source, spans),
+        (Some(Form::Named(section)), Value::Map(entries)) => {
+            entries.iter().for_each(|entry| collect(&entry.value, section, source, spans));
+        }
+        (Some(Form::Text(part @ (Visible::FirstWord | Visible::Authority))), Value::String(_)) => {
+            let shown = shown_start(source.slice(node.span), part);
+            spans.push(Span::new(node.span.start + shown, node.span.end));
+        }
+        (Some(form), _) if is_shown(&form) => {}
+        _ => hide(node, spans),
+    }
 }
 
-fn collect_servers(servers: &Node, source: &Source, spans: &mut Vec<Span>) {
-    let Value::Map(servers) = &servers.value else {
-        return hide(servers, spans);
-    };
-    for server in servers {
-        let Value::Map(fields) = &server.value.value else {
-            hide(&server.value, spans);
-            continue;
-        };
-        for field in fields {
-            let key = field.key.as_str();
-            let is_text = matches!(field.value.value, Value::String(_));
-            if is_text && SHORTENED_IN_SERVER.contains(&key) {
-                let span = field.value.span;
-                let shown = shown_start(source.slice(span), key == "command");
-                spans.push(Span::new(span.start + shown, span.end));
-            } else if !SHOWN_IN_SERVER.contains(&key) {
-                hide(&field.value, spans);
-            }
+fn is_shown(form: &Form) -> bool {
+    match form {
+        Form::Text(visible) | Form::Texts(visible) => *visible == Visible::All,
+        Form::Flag | Form::Duration { .. } | Form::Size { .. } | Form::Count { .. } | Form::Choice(_) | Form::Any => {
+            true
         }
+        Form::Scalars | Form::Pairs | Form::Section(_) | Form::Named(_) => false,
     }
 }
 
 /// How many bytes of a command or URL are shown. User information before an `@` is not.
-fn shown_start(text: &str, is_command: bool) -> usize {
-    if is_command {
+fn shown_start(text: &str, part: Visible) -> usize {
+    if part == Visible::FirstWord {
         return text.find(char::is_whitespace).unwrap_or(text.len());
     }
     let authority = text.find("://").map_or(0, |at| at + 3);
@@ -156,7 +128,7 @@ struct Variable {
 impl Variable {
     fn shows(&mut self, c: char, rest: &str) -> bool {
         if rest.starts_with("$${") {
-            // A literal `${`, so what follows is no name.
+            // A literal `${`: no name follows.
             self.hidden_to_go = 3;
         }
         if self.hidden_to_go > 0 {
@@ -266,10 +238,10 @@ mod tests {
 
     #[test]
     fn urls_show_scheme_and_host_and_commands_their_program() {
-        let shown = |text: &'static str| text.get(..shown_start(text, false)).unwrap();
+        let shown = |text: &'static str| text.get(..shown_start(text, Visible::Authority)).unwrap();
         assert_eq!(shown("https://host:1/s3cret?x"), "https://host:1");
         assert_eq!(shown("https://me:pw@host/x"), "https://");
         assert_eq!(shown("\"htps:/host/x"), "\"htps:");
-        assert_eq!(shown_start("npx -y --key=s3cret", true), 3);
+        assert_eq!(shown_start("npx -y --key=s3cret", Visible::FirstWord), 3);
     }
 }

@@ -1,14 +1,11 @@
-//! A config file as a tree of values with their places. It knows neither the syntax it came from nor any field.
+//! A config file as a tree of values, each with its span in the text.
 
-use std::collections::HashMap;
+use super::source::Span;
 
-use crate::problem::{Finding, Findings};
-use crate::source::Span;
-
-/// How deep a config file may nest. Fanlight's own format needs six levels.
+/// Levels of nesting of a config file. Fanlight's own format needs six.
 pub(crate) const MAX_DEPTH: usize = 64;
 
-/// One value and where it stands.
+/// One value and its span.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) span: Span,
@@ -47,11 +44,17 @@ impl Node {
         }
     }
 
+    /// The value of a key, where this is a mapping. Of a duplicate key, which is an error, the last.
+    pub(crate) fn field(&self, key: &str) -> Option<&Node> {
+        let Value::Map(entries) = &self.value else { return None };
+        entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)
+    }
+
     pub(crate) fn is_null(&self) -> bool {
         matches!(self.value, Value::Null)
     }
 
-    /// What a copy of this costs: one for each value and key, and one more for every 64 bytes of text in it.
+    /// The cost of a copy: one for each value and key, and one more for every 64 bytes of text in it.
     pub(crate) fn weight(&self) -> usize {
         let of_text = |text: &str| 1 + text.len() / 64;
         match &self.value {
@@ -65,37 +68,12 @@ impl Node {
         }
     }
 
-    /// How many levels this is; a scalar is one.
+    /// Its levels of nesting; a scalar is one.
     pub(crate) fn height(&self) -> usize {
         1 + match &self.value {
             Value::List(items) => items.iter().map(Node::height).max().unwrap_or(0),
             Value::Map(entries) => entries.iter().map(|entry| entry.value.height()).max().unwrap_or(0),
             _ => 0,
         }
-    }
-}
-
-/// Reports each key that stands twice in one mapping.
-pub(crate) fn find_duplicate_keys(node: &Node, findings: &mut Findings) {
-    match &node.value {
-        Value::List(items) => {
-            for item in items {
-                find_duplicate_keys(item, findings);
-            }
-        }
-        Value::Map(entries) => {
-            let mut first: HashMap<&str, Span> = HashMap::with_capacity(entries.len());
-            for entry in entries {
-                if let Some(earlier) = first.insert(&entry.key, entry.key_span) {
-                    findings.push(
-                        Finding::error(entry.key_span, format!("duplicate key {}", crate::problem::quoted(&entry.key)))
-                            .help("keep one of the two")
-                            .first_at(earlier),
-                    );
-                }
-                find_duplicate_keys(&entry.value, findings);
-            }
-        }
-        _ => {}
     }
 }

@@ -1,18 +1,20 @@
-//! How a server is reached: its fields become a [`Transport`].
+//! The transport of a server: its `command` or `url` and what belongs to it become a [`Transport`].
 
 use std::path::{Path, PathBuf};
 
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
-use crate::config::{Secret, Transport};
-use crate::fields::TYPES;
-use crate::problem::quoted;
-use crate::reader::{Fields, Reader};
-use crate::source::Span;
-use crate::tree::{Entry, Value};
+use crate::model::secret::Secret;
+use crate::model::server::TYPES;
+use crate::model::transport::Transport;
+use crate::option::fields::Fields;
+use crate::option::reader::Reader;
+use crate::report::problem::quoted;
+use crate::syntax::source::Span;
+use crate::syntax::tree::{Entry, Value};
 
-/// Headers that belong to the protocol: desktop clients' files often carry some of them.
+/// Headers that the protocol defines: desktop clients' files often contain some of them.
 const OWNED_HEADERS: &[&str] = &[
     "accept",
     "connection",
@@ -31,18 +33,15 @@ const OWNED_HEADERS: &[&str] = &[
 
 /// Reads the fields of both transports, of which a server has exactly one.
 pub(crate) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &Entry, folder: &Path) -> Option<Transport> {
-    let command = fields.take("command");
-    let urls: Vec<&Entry> = ["url", "serverUrl", "httpUrl"].into_iter().filter_map(|name| fields.take(name)).collect();
+    let command = fields.get("command");
+    let urls: Vec<&Entry> = ["url", "serverUrl", "httpUrl"].into_iter().filter_map(|name| fields.get(name)).collect();
     if let [first, others @ ..] = urls.as_slice() {
         for other in others {
             reader.both(first, other);
         }
     }
-    let kind = fields.take("type").and_then(|entry| {
-        let kind = reader.choice(entry, TYPES)?;
-        Some((entry, kind))
-    });
-    // The parts of both transports are read whatever stands there: a mixed server shows all its problems.
+    let kind = fields.get("type").and_then(|entry| Some((entry, read_type(reader, entry)?)));
+    // The parts of both transports are read in any case: a mixed server shows all its problems.
     let stdio = read_stdio(reader, fields, command, folder);
     let http = read_http(reader, fields, urls.first().copied());
     match (command, urls.first()) {
@@ -65,25 +64,28 @@ pub(crate) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &Entry,
     None
 }
 
+fn read_type(reader: &mut Reader<'_>, entry: &Entry) -> Option<&'static str> {
+    let text = reader.text(entry)?;
+    let found = TYPES.iter().find(|word| **word == text.value).copied();
+    if found.is_none() {
+        reader.unknown_word(entry, &text, TYPES);
+    }
+    found
+}
+
 fn read_stdio(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
     command: Option<&Entry>,
     folder: &Path,
 ) -> Option<Transport> {
-    let args = match fields.take("args") {
-        Some(entry) => reader.scalars(entry).unwrap_or_default(),
-        None => Vec::new(),
-    };
+    let args = fields.get("args").and_then(|entry| reader.scalars(entry)).unwrap_or_default();
     for arg in args.iter().filter(|arg| arg.value.contains('\0')) {
         let help = "remove the null character";
         reader.error(arg.span, "an argument cannot hold a null character", help);
     }
-    let env = match fields.take("env") {
-        Some(entry) => read_env(reader, entry),
-        None => Vec::new(),
-    };
-    let cwd = fields.take("cwd").and_then(|entry| read_cwd(reader, entry, folder));
+    let env = fields.get("env").map(|entry| read_env(reader, entry)).unwrap_or_default();
+    let cwd = fields.get("cwd").and_then(|entry| read_cwd(reader, entry, folder));
     Some(Transport::Stdio {
         command: read_command(reader, command?, args.is_empty())?,
         args: args.into_iter().map(|arg| arg.value).collect(),
@@ -121,7 +123,7 @@ fn read_cwd(reader: &mut Reader<'_>, entry: &Entry, folder: &Path) -> Option<Pat
 fn warn_of_tilde(reader: &mut Reader<'_>, path: &str, span: Span) {
     if path.starts_with("~/") {
         let help = "write `${HOME}/…`";
-        reader.warn(span, "`~` does not stand for the home folder here", help);
+        reader.warn(span, "`~` does not mean the home folder here", help);
     }
 }
 
@@ -145,10 +147,7 @@ fn read_env(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
 type Http = (String, Vec<(String, Secret)>);
 
 fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, url: Option<&Entry>) -> Option<Http> {
-    let headers = match fields.take("headers") {
-        Some(entry) => read_headers(reader, entry),
-        None => Vec::new(),
-    };
+    let headers = fields.get("headers").map(|entry| read_headers(reader, entry)).unwrap_or_default();
     Some((read_url(reader, url?)?, headers))
 }
 
@@ -158,17 +157,11 @@ fn read_url(reader: &mut Reader<'_>, entry: &Entry) -> Option<String> {
     let what = quoted(&entry.key);
     // The URL itself is not repeated: it may hold a token.
     match Url::parse(&text.value) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") => Some(text.value),
-        Ok(_) => {
-            let message = format!("{what} is neither an http nor an https URL");
-            reader.error(text.span, message, help);
-            None
-        }
-        Err(error) => {
-            reader.error(text.span, format!("{what} is not a URL: {error}"), help);
-            None
-        }
+        Ok(url) if matches!(url.scheme(), "http" | "https") => return Some(text.value),
+        Ok(_) => reader.error(text.span, format!("{what} is neither an http nor an https URL"), help),
+        Err(error) => reader.error(text.span, format!("{what} is not a URL: {error}"), help),
     }
+    None
 }
 
 fn read_headers(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
@@ -185,7 +178,7 @@ fn read_headers(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)>
             reader.warn(
                 pair.key_span,
                 format!("the header {} has no effect here", quoted(&pair.key)),
-                "it belongs to the protocol: Fanlight sets it itself",
+                "the protocol defines it: Fanlight sets it itself",
             );
             continue;
         }
@@ -219,7 +212,7 @@ fn report_neither(reader: &mut Reader<'_>, server: &Entry, kind: Option<&str>) {
 
 /// Reports fields of the other transport: they would be lost silently.
 fn report_foreign(reader: &mut Reader<'_>, fields: &Fields<'_>, names: &[&'static str], needed: &str) {
-    for entry in names.iter().filter_map(|name| fields.take(name)) {
+    for entry in names.iter().filter_map(|name| fields.get(name)) {
         let empty = match &entry.value.value {
             Value::List(items) => items.is_empty(),
             Value::Map(entries) => entries.is_empty(),
@@ -233,16 +226,9 @@ fn report_foreign(reader: &mut Reader<'_>, fields: &Fields<'_>, names: &[&'stati
 }
 
 fn check_type(reader: &mut Reader<'_>, kind: Option<(&Entry, &str)>, fits: bool) {
-    let Some((entry, kind)) = kind else {
-        return;
-    };
-    if !fits {
-        let (given, help) = if kind == "stdio" {
-            ("url", "write `http`, or leave `type` out")
-        } else {
-            ("command", "write `stdio`, or leave `type` out")
-        };
+    if let Some((entry, kind)) = kind.filter(|_| !fits) {
+        let (given, meant) = if kind == "stdio" { ("url", "http") } else { ("command", "stdio") };
         let message = format!("the type `{kind}` does not fit `{given}`");
-        reader.error(entry.value.span, message, help);
+        reader.error(entry.value.span, message, &format!("write `{meant}`, or leave `type` out"));
     }
 }
