@@ -17,8 +17,8 @@ use tokio_util::task::TaskTracker;
 use crate::deadline::PausableDeadline;
 use crate::declared::Declared;
 use crate::dialect::Mirror;
-use crate::hub::Outlet;
 use crate::settings::Limits;
+use crate::subscriptions::UnsolicitedSender;
 use crate::trace::Sending;
 use fanlight_canonical::{CallContext, ServerMessages};
 
@@ -32,7 +32,7 @@ pub(crate) struct LinkContext {
     /// What is declared to a legacy server on behalf of the link's clients.
     pub(crate) declared: Arc<Declared>,
     /// Where what the server sends outside of calls goes.
-    pub(crate) outlet: Outlet,
+    pub(crate) outlet: UnsolicitedSender,
     /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
     pub(crate) ids: Arc<AtomicI64>,
     /// Every task of the backend, so that stopping can wait for all of them.

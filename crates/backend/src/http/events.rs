@@ -220,7 +220,7 @@ impl HttpLink {
                 | Method::TaskStatus
         );
         if changed && !self.is_modern() {
-            self.context.outlet.deliver_beside(notification.clone(), request.context.session());
+            self.context.outlet.deliver_beside(notification.clone(), &request.context.caller);
         }
         if concerns(&notification, request.token, request.context) {
             request.messages.send(ServerMessage::Notification(notification)).await;
