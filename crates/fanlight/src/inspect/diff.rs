@@ -8,6 +8,7 @@ use std::sync::Arc;
 use fanlight_canonical::BackendClient as _;
 use fanlight_config::Config;
 use fanlight_frontend::serve_http;
+use fanlight_protocol::param_header::{self, ParamHeader};
 use fanlight_protocol::{Era, Json, Response};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -43,6 +44,12 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
     Err(Failure::other("the results differ (a tool that answers differently each time differs here too)"))
 }
 
+/// The parameters of a tool that its calls repeat in headers.
+fn mirrored(tool: &Json) -> Vec<ParamHeader> {
+    let schema = tool.get("inputSchema");
+    schema.and_then(|schema| param_header::annotations(&schema).ok()).unwrap_or_default()
+}
+
 async fn both(
     config: &Config,
     assembly: &Assembly,
@@ -72,7 +79,7 @@ async fn both(
     let client = Client::new(url, config.timeouts.call)?;
     let through = match era {
         Era::Legacy => client.call_legacy(&args.tool, arguments).await,
-        Era::Modern => client.call_modern(&args.tool, &tool.param_headers, arguments, None).await,
+        Era::Modern => client.call_modern(&args.tool, &mirrored(&tool.visible), arguments, None).await,
     };
     end.cancel();
     front.await.map_err(other)?.map_err(other)?;

@@ -21,12 +21,12 @@ pub(crate) fn millis(duration: Duration) -> Json {
     number(duration.as_secs_f64() * 1000.0)
 }
 
-/// A moment as milliseconds since the Unix epoch, to the microsecond.
+/// A time as milliseconds since the Unix epoch, to the microsecond.
 pub(crate) fn moment(at: SystemTime) -> Json {
     millis(at.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// A number with three decimals; `null` for what is none.
+/// A number with at most three decimals; `null` for NaN and infinities.
 pub(crate) fn number(value: f64) -> Json {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.').to_owned();

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use collector::Collector;
+use fanlight_otlp::{ExportSettings, Guard, OtlpProtocol, OtlpTarget, StartError, TlsFiles};
 use fanlight_protocol::Method;
 use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::{
-    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ExportSettings, Guard, Headers, Moment,
-    OtlpProtocol, OtlpTarget, Outcome, Settings, StartError, Target, Telemetry, TlsFiles, TraceContextPolicy,
-    TrustInbound,
+    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome, Settings, Target,
+    Telemetry, TraceContextPolicy, TrustInbound,
 };
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use tonic::Code;
@@ -37,7 +37,7 @@ fn target(endpoint: &str) -> OtlpTarget {
 fn start(traces: Option<OtlpTarget>, metrics: Option<OtlpTarget>) -> Result<(Telemetry, Guard), StartError> {
     let export =
         ExportSettings { traces, metrics, metrics_every: Duration::from_secs(3600), ..ExportSettings::default() };
-    Telemetry::start(Settings { export, ..Settings::default() })
+    fanlight_otlp::start(Settings::default(), &export)
 }
 
 /// A call through to a backend, in the client's trace.
@@ -144,7 +144,7 @@ async fn a_collector_with_tls_is_known_by_the_certificate_that_is_named() {
         let mut collector = Collector::start_with_tls(&own).await;
         let start = |certificate| {
             let export = ExportSettings { metrics: None, ..over_tls(&collector, protocol, certificate) };
-            Telemetry::start(Settings { export, ..Settings::default() }).unwrap()
+            fanlight_otlp::start(Settings::default(), &export).unwrap()
         };
         let (telemetry, guard) = start(None);
         call(&telemetry, SAMPLED);
@@ -169,12 +169,12 @@ async fn files_for_tls_that_cannot_be_used_are_told() {
     for protocol in ["grpc", "http/protobuf"] {
         for (path, why) in [(Path::new("/no/such.pem"), "No such file"), (&nonsense, "no certificate in PEM")] {
             let export = over_tls(&collector, protocol, Some(path));
-            let error = Telemetry::start(Settings { export, ..Settings::default() }).unwrap_err().to_string();
+            let error = fanlight_otlp::start(Settings::default(), &export).unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()) && error.contains(why), "{error}");
         }
         let mut export = over_tls(&collector, protocol, None);
         export.traces.as_mut().unwrap().tls.client_certificate = Some(nonsense.clone());
-        let error = Telemetry::start(Settings { export, ..Settings::default() }).unwrap_err().to_string();
+        let error = fanlight_otlp::start(Settings::default(), &export).unwrap_err().to_string();
         assert!(error.contains("needs its key"), "{error}");
     }
 }

@@ -5,9 +5,11 @@ fn from(endpoint: Option<&str>, variables: &[(&str, &str)]) -> Result<ExportSett
 }
 
 fn configured(collector: Collector<'_>, variables: &[(&str, &str)]) -> Result<ExportSettings, SettingsError> {
-    ExportSettings::from_env(collector, |name| {
-        variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-    })
+    ExportSettings::from_env(collector, among(variables))
+}
+
+fn among(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+    move |name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
 }
 
 fn shown(target: Option<OtlpTarget>) -> Option<String> {
@@ -65,22 +67,19 @@ fn exporting_can_be_switched_off() {
 
 #[test]
 fn headers_timeouts_and_resources_are_read_and_headers_never_shown() {
-    let settings = from(
-        None,
-        &[
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:pw@c:4318"),
-            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20s3cr3t, x = a=b+c"),
-            ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "2500"),
-            ("OTEL_RESOURCE_ATTRIBUTES", "service.name=other,deployment.environment=test%2Cstage"),
-            ("OTEL_SERVICE_NAME", "gate"),
-        ],
-    )
-    .unwrap();
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:pw@c:4318"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20s3cr3t, x = a=b+c"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "2500"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "service.name=other,deployment.environment=test%2Cstage"),
+        ("OTEL_SERVICE_NAME", "gate"),
+    ];
+    let settings = from(None, &variables).unwrap();
     let traces = settings.traces.unwrap();
     assert_eq!(traces.headers, [("authorization".into(), "Bearer s3cr3t".into()), ("x".into(), "a=b+c".into())]);
     assert_eq!(traces.timeout, Duration::from_millis(2500));
     assert_eq!(
-        settings.resource,
+        resource_from_env(among(&variables)),
         [("deployment.environment".into(), "test,stage".into()), ("service.name".to_owned(), "gate".to_owned())]
     );
     let debug = format!("{traces:?}");
@@ -89,9 +88,8 @@ fn headers_timeouts_and_resources_are_read_and_headers_never_shown() {
 
 #[test]
 fn samplers_have_their_names() {
-    let sampling = |name, arg| {
-        from(None, &[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", arg)]).map(|settings| settings.sampling)
-    };
+    let sampling =
+        |name, arg| sampling_from_env(among(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", arg)]));
     assert_eq!(sampling("parentbased_traceidratio", "0.25").unwrap(), Sampling::ParentBasedRatio(0.25));
     assert_eq!(sampling("always_off", "").unwrap(), Sampling::AlwaysOff);
     assert!(sampling("traceidratio", "2").unwrap_err().to_string().contains("from 0 to 1"));

@@ -1,7 +1,7 @@
 //! What telemetry costs a call: a span for the message received and one for the message sent, with
 //! the attributes a tool call over HTTP has, and the trace context that goes out.
 //!
-//! `cargo bench -p fanlight-telemetry`
+//! `cargo bench -p fanlight-otlp`
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that cannot start has nothing to measure")]
 
@@ -13,10 +13,11 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use fanlight_otlp::{ExportSettings, OtlpProtocol, OtlpTarget, TlsFiles};
 use fanlight_protocol::{Json, Method, Revision};
 use fanlight_telemetry::{
-    Arrival, BackendInfo, BackendTelemetry, Carriers, ContentPolicy, Departure, Endpoint, ExportSettings, Moment,
-    Network, OtlpProtocol, OtlpTarget, Outcome, Parent, Settings, Target, Telemetry, TlsFiles, TraceContextPolicy,
+    Arrival, BackendInfo, BackendTelemetry, Carriers, ContentPolicy, Departure, Endpoint, Moment, Network, Outcome,
+    Parent, Settings, Target, Telemetry, TraceContextPolicy,
 };
 
 criterion_group!(benches, off, metrics_only, ring_only, ring_and_export, poll_in_scope);
@@ -47,7 +48,7 @@ fn ring_and_export(criterion: &mut Criterion) {
         tls: TlsFiles::default(),
     };
     let export = ExportSettings { traces: Some(target), ..ExportSettings::default() };
-    let (telemetry, guard) = Telemetry::start(Settings { export, ..Settings::default() }).expect("starts");
+    let (telemetry, guard) = fanlight_otlp::start(Settings::default(), &export).expect("starts");
     run(criterion, "metrics, ring and export", &telemetry);
     runtime.block_on(guard.shutdown(Duration::from_secs(5)));
 }

@@ -1,6 +1,4 @@
 //! OTLP over gRPC: the channel under both signals, and the service for metrics.
-//!
-//! Must not know: what is exported.
 
 use http::HeaderMap;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -9,23 +7,22 @@ use tokio::runtime::Handle;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::export;
+use crate::client::headers;
 use crate::settings::OtlpTarget;
-use crate::telemetry::StartError;
-use crate::tls;
+use crate::start::StartError;
+use crate::{USER_AGENT, tls};
 
-/// A connection that is made when it is needed, and again when it breaks. Its work is done on the
-/// runtime of `handle`, so it can be used from any thread.
+/// A channel that connects lazily and reconnects. It runs on the runtime of `handle`, so any thread can use it.
 pub(crate) fn channel(target: &OtlpTarget, handle: &Handle) -> Result<Channel, StartError> {
     let url = &target.endpoint;
     if !url.username().is_empty() || url.password().is_some() {
         let reason = "a URL for gRPC has no user info: put the credentials into OTEL_EXPORTER_OTLP_HEADERS";
         return Err(StartError::Exporter { reason: reason.to_owned() });
     }
-    // What the library says of a URL could show it.
+    // The library's message could show the URL.
     let failed = |_| StartError::Exporter { reason: format!("{} cannot be used for gRPC", target.shown()) };
     let mut endpoint = Endpoint::from_shared(target.shown())
-        .and_then(|endpoint| endpoint.user_agent(concat!("fanlight/", env!("CARGO_PKG_VERSION"))))
+        .and_then(|endpoint| endpoint.user_agent(USER_AGENT))
         .map_err(failed)?
         .connect_timeout(target.timeout)
         .timeout(target.timeout);
@@ -38,7 +35,7 @@ pub(crate) fn channel(target: &OtlpTarget, handle: &Handle) -> Result<Channel, S
 
 /// The headers of each request.
 pub(crate) fn metadata(target: &OtlpTarget) -> Result<MetadataMap, StartError> {
-    export::headers(target).map(MetadataMap::from_headers)
+    headers(target).map(MetadataMap::from_headers)
 }
 
 /// The collector's service for metrics.
@@ -51,10 +48,10 @@ pub(crate) struct MetricsService {
 impl MetricsService {
     pub(crate) fn new(target: &OtlpTarget, handle: &Handle) -> Result<Self, StartError> {
         let client = MetricsServiceClient::new(channel(target, handle)?);
-        Ok(Self { client, headers: export::headers(target)? })
+        Ok(Self { client, headers: headers(target)? })
     }
 
-    /// Sends it. The error says the code and no message, which could repeat a secret.
+    /// Sends `request`. The error gives the code without the message, which could repeat a secret.
     pub(crate) async fn export(&self, request: ExportMetricsServiceRequest) -> Result<(), String> {
         let mut request = tonic::Request::new(request);
         *request.metadata_mut() = MetadataMap::from_headers(self.headers.clone());

@@ -1,9 +1,8 @@
 //! Metrics as an OTLP request, cumulative since the process began.
-//!
-//! Must not know: where the request goes.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fanlight_telemetry::metrics::{BOUNDS, Counts, Family, Labels, Shape, Values};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{
@@ -13,11 +12,8 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use opentelemetry_proto::tonic::resource::v1;
 use opentelemetry_sdk::Resource;
 
-use super::family::{Family, Labels, Shape, Values};
-use super::histogram::{BOUNDS, Counts};
-
 /// The request.
-pub(super) fn request(resource: &Resource, since: SystemTime, families: &[Family]) -> ExportMetricsServiceRequest {
+pub(crate) fn request(resource: &Resource, since: SystemTime, families: &[Family]) -> ExportMetricsServiceRequest {
     let times = (nanos(since), nanos(SystemTime::now()));
     let attributes = resource.iter().map(|(key, value)| key_value(key.as_str(), value.to_string())).collect();
     let scope = InstrumentationScope {

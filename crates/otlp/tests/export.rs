@@ -9,13 +9,13 @@ mod receiver;
 
 use std::time::Duration;
 
+use fanlight_otlp::{ExportSettings, Guard, OtlpProtocol, OtlpTarget, TlsFiles};
 use fanlight_protocol::{Json, Method, Revision};
 use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::ring::Query;
 use fanlight_telemetry::{
-    Arrival, BackendInfo, BackendTelemetry, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Event,
-    ExportSettings, Guard, Headers, Moment, Network, OtlpProtocol, OtlpTarget, Outcome, Sampling, Settings, Target,
-    Telemetry, TlsFiles, TraceContextPolicy, TrustInbound,
+    Arrival, BackendInfo, BackendTelemetry, BatchSettings, Carriers, ContentPolicy, Departure, Endpoint, ErrorType,
+    Event, Headers, Moment, Network, Outcome, Sampling, Settings, Target, Telemetry, TraceContextPolicy, TrustInbound,
 };
 use hyper::StatusCode;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -42,7 +42,7 @@ fn target(receiver: &Receiver, path: &str) -> OtlpTarget {
 }
 
 fn start(export: ExportSettings) -> (Telemetry, Guard) {
-    Telemetry::start(Settings { export, ..Settings::default() }).unwrap()
+    fanlight_otlp::start(Settings::default(), &export).unwrap()
 }
 
 fn traces_to(receiver: &Receiver) -> ExportSettings {
@@ -240,7 +240,8 @@ async fn a_question_from_another_trace_stays_with_its_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sampler_decides_where_a_trace_begins() {
     let mut receiver = Receiver::start(StatusCode::OK).await;
-    let (telemetry, guard) = start(ExportSettings { sampling: Sampling::ParentBasedAlwaysOff, ..traces_to(&receiver) });
+    let settings = Settings { sampling: Sampling::ParentBasedAlwaysOff, ..Settings::default() };
+    let (telemetry, guard) = fanlight_otlp::start(settings, &traces_to(&receiver)).unwrap();
     let server = telemetry.server(&arrival(None, Some("00-malformed")));
     let sent = server.parent().client(&backend(&telemetry), &DEPARTURE).propagation();
     assert!(sent.headers().next().unwrap().1.ends_with("-00"));
@@ -254,7 +255,8 @@ async fn the_sampler_decides_where_a_trace_begins() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_delivered_is_counted_and_holds_nothing_up() {
     let receiver = Receiver::start(StatusCode::BAD_REQUEST).await;
-    let (telemetry, guard) = start(ExportSettings { queue: 4, batch: 4, ..traces_to(&receiver) });
+    let batch = BatchSettings { queue: 4, size: 4, ..BatchSettings::default() };
+    let (telemetry, guard) = start(ExportSettings { batch, ..traces_to(&receiver) });
     let metrics = telemetry.metrics().unwrap().clone();
     let ended = 200;
     for _ in 0..ended {

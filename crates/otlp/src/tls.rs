@@ -1,15 +1,11 @@
-//! The certificates and the key that TLS to a collector is made with.
-//!
-//! Must not know: what is exported.
+//! Certificates and key for TLS to a collector.
 
 use std::path::Path;
 
-use tonic::transport::{Certificate, ClientTlsConfig, Identity};
-
 use crate::settings::TlsFiles;
-use crate::telemetry::StartError;
+use crate::start::StartError;
 
-/// What the files hold, in PEM.
+/// Contents of the files, in PEM.
 struct Pem {
     roots: Option<Vec<u8>>,
     /// Certificate and key.
@@ -17,7 +13,10 @@ struct Pem {
 }
 
 /// For gRPC.
-pub(crate) fn for_channel(files: &TlsFiles) -> Result<ClientTlsConfig, StartError> {
+#[cfg(feature = "grpc")]
+pub(crate) fn for_channel(files: &TlsFiles) -> Result<tonic::transport::ClientTlsConfig, StartError> {
+    use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
     let Pem { roots, own } = read(files)?;
     let config = match roots {
         Some(roots) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(roots)),
@@ -70,7 +69,7 @@ fn contents(path: &Path) -> Result<Vec<u8>, StartError> {
     std::fs::read(path).map_err(|error| unusable(path, &error.to_string()))
 }
 
-/// The certificates in it; `None` if there is none, or something else.
+/// The certificates in `pem`; `None` if there are none, or something else.
 fn certificates(pem: &[u8]) -> Option<Vec<reqwest::Certificate>> {
     reqwest::Certificate::from_pem_bundle(pem).ok().filter(|all| !all.is_empty())
 }

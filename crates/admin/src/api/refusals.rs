@@ -1,31 +1,29 @@
-//! What servers ask of the operator while a call of the operator's runs. They are refused: there is
-//! nobody who would answer. Which it was is told with the answer to the call.
-//!
-//! Must not know: how the call was made.
+//! Requests of servers during an operator's call (elicitation, sampling, roots). They are refused, since an operator
+//! has no client that could answer; the answer to the call lists the capabilities that were missing.
 
 use fanlight_canonical::{MessageReceiver, ServerMessage, ServerMessages};
 use fanlight_protocol::capability::{ClientCapability, MissingCapability, required_capabilities};
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::Parent;
 
-/// Messages of the server that wait to be looked at. They are at once, so there are never many.
-const WAITING: usize = 16;
+/// Capacity of the queue of messages, which is drained at once.
+const CAPACITY: usize = 16;
 
-/// Listens to a call.
-pub(super) struct Asked {
+/// Receives the messages of a server during a call, and refuses its requests.
+pub(super) struct Refusals {
     messages: MessageReceiver,
     trace: Parent,
     missing: Vec<MissingCapability>,
 }
 
-impl Asked {
-    /// The way for what the server sends during the call that `trace` is about, and who listens to it.
+impl Refusals {
+    /// The sender for the messages of the server during the call of `trace`, and their receiver.
     pub(super) fn during(trace: Parent) -> (ServerMessages, Self) {
-        let (way, messages) = ServerMessages::channel(WAITING);
-        (way, Self { messages, trace, missing: Vec::new() })
+        let (sender, messages) = ServerMessages::channel(CAPACITY);
+        (sender, Self { messages, trace, missing: Vec::new() })
     }
 
-    /// Waits for the answer, and refuses what is asked meanwhile.
+    /// Waits for the answer, and refuses requests meanwhile.
     pub(super) async fn until(&mut self, answer: impl Future<Output = Response>) -> Response {
         let mut answer = std::pin::pin!(answer);
         let response = loop {
@@ -38,12 +36,11 @@ impl Asked {
         while let Some(message) = self.messages.try_recv() {
             self.take(message);
         }
-        self.wished(&response);
+        self.note_input_required(&response);
         response
     }
 
-    /// The `ClientCapabilities` object that a client would have to declare to be asked what was
-    /// refused; `None` if nothing was.
+    /// The `ClientCapabilities` that a client must declare for the refused requests; `None` if there were none.
     pub(super) fn required(&self) -> Option<Json> {
         required_capabilities(&self.missing)
     }
@@ -52,18 +49,18 @@ impl Asked {
         match message {
             ServerMessage::Notification(notification) => self.trace.notified(&notification),
             ServerMessage::Refused(missing) => self.note(missing),
-            // Dropped without an answer, its server is told that the client cannot be asked.
+            // Dropping it answers the server that the client lacks the capability.
             ServerMessage::Request(request) => self.lacks(&request.method, request.params.as_ref()),
             ServerMessage::Pause { .. } => {}
         }
     }
 
-    /// A modern server asks by its result (2026-07-28 basic/patterns/mrtr), which nobody goes on with.
-    fn wished(&mut self, response: &Response) {
-        let wish = response.result().filter(|result| {
+    /// A modern server sends its requests in the result (2026-07-28 basic/patterns/mrtr); the call ends there.
+    fn note_input_required(&mut self, response: &Response) {
+        let pending = response.result().filter(|result| {
             result.get("resultType").is_some_and(|kind| kind.as_str().as_deref() == Some("input_required"))
         });
-        let Some(all) = wish.and_then(|wish| wish.get("inputRequests")) else { return };
+        let Some(all) = pending.and_then(|result| result.get("inputRequests")) else { return };
         for request in all.members().map(|member| all.slice(member.value)) {
             if let Some(method) = request.get("method").as_ref().and_then(Json::as_str) {
                 self.lacks(&Method::from_name(&method), request.get("params").as_ref());
@@ -80,7 +77,7 @@ impl Asked {
         }
     }
 
-    /// Each once: there are few kinds.
+    /// Each kind once.
     fn note(&mut self, missing: MissingCapability) {
         if !self.missing.contains(&missing) {
             self.missing.push(missing);

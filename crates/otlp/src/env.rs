@@ -1,43 +1,58 @@
 //! The standard `OTEL_*` variables.
 //!
 //! They are read through a function, so that nothing here depends on the process's own environment.
-//!
-//! Must not know: the configuration file.
 
 use std::time::Duration;
 
+use fanlight_telemetry::{BatchSettings, Sampling};
 use url::Url;
 
-use crate::settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, Sampling, SettingsError, TlsFiles};
+use crate::settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, SettingsError, TlsFiles};
+
+/// Which traces are sampled: `OTEL_TRACES_SAMPLER`, read through `variable`.
+///
+/// # Errors
+///
+/// If the sampler or its argument is none that exists.
+pub fn sampling_from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Sampling, SettingsError> {
+    Env(&variable).sampling()
+}
+
+/// Resource attributes: `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`, read through `variable`.
+pub fn resource_from_env(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    let env = Env(&variable);
+    let mut resource = env.get("OTEL_RESOURCE_ATTRIBUTES").map(|text| pairs(&text)).unwrap_or_default();
+    if let Some(name) = env.get("OTEL_SERVICE_NAME") {
+        resource.retain(|(key, _)| key != "service.name");
+        resource.push(("service.name".to_owned(), name));
+    }
+    resource
+}
 
 impl ExportSettings {
-    /// What the `OTEL_*` variables say, read through `variable`. What is `configured` goes before the
-    /// variables. Without an endpoint from either nothing is exported, unless `OTEL_TRACES_EXPORTER`
-    /// or `OTEL_METRICS_EXPORTER` says `otlp`.
+    /// Reads the `OTEL_*` variables through `variable`; `configured` overrides them. Without an endpoint from either
+    /// nothing is exported, unless `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` is `otlp`.
+    ///
+    /// # Errors
+    ///
+    /// If a variable is malformed.
     pub fn from_env(
         configured: Collector<'_>,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, SettingsError> {
-        let env = Env(&|name: &str| variable(name).filter(|value| !value.trim().is_empty()));
-        let mut settings = Self {
-            sampling: env.sampling()?,
-            resource: env.pairs("OTEL_RESOURCE_ATTRIBUTES"),
-            queue: env.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048)?.max(1),
-            batch: env.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)?.max(1),
+        let env = Env(&variable);
+        let queue = env.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048)?.max(1);
+        let batch = BatchSettings {
+            queue,
+            size: env.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)?.clamp(1, queue),
             delay: env.millis("OTEL_BSP_SCHEDULE_DELAY", 5000)?,
-            metrics_every: env.millis("OTEL_METRIC_EXPORT_INTERVAL", 60_000)?.max(Duration::from_millis(100)),
-            ..Self::default()
         };
-        settings.batch = settings.batch.min(settings.queue);
-        if let Some(name) = env.get("OTEL_SERVICE_NAME") {
-            settings.resource.retain(|(key, _)| key != "service.name");
-            settings.resource.push(("service.name".to_owned(), name));
+        let metrics_every = env.millis("OTEL_METRIC_EXPORT_INTERVAL", 60_000)?.max(Duration::from_millis(100));
+        let mut settings = Self { batch, metrics_every, ..Self::default() };
+        if !env.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+            settings.traces = env.target(configured, "TRACES", "v1/traces")?;
+            settings.metrics = env.target(configured, "METRICS", "v1/metrics")?;
         }
-        if env.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-            return Ok(settings);
-        }
-        settings.traces = env.target(configured, "TRACES", "v1/traces")?;
-        settings.metrics = env.target(configured, "METRICS", "v1/metrics")?;
         Ok(settings)
     }
 }
@@ -45,8 +60,9 @@ impl ExportSettings {
 struct Env<'a>(&'a dyn Fn(&str) -> Option<String>);
 
 impl Env<'_> {
+    /// The value of a variable that is set and not blank.
     fn get(&self, name: &str) -> Option<String> {
-        (self.0)(name)
+        (self.0)(name).filter(|value| !value.trim().is_empty())
     }
 
     /// The variable for one signal, else the one for all; with its name.
@@ -147,10 +163,6 @@ impl Env<'_> {
     fn millis(&self, name: &str, default: u64) -> Result<Duration, SettingsError> {
         let default = usize::try_from(default).unwrap_or(usize::MAX);
         Ok(Duration::from_millis(self.number(name, default)? as u64))
-    }
-
-    fn pairs(&self, name: &str) -> Vec<(String, String)> {
-        self.get(name).map(|text| pairs(&text)).unwrap_or_default()
     }
 }
 

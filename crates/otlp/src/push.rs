@@ -1,10 +1,9 @@
-//! Sends the metrics to a collector every so often, and once more at the end.
-//!
-//! Must not know: what is counted.
+//! Exports the metrics at an interval, and once more at the end.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use fanlight_telemetry::metrics::Metrics;
 use http::header::CONTENT_TYPE;
 use opentelemetry_http::HttpClient as _;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -16,13 +15,14 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use url::Url;
 
-use super::{Metrics, otlp};
-use crate::export::Client;
+use crate::client::Client;
+#[cfg(feature = "grpc")]
 use crate::grpc::MetricsService;
+use crate::metrics;
 use crate::settings::{OtlpProtocol, OtlpTarget};
-use crate::telemetry::StartError;
+use crate::start::StartError;
 
-/// The task. It ends when this is dropped.
+/// The exporting task, aborted on drop.
 #[derive(Debug)]
 pub(crate) struct Push {
     stop: Option<oneshot::Sender<()>>,
@@ -31,7 +31,7 @@ pub(crate) struct Push {
 
 impl Push {
     pub(crate) fn start(
-        metrics: Arc<Metrics>,
+        registry: Arc<Metrics>,
         resource: Resource,
         target: &OtlpTarget,
         handle: &Handle,
@@ -51,7 +51,7 @@ impl Push {
                     _ = ticks.tick() => false,
                     _ = &mut stopped => true,
                 };
-                let request = otlp::request(&resource, since, &metrics.snapshot());
+                let request = metrics::request(&resource, since, &registry.snapshot());
                 let result = collector.send(request).await;
                 match result {
                     Err(problem) if !std::mem::replace(&mut failing, true) => {
@@ -68,10 +68,10 @@ impl Push {
         Ok(Self { stop: Some(stop), task })
     }
 
-    /// Sends what there is and ends, at most within `bound`.
+    /// Exports once more and ends, within `bound`. Returns whether that was in time.
     pub(crate) async fn stop(mut self, bound: Duration) -> bool {
         if let Some(stop) = self.stop.take() {
-            // A task that has ended already needs no telling.
+            // The task may have ended already.
             let _ = stop.send(());
         }
         tokio::time::timeout(bound, &mut self.task).await.is_ok()
@@ -84,9 +84,13 @@ impl Drop for Push {
     }
 }
 
-/// The way to the collector.
+/// A client of the collector.
 enum Collector {
-    Http { client: Client, endpoint: Url },
+    Http {
+        client: Client,
+        endpoint: Url,
+    },
+    #[cfg(feature = "grpc")]
     Grpc(MetricsService),
 }
 
@@ -96,13 +100,17 @@ impl Collector {
             OtlpProtocol::HttpProtobuf => {
                 Self::Http { client: Client::new(target, handle.clone())?, endpoint: target.endpoint.clone() }
             }
+            #[cfg(feature = "grpc")]
             OtlpProtocol::Grpc => Self::Grpc(MetricsService::new(target, handle)?),
+            #[cfg(not(feature = "grpc"))]
+            OtlpProtocol::Grpc => return Err(StartError::no_grpc()),
         })
     }
 
     async fn send(&self, request: ExportMetricsServiceRequest) -> Result<(), String> {
         let (client, endpoint) = match self {
             Self::Http { client, endpoint } => (client, endpoint),
+            #[cfg(feature = "grpc")]
             Self::Grpc(service) => return service.export(request).await,
         };
         let post = http::Request::post(endpoint.as_str()).header(CONTENT_TYPE, "application/x-protobuf");
