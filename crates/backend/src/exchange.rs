@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, partial};
-use fanlight_telemetry::{BackendTelemetry, Parent, Propagation};
+use fanlight_telemetry::{BackendTelemetry, ErrorType, Parent, Propagation};
 use http::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
@@ -20,7 +20,7 @@ use crate::dialect::Mirror;
 use crate::settings::Limits;
 use crate::subscriptions::UnsolicitedSender;
 use crate::trace::Sending;
-use fanlight_canonical::{CallContext, ServerMessages};
+use fanlight_canonical::{BackendError, CallContext, ServerMessages};
 
 /// What all links of one backend share, but for what they declare and where what is heard goes.
 #[derive(Clone)]
@@ -121,6 +121,15 @@ pub(crate) enum Reply {
         /// A JSON-RPC error object that names no request or another.
         error: Option<Json>,
     },
+}
+
+/// The outcome of a request as its span records it.
+pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Response, ErrorType> {
+    match outcome {
+        Ok(Reply::Answer { response, .. }) => Ok(response),
+        Ok(Reply::Rejected { status, .. }) => Err(ErrorType::HttpStatus(*status)),
+        Err(error) => Err(error.error_type()),
+    }
 }
 
 /// The messages in one frame. 2025-03-26 alone lets a server send several at once.

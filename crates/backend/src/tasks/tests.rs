@@ -67,8 +67,7 @@ impl InnerClient for Unreachable {
 #[tokio::test]
 async fn legacy_status_is_translated_if_nothing_has_to_be_inlined() {
     let long = Duration::from_secs(20);
-    let timeouts =
-        Timeouts { connect: long, probe: long, call: long, question: long, session_idle: long, task: long };
+    let timeouts = Timeouts { connect: long, probe: long, call: long, question: long, session_idle: long, task: long };
     let limits = Limits {
         concurrency: 1,
         sessions: 1,
@@ -81,8 +80,7 @@ async fn legacy_status_is_translated_if_nothing_has_to_be_inlined() {
         spare_bytes: 0,
     };
     let inner = Arc::new(Unreachable(timeouts));
-    let translation =
-        TaskTranslation::around(inner, false, &limits, TaskTracker::new(), CancellationToken::new());
+    let translation = TaskTranslation::around(inner, false, &limits, TaskTracker::new(), CancellationToken::new());
     let client = CallContext::internal();
     let changed = async |status: &'static str| {
         let changed = translation.0.changed(&Json::literal(status), &client).await;

@@ -10,33 +10,36 @@ use crate::support::{call, hear, json, listening, send, settings, start};
 const EXTENSION: &str = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 const T1: &str = r#"{"taskId":"t1"}"#;
 
-/// A client of a principal: in the session with this number, which all principals have, or in none.
-fn client(
-    name: &'static str,
-    session: Option<u64>,
-    tasks: Option<TaskDialect>,
-) -> impl Fn(&mut CallContext) + Copy + use<> {
-    move |context| {
-        let principal = Principal::named("https://issuer.example", name);
-        context.caller = match session {
-            Some(key) => Caller::session_of(principal, SessionKey(key)),
-            None => Caller::request_of(principal),
-        };
-        context.capabilities = json(EXTENSION);
-        context.tasks = tasks;
+/// A client: the name of its principal, its session, and its dialect of tasks.
+#[derive(Clone, Copy)]
+struct Client(&'static str, Option<u64>, Option<TaskDialect>);
+
+impl Client {
+    /// A context of this client. All principals use the same session keys.
+    fn context(self) -> impl Fn(&mut CallContext) {
+        let Self(name, session, tasks) = self;
+        move |context| {
+            let principal = Principal::named("https://issuer.example", name);
+            context.caller = match session {
+                Some(key) => Caller::session_of(principal, SessionKey(key)),
+                None => Caller::request_of(principal),
+            };
+            context.capabilities = json(EXTENSION);
+            context.tasks = tasks;
+        }
     }
 }
 
-fn extension(name: &'static str) -> impl Fn(&mut CallContext) + Copy + use<> {
-    client(name, None, Some(TaskDialect::Extension))
+fn extension(name: &'static str) -> Client {
+    Client(name, None, Some(TaskDialect::Extension))
 }
 
-fn requested(name: &'static str) -> impl Fn(&mut CallContext) + Copy + use<> {
-    client(name, Some(1), Some(TaskDialect::Requested))
+fn requested(name: &'static str) -> Client {
+    Client(name, Some(1), Some(TaskDialect::Requested))
 }
 
-async fn get(backend: &Backend, client: impl FnOnce(&mut CallContext), method: &str, params: &str) -> String {
-    let (call, _inbox) = listening(call(method, params), client);
+async fn get(backend: &Backend, client: Client, method: &str, params: &str) -> String {
+    let (call, _inbox) = listening(call(method, params), client.context());
     send(backend, call).await.unwrap()
 }
 
@@ -66,7 +69,7 @@ fn modern_tasks(seen: &Seen) -> crate::support::server::Reply {
 
 #[tokio::test]
 async fn task_of_another_principal_is_unknown_at_a_modern_server() {
-    for maker in [extension("ann"), client("ann", Some(1), Some(TaskDialect::Extension))] {
+    for maker in [extension("ann"), Client("ann", Some(1), Some(TaskDialect::Extension))] {
         let mut server = Server::start(modern_tasks).await;
         let backend = start(settings(server.transport()));
         get(&backend, maker, "tools/call", r#"{"name":"a"}"#).await;
@@ -129,18 +132,19 @@ async fn task_notification_reaches_only_the_principal_that_made_the_task() {
     .await;
     let backend = start(settings(server.transport()));
     // Bob names the task before it exists, Eve when it does.
-    let (early, stream) = tokio::join!(hear(&backend, named("t1"), extension("bob")), async {
+    let (early, stream) = tokio::join!(hear(&backend, named("t1"), extension("bob").context()), async {
         let stream = streams.next().await;
         stream.acknowledge(r#"{"taskIds":["t1"]}"#);
         stream
     });
     let (_early, mut bobs) = early.unwrap();
     get(&backend, extension("ann"), "tools/call", r#"{"name":"a"}"#).await;
-    let (late, mut eves) = hear(&backend, named("t1"), extension("eve")).await.unwrap();
+    let (late, mut eves) = hear(&backend, named("t1"), extension("eve").context()).await.unwrap();
     assert_eq!(late.honoured, Interest::default());
-    let (listening, mut anns) = hear(&backend, named("t1"), extension("ann")).await.unwrap();
+    let (listening, mut anns) = hear(&backend, named("t1"), extension("ann").context()).await.unwrap();
     assert_eq!(listening.honoured, named("t1"));
-    let changed = r#"{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"t1","status":"working","ttlMs":null}}"#;
+    let changed =
+        r#"{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"t1","status":"working","ttlMs":null}}"#;
     stream.send(changed);
     assert_eq!(anns.text().await, changed);
     assert!(bobs.is_empty() && eves.is_empty());
@@ -162,9 +166,9 @@ async fn session_messages_reach_only_the_principal_of_the_session() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    let (ann, bob) = (client("ann", Some(1), None), client("bob", Some(1), None));
-    let (_ann, mut anns) = hear(&backend, session(), ann).await.unwrap();
-    let (_bob, mut bobs) = hear(&backend, session(), bob).await.unwrap();
+    let (ann, bob) = (Client("ann", Some(1), None), Client("bob", Some(1), None));
+    let (_ann, mut anns) = hear(&backend, session(), ann.context()).await.unwrap();
+    let (_bob, mut bobs) = hear(&backend, session(), bob.context()).await.unwrap();
     get(&backend, ann, "test/a", "").await;
     let stream = streams.next().await;
     let first = r#"{"jsonrpc":"2.0","method":"notifications/x"}"#;
@@ -190,7 +194,7 @@ async fn progress_and_server_requests_reach_only_the_principal_of_the_process() 
     let backend = start(settings(child.transport()));
     let call_of = async |name: &'static str| {
         let (call, mut inbox) = listening(call("test/call", "{}"), |context| {
-            client(name, None, None)(context);
+            Client(name, None, None).context()(context);
             context.capabilities = json(r#"{"roots":{}}"#);
             context.wants_progress = true;
         });
@@ -221,9 +225,9 @@ async fn resource_subscription_is_ended_only_by_its_principal() {
     let mut settings = settings(child.transport());
     settings.sessions = SessionPolicy::Shared;
     let backend = start(settings);
-    let (ann, bob) = (client("ann", Some(1), None), client("bob", Some(1), None));
-    let (_listening, mut anns) = hear(&backend, session(), ann).await.unwrap();
-    let (_other, bobs) = hear(&backend, session(), bob).await.unwrap();
+    let (ann, bob) = (Client("ann", Some(1), None), Client("bob", Some(1), None));
+    let (_listening, mut anns) = hear(&backend, session(), ann.context()).await.unwrap();
+    let (_other, bobs) = hear(&backend, session(), bob.context()).await.unwrap();
     get(&backend, ann, "resources/subscribe", r#"{"uri":"a:1"}"#).await;
     get(&backend, bob, "resources/unsubscribe", r#"{"uri":"a:1"}"#).await;
     get(&backend, ann, "test/update", "").await;

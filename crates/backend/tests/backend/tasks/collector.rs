@@ -46,7 +46,7 @@ async fn update(backend: &Backend, responses: &str) {
 }
 
 #[tokio::test]
-async fn questions_are_shown_until_they_are_answered() {
+async fn server_requests_are_shown_until_answered() {
     let mut tasks = asking(&[QUESTION, OTHER]).await;
     let backend = start(settings(tasks.server.transport()));
     let both = r#"{"elicitation":{},"roots":{}}"#;
@@ -78,7 +78,7 @@ async fn questions_are_shown_until_they_are_answered() {
 }
 
 #[tokio::test]
-async fn only_what_the_asking_client_can_be_asked_is_asked() {
+async fn server_request_is_refused_if_the_client_lacks_the_capability() {
     let mut tasks = asking(&[QUESTION]).await;
     let backend = start(settings(tasks.server.transport()));
     // The task was made for a client that can be asked.
@@ -94,7 +94,7 @@ async fn only_what_the_asking_client_can_be_asked_is_asked() {
 }
 
 #[tokio::test]
-async fn a_shown_question_is_not_shown_to_a_client_that_cannot_be_asked_it() {
+async fn server_request_is_hidden_from_a_client_without_the_capability() {
     let tasks = asking(&[QUESTION]).await;
     let backend = start(settings(tasks.server.transport()));
     get(&backend, extension(ELICIT), "tools/call", r#"{"name":"needs"}"#).await;
@@ -104,7 +104,7 @@ async fn a_shown_question_is_not_shown_to_a_client_that_cannot_be_asked_it() {
 }
 
 #[tokio::test]
-async fn a_task_that_nobody_asks_after_is_let_go() {
+async fn collector_ends_when_the_client_asks_no_more() {
     let mut tasks =
         Tasks::legacy(&[ASKING], |seen| (seen.method() == "tasks/result").then(|| Reply::Open(event(QUESTION)))).await;
     let mut settings = settings(tasks.server.transport());
@@ -119,7 +119,7 @@ async fn a_task_that_nobody_asks_after_is_let_go() {
 }
 
 #[tokio::test]
-async fn what_is_held_ends_with_the_task_and_with_the_backend() {
+async fn collector_ends_with_the_task_and_with_the_backend() {
     let mut tasks =
         Tasks::legacy(&[ASKING], |seen| (seen.method() == "tasks/result").then(|| Reply::Open(event(QUESTION)))).await;
     let backend = start(settings(tasks.server.transport()));
@@ -133,7 +133,7 @@ async fn what_is_held_ends_with_the_task_and_with_the_backend() {
 }
 
 #[tokio::test]
-async fn a_question_that_does_not_come_is_not_waited_for_long() {
+async fn answer_waits_only_briefly_for_the_first_server_request() {
     let tasks =
         Tasks::legacy(&[ASKING], |seen| (seen.method() == "tasks/result").then(|| Reply::Open(": \n\n".into()))).await;
     let backend = start(settings(tasks.server.transport()));
