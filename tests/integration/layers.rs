@@ -72,13 +72,19 @@ fn socket_is_a_leaf() {
 }
 
 #[test]
+fn http_pool_is_a_leaf() {
+    assert_layer("fanlight-http-pool", &[], &["reqwest"]);
+}
+
+#[test]
 fn telemetry_knows_no_server_and_none_but_protocol() {
     assert_layer("fanlight-telemetry", &["fanlight-protocol"], &["hyper", "hyper-util", "http-body", "http-body-util"]);
 }
 
 #[test]
 fn backend_knows_neither_gateway_nor_frontend() {
-    assert_layer("fanlight-backend", &["fanlight-protocol", "fanlight-socket", "fanlight-telemetry"], &[]);
+    let ours = ["fanlight-canonical", "fanlight-http-pool", "fanlight-protocol", "fanlight-telemetry"];
+    assert_layer("fanlight-backend", &ours, &["hyper", "http-body"]);
 }
 
 #[test]
