@@ -45,7 +45,9 @@ impl Default for SharedWaker {
 impl SharedWaker {
     /// A poll is about to begin: events until its end wake no task.
     pub(crate) fn begin_poll(&self) {
-        self.phase.store(POLLING, Ordering::Release);
+        // Not a store, which the processor may put off until after the loads of the poll: then it would overwrite an
+        // event that the poll has not seen.
+        self.phase.swap(POLLING, Ordering::AcqRel);
     }
 
     /// Polls `step` with `own`, the waker of this, until it is ready or no event is left. A pending result means that
