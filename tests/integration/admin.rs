@@ -34,7 +34,7 @@ fn with_admin(servers: &str, members: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_part_answers_and_what_is_followed_ends_with_the_process() {
+async fn admin_routes_answer_and_event_streams_end_with_the_process() {
     let backend = backend(Era::Modern, Transport::Http).await;
     let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
     // What is answered shows that the backend is connected, which is what it takes to be ready.
@@ -53,7 +53,7 @@ async fn every_part_answers_and_what_is_followed_ends_with_the_process() {
 }
 
 #[tokio::test]
-async fn a_call_from_the_page_is_a_call_of_the_gateway() {
+async fn call_from_the_page_goes_through_the_gateway() {
     let backend = backend(Era::Modern, Transport::Stdio).await;
     let result = r#"{"content":[],"structuredContent":{"n":1E400,"m": 1.0},"_meta":{"x/y":[ ]}}"#;
     backend.on("tools/call", Reply::result(result));
@@ -72,7 +72,7 @@ async fn a_call_from_the_page_is_a_call_of_the_gateway() {
 }
 
 #[tokio::test]
-async fn sessions_and_parked_calls_are_seen_without_their_secrets() {
+async fn sessions_and_suspended_calls_are_shown_without_secrets() {
     const ASKED: &str = r#"{"jsonrpc":"2.0","id":"ask","method":"roots/list"}"#;
     let backend: Backend = backend(Era::Legacy, Transport::Http).await;
     backend.once("tools/call", Reply::result(r#"{"content":[]}"#).asking(&[ASKED]));
@@ -96,7 +96,7 @@ async fn sessions_and_parked_calls_are_seen_without_their_secrets() {
 }
 
 #[tokio::test]
-async fn with_a_token_the_configuration_shows_everything_but_it() {
+async fn shown_configuration_masks_the_token() {
     let backend = backend(Era::Legacy, Transport::Stdio).await;
     let servers = config(&[backend.entry("only")]);
     let text = with_admin(&servers, &format!(r#""token":"{TOKEN}""#));
@@ -110,7 +110,7 @@ async fn with_a_token_the_configuration_shows_everything_but_it() {
 }
 
 #[tokio::test]
-async fn beyond_this_machine_it_does_not_start_without_a_token() {
+async fn admin_listener_beyond_loopback_requires_a_token() {
     let backend = backend(Era::Legacy, Transport::Stdio).await;
     let servers = config(&[backend.entry("only")]);
     let open = with_admin(&servers, r#""listen":"0.0.0.0:0""#);
@@ -131,7 +131,7 @@ async fn beyond_this_machine_it_does_not_start_without_a_token() {
 
 /// On standard output there are messages and nothing else, so the log says where it is.
 #[tokio::test]
-async fn a_gateway_on_stdio_has_the_listener_if_it_is_asked_for() {
+async fn stdio_gateway_has_an_admin_listener_if_configured() {
     let backend = backend(Era::Legacy, Transport::Stdio).await;
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
     let servers = config(&[backend.entry("only")]);
@@ -160,7 +160,7 @@ async fn a_gateway_on_stdio_has_the_listener_if_it_is_asked_for() {
 
 /// A desktop client starts many on one machine.
 #[tokio::test]
-async fn a_gateway_on_stdio_has_no_listener_by_default() {
+async fn stdio_gateway_has_no_admin_listener_by_default() {
     let backend = backend(Era::Legacy, Transport::Stdio).await;
     let servers = config(&[backend.entry("only")]);
     let with_token = with_admin(&servers, &format!(r#""token":"{TOKEN}""#));
@@ -178,7 +178,7 @@ async fn a_gateway_on_stdio_has_no_listener_by_default() {
 
 /// There is nobody at the page who would answer: the server is told, and so is who made the call.
 #[tokio::test]
-async fn a_call_from_the_page_says_what_the_server_was_refused() {
+async fn call_from_the_page_reports_refused_server_requests() {
     const ASKED: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"elicitation/create","params":{"message":"m","requestedSchema":{"type":"object","properties":{}}}}"#;
     for transport in [Transport::Http, Transport::Stdio] {
         let legacy = backend(Era::Legacy, transport).await;

@@ -44,7 +44,7 @@ async fn servers() -> [Backend; 2] {
 }
 
 #[tokio::test]
-async fn each_message_of_a_batch_is_answered_as_if_it_were_alone() {
+async fn batch_messages_are_answered_individually() {
     let [a, b] = servers().await;
     let config = config(&[a.entry("a"), b.entry("b")]);
     let gateway = Gateway::start(&config).await;
@@ -74,7 +74,7 @@ async fn each_message_of_a_batch_is_answered_as_if_it_were_alone() {
 }
 
 #[tokio::test]
-async fn other_revisions_have_no_batches() {
+async fn batches_are_refused_in_other_revisions() {
     let [a, b] = servers().await;
     let gateway = Gateway::start(&config(&[a.entry("a"), b.entry("b")])).await;
     for revision in ["2025-06-18", "2025-11-25"] {

@@ -8,7 +8,7 @@ use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport, config};
 
 /// 2026-07-28 streamable-http, Cancellation: a closed response stream cancels, towards either kind of backend.
 #[tokio::test]
-async fn a_modern_client_cancels_by_closing_its_stream() {
+async fn modern_client_cancels_by_closing_its_stream() {
     for (era, transport) in
         [(Era::Modern, Transport::Http), (Era::Modern, Transport::Stdio), (Era::Legacy, Transport::Stdio)]
     {
@@ -39,7 +39,7 @@ async fn assert_cancelled(backend: &Backend, transport: Transport) {
 }
 
 #[tokio::test]
-async fn a_legacy_client_cancels_by_notification_and_not_by_closing() {
+async fn legacy_client_cancels_by_notification_and_not_by_closing() {
     let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c\u0041ll"}}"#;
     for (era, transport) in
         [(Era::Modern, Transport::Http), (Era::Modern, Transport::Stdio), (Era::Legacy, Transport::Stdio)]
@@ -61,7 +61,7 @@ async fn a_legacy_client_cancels_by_notification_and_not_by_closing() {
 }
 
 #[tokio::test]
-async fn a_stdio_client_cancels_by_notification() {
+async fn stdio_client_cancels_by_notification() {
     for era in [Era::Legacy, Era::Modern] {
         let only = backend(Era::Legacy, Transport::Stdio).await;
         only.once("tools/call", Reply::fault(Fault::Hang));
@@ -78,7 +78,7 @@ async fn a_stdio_client_cancels_by_notification() {
 }
 
 #[tokio::test]
-async fn stopping_finishes_what_is_in_flight_and_exits_cleanly() {
+async fn shutdown_finishes_running_calls_and_exits_cleanly() {
     let only = backend(Era::Modern, Transport::Http).await;
     let gate = Gate::new();
     only.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)).gated(&gate));
@@ -96,7 +96,7 @@ async fn stopping_finishes_what_is_in_flight_and_exits_cleanly() {
 }
 
 #[tokio::test]
-async fn the_end_of_input_ends_the_stdio_gateway() {
+async fn stdio_gateway_ends_with_its_input() {
     let only = backend(Era::Legacy, Transport::Stdio).await;
     let mut gateway = Gateway::stdio(&config(&[only.entry("only")]));
     let children = {

@@ -31,7 +31,7 @@ fn text(output: &Output) -> String {
 }
 
 #[tokio::test]
-async fn check_says_era_and_counts_of_every_backend() {
+async fn check_prints_era_and_counts_of_every_backend() {
     let legacy = backend(Era::Legacy, Transport::Stdio).await;
     let modern = backend(Era::Modern, Transport::Http).await;
     let output = command(&["check"], &config(&[legacy.entry("old-one"), modern.entry("new-one")])).await;
@@ -50,7 +50,7 @@ async fn check_says_era_and_counts_of_every_backend() {
 }
 
 #[tokio::test]
-async fn check_reports_what_does_not_answer_and_fails() {
+async fn check_fails_for_an_unreachable_backend() {
     let good = backend(Era::Modern, Transport::Http).await;
     let bad = r#""bad-one":{"command":"/nonexistent/fanlight-test-server"}"#.to_owned();
     let output = command(&["check"], &config(&[good.entry("good-one"), bad])).await;
@@ -60,7 +60,7 @@ async fn check_reports_what_does_not_answer_and_fails() {
 }
 
 #[tokio::test]
-async fn every_problem_of_a_configuration_is_said_at_once_with_its_place() {
+async fn configuration_problems_are_reported_together_with_their_positions() {
     let broken = "mcpServers:\n  a:\n    comand: x\n  b:\n    command: y\n    env:\n      KEY: ${FANLIGHT_TEST_NO_SUCH_VARIABLE}\n";
     let output = command(&["check"], broken).await;
     let said = text(&output);
@@ -115,7 +115,7 @@ async fn call_prints_the_result_and_its_exit_status_tells_errors() {
 }
 
 #[tokio::test]
-async fn diff_finds_nothing_where_nothing_is_lost_and_something_where_results_differ() {
+async fn diff_reports_only_real_differences() {
     for era in [Era::Legacy, Era::Modern] {
         for transport in [Transport::Http, Transport::Stdio] {
             let only = backend(era, transport).await;
@@ -138,7 +138,7 @@ async fn diff_finds_nothing_where_nothing_is_lost_and_something_where_results_di
 }
 
 #[tokio::test]
-async fn the_printed_schema_is_the_committed_one() {
+async fn schema_command_prints_the_committed_schema() {
     let output = within("schema", fanlight().arg("schema").output()).await.unwrap();
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/schema.json");
     let committed = std::fs::read_to_string(&committed).unwrap_or_else(|error| panic!("{committed:?}: {error}"));
@@ -146,7 +146,7 @@ async fn the_printed_schema_is_the_committed_one() {
 }
 
 #[tokio::test]
-async fn a_reader_that_has_had_enough_is_no_failure() {
+async fn closed_standard_output_is_no_failure() {
     let mut command = fanlight();
     command.arg("schema").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

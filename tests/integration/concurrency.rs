@@ -15,7 +15,7 @@ use crate::scripted::{Era, Fault, Gate, Reply, Transport, config};
 const PROGRESS: &str = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1,"of":{token}}}"#;
 
 #[tokio::test]
-async fn calls_that_share_a_server_keep_their_progress_and_answers_apart() {
+async fn concurrent_calls_get_their_own_progress_and_responses() {
     const CALLS: usize = 200;
     for transport in [Transport::Stdio, Transport::Http] {
         let shared = backend(Era::Legacy, transport).await;
@@ -53,7 +53,7 @@ async fn calls_that_share_a_server_keep_their_progress_and_answers_apart() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_up_nobody_and_fills_no_memory() {
+async fn client_that_does_not_read_delays_no_other_and_uses_bounded_memory() {
     const EVENT: usize = 64 << 10;
     const EVENTS: usize = 3000;
     for transport in [Transport::Stdio, Transport::Http] {
@@ -84,7 +84,7 @@ async fn a_client_that_does_not_read_holds_up_nobody_and_fills_no_memory() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_in_its_lists_holds_up_no_call_of_another() {
+async fn server_that_hangs_in_lists_delays_no_call_of_another() {
     let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Legacy, Transport::Http).await);
     for method in ["tools/list", "resources/list", "prompts/list"] {
         bad.on(method, Reply::fault(Fault::Hang));
@@ -99,7 +99,7 @@ async fn a_server_that_hangs_in_its_lists_holds_up_no_call_of_another() {
 }
 
 #[tokio::test]
-async fn readiness_does_not_follow_a_server_that_comes_and_goes() {
+async fn readiness_survives_the_loss_of_a_server() {
     let (bad, good) = (backend(Era::Legacy, Transport::Http).await, backend(Era::Legacy, Transport::Http).await);
     for method in ["server/discover", "initialize"] {
         bad.on(method, Reply::fault(Fault::Hang));

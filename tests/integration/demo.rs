@@ -46,7 +46,7 @@ async fn slow_count_shows_progress() {
 }
 
 #[tokio::test]
-async fn the_first_run_says_what_to_do_next() {
+async fn first_run_prints_the_next_steps() {
     let gateway = Gateway::demo().await;
     gateway.log.line_with("mcpServers").await;
     assert!(gateway.log.text().contains(&gateway.url()), "{}", gateway.log.text());

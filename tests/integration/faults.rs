@@ -49,7 +49,7 @@ async fn assert_good_serves(client: &mut Client) {
 }
 
 #[tokio::test]
-async fn a_child_killed_mid_call_fails_that_call_at_once_and_is_restarted_for_the_next() {
+async fn killed_child_fails_its_call_and_is_restarted_for_the_next() {
     for era in [Era::Legacy, Era::Modern] {
         let (bad, good) = (backend(era, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
         let mut client = client_of(&bad.entry("bad"), &good).await;
@@ -67,7 +67,7 @@ async fn a_child_killed_mid_call_fails_that_call_at_once_and_is_restarted_for_th
 }
 
 #[tokio::test]
-async fn a_child_that_dies_at_start_is_not_restarted_in_a_tight_loop() {
+async fn child_that_exits_at_start_is_restarted_with_backoff() {
     let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Legacy, Transport::Http).await);
     for method in ["server/discover", "initialize"] {
         bad.on(method, Reply::fault(Fault::Die(1)));
@@ -81,7 +81,7 @@ async fn a_child_that_dies_at_start_is_not_restarted_in_a_tight_loop() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_gateway_ends_even_stubborn_children() {
+async fn shutdown_ends_stubborn_children() {
     let stubborn = backend(Era::Legacy, Transport::Stdio).await;
     let config = format!(
         r#"{{"mcpServers":{{{}}},"timeouts":{{"drain":"1s","probe":"500ms"}}}}"#,
@@ -98,7 +98,7 @@ async fn the_end_of_the_gateway_ends_even_stubborn_children() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_everything_at_once() {
+async fn second_signal_stops_immediately() {
     let stubborn = backend(Era::Legacy, Transport::Stdio).await;
     let gate = Gate::new();
     stubborn.once("tools/call", Reply::result(OK).gated(&gate));
@@ -134,7 +134,7 @@ pub(crate) async fn assert_gone(pid: u32) {
 }
 
 #[tokio::test]
-async fn lists_answer_without_a_hanging_backend_and_say_so() {
+async fn merged_list_reports_a_hanging_backend() {
     for transport in [Transport::Http, Transport::Stdio] {
         let (bad, good) = (backend(Era::Modern, transport).await, backend(Era::Legacy, Transport::Stdio).await);
         bad.on("tools/list", Reply::fault(Fault::Hang));
@@ -145,7 +145,7 @@ async fn lists_answer_without_a_hanging_backend_and_say_so() {
 }
 
 #[tokio::test]
-async fn lists_answer_without_a_backend_that_hangs_at_its_handshake() {
+async fn merged_list_reports_a_backend_that_hangs_in_its_handshake() {
     let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
     for method in ["server/discover", "initialize"] {
         bad.on(method, Reply::fault(Fault::Hang));
@@ -156,7 +156,7 @@ async fn lists_answer_without_a_backend_that_hangs_at_its_handshake() {
 }
 
 #[tokio::test]
-async fn lists_say_who_is_unreachable_or_wants_authorization() {
+async fn merged_list_reports_unreachable_and_unauthorized_backends() {
     let good = backend(Era::Modern, Transport::Http).await;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let unreachable = format!(r#""bad":{{"type":"http","url":"http://{nobody}/mcp"}}"#);
@@ -188,7 +188,7 @@ async fn assert_outcome(client: &mut Client, outcome: &str) {
 }
 
 #[tokio::test]
-async fn http_answers_that_break_off_are_errors_and_are_not_asked_for_again() {
+async fn truncated_http_responses_are_errors_without_a_retry() {
     let faults = [
         Reply::fault(Fault::BreakOff),
         Reply::fault(Fault::BreakOff).streamed(),
@@ -215,7 +215,7 @@ async fn http_answers_that_break_off_are_errors_and_are_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_lost_session_costs_one_call_at_most() {
+async fn lost_session_fails_at_most_one_call() {
     let (bad, good) = (backend(Era::Legacy, Transport::Http).await, backend(Era::Modern, Transport::Http).await);
     let mut client = client_of(&bad.entry("bad"), &good).await;
     client.call("bad__t").await.member("result");
@@ -243,7 +243,7 @@ async fn garbage_on_stdout_is_skipped() {
 
 /// 50 MiB in one line: within the default limit it passes whole, above a lower one it is an error for that call.
 #[tokio::test]
-async fn a_line_of_50_mib_passes_or_fails_alone() {
+async fn line_of_50_mib_passes_or_fails_alone() {
     const SIZE: usize = 50 << 20;
     let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
     bad.once("tools/call", Reply::fault(Fault::Huge(SIZE)));
@@ -260,7 +260,7 @@ async fn a_line_of_50_mib_passes_or_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_backend_that_repeats_a_cursor_is_cut_off_with_a_warning() {
+async fn backend_that_repeats_a_cursor_is_stopped_with_a_warning() {
     let (bad, good) = (backend(Era::Legacy, Transport::Http).await, backend(Era::Modern, Transport::Http).await);
     let page = r#"{"tools":[{"name":"t","inputSchema":{"type":"object"}}],"nextCursor":"again"}"#;
     bad.on("tools/list", Reply::result(page));
@@ -272,7 +272,7 @@ async fn a_backend_that_repeats_a_cursor_is_cut_off_with_a_warning() {
 }
 
 #[tokio::test]
-async fn every_page_of_every_backend_reaches_the_client() {
+async fn pages_of_all_backends_reach_the_client() {
     let first = backend(Era::Legacy, Transport::Stdio).await;
     let second = backend(Era::Modern, Transport::Http).await;
     first.on(
@@ -305,7 +305,7 @@ async fn every_page_of_every_backend_reaches_the_client() {
 }
 
 #[tokio::test]
-async fn a_forged_cursor_is_refused() {
+async fn forged_cursor_is_refused() {
     let only = backend(Era::Modern, Transport::Http).await;
     let other = backend(Era::Modern, Transport::Http).await;
     let config = config(&[only.entry("a"), other.entry("b")]);
@@ -318,7 +318,7 @@ async fn a_forged_cursor_is_refused() {
 
 /// One slow call among many holds up none of them.
 #[tokio::test]
-async fn a_waiting_call_holds_up_no_other() {
+async fn waiting_call_delays_no_other() {
     for transport in [Transport::Http, Transport::Stdio] {
         let only = backend(Era::Legacy, transport).await;
         let gate = Gate::new();

@@ -199,7 +199,7 @@ fn difference(received: &str, sent: &str) -> Option<String> {
 
 /// A comparison that found nothing would prove nothing.
 #[test]
-fn every_kind_of_loss_is_noticed() {
+fn fidelity_check_detects_every_kind_of_loss() {
     let sent = r#"{"a":1.0,"s":"\u0041","n":null,"o":{"y":1,"x":[1E400]}}"#;
     assert_eq!(difference(sent, sent), None);
     let added = r#"{"resultType":"complete","a":1.0,"s":"\u0041","n":null,"o":{"y":1,"x":[1E400]},"ttlMs":0}"#;
@@ -314,7 +314,7 @@ async fn lists_arrive_as_sent(pair: &Pair) {
 
 /// With several backends only the identifying name of an entry changes, and results are as untouched as with one.
 #[tokio::test]
-async fn with_several_backends_only_names_change() {
+async fn several_backends_change_only_names() {
     let mut random = Generator::new(7);
     let legacy = Backend::start(Era::Legacy, Transport::Stdio).await;
     let modern = Backend::start(Era::Modern, Transport::Http).await;
@@ -350,7 +350,7 @@ async fn with_several_backends_only_names_change() {
 
 /// White space changes only where a transport forbids it.
 #[tokio::test]
-async fn line_breaks_pass_where_the_transport_allows_them() {
+async fn line_breaks_pass_on_transports_that_allow_them() {
     for transport in [Transport::Http, Transport::Stdio] {
         let pair = Pair::start((Era::Modern, Transport::Http), (Era::Modern, transport)).await;
         for_seeds(SEEDS, async |seed| {
@@ -379,7 +379,7 @@ async fn line_breaks_pass_where_the_transport_allows_them() {
 
 /// A method nobody knows passes with one backend (and is refused with several, see `http_rules`).
 #[tokio::test]
-async fn an_unknown_method_passes_with_one_backend() {
+async fn unknown_method_passes_with_one_backend() {
     let pair = Pair::start((Era::Modern, Transport::Http), (Era::Modern, Transport::Http)).await;
     for_seeds(SEEDS, async |seed| {
         let mut random = Generator::new(seed);

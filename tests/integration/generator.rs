@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_is_json_and_the_same_for_the_same_seed() {
+    fn generated_text_is_json_and_determined_by_its_seed() {
         for seed in 0..300 {
             for make in [Generator::value, Generator::object, Generator::deep, Generator::string, Generator::id] {
                 let text = make(&mut Generator::new(seed));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_odd_cases_all_come_up() {
+    fn generator_covers_all_odd_cases() {
         let all: String = (0..300).map(|seed| Generator::new(seed).object()).collect();
         for odd in NUMBERS.iter().chain(&PIECES).chain(&["null", "\"\"", " :", "["]) {
             assert!(all.contains(odd), "{odd} never came up");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slicer_reads_what_is_made() {
+    fn slicer_reads_generated_text() {
         for seed in 0..300 {
             let object = Generator::with_line_breaks(seed).object();
             let members = slicer::members(&object).unwrap();

@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_log_finds_lines_and_addresses_whenever_they_come() {
+    async fn log_finds_lines_and_addresses_at_any_time() {
         let (mut writer, reader) = tokio::io::duplex(64);
         let log = Log::default();
         log.follow("out", reader);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temporary_file_goes_with_its_owner() {
+    fn temporary_file_is_removed_with_its_owner() {
         let (file, folder) = (TempFile::new("txt", "x"), TempFile::folder());
         let paths = [file.path().to_owned(), folder.path().to_owned()];
         assert_eq!(fs::read_to_string(&paths[0]).unwrap(), "x");

@@ -35,7 +35,7 @@ pub(crate) fn code(status: u16, code: i32) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn only_the_methods_of_the_endpoint_are_answered() {
+async fn other_http_methods_are_refused() {
     let (gateway, _backend) = gateway().await;
     for method in ["PUT", "PATCH", "HEAD"] {
         let mut connection = Connection::open(gateway.mcp).await;
@@ -74,7 +74,7 @@ async fn media_types_are_checked() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_no_message_are_refused_with_the_right_code() {
+async fn bodies_without_a_message_get_the_right_code() {
     let (gateway, _backend) = gateway().await;
     let deep = format!("{}1{}", "[".repeat(500), "]".repeat(500));
     let deep = modern_request("1", "tools/call", &format!(r#""name":"t","arguments":{{"x":{deep}}}"#), "");
@@ -105,7 +105,7 @@ async fn bodies_that_are_no_message_are_refused_with_the_right_code() {
 }
 
 #[tokio::test]
-async fn an_unknown_method_is_refused_with_several_backends() {
+async fn unknown_method_is_refused_with_several_backends() {
     let (one, two) =
         (Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Http).await);
     let gateway = Gateway::start(&config(&[one.entry("one"), two.entry("two")])).await;
@@ -118,7 +118,7 @@ async fn an_unknown_method_is_refused_with_several_backends() {
 }
 
 #[tokio::test]
-async fn every_legacy_revision_gets_a_session_of_its_own() {
+async fn session_is_opened_in_every_legacy_revision() {
     let (gateway, _backend) = gateway().await;
     let mut sessions = Vec::new();
     for revision in LEGACY {
@@ -139,7 +139,7 @@ async fn every_legacy_revision_gets_a_session_of_its_own() {
 }
 
 #[tokio::test]
-async fn sessions_end_with_delete_and_unknown_ones_are_404() {
+async fn session_ends_with_delete_and_unknown_ids_are_404() {
     let (gateway, _backend) = gateway().await;
     let list = legacy_request("1", "tools/list", "");
     let version = ("MCP-Protocol-Version", "2025-11-25");
@@ -155,14 +155,14 @@ async fn sessions_end_with_delete_and_unknown_ones_are_404() {
 }
 
 #[tokio::test]
-async fn a_stateless_client_gets_no_session() {
+async fn stateless_client_gets_no_session() {
     let (gateway, _backend) = gateway().await;
     let response = post_modern(gateway.mcp, &call_t()).await;
     assert_eq!((response.status, response.header("mcp-session-id")), (200, None));
 }
 
 #[tokio::test]
-async fn strangers_are_refused() {
+async fn foreign_hosts_and_origins_are_refused() {
     let (gateway, _backend) = gateway().await;
     let port = gateway.mcp.port();
     let headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "t")];
@@ -180,7 +180,7 @@ async fn strangers_are_refused() {
 }
 
 #[tokio::test]
-async fn credentials_of_the_client_stay_here() {
+async fn credentials_of_the_client_are_not_forwarded() {
     let (gateway, backend) = gateway().await;
     let headers = [
         ("MCP-Protocol-Version", MODERN),
@@ -206,7 +206,7 @@ async fn notifications_are_accepted() {
 }
 
 #[tokio::test]
-async fn an_answer_is_json_unless_something_comes_first() {
+async fn response_is_json_unless_a_message_precedes_it() {
     let (gateway, backend) = gateway().await;
     let plain = post_modern(gateway.mcp, &call_t()).await;
     assert_eq!(plain.header("content-type"), Some("application/json"));
@@ -230,7 +230,7 @@ async fn an_answer_is_json_unless_something_comes_first() {
 }
 
 #[tokio::test]
-async fn resource_not_found_has_the_code_of_the_clients_revision() {
+async fn resource_not_found_has_the_code_of_the_client_revision() {
     let rest = r#""message":"n\u006f","data":{"uri":"test://x"},"more":1.0"#;
     for (server, sent) in [(Era::Legacy, "-32002"), (Era::Modern, "-32602")] {
         let backend = Backend::start(server, Transport::Http).await;
@@ -245,7 +245,7 @@ async fn resource_not_found_has_the_code_of_the_clients_revision() {
 }
 
 #[tokio::test]
-async fn large_bodies_and_heads_are_refused_without_harm_to_others() {
+async fn large_bodies_and_heads_are_refused_without_effect_on_others() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     let config =
         format!(r#"{{"mcpServers":{{{}}},"limits":{{"requestBody":100000,"header":16384}}}}"#, backend.entry("only"));
@@ -268,7 +268,7 @@ async fn large_bodies_and_heads_are_refused_without_harm_to_others() {
 }
 
 #[tokio::test]
-async fn a_body_that_never_ends_times_out_and_holds_up_nobody() {
+async fn endless_body_times_out_without_delaying_others() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     let config = format!(r#"{{"mcpServers":{{{}}},"timeouts":{{"body":"1s"}}}}"#, backend.entry("only"));
     let gateway = Gateway::start(&config).await;
@@ -283,7 +283,7 @@ async fn a_body_that_never_ends_times_out_and_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn one_connection_serves_one_request_after_the_other() {
+async fn connection_serves_requests_in_sequence() {
     let (gateway, _backend) = gateway().await;
     let mut connection = Connection::open(gateway.mcp).await;
     for body in [call_t(), "nonsense".to_owned(), call_t()] {
@@ -297,7 +297,7 @@ async fn one_connection_serves_one_request_after_the_other() {
 }
 
 #[tokio::test]
-async fn the_admin_listener_says_how_it_is() {
+async fn admin_listener_reports_health() {
     let (gateway, _backend) = gateway().await;
     // What is answered shows that the backend is connected, which is what it takes to be ready.
     post_modern(gateway.mcp, &call_t()).await.text().await;

@@ -3,7 +3,7 @@
 
 mod catalogue;
 mod cells;
-mod outside;
+mod outside_of_calls;
 mod shared;
 mod speaker;
 

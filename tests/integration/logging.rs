@@ -44,7 +44,7 @@ async fn call_with_level(client: &mut Client, tool: &str, level: &str) -> Exchan
 }
 
 #[tokio::test]
-async fn log_messages_come_before_the_answer_at_the_level_asked_for() {
+async fn log_messages_of_the_requested_level_precede_the_response() {
     for (front, back) in ERAS.iter().flat_map(|front| ERAS.iter().map(move |back| (*front, *back))) {
         for (near, far) in TRANSPORTS.iter().flat_map(|near| TRANSPORTS.iter().map(move |far| (*near, *far))) {
             let cell = format!("{front:?} client over {near:?}, {back:?} server over {far:?}");
@@ -75,7 +75,7 @@ fn assert_level_reached(server: &Backend, era: Era, level: &str, cell: &str) {
 }
 
 #[tokio::test]
-async fn a_legacy_client_that_sets_no_level_gets_what_the_server_sends() {
+async fn legacy_client_without_a_level_gets_all_log_messages() {
     for (near, far) in TRANSPORTS.iter().flat_map(|near| TRANSPORTS.iter().map(move |far| (*near, *far))) {
         let only = talkative(Era::Legacy, far).await;
         let mut client = Client::start(&config(&[only.entry("only")]), Era::Legacy, near).await;
@@ -85,7 +85,7 @@ async fn a_legacy_client_that_sets_no_level_gets_what_the_server_sends() {
 }
 
 #[tokio::test]
-async fn a_level_set_once_reaches_every_server_that_logs() {
+async fn log_level_reaches_every_server_with_logging() {
     for near in TRANSPORTS {
         let (first, second) =
             (talkative(Era::Legacy, Transport::Stdio).await, talkative(Era::Legacy, Transport::Http).await);
@@ -111,7 +111,7 @@ async fn a_level_set_once_reaches_every_server_that_logs() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_of_setting_the_level_passes_and_its_refusal_too() {
+async fn response_to_set_level_passes_and_so_does_an_error() {
     let only = backend(Era::Legacy, Transport::Http).await;
     only.on("logging/setLevel", Reply::result(r#"{"x":1.0}"#));
     let mut client = Client::start(&config(&[only.entry("only")]), Era::Legacy, Transport::Http).await;
@@ -126,7 +126,7 @@ async fn what_a_server_says_of_setting_the_level_passes_and_its_refusal_too() {
 /// One session must not hear what another asked for, whether each has a session of its own at the server or both
 /// share its one level.
 #[tokio::test]
-async fn sessions_keep_their_own_levels() {
+async fn sessions_have_their_own_log_levels() {
     for shared in [false, true] {
         let only = talkative(Era::Legacy, Transport::Http).await;
         let option = if shared { r#"{"session":"shared","# } else { "{" };
@@ -152,7 +152,7 @@ async fn sessions_keep_their_own_levels() {
 }
 
 #[tokio::test]
-async fn standard_error_of_a_child_is_logged_under_its_name_and_cannot_forge_the_log() {
+async fn stderr_of_a_child_is_logged_with_its_name_and_cannot_forge_log_lines() {
     let (noisy, quiet) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Modern, Transport::Stdio).await);
     let complaint = b"first \x1b[2J\x07\xffsecond\r\nthird\n";
     noisy.on("tools/call", Reply::result("{\"content\":[]}").complaining(complaint));
@@ -170,7 +170,7 @@ async fn standard_error_of_a_child_is_logged_under_its_name_and_cannot_forge_the
 }
 
 #[tokio::test]
-async fn notifications_that_nobody_knows_harm_nobody() {
+async fn unknown_notifications_are_harmless() {
     const ODD: [&str; 4] = [
         r#"{"jsonrpc":"2.0","method":"notifications/unheard_of","params":{"x":1.0}}"#,
         r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#,

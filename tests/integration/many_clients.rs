@@ -7,7 +7,7 @@ use crate::raw_client::{LegacySession, legacy_request, listen};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 #[tokio::test]
-async fn the_process_takes_the_files_that_it_may_and_lets_clients_have_no_more_than_that() {
+async fn connection_limit_fits_the_limit_of_open_files() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     let gateway = Gateway::start_with_files(&config(&[backend.entry("only")]), 64, 256).await;
     assert_eq!(gateway.max_files(), (256, 256));
@@ -19,7 +19,7 @@ async fn the_process_takes_the_files_that_it_may_and_lets_clients_have_no_more_t
 }
 
 #[tokio::test]
-async fn each_worker_serves_connections_and_ends_with_the_process() {
+async fn workers_serve_connections_and_end_with_the_process() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     let only = backend.entry("only");
     for workers in [1, 3] {
@@ -38,7 +38,7 @@ async fn each_worker_serves_connections_and_ends_with_the_process() {
 }
 
 #[tokio::test]
-async fn idle_streams_do_not_keep_requests_out() {
+async fn idle_streams_leave_connections_for_requests() {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
     let only = backend.entry("only");

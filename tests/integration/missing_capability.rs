@@ -20,7 +20,7 @@ async fn server(transport: Transport) -> Backend {
 }
 
 #[tokio::test]
-async fn a_call_that_fails_for_want_of_a_capability_says_which() {
+async fn missing_capability_is_named_in_the_error() {
     for (near, far) in TRANSPORTS.iter().flat_map(|near| TRANSPORTS.iter().map(move |far| (*near, *far))) {
         let only = server(far).await;
         only.on("tools/call", Reply::result(FAILED).after(&[ROOTS]));
@@ -41,7 +41,7 @@ async fn a_call_that_fails_for_want_of_a_capability_says_which() {
 }
 
 #[tokio::test]
-async fn a_legacy_client_gets_what_the_server_says() {
+async fn legacy_client_gets_the_error_of_the_server() {
     for far in TRANSPORTS {
         let only = server(far).await;
         only.once("tools/call", Reply::result(FAILED).after(&[ROOTS]));
@@ -56,7 +56,7 @@ async fn a_legacy_client_gets_what_the_server_says() {
 }
 
 #[tokio::test]
-async fn a_server_that_sends_the_user_to_a_url_first_is_called_again() {
+async fn url_elicitation_error_leads_to_a_retry() {
     for far in TRANSPORTS {
         let only = server(far).await;
         only.once("tools/call", Reply::error(URL));

@@ -9,7 +9,7 @@ use crate::raw_client::{MODERN, legacy_request, modern_request, post, post_moder
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 #[tokio::test]
-async fn required_metadata_is_required() {
+async fn missing_metadata_is_refused() {
     let (gateway, _backend) = gateway().await;
     let headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/list")];
     let without_capabilities = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
@@ -24,7 +24,7 @@ async fn required_metadata_is_required() {
 }
 
 #[tokio::test]
-async fn an_unknown_version_is_answered_with_the_known_ones() {
+async fn unknown_version_is_refused_with_the_supported_ones() {
     let (gateway, _backend) = gateway().await;
     let body = modern_request("1", "tools/list", "", "").replace(MODERN, "1900-01-01");
     let mut response = post_modern(gateway.mcp, &body).await;
@@ -36,7 +36,7 @@ async fn an_unknown_version_is_answered_with_the_known_ones() {
 }
 
 #[tokio::test]
-async fn headers_must_say_what_the_body_says() {
+async fn headers_must_match_the_body() {
     let (gateway, backend) = gateway().await;
     let version = ("MCP-Protocol-Version", MODERN);
     let method = ("Mcp-Method", "tools/call");
@@ -67,7 +67,7 @@ async fn headers_must_say_what_the_body_says() {
 }
 
 #[tokio::test]
-async fn a_name_in_another_script_travels_in_base64_both_ways() {
+async fn non_ascii_name_is_base64_in_both_directions() {
     let (gateway, backend) = gateway().await;
     let body = modern_request("1", "prompts/get", r#""name":"\u4e16界""#, "");
     let headers =
@@ -83,7 +83,7 @@ const SQL_TOOL: &str = r#"{"name":"sql","inputSchema":{"type":"object","properti
 const SQL_CALL: &str = r#""name":"sql","arguments":{"region":"Zürich","limits":{"rows":42}}"#;
 
 #[tokio::test]
-async fn parameter_headers_are_checked_against_the_tools_schema() {
+async fn parameter_headers_are_checked_against_the_tool_schema() {
     let (gateway, backend) = gateway().await;
     backend.on("tools/list", backend.list("tools", SQL_TOOL));
     // A client has seen the tool before it calls it.
@@ -114,7 +114,7 @@ async fn parameter_headers_are_checked_against_the_tools_schema() {
 
 /// Also on behalf of clients whose revision has no such headers.
 #[tokio::test]
-async fn headers_are_made_for_modern_backends() {
+async fn headers_are_sent_to_modern_backends() {
     for era in [Era::Legacy, Era::Modern] {
         for transport in [Transport::Http, Transport::Stdio] {
             if (era, transport) == (Era::Modern, Transport::Http) {
@@ -144,7 +144,7 @@ const UNMIRRORABLE_TOOL: &str =
 
 /// The gateway is a client over modern HTTP there, and such a client must exclude the tool.
 #[tokio::test]
-async fn a_tool_with_bad_header_annotations_is_excluded_from_a_modern_http_backend() {
+async fn tool_with_bad_header_annotations_of_a_modern_http_backend_is_excluded() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.on("tools/list", backend.list("tools", &format!("{SQL_TOOL},{UNMIRRORABLE_TOOL}")));
     let mut client = Client::start(&config(&[backend.entry("only")]), Era::Modern, Transport::Http).await;
@@ -154,7 +154,7 @@ async fn a_tool_with_bad_header_annotations_is_excluded_from_a_modern_http_backe
 
 /// No header is made on any of these ways, so nothing is wrong with the tool.
 #[tokio::test]
-async fn a_tool_with_bad_header_annotations_is_left_alone_where_no_header_is_made() {
+async fn tool_with_bad_header_annotations_is_kept_where_no_header_is_sent() {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
     backend.on("tools/list", backend.list("tools", &format!("{SQL_TOOL},{UNMIRRORABLE_TOOL}")));
     for (era, transport) in
@@ -167,7 +167,7 @@ async fn a_tool_with_bad_header_annotations_is_left_alone_where_no_header_is_mad
 
 /// A client over modern HTTP could not call the tool by the rules, whatever the backend speaks.
 #[tokio::test]
-async fn a_tool_with_bad_header_annotations_is_hidden_from_modern_http_clients() {
+async fn tool_with_bad_header_annotations_is_hidden_from_modern_http_clients() {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
     backend.on("tools/list", backend.list("tools", &format!("{SQL_TOOL},{UNMIRRORABLE_TOOL}")));
     let mut client = Client::start(&config(&[backend.entry("only")]), Era::Modern, Transport::Http).await;

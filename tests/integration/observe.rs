@@ -45,7 +45,7 @@ async fn trace_test(backend: &Backend, more: &str, environment: &[(&str, &str)])
 }
 
 #[tokio::test]
-async fn trace_test_says_of_every_hop_what_carried_it() {
+async fn trace_test_names_the_carriers_of_every_hop() {
     for (era, transport, by) in
         [(Era::Modern, Transport::Http, "in _meta and headers"), (Era::Legacy, Transport::Stdio, "in _meta")]
     {
@@ -62,7 +62,7 @@ async fn trace_test_says_of_every_hop_what_carried_it() {
 }
 
 #[tokio::test]
-async fn trace_test_fails_where_a_trace_is_not_carried() {
+async fn trace_test_fails_if_a_hop_drops_the_trace() {
     let backend = echoing(Era::Modern, Transport::Http).await;
     let (output, said) = trace_test(&backend, r#""traceContext":"omit""#, &EXPORTING).await;
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -81,7 +81,7 @@ async fn trace_test_fails_where_a_trace_is_not_carried() {
 
 /// A call that the tool refuses for want of arguments shows a trace of an error.
 #[tokio::test]
-async fn trace_test_takes_a_tool_that_needs_no_arguments() {
+async fn trace_test_picks_a_tool_without_required_arguments() {
     const NEEDY: &str =
         r#"{"name":"needy","inputSchema":{"type":"object","required":["q","n"]},"annotations":{"readOnlyHint":true}}"#;
     const WRITER: &str = r#"{"name":"writer","inputSchema":{"type":"object"}}"#;
@@ -144,7 +144,7 @@ async fn status_shows_every_backend() {
     assert!(asked.starts_with("GET /api/overview HTTP/1.1\r\n"), "{asked}");
     assert!(asked.to_lowercase().contains("authorization: bearer a-token-of-some-length\r\n"), "{asked}");
     assert!(
-        said.contains("Fanlight 9.9") && said.contains("up 1 min 1 s") && said.contains("1 session, 0 parked calls")
+        said.contains("Fanlight 9.9") && said.contains("up 1 min 1 s") && said.contains("1 session, 0 suspended calls")
     );
     let row = |name: &str| said.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
     for word in ["ready", "2026-07-28", "12", "4.10 ms", "9.40 ms"] {
@@ -157,7 +157,7 @@ async fn status_shows_every_backend() {
 }
 
 #[tokio::test]
-async fn traces_are_listed_and_shown() {
+async fn traces_command_lists_and_shows_traces() {
     const LIST: &str = r#"{"recording":true,"traces":[{"number":7,"traceId":"4bf92f3577b34da6a3ce929d0e0e4736",
         "name":"tools/call files__read","startMs":3723004.0,"durationMs":4.2,"spans":2,"backends":["files"],"error":"timeout"}]}"#;
     let arguments = ["traces", "--backend", "files", "--tool", "read me", "--error", "--text", "a&b", "--limit", "5"];
@@ -179,7 +179,7 @@ async fn traces_are_listed_and_shown() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_says_what_to_do() {
+async fn unreachable_admin_listener_is_reported_with_a_remedy() {
     let refused = r#"{"error":"there is no such trace"}"#;
     let (output, said, _) = ask(&["traces", TRACE], "404 Not Found", refused).await;
     assert!(output.status.code() == Some(1) && said.contains("there is no such trace"), "{said}");

@@ -16,7 +16,7 @@ async fn page(client: &mut Client, params: &str) -> (Vec<String>, Option<String>
 }
 
 #[tokio::test]
-async fn no_entry_of_an_unchanged_backend_is_lost_or_doubled_while_another_changes() {
+async fn paging_keeps_entries_of_an_unchanged_backend_while_another_changes() {
     const PAGE: usize = 2;
     // What the changing backend offers later: less, more, nothing.
     let later: [&[&str]; 3] = [&["z"], &["k", "l", "m", "n", "o", "p"], &[]];

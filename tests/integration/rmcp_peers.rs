@@ -199,7 +199,7 @@ mod tests {
 
     /// The peers with each other, without a gateway.
     #[tokio::test]
-    async fn client_and_server_understand_each_other_in_every_era_over_http() {
+    async fn rmcp_client_and_server_interoperate_in_every_era_over_http() {
         for (era, modern) in [(Era::Legacy, false), (Era::Modern, true), (Era::Both, false), (Era::Both, true)] {
             let server = Server::start("alpha", era, Transport::Http).await;
             let url = server.entry.split('"').rfind(|part| part.starts_with("http://")).unwrap().to_owned();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_of_the_other_era_refuses() {
+    async fn rmcp_server_of_the_other_era_refuses() {
         let server = Server::start("alpha", Era::Modern, Transport::Http).await;
         let url = server.entry.split('"').rfind(|part| part.starts_with("http://")).unwrap().to_owned();
         let transport = StreamableHttpClientTransport::from_uri(url);

@@ -10,7 +10,7 @@ use crate::scripted::{Era, Fault, Gate, Received, Reply, Transport, config};
 
 /// 2025-11-25 transports, Session Management: 404 means a new session. The request has not run and is sent again.
 #[tokio::test]
-async fn a_backend_that_forgot_its_session_gets_a_new_one_and_the_request_again() {
+async fn lost_backend_session_is_reopened_and_the_request_is_repeated() {
     for (era, front) in
         [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Http), (Era::Legacy, Transport::Stdio)]
     {
@@ -32,7 +32,7 @@ async fn a_backend_that_forgot_its_session_gets_a_new_one_and_the_request_again(
 
 /// A second time in a row it is not a matter of forgetting.
 #[tokio::test]
-async fn a_backend_that_forgets_every_session_is_an_error_soon() {
+async fn backend_that_loses_every_session_fails_the_call() {
     let backend = backend(Era::Legacy, Transport::Http).await;
     let mut client = Client::start(&config(&[backend.entry("only")]), Era::Legacy, Transport::Http).await;
     client.call("t").await.member("result.content");
@@ -43,7 +43,7 @@ async fn a_backend_that_forgets_every_session_is_an_error_soon() {
 }
 
 #[tokio::test]
-async fn a_call_goes_on_while_its_backend_forgets_the_session() {
+async fn running_call_survives_the_loss_of_the_backend_session() {
     let backend = backend(Era::Legacy, Transport::Http).await;
     let gate = Gate::new();
     let slow = Reply::result(r#"{"content":[],"slow":true}"#).streamed().gated(&gate);
@@ -67,7 +67,7 @@ async fn a_call_goes_on_while_its_backend_forgets_the_session() {
 
 /// The time without a request begins when the last one is over.
 #[tokio::test]
-async fn a_session_with_a_running_call_is_not_idle() {
+async fn session_with_a_running_call_is_not_idle() {
     const IDLE: Duration = Duration::from_secs(1);
     let backend = backend(Era::Legacy, Transport::Http).await;
     let gate = Gate::new();

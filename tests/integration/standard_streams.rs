@@ -22,7 +22,7 @@ fn check(answer: &str) {
 }
 
 #[tokio::test]
-async fn a_pair_of_sockets() {
+async fn stdio_works_over_a_pair_of_sockets() {
     let (ours, theirs) = Socket::pair().unwrap();
     let end = || Stdio::from(OwnedFd::from(theirs.try_clone().unwrap()));
     let mut child = fanlight().arg("stdio").stdin(end()).stdout(end()).stderr(Stdio::null()).spawn().unwrap();
@@ -50,7 +50,7 @@ async fn files() {
 
 /// As when what started it has crashed.
 #[tokio::test]
-async fn a_log_that_nobody_reads_any_more_breaks_neither_calls_nor_the_end() {
+async fn closed_standard_error_breaks_neither_calls_nor_shutdown() {
     let (reader, unread) = std::io::pipe().unwrap();
     drop(reader);
     let folder = TempFile::folder();

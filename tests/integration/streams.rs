@@ -65,7 +65,7 @@ fn whole(era: Era) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_call_whose_stream_is_cut_after_any_event_loses_nothing_and_doubles_nothing() {
+async fn cut_call_stream_is_resumed_without_loss_or_duplicates() {
     for (era, back) in [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Http), (Era::Legacy, Transport::Stdio)]
     {
         let (backend, _gateway, session) = session(era, back, "").await;
@@ -105,7 +105,7 @@ async fn a_call_whose_stream_is_cut_after_any_event_loses_nothing_and_doubles_no
 }
 
 #[tokio::test]
-async fn what_is_said_outside_of_calls_is_neither_lost_nor_doubled_when_the_stream_is_cut() {
+async fn cut_get_stream_is_resumed_without_loss_or_duplicates() {
     const SAID: usize = 4;
     let (backend, _gateway, session) = session(Era::Legacy, Transport::Http, "").await;
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
@@ -140,7 +140,7 @@ async fn what_is_said_outside_of_calls_is_neither_lost_nor_doubled_when_the_stre
 /// "If the server does close the connection prior to terminating the SSE stream": a client of 2025-11-25 polls as well,
 /// after the time that the server asks for; older ones do not notice.
 #[tokio::test]
-async fn a_server_that_closes_a_stream_to_be_polled_has_its_client_poll() {
+async fn stream_closed_for_polling_makes_the_client_poll() {
     for revision in [NEWEST_LEGACY, "2025-06-18"] {
         let (backend, _gateway, session) = session_as(revision, Era::Legacy, Transport::Http, "").await;
         backend.serves_get();
@@ -173,7 +173,7 @@ async fn a_server_that_closes_a_stream_to_be_polled_has_its_client_poll() {
 }
 
 #[tokio::test]
-async fn silent_streams_are_kept_alive_and_end_with_their_session() {
+async fn silent_streams_get_keep_alives_and_end_with_their_session() {
     let more = r#","keepAlive":"300ms""#;
     let (backend, gateway, session) = session(Era::Legacy, Transport::Http, more).await;
     backend.declares(r#"{"tools":{"listChanged":true}}"#);
@@ -197,7 +197,7 @@ async fn silent_streams_are_kept_alive_and_end_with_their_session() {
 
 /// An event id of a session means nothing in another.
 #[tokio::test]
-async fn a_stream_is_resumed_only_within_its_session() {
+async fn stream_is_resumed_only_within_its_session() {
     let (backend, gateway, session) = session(Era::Legacy, Transport::Http, "").await;
     let mut stream = session.post(&legacy_request("1", "tools/call", CALL)).await;
     let call = backend.stream(0).await;

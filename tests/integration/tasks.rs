@@ -82,7 +82,7 @@ fn task(id: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_ten_minute_task_of_a_legacy_server_lives_on_when_the_gateway_is_restarted() {
+async fn task_of_a_legacy_server_survives_a_restart_of_the_gateway() {
     for transport in TRANSPORTS {
         let (a, b) = (legacy_server("task-a", transport).await, legacy_server("task-b", transport).await);
         let config = config(&[a.entry("a"), b.entry("b")]);
@@ -117,7 +117,7 @@ async fn a_ten_minute_task_of_a_legacy_server_lives_on_when_the_gateway_is_resta
 }
 
 #[tokio::test]
-async fn a_ten_minute_task_of_a_modern_server_lives_on_when_the_gateway_is_restarted() {
+async fn task_of_a_modern_server_survives_a_restart_of_the_gateway() {
     for transport in TRANSPORTS {
         let (a, b) = (modern_server("task-a", transport).await, modern_server("task-b", transport).await);
         let config = config(&[a.entry("a"), b.entry("b")]);
@@ -145,7 +145,7 @@ async fn a_ten_minute_task_of_a_modern_server_lives_on_when_the_gateway_is_resta
 }
 
 #[tokio::test]
-async fn tasks_of_several_servers_are_one_list() {
+async fn task_list_merges_several_servers() {
     let (a, b) = (legacy_server("task-a", Transport::Http).await, legacy_server("task-b", Transport::Stdio).await);
     let first = format!(r#"{{"tasks":[{{ {} }}],"nextCursor":"\u0061"}}"#, requested("task-0", "working"));
     a.once("tasks/list", Reply::result(first));

@@ -5,7 +5,7 @@ mod chain;
 mod logs;
 mod metrics;
 mod outcomes;
-mod questions;
+mod server_requests;
 mod spans;
 
 use fanlight_tests::slicer::plain_string;
@@ -57,7 +57,7 @@ fn in_meta(message: &Received) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn with_the_ring_alone_the_client_s_context_passes_untouched() {
+async fn client_context_passes_untouched_without_an_exporter() {
     for transport in [Transport::Http, Transport::Stdio] {
         let (gateway, backend) = start(transport, "", "").await;
         assert_eq!(in_meta(&*sent(&gateway, &backend, Some(A), Some(B)).await), Some(A));
@@ -71,7 +71,7 @@ async fn with_the_ring_alone_the_client_s_context_passes_untouched() {
 }
 
 #[tokio::test]
-async fn an_exported_span_is_the_parent_of_what_the_backend_does() {
+async fn exported_span_is_the_parent_of_backend_spans() {
     for transport in [Transport::Http, Transport::Stdio] {
         let (gateway, backend) = start(transport, EXPORTING, "").await;
         for (meta, header, trace, flags) in [
@@ -102,7 +102,7 @@ async fn an_exported_span_is_the_parent_of_what_the_backend_does() {
 }
 
 #[tokio::test]
-async fn a_backend_with_omit_gets_no_context() {
+async fn backend_with_omit_gets_no_context() {
     let (gateway, backend) = start(Transport::Http, EXPORTING, r#""traceContext":"omit""#).await;
     let got = sent(&gateway, &backend, Some(A), Some(B)).await;
     assert_eq!((in_meta(&got), got.header("traceparent")), (None, None));
@@ -110,7 +110,7 @@ async fn a_backend_with_omit_gets_no_context() {
 }
 
 #[tokio::test]
-async fn a_list_of_several_backends_is_one_trace_with_siblings_and_says_what_is_missing() {
+async fn merged_list_is_one_trace_that_names_missing_backends() {
     let (good, other) =
         (Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Stdio).await);
     good.offers_tools(&["t"]);
@@ -138,7 +138,7 @@ async fn a_list_of_several_backends_is_one_trace_with_siblings_and_says_what_is_
 }
 
 #[tokio::test]
-async fn a_subscription_says_of_how_many_backends_nothing_is_heard() {
+async fn subscription_span_counts_backends_without_a_stream() {
     let mut backends = Vec::new();
     for reply in [Reply::listening(), Reply::error(r#"{"code":-32603,"message":"no"}"#)] {
         let backend = Backend::start(Era::Modern, Transport::Http).await;

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_members_with_their_own_text() {
+    fn member_is_found_with_its_own_text() {
         let text = r#" { "a" : 1.0 , "b":{"c,}":[ -0 ,"x\"]",{"d":1E400}] }, "":null,"e\u0041":{} } "#;
         assert_eq!(member(text, "a"), Some("1.0"));
         assert_eq!(member_at(text, &["b", "c,}", "0"]), Some("-0"));
@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn lists_members_and_elements_in_order() {
+    fn members_and_elements_are_listed_in_order() {
         assert_eq!(members(r#"{"b":1,"a":[2,3]}"#), Some(vec![("b", "1"), ("a", "[2,3]")]));
         assert_eq!(elements("[ ]"), Some(vec![]));
         assert_eq!(elements(r#"["a,b" , [1,2],3 ]"#), Some(vec![r#""a,b""#, "[1,2]", "3"]));
     }
 
     #[test]
-    fn refuses_what_is_not_whole() {
+    fn incomplete_text_is_refused() {
         assert_eq!(members(r#"{"a":1"#), None);
         assert_eq!(members("[1]"), None);
         assert_eq!(elements(r#"["a]"#), None);
@@ -153,12 +153,12 @@ mod tests {
     }
 
     #[test]
-    fn compacts_outside_strings_only() {
+    fn compact_changes_only_white_space_outside_strings() {
         assert_eq!(compact("{ \"a b\\\" c\" :\n[ 1 ,\t2 ] }"), "{\"a b\\\" c\":[1,2]}");
     }
 
     #[test]
-    fn tells_plain_strings() {
+    fn plain_string_is_recognised() {
         assert_eq!(plain_string("\"abc\""), Some("abc"));
         assert_eq!(plain_string(r#""a\u0041""#), None);
         assert_eq!(plain_string("1"), None);

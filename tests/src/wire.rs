@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_come_back() {
+    fn head_round_trips() {
         for command in [Command::Stdout, Command::Stderr, Command::Exit] {
             assert_eq!(parse_head(frame_head(command, 50 << 20)), Some((command, 50 << 20)));
         }

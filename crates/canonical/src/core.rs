@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_protocol::param_header::ParamHeader;
-use fanlight_protocol::{Response, RpcError};
+use fanlight_protocol::{Json, Response, RpcError};
 use fanlight_telemetry::Parent;
 
 use crate::call::Call;
@@ -15,9 +14,10 @@ pub trait Core: Send + Sync + 'static {
     /// Answers one request in canonical form. Dropping the future cancels the request.
     fn handle(&self, call: Call) -> impl Future<Output = Response> + Send;
 
-    /// The parameters of the tool called `name` that modern HTTP clients must mirror into headers.
-    /// Lists that have to be read for it are read as part of `trace`.
-    fn param_headers(&self, name: &str, trace: &Parent) -> impl Future<Output = Arc<[ParamHeader]>> + Send;
+    /// The definition of the tool called `name`, as `tools/list` has it; `None` if no list has it. While
+    /// the list is unchanged, the same `Arc` is returned each time, so that what was made of a
+    /// definition can be kept with it. Lists that have to be read for it are read as part of `trace`.
+    fn tool(&self, name: &str, trace: &Parent) -> impl Future<Output = Option<Arc<Json>>> + Send;
 
     /// Begins to listen to what servers send outside of calls. Names are those the client knows.
     fn listen(&self, listen: Listen) -> impl Future<Output = Result<Listening, RpcError>> + Send;

@@ -1,6 +1,4 @@
-//! The admin listener: where it is, and what it gets to look at.
-//!
-//! Must not know: what it makes of it.
+//! The admin listener: its address, what it shows, and its settings.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,17 +19,20 @@ use crate::cli::Admin;
 use crate::failure::Failure;
 use crate::serve::bind;
 
-/// The admin listener of a gateway on standard input and output: none unless it is asked for, since
-/// clients start many of those on one machine.
-pub(crate) async fn listen_if_asked(config: &mut Config, flag: Option<Admin>) -> Result<Option<TcpListener>, Failure> {
+/// Binds the admin listener of a gateway on standard input and output: only if it is configured,
+/// since clients start many such gateways on one machine.
+pub(crate) async fn listen_if_configured(
+    config: &mut Config,
+    flag: Option<Admin>,
+) -> Result<Option<TcpListener>, Failure> {
     if config.admin.is_default {
         config.admin.listen = None;
     }
     listen(config, flag).await
 }
 
-/// The admin listener. One that was not asked for on the command line is not worth failing for:
-/// a second Fanlight on the same machine finds the default address taken.
+/// Binds the admin listener. Without `--admin` a failure is only logged: for a second Fanlight on the
+/// same machine the default address is taken.
 pub(crate) async fn listen(config: &mut Config, flag: Option<Admin>) -> Result<Option<TcpListener>, Failure> {
     match flag {
         Some(Admin::Off) => config.admin.listen = None,
@@ -41,7 +42,7 @@ pub(crate) async fn listen(config: &mut Config, flag: Option<Admin>) -> Result<O
     let Some(address) = config.admin.listen else { return Ok(None) };
     if !config.admin.may_listen(address) {
         return Err(Failure::usage(format!(
-            "--admin {address} is reached from other machines, and there is no token: set `admin.token` in the \
+            "--admin {address} can be reached from other machines, and there is no token: set `admin.token` in the \
              configuration, such as `token: ${{FANLIGHT_ADMIN_TOKEN}}`, or listen on 127.0.0.1"
         )));
     }
@@ -58,7 +59,7 @@ pub(crate) async fn listen(config: &mut Config, flag: Option<Admin>) -> Result<O
     Ok(Some(listener))
 }
 
-/// What it looks at.
+/// What the admin listener shows.
 pub(crate) fn subject(
     config: &Config,
     gateway: &Arc<Gateway>,
@@ -79,7 +80,7 @@ pub(crate) fn subject(
     }
 }
 
-/// What it is told.
+/// The settings of the admin listener.
 pub(crate) fn settings(config: &Config) -> AdminSettings {
     AdminSettings {
         token: config.admin.token.as_ref().map(|token| token.expose().to_owned()),
@@ -96,7 +97,7 @@ pub(crate) fn settings(config: &Config) -> AdminSettings {
     }
 }
 
-/// Whether a browser needs more than the address.
+/// The URL of the operators' page.
 pub(crate) fn page(address: SocketAddr) -> String {
     let host = match address.ip() {
         ip if ip.is_unspecified() => "127.0.0.1".to_owned(),

@@ -1,6 +1,4 @@
 //! The command line.
-//!
-//! Must not know: what the commands do.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,8 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A transparent, aggregating MCP proxy: one endpoint in front of several MCP servers.
 ///
-/// Without a command it runs the HTTP front. Without --config it reads fanlight.yaml or mcp.json in
-/// this folder; if there is neither, it shows itself with two small servers of its own.
+/// Without a command it serves over HTTP. Without --config it reads fanlight.yaml or mcp.json in this
+/// folder; if there is neither, it runs a demo with two small servers of its own.
 #[derive(Debug, Parser)]
 #[command(name = "fanlight", version, disable_help_subcommand = true)]
 pub(crate) struct Cli {
@@ -30,13 +28,13 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Serve over standard input and output, as one server of a desktop client
     Stdio(StdioArgs),
-    /// Check the configuration, connect to every backend, and say what is found
+    /// Check the configuration, connect to every backend, and report what was found
     Check,
     /// Show the merged catalogue
     List {
         /// What to list; everything if left out
         what: Option<Listed>,
-        /// Print JSON, entries as clients get them
+        /// Print JSON, with the entries as clients receive them
         #[arg(long)]
         json: bool,
     },
@@ -46,23 +44,23 @@ pub(crate) enum Command {
     Diff(CallArgs),
     /// Make a call with a known `traceparent` and show hop by hop whether it was carried
     TraceTest(TraceTestArgs),
-    /// How a running gateway and its backends are doing; exit status 1 if it is not ready
+    /// Show the state of a running gateway and its backends; exit status 1 if it is not ready
     Status(StatusArgs),
-    /// The last traces of a running gateway, or one of them as a waterfall
+    /// Show the last traces of a running gateway, or one of them as a waterfall
     Traces(TracesArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
-    /// One of the two servers that show Fanlight where there is no configuration
+    /// Run one of the two servers of the demo
     #[command(hide = true)]
     DemoServer { era: DemoEra },
 }
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunArgs {
-    /// Where to listen [default: 127.0.0.1:8080]
+    /// Address to listen on [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Where operators look: /ui, /api, /metrics, /healthz, /readyz; or `off` [default: 127.0.0.1:8081]
+    /// Address for operators (/ui, /api, /metrics, /healthz, /readyz), or `off` [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]
@@ -71,8 +69,8 @@ pub(crate) struct RunArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct StdioArgs {
-    /// Where operators look: /ui, /api, /metrics, /healthz, /readyz; or `off`. Port 0 takes any that is
-    /// free and logs which [default: `admin.listen` if the configuration has it, else off]
+    /// Address for operators (/ui, /api, /metrics, /healthz, /readyz), or `off`. Port 0 takes a free
+    /// port and logs it [default: `admin.listen` if the configuration has it, else off]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]
@@ -91,20 +89,20 @@ pub(crate) struct TraceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
-    /// The configuration: fanlight.yaml, or an mcp.json as desktop clients have it
+    /// The configuration: fanlight.yaml, or an mcp.json of a desktop client
     #[arg(long, short, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// What to log to standard error, as in RUST_LOG: `info`, `fanlight_backend=debug`, …
+    /// Filter of the log on standard error, as in RUST_LOG: `info`, `fanlight_backend=debug`, …
     #[arg(long, value_name = "FILTER", global = true)]
     pub(crate) log: Option<String>,
-    /// How to log
+    /// Format of the log
     #[arg(long, value_enum, default_value_t, global = true)]
     pub(crate) log_format: LogFormat,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CallArgs {
-    /// The tool, by the name clients know
+    /// The tool, by the name that clients see
     pub(crate) tool: String,
     /// Its arguments, a JSON object
     #[arg(default_value = "{}")]
@@ -122,46 +120,46 @@ pub(crate) struct AdminArgs {
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
-    /// Print the API's answer
+    /// Print the API's JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TracesArgs {
-    /// The trace to show, by its id, the beginning of that, or a `traceparent` of it
+    /// The trace to show: its id, the beginning of its id, or a `traceparent`
     pub(crate) trace_id: Option<String>,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
-    /// Those that went to this backend
+    /// Only traces that went to this backend
     #[arg(long, value_name = "NAME", conflicts_with = "trace_id")]
     pub(crate) backend: Option<String>,
-    /// Those that called this tool, by either name
+    /// Only traces that called this tool, by its own or its prefixed name
     #[arg(long, value_name = "NAME", conflicts_with = "trace_id")]
     pub(crate) tool: Option<String>,
-    /// Those in which something failed
+    /// Only traces with an error
     #[arg(long, conflicts_with = "trace_id")]
     pub(crate) error: bool,
-    /// Those with this text in their id, or in a name or attribute of a span
+    /// Only traces with this text in their id, or in a name or attribute of a span
     #[arg(long, value_name = "TEXT", conflicts_with = "trace_id")]
     pub(crate) text: Option<String>,
     /// Most traces to show
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=500))]
     pub(crate) limit: u16,
-    /// Print the API's answer: a list, or one trace as OTLP-JSON
+    /// Print the API's JSON: a list, or one trace as OTLP-JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceTestArgs {
-    /// The tool to call, by the name clients know; without one, the first that says it only reads and
-    /// needs no arguments
+    /// The tool to call, by the name that clients see; by default the first with `readOnlyHint` that
+    /// requires no arguments
     pub(crate) tool: Option<String>,
     /// Its arguments, a JSON object
     #[arg(default_value = "{}")]
     arguments: String,
-    /// The same, by name
+    /// The arguments as an option
     #[arg(long = "args", value_name = "JSON", conflicts_with = "arguments", requires = "tool")]
     named_arguments: Option<String>,
     /// The endpoint of a running gateway; without one a gateway is started for the test
@@ -175,7 +173,7 @@ pub(crate) struct TraceTestArgs {
 }
 
 impl TraceTestArgs {
-    /// The arguments as given, in either way.
+    /// The arguments, from whichever option was given.
     pub(crate) fn arguments(&self) -> &str {
         self.named_arguments.as_deref().unwrap_or(&self.arguments)
     }

@@ -1,7 +1,5 @@
-//! What Fanlight shows where there is no configuration: two small servers of its own, one of each
-//! era, run as child processes of the same binary.
-//!
-//! Must not know: how servers are run.
+//! The demo that runs without a configuration: two small servers, one of each era, as child
+//! processes of the same binary.
 
 use std::io::{BufReader, stdin, stdout};
 use std::path::PathBuf;
@@ -11,7 +9,7 @@ use fanlight_config::{Config, Loaded, Server, Transport};
 use crate::cli::DemoEra;
 use crate::failure::Failure;
 
-/// What stands for the path of a configuration that is not a file.
+/// Replaces the path of the configuration file.
 pub(crate) const ORIGIN: &str = "(built-in demo)";
 
 /// The configuration with the two servers.
@@ -28,7 +26,7 @@ pub(crate) fn config() -> Result<Loaded, Failure> {
     Ok(Loaded { config: Config { servers, ..Config::default() }, warnings: Vec::new(), path: PathBuf::from(ORIGIN) })
 }
 
-/// Is one of the two servers, until standard input ends.
+/// Runs one of the two servers until standard input ends.
 pub(crate) fn serve(era: DemoEra) -> Result<(), Failure> {
     let (input, output) = (BufReader::new(stdin()), stdout());
     let served = match era {

@@ -1,14 +1,14 @@
-//! Why a command ends without having done its work, and the exit status that says so.
+//! The error of a command, and its exit status.
 
 use std::process::ExitCode;
 
-/// Why a command failed, as the user reads it.
+/// A failed command: the message for the user and the exit status.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Failure {
     message: String,
     status: u8,
-    /// What was asked for is not there.
+    /// Whether the requested thing does not exist.
     not_found: bool,
 }
 
@@ -18,24 +18,24 @@ impl Failure {
         Self { message: message.into(), status: 2, not_found: false }
     }
 
-    /// Something outside went wrong, or a check found something: exit status 1.
+    /// Something outside failed, or a check found a problem: exit status 1.
     pub(crate) fn other(message: impl Into<String>) -> Self {
         Self { message: message.into(), status: 1, not_found: false }
     }
 
-    /// What was asked for is not there: exit status 1.
+    /// The requested thing does not exist: exit status 1.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self { message: message.into(), status: 1, not_found: true }
     }
 
-    /// Whether it is that.
+    /// Whether the requested thing does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         self.not_found
     }
 
-    /// A second signal left no time to end properly: exit status 130, as shells have it.
-    pub(crate) fn cut_short() -> Self {
-        Self { message: "ended at once; child servers were killed".into(), status: 130, not_found: false }
+    /// A second signal stopped the process immediately: exit status 130, the convention of shells for SIGINT.
+    pub(crate) fn interrupted() -> Self {
+        Self { message: "stopped immediately; child servers were killed".into(), status: 130, not_found: false }
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {

@@ -1,32 +1,29 @@
-//! How many files the process may have open: each connection is one.
-//!
-//! Must not know: who opens them.
+//! The limit of open files (RLIMIT_NOFILE): each connection is one.
 
 use fanlight_config::Limits;
 use tracing::{debug, info, warn};
 
-/// As many as anybody needs. Where there is no limit at all, child processes would inherit a number
-/// that some programs count up to when they close whatever they have inherited.
+/// More than any gateway needs. Not unlimited: child processes inherit the limit, and some programs
+/// close every number up to it when they start.
 const ENOUGH: u64 = 1 << 20;
 
-/// Raises the number of files that the process may have open as far as it may itself, and says how
-/// many that are; `None` if the system does not tell. Systems start programs with 1024, for the
-/// sake of those that use `select`.
+/// Raises the soft limit of open files to the hard limit, and returns it; `None` if it is unknown.
+/// Systems start programs with 1024 for the sake of those that use `select`.
 pub(crate) fn raise() -> Option<u64> {
     match rlimit::increase_nofile_limit(ENOUGH) {
         Ok(files) => {
-            debug!(files, "files that may be open");
+            debug!(files, "limit of open files raised");
             Some(files)
         }
         Err(error) => {
-            warn!(%error, "cannot raise the number of files that may be open");
+            warn!(%error, "cannot raise the limit of open files");
             rlimit::Resource::NOFILE.get_soft().ok()
         }
     }
 }
 
-/// Lowers the number of client connections to what `files` open files allow: clients that take all
-/// would leave none for connections to backends, and every call would fail.
+/// Lowers the limit of client connections to three quarters of `files`, so that clients always leave
+/// some for connections to backends.
 pub(crate) fn fit(limits: &mut Limits, files: Option<u64>) {
     let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else { return };
     let most = (files - files.div_ceil(4)).max(1);
@@ -34,8 +31,8 @@ pub(crate) fn fit(limits: &mut Limits, files: Option<u64>) {
         info!(
             files,
             connections = most,
-            "only so many files may be open: limits.connections ({}) is lowered; raise the hard limit (LimitNOFILE, \
-             ulimit -Hn) to have more",
+            "limits.connections ({}) lowered to fit the limit of open files; to keep it, raise the hard limit \
+             (LimitNOFILE, ulimit -Hn)",
             limits.connections
         );
         limits.connections = most;
@@ -47,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_raised_as_far_as_it_goes() {
+    fn raise_reaches_the_hard_limit() {
         let (_, hard) = rlimit::Resource::NOFILE.get().unwrap();
         let files = raise().unwrap();
         assert!(files >= hard.min(ENOUGH), "{files} of {hard}");
@@ -55,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_leave_files_to_backends() {
+    fn fit_leaves_files_to_backends() {
         let fitted = |connections, files| {
             let mut limits = Limits { connections, ..Limits::default() };
             fit(&mut limits, files);

@@ -1,6 +1,4 @@
 //! Logging to standard error; standard output belongs to results and, with `stdio`, to the protocol.
-//!
-//! Must not know: what is logged.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -14,15 +12,15 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::cli::{CommonArgs, LogFormat};
 use crate::failure::Failure;
 
-/// Starts logging. What is logged is decided by `--log`, else by RUST_LOG, else by `default`.
+/// Starts logging. The filter is `--log`, else RUST_LOG, else `default`.
 pub(crate) fn start(args: &CommonArgs, default: &str) -> Result<(), Failure> {
     let from_env = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
     let directives = args.log.clone().or(from_env).unwrap_or_else(|| default.to_owned());
     let filter = EnvFilter::try_new(&directives)
         .map_err(|error| Failure::usage(format!("--log {directives:?} is no log filter: {error}")))?;
     let terminal = std::io::stderr().is_terminal();
-    // A line that cannot be written is lost. To say so would go to standard error as well, and panic where nobody reads
-    // that any more.
+    // A line that cannot be written is lost. Reporting that would go to standard error as well, and panic if its reader
+    // has closed it.
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     let json = match args.log_format {
@@ -39,10 +37,10 @@ pub(crate) fn start(args: &CommonArgs, default: &str) -> Result<(), Failure> {
     started.map_err(|error| Failure::usage(format!("cannot start logging: {error}")))
 }
 
-/// Puts at the end of a line which span it belongs to, if it belongs to one: `trace_id` and `span_id`, by which the
-/// OpenTelemetry log data model ties logs to traces.
+/// Appends `trace_id` and `span_id` of the current span to a line, as the OpenTelemetry log data model correlates logs
+/// with traces.
 ///
-/// The ids are looked up when a line is written, so lines that are filtered out cost nothing more.
+/// The ids are looked up when a line is written, so lines that are filtered out cost nothing.
 struct WithIds<F> {
     format: F,
     json: bool,

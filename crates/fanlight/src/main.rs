@@ -1,5 +1,5 @@
-//! The `fanlight` binary: reads the command line and the configuration, and puts the crates
-//! together. What it does for whom is told in docs/architecture.md.
+//! The `fanlight` binary: reads the command line and the configuration, and connects the crates
+//! (docs/architecture.md).
 
 mod admin;
 mod cli;
@@ -73,13 +73,13 @@ fn run(cli: Cli) -> Result<(), Failure> {
 }
 
 fn in_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    // One thread; who serves clients over HTTP has workers beside it.
+    // One thread; `fanlight run` starts further worker threads.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::other(format!("cannot start: {error}")))?;
-    let done = runtime.block_on(work);
-    // A blocked read of standard input must not keep the process.
+    let outcome = runtime.block_on(work);
+    // A blocked read of standard input must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_millis(100));
-    done
+    outcome
 }

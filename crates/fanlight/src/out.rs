@@ -1,6 +1,4 @@
-//! Standard output and error, whose readers may have had enough or be gone.
-//!
-//! Must not know: what is said.
+//! Printing to standard output and error without failing when the reader has closed them.
 
 use std::fmt::Arguments;
 use std::io::Write as _;
@@ -12,12 +10,12 @@ macro_rules! say {
 
 pub(crate) use say;
 
-/// Writes a line. A reader that has gone, such as `head`, is no failure: `println!` would panic.
+/// Writes a line. A reader that has gone, such as `head`, is no failure; `println!` would panic.
 pub(crate) fn line(text: Arguments<'_>) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
-/// Writes a line to standard error, if anybody reads that.
+/// Writes a line to standard error; a failure is ignored.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -1,6 +1,4 @@
-//! `fanlight run` and `fanlight stdio`: life from start to drained end.
-//!
-//! Must not know: what travels through.
+//! `fanlight run` and `fanlight stdio`: from start to graceful shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,11 +18,11 @@ use crate::wiring::{Assembly, frontend_settings};
 use crate::workers::Workers;
 use crate::{admin, files, standard_io, telemetry, welcome};
 
-/// Serves over HTTP until a signal comes.
+/// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let shutdown = signals.shutdown.clone();
-    signals.or_at_once(http_until(loaded, args, shutdown)).await
+    signals.run_until_second(http_until(loaded, args, shutdown)).await
 }
 
 async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationToken) -> Result<(), Failure> {
@@ -37,7 +35,7 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
     let address = local_address(&listener)?;
     loaded.config.listen = address;
     if !address.ip().is_loopback() {
-        warn!(%address, "listening beyond this machine, and clients are not authenticated: put something in front that does");
+        warn!(%address, "listening beyond this machine without authentication of clients: put an authenticating proxy in front");
     }
 
     // Backends outlive the listener, so that running calls can finish.
@@ -51,32 +49,32 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
 
     let insight = Insight::default();
     let endpoint = format!("http://{address}{}", loaded.config.path);
-    let operators = Operators::admit(admin, &loaded.config, || {
+    let admin_listener = AdminListener::start(admin, &loaded.config, || {
         admin::subject(&loaded.config, &assembly.gateway, &telemetry, insight.clone(), shutdown.clone(), endpoint)
     });
     let served = serve_http_observed(listener, Arc::clone(&assembly.gateway), settings, shutdown, &insight).await;
     assembly.stop().await;
     backends_end.cancel();
     drop(workers);
-    operators.end().await;
+    admin_listener.stop().await;
     telemetry::end(guard).await;
-    info!("ended");
+    info!("stopped");
     served.map_err(|error| Failure::other(error.to_string()))
 }
 
-/// Serves over standard input and output until the input ends or a signal comes.
+/// Serves over standard input and output until the input ends or a signal arrives.
 pub(crate) async fn stdio(loaded: Loaded, args: &StdioArgs) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let shutdown = signals.shutdown.clone();
-    signals.or_at_once(Box::pin(stdio_until(loaded, args, shutdown))).await
+    signals.run_until_second(Box::pin(stdio_until(loaded, args, shutdown))).await
 }
 
 async fn stdio_until(mut loaded: Loaded, args: &StdioArgs, shutdown: CancellationToken) -> Result<(), Failure> {
     files::raise();
-    let admin = admin::listen_if_asked(&mut loaded.config, args.admin).await?;
+    let admin = admin::listen_if_configured(&mut loaded.config, args.admin).await?;
     if let Some(address) = admin.as_ref().and_then(|admin| admin.local_addr().ok()) {
         // Standard output is the client's.
-        info!("admin on http://{address}, see it at {}", admin::page(address));
+        info!("admin on http://{address}, page at {}", admin::page(address));
     }
     let backends_end = CancellationToken::new();
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace)?;
@@ -84,33 +82,33 @@ async fn stdio_until(mut loaded: Loaded, args: &StdioArgs, shutdown: Cancellatio
     let settings = Arc::new(frontend_settings(&loaded.config, &telemetry));
     let core = Arc::clone(&assembly.gateway);
     let insight = Insight::default();
-    let operators = Operators::admit(admin, &loaded.config, || {
+    let admin_listener = AdminListener::start(admin, &loaded.config, || {
         admin::subject(&loaded.config, &core, &telemetry, insight.clone(), shutdown.clone(), "stdio".to_owned())
     });
     let served =
         serve_stdio_observed(standard_io::input(), standard_io::output(), core, settings, shutdown, &insight).await;
     assembly.stop().await;
     backends_end.cancel();
-    operators.end().await;
+    admin_listener.stop().await;
     telemetry::end(guard).await;
     served.map_err(|error| Failure::other(error.to_string()))
 }
 
-/// The admin listener while it is served, if there is one.
-struct Operators(Option<(JoinHandle<std::io::Result<()>>, CancellationToken)>);
+/// The running admin listener, if there is one.
+struct AdminListener(Option<(JoinHandle<std::io::Result<()>>, CancellationToken)>);
 
-impl Operators {
-    fn admit(listener: Option<TcpListener>, config: &Config, subject: impl FnOnce() -> Subject) -> Self {
+impl AdminListener {
+    fn start(listener: Option<TcpListener>, config: &Config, subject: impl FnOnce() -> Subject) -> Self {
         Self(listener.map(|listener| {
             let end = CancellationToken::new();
             (tokio::spawn(serve_admin(listener, subject(), admin::settings(config), end.clone())), end)
         }))
     }
 
-    async fn end(self) {
+    async fn stop(self) {
         if let Some((served, end)) = self.0 {
             end.cancel();
-            // It has nothing to drain; how it ended changes nothing any more.
+            // It has nothing to drain, and an error at this point changes nothing.
             let _ = served.await;
         }
     }
@@ -123,15 +121,15 @@ pub(crate) async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener,
 }
 
 fn local_address(listener: &TcpListener) -> Result<SocketAddr, Failure> {
-    listener.local_addr().map_err(|error| Failure::other(format!("cannot tell the listening address: {error}")))
+    listener.local_addr().map_err(|error| Failure::other(format!("cannot read the listening address: {error}")))
 }
 
-/// What SIGTERM and SIGINT ask for.
+/// The tokens that SIGTERM and SIGINT cancel.
 struct Signals {
-    /// Cancelled by the first: finish what is in flight and end.
+    /// Cancelled by the first signal: finish running requests, then stop.
     shutdown: CancellationToken,
-    /// Cancelled by the second: end now.
-    at_once: CancellationToken,
+    /// Cancelled by the second signal: stop immediately.
+    immediate: CancellationToken,
 }
 
 impl Signals {
@@ -139,23 +137,23 @@ impl Signals {
         let cannot = |error| Failure::other(format!("cannot listen for signals: {error}"));
         let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-        let (shutdown, at_once) = (CancellationToken::new(), CancellationToken::new());
-        let (first, second) = (shutdown.clone(), at_once.clone());
-        // Ends with the runtime, as the process does.
+        let (shutdown, immediate) = (CancellationToken::new(), CancellationToken::new());
+        let (first, second) = (shutdown.clone(), immediate.clone());
+        // Runs until the runtime ends.
         tokio::spawn(async move {
             let mut next = async || tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () };
             next().await;
             first.cancel();
-            info!("shutting down; a second signal ends at once");
+            info!("shutting down; a second signal stops immediately");
             next().await;
             second.cancel();
         });
-        Ok(Self { shutdown, at_once })
+        Ok(Self { shutdown, immediate })
     }
 
-    /// Does `work` to its end, unless there is no time for that. What is dropped then takes its
-    /// child processes with it.
-    async fn or_at_once(&self, work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-        self.at_once.run_until_cancelled(work).await.unwrap_or_else(|| Err(Failure::cut_short()))
+    /// Runs `work` until it ends or the second signal arrives. Dropping it then ends its child
+    /// processes.
+    async fn run_until_second(&self, work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+        self.immediate.run_until_cancelled(work).await.unwrap_or_else(|| Err(Failure::interrupted()))
     }
 }

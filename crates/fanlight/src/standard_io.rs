@@ -1,13 +1,11 @@
-//! Standard input and output as streams that are read and written without a thread in between, where
-//! the system allows.
+//! Standard input and output as asynchronous streams, without a thread in between where the system
+//! allows that.
 //!
-//! tokio hands each read and write of the standard streams to a thread for blocking work: other
-//! programs may hold the same open file, and must not find it non-blocking. What a client makes for
-//! the server that it starts is not shared so. A pipe can be opened anew, without a change to what
-//! others hold; a socket of a pair is made non-blocking, unless standard error is the same. Anything
-//! else, a terminal or a file, is left to tokio.
-//!
-//! Must not know: what is read and written.
+//! tokio hands each read and write of the standard streams to a thread for blocking work, because
+//! other programs may hold the same open file and must not find it non-blocking. The streams that a
+//! client creates for the server that it starts are not shared like that. A pipe can be reopened
+//! without changing what others hold; a socket of a pair is made non-blocking, unless standard error
+//! is the same socket. Anything else, such as a terminal or a file, is left to tokio.
 
 use std::fs::File;
 use std::io;
@@ -47,8 +45,8 @@ pub(crate) fn output() -> Output {
     }
 }
 
-/// `file` as a socket of our own, if it is a socket and not that of `log`, to which lines are written that would be
-/// lost if it were non-blocking.
+/// `file` as a non-blocking socket, if it is a socket and not the one that `log` writes to: log lines would be lost on a
+/// non-blocking socket.
 fn own_socket(file: impl AsFd, log: impl AsFd) -> io::Result<UnixStream> {
     let file = File::from(file.as_fd().try_clone_to_owned()?);
     let (socket, log) = (file.metadata()?, File::from(log.as_fd().try_clone_to_owned()?).metadata()?);
@@ -56,7 +54,7 @@ fn own_socket(file: impl AsFd, log: impl AsFd) -> io::Result<UnixStream> {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let socket = std::os::unix::net::UnixStream::from(std::os::fd::OwnedFd::from(file));
-    // A TCP socket has no such name, and is left alone.
+    // Fails for a TCP socket, which is left to tokio.
     socket.local_addr()?;
     socket.set_nonblocking(true)?;
     UnixStream::from_std(socket)
@@ -71,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_of_a_pair_is_used_as_it_is() {
+    async fn own_socket_accepts_one_socket_of_a_pair() {
         let (ours, theirs) = Blocking::pair().unwrap();
         let mut ours = own_socket(ours, io::stderr()).unwrap();
         theirs.set_nonblocking(true).unwrap();
@@ -83,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_log_lines_go_stays_blocking() {
+    async fn own_socket_refuses_the_socket_of_the_log() {
         let (ours, _theirs) = Blocking::pair().unwrap();
         assert!(own_socket(&ours, &ours).is_err());
         assert!(own_socket(File::open("/dev/null").unwrap(), &ours).is_err());

@@ -1,6 +1,6 @@
-//! What `fanlight run` says on standard output: where it listens, and what to give to clients.
+//! What `fanlight run` prints on standard output: its addresses, and the entries for clients.
 //!
-//! The lines that begin with `listening on` and `admin on` are for programs too and do not change.
+//! Programs parse the lines that begin with `listening on` and `admin on`, so these do not change.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use fanlight_config::Loaded;
 use crate::admin::page;
 use crate::demo;
 
-/// Prints the addresses; and how to connect clients, if a person is likely to read it.
+/// Prints the addresses and, on a terminal, how to connect clients.
 pub(crate) fn print(loaded: &Loaded, listen: SocketAddr, admin: Option<SocketAddr>) {
     let url = format!("http://{listen}{}", loaded.config.path);
     let demo = loaded.path.as_os_str() == demo::ORIGIN;

@@ -1,6 +1,6 @@
-//! From a configuration to running backends and the core in front of them.
+//! Turns a configuration into running backends and the core in front of them.
 //!
-//! The one place that knows both the configuration file and the crates it configures.
+//! The only module that knows both the configuration file and the crates that it configures.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::failure::Failure;
 
 const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
 
-/// Reads the configuration that the command line names, or finds one.
+/// Reads the configuration named on the command line, or a default file, or takes the demo.
 pub(crate) fn load(args: &CommonArgs) -> Result<Loaded, Failure> {
     let found = || DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
     let Some(path) = args.config.clone().or_else(found) else { return demo::config() };
@@ -56,7 +56,7 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// Starts every enabled backend; waits for none of them.
+    /// Starts every enabled backend without waiting for connections.
     pub(crate) fn start(config: &Config, telemetry: &Telemetry, shutdown: &CancellationToken) -> Result<Self, Failure> {
         let enabled = || config.servers.iter().filter(|server| server.enabled);
         let backends: Vec<_> = enabled()
@@ -84,7 +84,7 @@ impl Assembly {
         Ok(Self { gateway: Arc::new(gateway), backends })
     }
 
-    /// Ends what the core does by itself, then every backend, all at the same time.
+    /// Stops the background work of the core, then all backends concurrently.
     pub(crate) async fn stop(&self) {
         self.gateway.stop().await;
         let mut stopping = tokio::task::JoinSet::new();
@@ -132,7 +132,7 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             fanlight_config::SessionChoice::PerClient => SessionPolicy::PerClient,
             fanlight_config::SessionChoice::Shared => SessionPolicy::Shared,
         },
-        // With one backend each client reads its lists itself.
+        // With one backend, each client reads its lists from the backend itself.
         catalogue: config.servers.iter().filter(|server| server.enabled).count() > 1,
         timeouts: fanlight_backend::Timeouts {
             connect: config.timeouts.connect,
@@ -194,7 +194,7 @@ fn transport(transport: &fanlight_config::Transport) -> TransportSettings {
     }
 }
 
-/// What the client edges are told; without worker threads.
+/// The settings of the client edge, without worker threads.
 pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> FrontendSettings {
     FrontendSettings {
         path: config.path.clone(),

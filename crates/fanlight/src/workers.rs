@@ -1,10 +1,8 @@
-//! The threads that serve clients beside the main one: a runtime of one thread for each processor.
+//! The worker threads that serve clients: one single-threaded runtime for each processor, the main
+//! thread included.
 //!
-//! A runtime that shares its work between threads pays for that with each message; here a connection
-//! stays on the thread it was given. The main thread does what is nobody's connection, and serves
-//! connections as well.
-//!
-//! Must not know: what runs on them.
+//! A work-stealing runtime wakes another thread for most messages; here a connection stays on its
+//! thread. The main thread also runs everything that belongs to no connection.
 
 use std::num::NonZero;
 use std::thread::{self, JoinHandle};
@@ -15,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
 
-/// The worker threads. Dropping this ends them, and what still runs on them.
+/// The worker threads. Dropping this ends them and the tasks on them.
 pub(crate) struct Workers {
     workers: Vec<Worker>,
     end: CancellationToken,
@@ -27,8 +25,8 @@ struct Worker {
 }
 
 impl Workers {
-    /// As many that there are `count` with the main thread, which this is called on; 0 for one for
-    /// each processor.
+    /// Starts worker threads, so that there are `count` with the calling thread; 0 means one for each
+    /// processor.
     pub(crate) fn start(count: usize) -> Result<Self, Failure> {
         let count = match count {
             0 => thread::available_parallelism().map_or(1, NonZero::get),
@@ -44,7 +42,7 @@ impl Workers {
         Ok(all)
     }
 
-    /// Their runtimes.
+    /// The runtimes of the worker threads.
     pub(crate) fn runtimes(&self) -> Vec<Handle> {
         self.workers.iter().map(|worker| worker.runtime.clone()).collect()
     }
@@ -57,7 +55,7 @@ impl Worker {
         let thread = thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
             worker::enter(number, count);
             runtime.block_on(end.cancelled());
-            // What is left is dropped; nothing waits for a blocked read.
+            // Remaining tasks are dropped, without waiting for blocked reads.
             runtime.shutdown_background();
         })?;
         Ok(Self { runtime: handle, thread: Some(thread) })

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{Call, Core, Listen, Listening, Principal, SessionKey};
-use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Response, Revision, RpcError};
 
 use crate::legacy::Opening;
@@ -33,8 +32,8 @@ impl Core for Listened {
         Response::from_result(&Json::empty_object())
     }
 
-    async fn param_headers(&self, _: &str, _: &fanlight_telemetry::Parent) -> Arc<[ParamHeader]> {
-        Arc::new([])
+    async fn tool(&self, _: &str, _: &fanlight_telemetry::Parent) -> Option<Arc<Json>> {
+        None
     }
 
     async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {

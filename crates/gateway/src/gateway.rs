@@ -8,13 +8,11 @@ use std::time::Duration;
 
 use fanlight_canonical::{BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, SessionKey};
 use fanlight_protocol::json::Json;
-use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Method, Response, RpcError};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use memchr::memmem;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::DropGuard;
 
@@ -51,7 +49,7 @@ enum Way<'a> {
 /// What is learnt from the answer of one backend.
 enum Then {
     Nothing,
-    NoticeAnnotations,
+    CompareTools,
     NoteTask(Arc<CallContext>),
 }
 
@@ -105,41 +103,39 @@ impl Gateway {
         }
     }
 
-    /// The tool parameters that modern HTTP clients mirror into headers when they call the tool
-    /// they know as `name`. Empty for an unknown tool. A list that has to be read for it is read
-    /// within `trace`.
-    pub async fn param_headers(&self, name: &str, trace: &Parent) -> Arc<[ParamHeader]> {
+    /// The definition of the tool that clients know as `name`, as they see it in the list; `None` for
+    /// an unknown tool. A list that has to be read for it is read within `trace`.
+    pub async fn tool(&self, name: &str, trace: &Parent) -> Option<Arc<Json>> {
         if self.transparent().is_none() {
             self.watch.begin();
         }
         let known = self.catalogues.of(ListKind::Tools).trusted();
         match known.as_ref().and_then(|snapshot| snapshot.find(name)) {
-            Some(tool) => Arc::clone(&tool.param_headers),
-            // Asking takes much room, which calls of known tools do not need.
-            None => Box::pin(self.asked_param_headers(name, trace)).await,
+            Some(tool) => Some(Arc::clone(&tool.visible)),
+            // Boxed: calls of known tools do not need the large future of reading lists.
+            None => Box::pin(self.read_tool(name, trace)).await,
         }
     }
 
-    async fn asked_param_headers(&self, name: &str, trace: &Parent) -> Arc<[ParamHeader]> {
+    async fn read_tool(&self, name: &str, trace: &Parent) -> Option<Arc<Json>> {
         let tools = self.catalogues.of(ListKind::Tools);
         let from_all = async {
             let snapshot = tools.known(trace).await;
             if let Some(tool) = snapshot.find(name) {
-                return Some(Arc::clone(&tool.param_headers));
+                return Some(Arc::clone(&tool.visible));
             }
             let fresh = tools.recheck(trace).await?;
-            fresh.find(name).map(|tool| Arc::clone(&tool.param_headers))
+            fresh.find(name).map(|tool| Arc::clone(&tool.visible))
         };
-        let found = match route::by_prefix(&self.sources, name) {
-            // Others that are slow to list must not hold up a call of this one's.
+        match route::by_prefix(&self.sources, name) {
+            // Backends that are slow to list must not delay a call of this one's tool.
             Some((backend, original)) => tokio::select! {
                 biased;
                 found = from_all => found,
-                found = tools.param_headers_of(backend, original, trace) => found,
+                found = tools.entry_of(backend, original, trace) => found,
             },
             None => from_all.await,
-        };
-        found.unwrap_or_else(|| Arc::new([]))
+        }
     }
 
     /// Begins to listen to what servers send outside of calls, until the result is dropped.
@@ -210,7 +206,7 @@ impl Gateway {
     fn pass<'a>(&'a self, only: &'a BackendEntry, call: Call) -> Way<'a> {
         let then = match call.method {
             Method::Discover => return Way::Rare(Box::pin(self.describe_only(only))),
-            Method::ListTools => Then::NoticeAnnotations,
+            Method::ListTools => Then::CompareTools,
             _ => Then::Nothing,
         };
         Way::Backend { backend: 0, answer: self.ask(0, call), then }
@@ -252,7 +248,7 @@ impl Gateway {
     fn note(&self, then: Then, backend: usize, response: &Response) {
         match then {
             Then::Nothing => {}
-            Then::NoticeAnnotations => self.notice_annotations(response),
+            Then::CompareTools => self.compare_tools(response),
             Then::NoteTask(context) => self.tasks.note(&context, backend, response),
         }
     }
@@ -387,13 +383,11 @@ impl Gateway {
         self.sources.have_capability(backend, capability).await
     }
 
-    /// A list that passed by tells whether the catalogue's mirrored parameters are still right.
-    /// Only tools with annotations matter, and almost no server has any.
-    fn notice_annotations(&self, response: &Response) {
+    /// Marks the known tools as stale if a list that is passed to a client defines one differently.
+    fn compare_tools(&self, response: &Response) {
         let tools = self.catalogues.of(ListKind::Tools);
         let Some(known) = tools.newest() else { return };
-        let had_any = known.entries().iter().any(|tool| !tool.param_headers.is_empty());
-        if had_any || memmem::find(response.body().bytes(), b"x-mcp-header").is_some() {
+        if response.result().is_some_and(|list| !known.has_all_of(&list)) {
             tools.mark_stale();
         }
     }
@@ -404,8 +398,8 @@ impl Core for Gateway {
         Self::handle(self, call)
     }
 
-    fn param_headers(&self, name: &str, trace: &Parent) -> impl Future<Output = Arc<[ParamHeader]>> + Send {
-        Self::param_headers(self, name, trace)
+    fn tool(&self, name: &str, trace: &Parent) -> impl Future<Output = Option<Arc<Json>>> + Send {
+        Self::tool(self, name, trace)
     }
 
     fn listen(&self, listen: Listen) -> impl Future<Output = Result<Listening, RpcError>> + Send {

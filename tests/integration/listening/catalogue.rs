@@ -17,7 +17,7 @@ async fn beside(server: (Era, Transport)) -> Speaker {
 }
 
 #[tokio::test]
-async fn a_list_is_served_without_asking_while_its_servers_announce_changes() {
+async fn list_is_served_from_cache_while_servers_announce_changes() {
     for server in SERVERS {
         let (alpha, beta) = (Speaker::start(server, "alpha").await, beside(server).await);
         let entries = [alpha.entry(), beta.entry()];
@@ -55,7 +55,7 @@ async fn a_list_is_served_without_asking_while_its_servers_announce_changes() {
 
 /// 2026-07-28 caching: `ttlMs` says for how long, and clients are told what is left of it.
 #[tokio::test]
-async fn a_list_is_served_without_asking_while_its_time_runs() {
+async fn list_is_served_from_cache_within_its_ttl() {
     const TTL: u32 = 1500;
     let server = |ttl: u32| async move {
         let speaker = Speaker::start((Era::Modern, Transport::Http), if ttl > 0 { "alpha" } else { "beta" }).await;

@@ -34,7 +34,7 @@ fn number(message: &str) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn clients_share_what_a_server_is_asked_for_until_the_last_leaves() {
+async fn clients_share_one_subscription_until_the_last_leaves() {
     for server in SERVERS {
         let speaker = Speaker::start(server, "alpha").await;
         let gateway = Gateway::start(&config(&[speaker.entry()])).await;
@@ -64,7 +64,7 @@ async fn clients_share_what_a_server_is_asked_for_until_the_last_leaves() {
 
 /// Three servers; the one that dies is missed by nobody but those who wait for it, and is heard again.
 #[tokio::test]
-async fn a_server_that_dies_is_heard_again_and_the_others_all_the_time() {
+async fn listening_resumes_after_a_server_restart_without_effect_on_others() {
     let dying = Speaker::start((Era::Legacy, Transport::Stdio), "alpha").await;
     let others = [
         Speaker::start((Era::Modern, Transport::Http), "beta").await,
@@ -102,7 +102,7 @@ async fn a_server_that_dies_is_heard_again_and_the_others_all_the_time() {
 
 /// 2026-07-28 HTTP: the stream breaks, the server lives.
 #[tokio::test]
-async fn a_subscription_that_breaks_is_made_again_and_what_may_be_missed_is_announced() {
+async fn broken_subscription_is_renewed_and_missed_changes_are_announced() {
     let speaker = Speaker::start((Era::Modern, Transport::Http), "alpha").await;
     let gateway = Gateway::start(&config(&[speaker.entry()])).await;
     let mut stream = subscription(&gateway, "7", &[speaker.uri()]).await;
@@ -118,7 +118,7 @@ async fn a_subscription_that_breaks_is_made_again_and_what_may_be_missed_is_anno
 
 /// 2025-11-25 transports, Session Management: 404 on the stream ends the session; subscriptions are made in the next.
 #[tokio::test]
-async fn a_session_that_the_server_forgot_while_it_was_listened_to_is_subscribed_again() {
+async fn lost_session_is_subscribed_again() {
     for client in [Era::Legacy, Era::Modern] {
         let speaker = Speaker::start((Era::Legacy, Transport::Http), "alpha").await;
         let uri = speaker.uri();
@@ -145,7 +145,7 @@ async fn a_session_that_the_server_forgot_while_it_was_listened_to_is_subscribed
 
 /// It loses messages of its own, and nobody else does.
 #[tokio::test]
-async fn a_slow_reader_loses_only_its_own() {
+async fn slow_reader_loses_only_its_own_messages() {
     const MESSAGES: usize = 400;
     const AGAIN: &str = "\"again\"";
     let speaker = Speaker::start((Era::Modern, Transport::Http), "alpha").await;

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_is_read_and_data_is_joined() {
+    fn event_fields_are_read_and_data_is_joined() {
         let event = Event::parse("id: 1\nevent: message\nretry: 250\n: alive\ndata: a\ndata:b\n\n");
         assert_eq!((event.id.as_deref(), event.kind.as_deref(), event.retry), (Some("1"), Some("message"), Some(250)));
         assert_eq!((event.data.as_str(), event.comments.as_slice()), ("a\nb", ["alive".to_owned()].as_slice()));

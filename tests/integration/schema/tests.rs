@@ -33,7 +33,7 @@ fn broken(peer: &Peer, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_definition_of_the_table_is_in_some_schema() {
+fn definition_table_names_only_definitions_of_the_schemas() {
     let Some(official) = official::installed() else { return };
     let names: Vec<&str> = LEGACY.iter().copied().chain([MODERN, official::EXT_TASKS]).collect();
     for definition in definitions::all() {
@@ -42,7 +42,7 @@ fn every_definition_of_the_table_is_in_some_schema() {
 }
 
 #[test]
-fn results_are_those_of_the_request_they_answer() {
+fn result_is_checked_against_the_method_of_its_request() {
     for revision in LEGACY {
         let Some(client) = peer(Direction::ToClient, revision) else { return };
         client.asked(&legacy_request("1", "tools/list", ""), None);
@@ -59,7 +59,7 @@ fn results_are_those_of_the_request_they_answer() {
 }
 
 #[test]
-fn a_call_may_end_otherwise_than_complete() {
+fn tool_result_may_be_incomplete() {
     let Some(client) = peer(Direction::ToClient, MODERN) else { return };
     client.asked(&modern_request("1", "tools/call", r#""name":"t""#, ""), None);
     let ask = r#"{"method":"elicitation/create","params":{"message":"?","requestedSchema":{"type":"object","properties":{}}}}"#;
@@ -75,7 +75,7 @@ fn a_call_may_end_otherwise_than_complete() {
 }
 
 #[test]
-fn requests_go_only_where_their_revision_has_them() {
+fn request_is_refused_in_a_revision_without_it() {
     let ask = legacy_request(
         "1",
         "elicitation/create",
@@ -103,7 +103,7 @@ fn requests_go_only_where_their_revision_has_them() {
 }
 
 #[test]
-fn notifications_errors_and_envelopes_are_judged() {
+fn notification_error_and_envelope_are_checked() {
     let Some(client) = peer(Direction::ToClient, MODERN) else { return };
     let progress = notification("notifications/progress", r#""progressToken":1,"progress":0.5"#);
     assert!(broken(&client, &progress).is_empty());
@@ -122,7 +122,7 @@ fn notifications_errors_and_envelopes_are_judged() {
 }
 
 #[test]
-fn a_handshake_settles_the_revision_and_batches_are_of_one() {
+fn handshake_sets_the_revision_and_batches_belong_to_one() {
     let Some(client) = peer(Direction::ToClient, NEWEST_LEGACY) else { return };
     client.asked(&initialize("2025-03-26", "{}"), None);
     let agreed = r#"{"protocolVersion":"2025-03-26","capabilities":{},"serverInfo":{"name":"n","version":"1"}}"#;
@@ -135,7 +135,7 @@ fn a_handshake_settles_the_revision_and_batches_are_of_one() {
 }
 
 #[test]
-fn answers_to_a_backend_are_judged_by_what_it_asked() {
+fn response_to_a_backend_is_checked_against_its_request() {
     let Some(backend) = peer(Direction::ToBackend, NEWEST_LEGACY) else { return };
     backend.asked(&legacy_request("\"a\"", "elicitation/create", r#""message":"?""#), None);
     assert!(broken(&backend, &result("\"a\"", r#"{"action":"accept","content":{}}"#)).is_empty());
@@ -143,7 +143,7 @@ fn answers_to_a_backend_are_judged_by_what_it_asked() {
 }
 
 #[test]
-fn what_is_excused_passes_and_the_rest_fails_the_owner() {
+fn excused_messages_pass_and_others_fail_the_test() {
     let Some(client) = peer(Direction::ToClient, MODERN) else { return };
     client.asked(&modern_request("1", "tools/call", r#""name":"t""#, ""), None);
     client.checks.excuse("CallToolResult", "", "the backend of this test says so");
@@ -161,7 +161,7 @@ fn what_is_excused_passes_and_the_rest_fails_the_owner() {
 
 /// So that tests of tasks need no excuse.
 #[test]
-fn scripted_tasks_are_those_of_the_schema() {
+fn scripted_tasks_fit_the_schema() {
     let task = Task { id: "t", status: "completed", ttl: 1, poll: 1 };
     let call = r#""name":"t","task":{}"#;
     for era in [Era::Legacy, Era::Modern] {

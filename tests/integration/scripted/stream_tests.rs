@@ -20,7 +20,7 @@ fn roots(id: &str, uri: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_call_asks_and_is_concluded_with_the_answers_of_its_own_session() {
+async fn call_is_concluded_with_the_responses_of_its_own_session() {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
     backend.on("tools/call", Reply::conclude(answered).asking(&[ASK]));
     let (one, other) = (LegacySession::open(address(&backend)).await, LegacySession::open(address(&backend)).await);
@@ -44,7 +44,7 @@ async fn a_call_asks_and_is_concluded_with_the_answers_of_its_own_session() {
 }
 
 #[tokio::test]
-async fn a_call_asks_over_lines() {
+async fn call_sends_requests_over_stdio() {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
     backend.on("tools/call", Reply::conclude(answered).asking(&[ASK]).asking(&[&ASK.replace("ask", "again")]));
     let (mut client, _child) = child(&backend);
@@ -60,7 +60,7 @@ async fn a_call_asks_over_lines() {
 }
 
 #[tokio::test]
-async fn a_stream_outside_of_calls_is_written_by_the_test_and_resumed() {
+async fn get_stream_is_driven_by_the_test_and_resumed() {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
     backend.declares(r#"{"tools":{"listChanged":true},"resources":{"subscribe":true}}"#);
     let session = LegacySession::open(address(&backend)).await;
@@ -99,7 +99,7 @@ async fn a_stream_outside_of_calls_is_written_by_the_test_and_resumed() {
 }
 
 #[tokio::test]
-async fn a_response_stream_ends_early_and_goes_on_elsewhere() {
+async fn response_stream_ends_early_and_is_resumed() {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
     backend.on("tools/call", Reply::driven());
     backend.serves_get();
@@ -120,7 +120,7 @@ async fn a_response_stream_ends_early_and_goes_on_elsewhere() {
 const FILTER: &str = r#"{"toolsListChanged":true,"resourceSubscriptions":["test://r"]}"#;
 
 #[tokio::test]
-async fn a_subscription_is_acknowledged_and_notified_over_http() {
+async fn subscription_is_acknowledged_and_notified_over_http() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.declares(r#"{"tools":{"listChanged":true}}"#);
     backend.on("subscriptions/listen", Reply::driven());
@@ -144,7 +144,7 @@ async fn a_subscription_is_acknowledged_and_notified_over_http() {
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 #[tokio::test]
-async fn a_subscription_is_served_over_lines() {
+async fn subscription_is_served_over_stdio() {
     let backend = Backend::start(Era::Modern, Transport::Stdio).await;
     backend.on("subscriptions/listen", Reply::driven());
     let (mut client, _child) = child(&backend);
@@ -160,7 +160,7 @@ async fn a_subscription_is_served_over_lines() {
 
 /// Raw answers of both dialects; the raw client is none that knows tasks, so their shape is checked here.
 #[tokio::test]
-async fn tasks_are_spoken_in_both_dialects() {
+async fn tasks_are_served_in_both_dialects() {
     let working = Task { id: "t-1", status: "working", ttl: 60_000, poll: 100 };
     let done = Task { status: "completed", ..working };
     for era in [Era::Legacy, Era::Modern] {

@@ -28,7 +28,7 @@ pub(super) fn child(backend: &Backend) -> (StdioClient, Child) {
 const RAW: &str = r#"{"structuredContent":{"n":1.0,"e":1E400,"s":"\u0041\/"},"content":[]}"#;
 
 #[tokio::test]
-async fn http_answers_with_the_very_bytes_and_keeps_what_came() {
+async fn http_server_keeps_bytes_in_both_directions() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.on_target("tools/call", "t", Reply::result(RAW));
     let body = modern_request("\"\\u0061\"", "tools/call", r#""name":"t","arguments":{"x":-0}"#, "");
@@ -42,7 +42,7 @@ async fn http_answers_with_the_very_bytes_and_keeps_what_came() {
 }
 
 #[tokio::test]
-async fn http_streams_what_comes_first_and_waits_at_the_gate() {
+async fn http_server_streams_messages_and_waits_at_the_gate() {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
     let gate = Gate::new();
     let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token}}}"#;
@@ -59,7 +59,7 @@ async fn http_streams_what_comes_first_and_waits_at_the_gate() {
 }
 
 #[tokio::test]
-async fn http_notices_a_client_that_leaves() {
+async fn http_server_notices_a_client_that_disconnects() {
     for reply in [Reply::fault(Fault::Hang), Reply::fault(Fault::Hang).streamed()] {
         let backend = Backend::start(Era::Modern, Transport::Http).await;
         let address = address(&backend);
@@ -73,7 +73,7 @@ async fn http_notices_a_client_that_leaves() {
 }
 
 #[tokio::test]
-async fn http_faults_show_at_the_client() {
+async fn http_server_faults_reach_the_client() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     let body = modern_request("1", "tools/call", r#""name":"t""#, "");
     backend.once("tools/call", Reply::fault(Fault::BreakOff));
@@ -88,7 +88,7 @@ async fn http_faults_show_at_the_client() {
 }
 
 #[tokio::test]
-async fn an_era_answers_as_its_servers_do() {
+async fn era_defaults_are_those_of_its_servers() {
     let legacy = Backend::start(Era::Legacy, Transport::Http).await;
     let probe = modern_request("1", "server/discover", "", "");
     assert_eq!(post_modern(address(&legacy), &probe).await.status, 400);
@@ -101,7 +101,7 @@ async fn an_era_answers_as_its_servers_do() {
 }
 
 #[tokio::test]
-async fn stdio_answers_with_the_very_bytes_and_ends_with_its_input() {
+async fn stdio_server_keeps_bytes_and_ends_with_its_input() {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
     backend.on("tools/call", Reply::result(RAW));
     let (mut client, mut child) = child(&backend);
@@ -115,7 +115,7 @@ async fn stdio_answers_with_the_very_bytes_and_ends_with_its_input() {
 }
 
 #[tokio::test]
-async fn stdio_faults_show_at_the_client() {
+async fn stdio_server_faults_reach_the_client() {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
     let call = legacy_request("1", "tools/call", r#""name":"t""#);
     backend.once("tools/call", Reply::fault(Fault::Garbage(b"not JSON\n\n{\n".to_vec(), "{}".to_owned())));
@@ -131,7 +131,7 @@ async fn stdio_faults_show_at_the_client() {
 }
 
 #[test]
-fn rules_for_one_message_come_first_then_the_specific_then_the_newest() {
+fn rules_apply_once_then_specific_then_newest() {
     let shared = Shared::new(Era::Legacy);
     let rule = |target: Option<&str>, once, result: &str| Rule {
         method: "tools/call".to_owned(),

@@ -96,7 +96,7 @@ async fn configs(server: &Backend) -> Vec<(String, &'static str, Backend)> {
 }
 
 #[tokio::test]
-async fn a_requested_task_of_a_server_with_the_extension_survives_a_restart_and_asks() {
+async fn requested_task_of_an_extension_server_survives_a_restart() {
     for transport in PEERS {
         for several in [0, 1] {
             let server = modern_server(transport).await;
@@ -134,7 +134,7 @@ async fn a_requested_task_of_a_server_with_the_extension_survives_a_restart_and_
 }
 
 #[tokio::test]
-async fn a_task_of_2025_11_25_survives_a_restart_and_asks_a_client_with_the_extension() {
+async fn task_of_2025_11_25_survives_a_restart_for_an_extension_client() {
     for transport in PEERS {
         for several in [0, 1] {
             let server = legacy_server(transport).await;
@@ -191,7 +191,7 @@ async fn ask_roots(gateway: &Gateway, method: &str, params: &str) -> String {
 
 /// The call is awaited, and what the task wants to know is asked during it.
 #[tokio::test]
-async fn a_client_without_tasks_just_calls() {
+async fn client_without_tasks_gets_the_final_result() {
     for (client, front) in
         [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Http), (Era::Legacy, Transport::Stdio)]
     {

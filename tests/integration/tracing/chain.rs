@@ -75,7 +75,7 @@ impl Peers {
 }
 
 #[tokio::test]
-async fn each_hop_is_the_child_of_the_one_before() {
+async fn span_of_each_hop_is_the_child_of_the_previous_one() {
     let peers = Peers::start().await;
     let mut number = 0;
     for (backend, (name, _, transport)) in BACKENDS.into_iter().enumerate() {
@@ -111,7 +111,7 @@ async fn each_hop_is_the_child_of_the_one_before() {
 
 /// The conventions' attributes, by the names that each side uses.
 #[tokio::test]
-async fn spans_say_who_spoke_to_whom_about_what() {
+async fn spans_name_client_backend_and_method() {
     let peers = Peers::start().await;
     for (backend, (name, era, transport)) in BACKENDS.into_iter().enumerate() {
         let context = from_client(u32::try_from(backend).unwrap() + 1, "01");

@@ -44,7 +44,7 @@ async fn lines_of(format: &str) -> [(String, String, String); 2] {
 }
 
 #[tokio::test]
-async fn lines_in_json_have_the_ids_as_members() {
+async fn json_log_lines_have_trace_ids_as_members() {
     for (trace_id, span_id, line) in lines_of("json").await {
         let text = |path| member(&line, path).and_then(plain_string);
         assert_eq!(text("trace_id"), Some(trace_id.as_str()), "{line}");
@@ -55,7 +55,7 @@ async fn lines_in_json_have_the_ids_as_members() {
 }
 
 #[tokio::test]
-async fn lines_of_text_end_with_the_ids() {
+async fn text_log_lines_end_with_trace_ids() {
     for (trace_id, span_id, line) in lines_of("text").await {
         assert!(line.ends_with(&format!(" trace_id={trace_id} span_id={span_id}")), "{line}");
     }

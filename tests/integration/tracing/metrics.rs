@@ -1,6 +1,6 @@
 //! What `/metrics` says, and where.
 
-use super::questions::{CAPABILITIES, asks, with_input};
+use super::server_requests::{CAPABILITIES, asks, with_input};
 use super::{sent, start};
 use crate::faults::backend;
 use crate::harness::{Gateway, within};
@@ -48,7 +48,7 @@ async fn metric_becomes(gateway: &Gateway, series: &str, is_right: impl Fn(f64) 
 }
 
 #[tokio::test]
-async fn metrics_tell_of_sessions_backends_and_bytes() {
+async fn metrics_count_sessions_backends_and_bytes() {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
     backend.offers_tools(&["t"]);
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
@@ -82,7 +82,7 @@ async fn metrics_tell_of_sessions_backends_and_bytes() {
 
 /// A call waits for its client from the answer that asks it something until it comes back with that.
 #[tokio::test]
-async fn metrics_tell_of_calls_that_wait_for_their_client() {
+async fn metrics_count_suspended_calls() {
     let only = backend(Era::Legacy, Transport::Http).await;
     only.on("tools/call", asks(""));
     let gateway = Gateway::start(&config(&[only.entry("only")])).await;

@@ -51,7 +51,7 @@ fn both(server: &str, client: &str) -> [Option<String>; 2] {
 }
 
 #[tokio::test]
-async fn answers_that_say_an_error() {
+async fn spans_of_error_responses() {
     for transport in TRANSPORTS {
         let only = backend(Era::Modern, transport).await;
         let traced = Traced::start(&only.entry("only"), "").await;
@@ -74,7 +74,7 @@ async fn answers_that_say_an_error() {
 
 /// The client is told by a JSON-RPC error, and that is what its side of the trace says.
 #[tokio::test]
-async fn answers_that_never_come() {
+async fn spans_of_calls_without_a_response() {
     for transport in TRANSPORTS {
         let only = backend(Era::Modern, transport).await;
         let slow = Traced::start(&only.entry_with("only", r#""timeout":"300ms""#), "").await;
@@ -104,7 +104,7 @@ async fn answers_that_never_come() {
 /// The connection that is kept for a backend is made for no request: each attempt is a trace of its own. The requests
 /// that find no connection send nothing, so they have no CLIENT span.
 #[tokio::test]
-async fn backends_that_cannot_be_reached() {
+async fn spans_of_unreachable_backends() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for entry in [
         format!(r#""only":{{"type":"http","url":"http://{nobody}/mcp"}}"#),
@@ -125,7 +125,7 @@ async fn backends_that_cannot_be_reached() {
 
 /// A legacy client's own connection is made for its first request, and stands in the trace of that.
 #[tokio::test]
-async fn connections_that_are_made_for_a_request() {
+async fn spans_of_connections_made_for_a_request() {
     for dies in [false, true] {
         let only = backend(Era::Legacy, Transport::Stdio).await;
         let traced = Traced::start(&only.entry("only"), "").await;
@@ -150,7 +150,7 @@ async fn connections_that_are_made_for_a_request() {
 }
 
 #[tokio::test]
-async fn calls_that_nobody_waits_for_any_more() {
+async fn spans_of_abandoned_calls() {
     for transport in TRANSPORTS {
         let only = backend(Era::Modern, transport).await;
         only.on("tools/call", Reply::fault(Fault::Hang).after(&[PROGRESS]));
@@ -177,7 +177,7 @@ async fn calls_that_nobody_waits_for_any_more() {
 /// A legacy client that hangs up before anything has come cancels nothing: its side of the trace ends there, and the
 /// work goes on until it is told otherwise.
 #[tokio::test]
-async fn a_call_that_outlives_its_connection() {
+async fn span_of_a_call_that_outlives_its_connection() {
     for transport in TRANSPORTS {
         let only = backend(Era::Modern, transport).await;
         only.once("tools/call", Reply::fault(Fault::Hang));

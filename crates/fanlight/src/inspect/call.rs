@@ -11,8 +11,8 @@ use crate::cli::CallArgs;
 use crate::failure::Failure;
 use crate::out::say;
 
-/// Prints the result: indented on a terminal, else with the very bytes of the backend. Fails if it
-/// is an error of either kind.
+/// Prints the result: indented on a terminal, otherwise with the bytes of the backend. Fails if it is a
+/// JSON-RPC error or a result with `isError`.
 pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
     let call = tool_call(&Json::string(&args.tool), &arguments);
@@ -28,5 +28,5 @@ pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure
     }
     let failed =
         response.view::<CallToolResult>().and_then(|result| result.is_error()).is_some_and(|flag| flag.is_true());
-    if failed { Err(Failure::other("the tool says that it failed (isError)")) } else { Ok(()) }
+    if failed { Err(Failure::other("the tool reported an error (isError)")) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! `fanlight check`: is the configuration right, does every backend answer, will clients be happy?
+//! `fanlight check`: checks the configuration, that every backend answers, and that clients accept the merged names.
 
 use comfy_table::ColumnConstraint;
 use fanlight_canonical::BackendClient as _;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::out::say;
 use crate::wiring::Assembly;
 
-/// Prints what is found; fails if a backend cannot be used or its lists cannot be read.
+/// Prints the findings; fails if a backend cannot be used or its lists cannot be read.
 pub(crate) async fn check(loaded: &Loaded) -> Result<(), Failure> {
     say!("{}: valid, {} servers", loaded.path.display(), loaded.config.servers.len());
     for problem in &loaded.warnings {
@@ -22,7 +22,7 @@ pub(crate) async fn check(loaded: &Loaded) -> Result<(), Failure> {
         say!("note: server {:?} is not enabled", server.name);
     }
     say!("");
-    let errors = with_assembly(&loaded.config, async |assembly| Ok(look(assembly).await)).await?;
+    let errors = with_assembly(&loaded.config, async |assembly| Ok(inspect(assembly).await)).await?;
     match errors {
         0 => Ok(()),
         1 => Err(Failure::other("1 problem found")),
@@ -30,15 +30,15 @@ pub(crate) async fn check(loaded: &Loaded) -> Result<(), Failure> {
     }
 }
 
-/// Looks at every backend and at the merged lists; returns how many errors there were.
-async fn look(assembly: &Assembly) -> usize {
+/// Prints the state of every backend and problems of the merged lists; returns the number of errors.
+async fn inspect(assembly: &Assembly) -> usize {
     let mut lists = Vec::new();
     for kind in ListKind::ALL {
         lists.push(assembly.gateway.catalogue(kind).await);
     }
     let mut errors: Vec<String> = Vec::new();
     let mut table = show::table(&["SERVER", "TRANSPORT", "ERA", "TOOLS", "RESOURCES", "TEMPLATES", "PROMPTS"]);
-    // Only names may be broken over lines: of the rest, no part can be read on its own.
+    // Only names may wrap; the other columns are unreadable in parts.
     table.column_iter_mut().skip(1).for_each(|column| {
         column.set_constraint(ColumnConstraint::ContentWidth);
     });
@@ -53,7 +53,7 @@ async fn look(assembly: &Assembly) -> usize {
         match backend.describe().await {
             Ok(description) => {
                 row.extend(lists.iter().map(|list| count(list, index).to_string()));
-                described.push(format!("{} is {}", backend.name(), in_words(&description)));
+                described.push(format!("{} is {}", backend.name(), summary(&description)));
             }
             Err(error) => {
                 errors.push(format!("backend {:?} {error}", backend.name()));
@@ -81,8 +81,8 @@ fn count(list: &Snapshot, backend: usize) -> usize {
     list.entries().iter().filter(|entry| entry.backend == backend).count()
 }
 
-/// What a server says of itself.
-fn in_words(description: &ServerDescription) -> String {
+/// One line about a server: name, version and capabilities.
+fn summary(description: &ServerDescription) -> String {
     let info = description.server_info();
     let text = |key: &str| Some(show::plain(&info.as_ref()?.get(key)?.as_str()?, 40));
     let mut words = text("name").unwrap_or_else(|| "a server without a name".to_owned());
@@ -109,7 +109,7 @@ fn warnings(list: &Snapshot) -> impl Iterator<Item = String> {
             collision.kept, collision.other, collision.key, collision.other
         ),
         None => format!(
-            "{:?} and {:?} both have {:?}; the one of {:?} cannot be reached: give one of them another prefix",
+            "{:?} and {:?} both have {:?}; the one of {:?} cannot be called: give one of them another prefix",
             collision.kept, collision.other, collision.key, collision.other
         ),
     });

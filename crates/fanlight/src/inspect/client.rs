@@ -1,7 +1,4 @@
-//! A client over HTTP, the least that each era allows, for commands that look at a gateway from
-//! outside.
-//!
-//! Must not know: what the answers are compared with.
+//! A minimal MCP client over HTTP, of either era, for commands that inspect a gateway from outside.
 
 use std::time::Duration;
 
@@ -13,9 +10,9 @@ use fanlight_protocol::{Json, Message, Response, Revision, header, meta};
 
 use crate::failure::Failure;
 
-/// The `traceparent` of a request, which differs by its span: so it shows which of the two was taken.
+/// The `traceparent` values of a request. They name different spans, which shows which one the gateway used.
 #[derive(Clone, Copy)]
-pub(super) struct Carried<'a> {
+pub(super) struct TraceParents<'a> {
     pub(super) meta: &'a str,
     pub(super) header: &'a str,
 }
@@ -48,13 +45,13 @@ impl Client {
         answer(self.post(text.into_bytes(), headers).await?).await
     }
 
-    /// A tool call that says all by itself. `trace` goes into `_meta` and into the headers.
+    /// A stateless tool call (2026-07-28). `trace` is sent in `_meta` and in the headers.
     pub(super) async fn call_modern(
         &self,
         tool: &str,
         mirrored: &[ParamHeader],
         arguments: &Json,
-        trace: Option<Carried<'_>>,
+        trace: Option<TraceParents<'_>>,
     ) -> Result<Response, Failure> {
         let mut params = ObjectBuilder::new();
         params.string("name", tool).member("arguments", arguments);
@@ -66,13 +63,13 @@ impl Client {
         self.modern("tools/call", params, headers, trace).await
     }
 
-    /// Any request of the modern era; `params` are those besides `_meta`.
+    /// Any stateless request; `_meta` is added to `params`.
     pub(super) async fn modern(
         &self,
         method: &str,
         mut params: ObjectBuilder,
         mut headers: Headers,
-        trace: Option<Carried<'_>>,
+        trace: Option<TraceParents<'_>>,
     ) -> Result<Response, Failure> {
         let revision = Revision::NEWEST_MODERN.as_str();
         let mut own = ObjectBuilder::new();
@@ -103,7 +100,7 @@ impl Client {
     }
 }
 
-/// The response in an HTTP answer, which is plain JSON unless notifications came before it.
+/// The JSON-RPC response in an HTTP response: plain JSON, or the last event of a stream.
 async fn answer(http: reqwest::Response) -> Result<Response, Failure> {
     let is_stream =
         http.headers().get("content-type").is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
@@ -111,8 +108,8 @@ async fn answer(http: reqwest::Response) -> Result<Response, Failure> {
     let text = if is_stream { last_event(&body)? } else { body };
     match Message::parse(text, MAX_NESTING) {
         Ok(Message::Response(response)) => Ok(response),
-        Ok(_) => Err(Failure::other("the gateway answered with something else than a response")),
-        Err(error) => Err(Failure::other(format!("the gateway's answer is {error}"))),
+        Ok(_) => Err(Failure::other("the gateway sent something other than a JSON-RPC response")),
+        Err(error) => Err(Failure::other(format!("the gateway's answer is invalid: {error}"))),
     }
 }
 

@@ -1,13 +1,14 @@
-//! `fanlight diff`: does a call's result come through the whole gateway as the backend sent it?
+//! `fanlight diff`: shows whether a call's result through the gateway has the bytes that the backend sent.
 //!
-//! The call is made twice: once straight to the backend, once by HTTP to a gateway of its own on
-//! loopback, as a client of the backend's era, so that nothing has to be added for the revision.
+//! The call is made twice: directly to the backend, and over HTTP to a gateway started on loopback, as
+//! a client of the backend's era, so that the gateway has nothing to translate.
 
 use std::sync::Arc;
 
 use fanlight_canonical::BackendClient as _;
 use fanlight_config::Config;
 use fanlight_frontend::serve_http;
+use fanlight_protocol::param_header::{self, ParamHeader};
 use fanlight_protocol::{Era, Json, Response};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,7 @@ use crate::failure::Failure;
 use crate::out::say;
 use crate::wiring::{Assembly, frontend_settings};
 
-/// Prints how the two results differ; fails if they do.
+/// Prints the differences of the two results; fails if there are any.
 pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
     let (direct, through) =
@@ -36,11 +37,17 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
         say!("bytes: {place}");
     }
     if values.is_empty() && bytes.is_none() && direct.is_error() == through.is_error() {
-        say!("no difference: {} bytes, the same directly and through the gateway", left.bytes().len());
+        say!("no difference: {} bytes, identical directly and through the gateway", left.bytes().len());
         return Ok(());
     }
     say!("\ndirect:\n{}\n\nthrough the gateway:\n{}", show::indented(&left), show::indented(&right));
     Err(Failure::other("the results differ (a tool that answers differently each time differs here too)"))
+}
+
+/// The parameters of a tool that its calls repeat in headers.
+fn mirrored(tool: &Json) -> Vec<ParamHeader> {
+    let schema = tool.get("inputSchema");
+    schema.and_then(|schema| param_header::annotations(&schema).ok()).unwrap_or_default()
 }
 
 async fn both(
@@ -72,7 +79,7 @@ async fn both(
     let client = Client::new(url, config.timeouts.call)?;
     let through = match era {
         Era::Legacy => client.call_legacy(&args.tool, arguments).await,
-        Era::Modern => client.call_modern(&args.tool, &tool.param_headers, arguments, None).await,
+        Era::Modern => client.call_modern(&args.tool, &mirrored(&tool.visible), arguments, None).await,
     };
     end.cancel();
     front.await.map_err(other)?.map_err(other)?;

@@ -1,23 +1,21 @@
-//! Where two JSON texts differ: as values, and as bytes.
-//!
-//! Must not know: where the texts came from.
+//! The differences of two JSON texts, as values and as bytes.
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 
-/// How many differing places are told one by one.
-const MOST_PLACES: usize = 50;
-/// How much text is shown around the first differing byte.
+/// Differences that are listed; further ones are counted.
+const MOST_LISTED: usize = 50;
+/// Bytes shown around the first difference.
 const CONTEXT: usize = 40;
 
-/// How the values differ, a line per place. Members compare by name whatever their order; numbers
-/// compare by their lexeme, since `1` and `1.0` are different things to have sent.
+/// The differences of the values, one line each. Members are compared by name in any order; numbers
+/// by their text, since `1` and `1.0` differ on the wire.
 pub(super) fn of_values(left: &Json, right: &Json) -> Vec<String> {
     let mut found = Vec::new();
     compare("$", left, right, &mut found);
-    if found.len() > MOST_PLACES {
-        let more = found.len() - MOST_PLACES;
-        found.truncate(MOST_PLACES);
+    if found.len() > MOST_LISTED {
+        let more = found.len() - MOST_LISTED;
+        found.truncate(MOST_LISTED);
         found.push(format!("… and {more} more"));
     }
     found
@@ -79,7 +77,7 @@ fn shown(json: &Json) -> String {
     super::show::plain(json.as_text(), 80)
 }
 
-/// Where the texts first differ, with what stands around it; `None` if they are the same.
+/// The first differing byte and its context; `None` if the texts are equal.
 pub(super) fn of_bytes(left: &Json, right: &Json) -> Option<String> {
     let (l, r) = (left.bytes(), right.bytes());
     if l == r {
@@ -109,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_every_place() {
+    fn of_values_lists_every_difference() {
         let left = r#"{"a":1.0,"b":[1,{"c":null}],"gone":true,"s":"\u0041"}"#;
         let right = r#"{"s":"A","b":[1,{"c":0},2],"a":1,"new":{}}"#;
         let expected = [
@@ -124,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_may_differ_where_values_do_not() {
+    fn of_bytes_finds_white_space_that_values_ignore() {
         let (left, right) = (Json::literal(r#"{"a":1}"#), Json::literal(r#"{"a": 1}"#));
         assert!(of_values(&left, &right).is_empty());
         assert!(of_bytes(&left, &right).unwrap().starts_with("first difference at byte 5 (7 bytes directly, 8"));

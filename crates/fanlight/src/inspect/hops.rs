@@ -1,13 +1,11 @@
-//! Whether a trace was carried, hop by hop, told from the spans that a gateway recorded and from
-//! what the backend's answer repeats.
-//!
-//! Must not know: how the call was made and how this is shown.
+//! Decides for each hop whether the trace context was propagated, from the spans that a gateway
+//! recorded and from the ids that the backend's answer repeats.
 
 use std::collections::BTreeSet;
 
 use crate::observe::spans::{Kind, Span};
 
-/// What the client sent: ids in lower-case hexadecimal.
+/// The ids that the client sent, in lower-case hexadecimal.
 pub(super) struct Sent<'a> {
     pub(super) trace: &'a str,
     /// The span in `_meta`.
@@ -17,18 +15,18 @@ pub(super) struct Sent<'a> {
     pub(super) method: &'a str,
 }
 
-/// The way of the message from one to the next.
+/// One hop of the message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) from: String,
     pub(super) to: String,
-    /// What carried it, or why it was not carried.
+    /// The carriers of the trace context, or the reason why it was not propagated.
     pub(super) carried: Result<Vec<&'static str>, String>,
-    /// The span that tells of it, if there is one.
+    /// The span recorded for the hop, if there is one.
     pub(super) span: Option<String>,
-    /// How long that took, in nanoseconds.
+    /// Duration of the span in nanoseconds.
     pub(super) duration: u64,
-    /// What is known besides, a line each.
+    /// Further findings, one line each.
     pub(super) notes: Vec<String>,
 }
 
@@ -52,7 +50,7 @@ pub(super) fn judge(sent: &Sent<'_>, spans: &[Span], answer: &str, is_omitted: i
         hops.push(departure(sent, server, call, is_omitted(backend), &repeated, &strange));
     }
     if calls.is_empty() {
-        hops.push(nowhere(server));
+        hops.push(not_forwarded(server));
     }
     hops
 }
@@ -78,7 +76,8 @@ fn arrival(sent: &Sent<'_>, server: Option<&Span>) -> Hop {
             hop.notes.push(format!("{carrier:<8} {id} did not arrive"));
         }
     }
-    hop.carried = if by.contains(&"_meta") { Ok(by) } else { Err("what `_meta` named is not the parent".to_owned()) };
+    hop.carried =
+        if by.contains(&"_meta") { Ok(by) } else { Err("the span in `_meta` did not become the parent".to_owned()) };
     hop
 }
 
@@ -111,7 +110,8 @@ fn departure(
     hop.notes.push(if repeated.contains(&call.id) {
         "the answer repeats that span: the backend got it".to_owned()
     } else if repeated.contains(sent.meta) {
-        "the answer repeats the client's span: this gateway's spans go nowhere, so it hands on what came".to_owned()
+        "the answer repeats the client's span: this gateway exports no spans, so it forwards the client's context"
+            .to_owned()
     } else if repeated.contains(sent.header) {
         "the answer repeats the span of the client's headers".to_owned()
     } else {
@@ -121,7 +121,7 @@ fn departure(
     hop
 }
 
-fn nowhere(server: &Span) -> Hop {
+fn not_forwarded(server: &Span) -> Hop {
     let mut hop = hop("fanlight", "backend", None);
     let reason = match (server.attribute("fanlight.cache.hit"), server.attribute("error.type")) {
         (Some("true"), _) => "the answer came from the catalogue and no backend was asked: name a tool".to_owned(),
@@ -143,7 +143,7 @@ fn hop(from: &str, to: &str, span: Option<&Span>) -> Hop {
     }
 }
 
-/// Whether `span` stands under the one called `top`, at any depth.
+/// Whether `span` is a descendant of the span `top`.
 fn is_below(span: &Span, top: &str, spans: &[Span]) -> bool {
     let mut at = span;
     // A chain is no longer than there are spans.

@@ -35,7 +35,7 @@ fn answer(span: &str) -> String {
 }
 
 #[test]
-fn both_hops_are_told_with_what_carried_them() {
+fn judge_names_the_carriers_of_both_hops() {
     let spans = recorded(BOTH, &client(&[("network.transport", "pipe")]));
     let hops = judge(&SENT, &spans, &answer("2222222222222222"), |_| false);
     assert_eq!(hops.len(), 2);
@@ -50,7 +50,7 @@ fn both_hops_are_told_with_what_carried_them() {
 }
 
 #[test]
-fn what_arrived_in_one_way_only_is_told() {
+fn judge_names_a_missing_carrier() {
     let spans = recorded(r#""parentSpanId":"aaaaaaaaaaaaaaaa","#, &client(&[]));
     let first = &judge(&SENT, &spans, "", |_| false)[0];
     assert_eq!(first.carried, Ok(vec!["_meta"]));
@@ -60,7 +60,7 @@ fn what_arrived_in_one_way_only_is_told() {
 }
 
 #[test]
-fn a_trace_that_was_not_carried_is_found_out() {
+fn judge_finds_a_trace_that_was_not_propagated() {
     let none = judge(&SENT, &[], "", |_| false);
     assert!(none.len() == 1 && none[0].carried.as_ref().unwrap_err().contains("trustInbound"));
     let nobody_asked = judge(&SENT, &recorded(BOTH, ""), "", |_| false);
@@ -76,7 +76,7 @@ fn a_trace_that_was_not_carried_is_found_out() {
 }
 
 #[test]
-fn a_gateway_that_hands_on_the_client_s_own_context_carries_it() {
+fn judge_accepts_a_gateway_that_forwards_the_client_context() {
     let spans = recorded(BOTH, &client(&[]));
     let hops = judge(&SENT, &spans, &answer("aaaaaaaaaaaaaaaa"), |_| false);
     assert!(hops[1].carried.is_ok() && hops[1].notes[1].contains("hands on what came"), "{hops:?}");

@@ -12,7 +12,7 @@ use crate::out::say;
 
 const LONGEST_DESCRIPTION: usize = 100;
 
-/// Prints the merged lists; fails if a backend's part of them is missing.
+/// Prints the merged lists; fails if a backend's part is missing.
 pub(crate) async fn list(config: &Config, what: Option<Listed>, json: bool) -> Result<(), Failure> {
     let kinds: &[ListKind] = match what {
         Some(Listed::Tools) => &[ListKind::Tools],
@@ -42,7 +42,7 @@ pub(crate) async fn list(config: &Config, what: Option<Listed>, json: bool) -> R
     .await
 }
 
-/// What is missing from a merged list, and why.
+/// The backends missing from a merged list, each with the reason.
 pub(super) fn incomplete(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     snapshot.contributions().iter().filter_map(|contribution| {
         let reason = contribution.reason.as_ref()?;

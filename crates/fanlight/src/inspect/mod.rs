@@ -1,4 +1,4 @@
-//! The commands that look at backends and at the gateway once and end: `check`, `list`, `call`,
+//! The commands that start backends and a gateway for one inspection: `check`, `list`, `call`,
 //! `diff`, `trace-test`.
 
 mod call;
@@ -42,7 +42,7 @@ pub(crate) async fn with_assembly<T>(
     observed(config, &Telemetry::off(), command).await
 }
 
-/// The same with telemetry as the gateway has it, which is delivered at the end.
+/// Like [`with_assembly`], with the telemetry of a gateway, which is delivered at the end.
 pub(crate) async fn with_traced_assembly<T>(
     config: &Config,
     command: impl AsyncFnOnce(&Assembly, &Telemetry) -> Result<T, Failure>,
@@ -61,7 +61,7 @@ async fn observed<T>(
     let end = CancellationToken::new();
     let assembly = Assembly::start(config, telemetry, &end)?;
     let interrupted = async {
-        // Where the signal cannot be listened for, its default is to end the process anyway.
+        // Without a signal handler the default action ends the process anyway.
         match tokio::signal::ctrl_c().await {
             Ok(()) => (),
             Err(_) => std::future::pending().await,
@@ -94,7 +94,7 @@ fn arguments(text: &str) -> Result<Json, Failure> {
     }
 }
 
-/// The canonical `tools/call` of `tool`, by the name its receiver knows.
+/// The canonical `tools/call` of `tool`, by the name that its receiver uses.
 fn tool_call(tool: &Json, arguments: &Json) -> Call {
     let mut params = ObjectBuilder::new();
     params.member("name", tool).member("arguments", arguments);
@@ -106,7 +106,7 @@ fn tool_call(tool: &Json, arguments: &Json) -> Call {
     }
 }
 
-/// Asks for the tool list, so that names can be told; returns the problems found on the way.
+/// Reads the merged list of tools from all backends.
 async fn tools(assembly: &Assembly) -> Arc<fanlight_gateway::catalogue::Snapshot> {
     assembly.gateway.catalogue(fanlight_gateway::catalogue::ListKind::Tools).await
 }

@@ -1,6 +1,4 @@
-//! Output for people: tables, indented JSON, and text of strangers made safe for a terminal.
-//!
-//! Must not know: which command shows what.
+//! Output for terminals: tables, indented JSON, and untrusted text made safe to print.
 
 use comfy_table::{ContentArrangement, Table, presets};
 use fanlight_protocol::Json;
@@ -8,14 +6,14 @@ use fanlight_protocol::json::Kind;
 
 use crate::out::say;
 
-/// Columns of a terminal that does not know its size.
+/// Assumed width of a terminal that does not report its size.
 const COLUMNS: u16 = 80;
 
 /// A table without lines, fitted to the terminal.
 pub(crate) fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(headings);
-    // A terminal that does not know its size says that it has no columns.
+    // A terminal of unknown size reports a width of 0.
     if table.width() == Some(0) {
         table.set_width(COLUMNS);
     }
@@ -27,8 +25,7 @@ pub(crate) fn print(table: &Table) {
     say!("{}", table.trim_fmt());
 }
 
-/// Text of a backend on one line, without characters that a terminal would act on, cut to
-/// `longest` characters.
+/// The first line of untrusted text without control characters, at most `longest` characters.
 pub(crate) fn plain(text: &str, longest: usize) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let mut shown: String = line.trim().chars().filter(|c| !c.is_control()).take(longest).collect();
@@ -39,7 +36,7 @@ pub(crate) fn plain(text: &str, longest: usize) -> String {
 }
 
 /// JSON indented for reading. Only white space differs from the original: numbers, escapes and the
-/// order of members stay.
+/// order of members are kept.
 pub(super) fn indented(json: &Json) -> String {
     let mut out = String::with_capacity(json.bytes().len() * 2);
     indent(json, 0, &mut out);
@@ -78,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indenting_changes_only_white_space() {
+    fn indented_changes_only_white_space() {
         let json = Json::literal(r#"{"a":[1.0,{"b":"\u0041 x"}],"c":{},"d":[]}"#);
         let expected =
             "{\n  \"a\": [\n    1.0,\n    {\n      \"b\": \"\\u0041 x\"\n    }\n  ],\n  \"c\": {},\n  \"d\": []\n}";
@@ -86,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_cannot_write_to_the_terminal() {
+    fn plain_removes_control_characters() {
         assert_eq!(plain("\n \u{1b}[2Jclear\u{7}ed \nmore", 80), "[2Jcleared");
         assert_eq!(plain("abcdef", 3), "abc…");
     }

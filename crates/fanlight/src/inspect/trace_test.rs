@@ -1,7 +1,8 @@
-//! `fanlight trace-test`: is a trace carried from the client through the gateway to the backend?
+//! `fanlight trace-test`: shows whether a trace is propagated from the client through the gateway to
+//! the backend.
 //!
-//! The call is made over HTTP with a `traceparent` of its own in `_meta` and another in the headers,
-//! so that it shows which of them arrived; to a gateway that runs, or to one that is started here.
+//! The call is made over HTTP, to a running gateway or to one started for the test, with different
+//! `traceparent` values in `_meta` and in the headers, which shows which of them arrived.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::client::{Carried, Client, other};
+use super::client::{Client, TraceParents, other};
 use super::hops::{Hop, Sent, judge};
 use super::{arguments, plain, with_traced_assembly};
 use crate::cli::TraceTestArgs;
@@ -30,40 +31,40 @@ use crate::observe::{Admin, waterfall};
 use crate::out::say;
 use crate::wiring::frontend_settings;
 
-/// How long the last span may take to end after the answer has come.
+/// Time limit for the last span to end after the answer.
 const LAST_SPAN: Duration = Duration::from_secs(2);
-/// How often a running gateway is asked meanwhile.
-const AGAIN: Duration = Duration::from_millis(50);
-/// Most pages of the tool list that are looked at.
+/// Interval at which a running gateway is polled meanwhile.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Limit of the pages of the tool list that are searched.
 const PAGES: usize = 100;
 
 /// Prints each hop and the trace; fails if one of them did not carry it.
 pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result<(), Failure> {
     let arguments = arguments(args.arguments())?;
     let ids = Ids::random();
-    let seen = match &args.url {
+    let observed = match &args.url {
         Some(url) => {
             let admin = Admin::new(&args.admin)?;
-            // Asked first: without the API nothing could be said of the call.
+            // Before the call, which would be wasted without the API.
             let omitted = omitting(&admin).await?;
             let client = Client::new(url.clone(), config.timeouts.call)?;
             let answer = call(&client, args, &arguments, &ids).await?;
-            Seen { answer, trace: of_running(&admin, &ids).await?, omitted }
+            Observed { answer, trace: from_admin(&admin, &ids).await?, omitted }
         }
-        None => here(config, args, &arguments, &ids).await?,
+        None => with_own_gateway(config, args, &arguments, &ids).await?,
     };
-    let recorded = spans::read(seen.trace.as_bytes()).map_err(Failure::other)?;
-    let body = seen.answer.body();
+    let recorded = spans::read(observed.trace.as_bytes()).map_err(Failure::other)?;
+    let body = observed.answer.body();
     let sent = Sent { trace: &ids.trace, meta: &ids.meta, header: &ids.header, method: "tools/call" };
-    let hops = judge(&sent, &recorded, body.as_text(), |backend| seen.omitted.iter().any(|name| name == backend));
+    let hops = judge(&sent, &recorded, body.as_text(), |backend| observed.omitted.iter().any(|name| name == backend));
     if args.json {
         say!("{}", report(&ids, &hops));
     } else {
-        show(&ids, &hops, &recorded, &seen.answer);
+        show(&ids, &hops, &recorded, &observed.answer);
     }
     match hops.iter().filter(|hop| hop.carried.is_err()).count() {
         0 => Ok(()),
-        _ => Err(Failure::other("the trace was not carried all the way")),
+        _ => Err(Failure::other("the trace was not propagated on every hop")),
     }
 }
 
@@ -85,8 +86,8 @@ impl Ids {
     }
 }
 
-/// What came of the call.
-struct Seen {
+/// The outcome of the call.
+struct Observed {
     answer: Response,
     /// The trace as OTLP-JSON.
     trace: String,
@@ -94,8 +95,13 @@ struct Seen {
     omitted: Vec<String>,
 }
 
-/// The call to a gateway that is started for it and ends after it.
-async fn here(config: &Config, args: &TraceTestArgs, arguments: &Json, ids: &Ids) -> Result<Seen, Failure> {
+/// The call to a gateway that is started for the test.
+async fn with_own_gateway(
+    config: &Config,
+    args: &TraceTestArgs,
+    arguments: &Json,
+    ids: &Ids,
+) -> Result<Observed, Failure> {
     with_traced_assembly(config, async |assembly, telemetry| {
         let end = CancellationToken::new();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(other)?;
@@ -104,11 +110,11 @@ async fn here(config: &Config, args: &TraceTestArgs, arguments: &Json, ids: &Ids
         let front = tokio::spawn(serve_http(listener, Arc::clone(&assembly.gateway), settings, end.clone()));
         let client = Client::new(url, config.timeouts.call)?;
         let answer = call(&client, args, arguments, ids).await;
-        let trace = of_ring(telemetry, ids).await;
+        let trace = from_ring(telemetry, ids).await;
         end.cancel();
         front.await.map_err(other)?.map_err(other)?;
         let omitting = config.servers.iter().filter(|server| !server.forwards_trace_context);
-        Ok(Seen { answer: answer?, trace, omitted: omitting.map(|server| server.name.clone()).collect() })
+        Ok(Observed { answer: answer?, trace, omitted: omitting.map(|server| server.name.clone()).collect() })
     })
     .await
 }
@@ -116,11 +122,11 @@ async fn here(config: &Config, args: &TraceTestArgs, arguments: &Json, ids: &Ids
 async fn call(client: &Client, args: &TraceTestArgs, arguments: &Json, ids: &Ids) -> Result<Response, Failure> {
     let (meta, header) = (ids.traceparent(&ids.meta), ids.traceparent(&ids.header));
     let (tool, mirrored) = find(client, args.tool.as_deref()).await?;
-    client.call_modern(&tool, &mirrored, arguments, Some(Carried { meta: &meta, header: &header })).await
+    client.call_modern(&tool, &mirrored, arguments, Some(TraceParents { meta: &meta, header: &header })).await
 }
 
-/// Finds the tool in the list, for the headers that repeat its arguments; without a name the first
-/// that says it only reads and can be called without arguments.
+/// Finds the tool in the list, with the arguments that are mirrored into headers; without a name the
+/// first that has `readOnlyHint` and requires no arguments.
 async fn find(client: &Client, wanted: Option<&str>) -> Result<(String, Vec<ParamHeader>), Failure> {
     let mut cursor: Option<Json> = None;
     let mut reader_with_arguments = None;
@@ -175,21 +181,20 @@ fn only_reads(tool: &Json) -> bool {
     hint.is_some_and(|hint| hint.is_true())
 }
 
-/// Whether a tool with this `inputSchema` can be called without arguments: its keywords that a
-/// server is likely to use say so.
+/// Whether a tool with this `inputSchema` can probably be called without arguments.
 fn needs_nothing(schema: &Json) -> bool {
     let asks_more = ["anyOf", "oneOf", "allOf", "$ref", "minProperties"];
     required(schema).is_empty() && asks_more.iter().all(|keyword| schema.get(keyword).is_none())
 }
 
-/// The names of the arguments it requires.
+/// The names of the required arguments.
 fn required(schema: &Json) -> Vec<String> {
     let Some(names) = schema.get("required") else { return Vec::new() };
     names.elements().filter_map(|name| names.slice(name).as_str().map(Cow::into_owned)).collect()
 }
 
-/// The trace from the ring, once the span of the request has ended there.
-async fn of_ring(telemetry: &Telemetry, ids: &Ids) -> String {
+/// The trace from the ring, once the span of the request has ended.
+async fn from_ring(telemetry: &Telemetry, ids: &Ids) -> String {
     let (Some(ring), Some(resource)) = (telemetry.ring(), telemetry.resource()) else {
         return r#"{"resourceSpans":[]}"#.to_owned();
     };
@@ -213,22 +218,22 @@ async fn omitting(admin: &Admin) -> Result<Vec<String>, Failure> {
     Ok(omits.map(|(name, _)| name.clone()).collect())
 }
 
-/// The trace from the admin listener of a running gateway, likewise.
-async fn of_running(admin: &Admin, ids: &Ids) -> Result<String, Failure> {
+/// The trace from the admin listener of a running gateway, once the span of the request has ended.
+async fn from_admin(admin: &Admin, ids: &Ids) -> Result<String, Failure> {
     let until = Instant::now() + LAST_SPAN;
     loop {
         let text = admin.get(&format!("/api/traces/{}", ids.trace), &[]).await;
         match text.map(|text| String::from_utf8_lossy(&text).into_owned()) {
             Ok(text) if is_whole(&text) || Instant::now() > until => return Ok(text),
-            // It answers 404 until the first span has ended, and for ever if the trace did not arrive.
+            // 404 until the first span has ended, or for good if the trace did not arrive.
             Err(failure) if !failure.is_not_found() => return Err(failure),
             Err(_) if Instant::now() > until => return Ok(r#"{"resourceSpans":[]}"#.to_owned()),
-            _ => sleep(AGAIN).await,
+            _ => sleep(POLL_INTERVAL).await,
         }
     }
 }
 
-/// Whether the span of the request itself is there, which ends last.
+/// Whether the trace has the span of the request itself, which ends last.
 fn is_whole(trace: &str) -> bool {
     spans::read(trace.as_bytes()).is_ok_and(|spans| spans.iter().any(|span| span.kind == Kind::Server))
 }

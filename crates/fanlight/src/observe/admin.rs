@@ -1,6 +1,4 @@
-//! The JSON API of a running gateway (docs/api.md), as a client has it.
-//!
-//! Must not know: what the answers mean.
+//! A client of the JSON API of a running gateway (docs/api.md).
 
 use std::time::Duration;
 
@@ -10,11 +8,11 @@ use serde_json::Value;
 use crate::cli::AdminArgs;
 use crate::failure::Failure;
 
-/// The variable that holds the token: a command line can be seen by others.
+/// The environment variable with the token; other users can see a command line.
 const TOKEN: &str = "FANLIGHT_ADMIN_TOKEN";
-/// How long an answer may take; it comes from memory.
+/// Time limit for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Most bytes of an answer: more than all traces that are kept take as JSON.
+/// Most bytes of an answer.
 const LONGEST: usize = 256 * 1024 * 1024;
 
 /// The admin listener of a running gateway.
@@ -38,7 +36,7 @@ impl Admin {
 
     /// An answer as JSON.
     pub(crate) fn json(&self, answer: &[u8]) -> Result<Value, Failure> {
-        serde_json::from_slice(answer).map_err(|_| self.strange("its answer is no JSON"))
+        serde_json::from_slice(answer).map_err(|_| self.unexpected("its answer is not JSON"))
     }
 
     /// The bytes of the answer at `path`.
@@ -56,16 +54,16 @@ impl Admin {
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(|error| self.unreachable(&error))? {
             if body.len() + chunk.len() > LONGEST {
-                return Err(self.strange("its answer is too long"));
+                return Err(self.unexpected("its answer is too long"));
             }
             body.extend_from_slice(&chunk);
         }
         match answer.status() {
             StatusCode::OK => Ok(body),
             StatusCode::UNAUTHORIZED => Err(Failure::other(format!(
-                "{} wants its token, and {}; put `admin.token` of its configuration into {TOKEN}",
+                "{} requires its token, and {}; put `admin.token` of its configuration into {TOKEN}",
                 self.shown(),
-                if self.token.is_some() { "not this one" } else { "none was given" }
+                if self.token.is_some() { "this one is wrong" } else { "none was given" }
             ))),
             status => {
                 let answer: Option<Value> = serde_json::from_slice(&body).ok();
@@ -77,7 +75,7 @@ impl Admin {
         }
     }
 
-    /// Without what could be secret.
+    /// Scheme, host and port of the URL, without anything secret.
     pub(crate) fn shown(&self) -> String {
         self.base.origin().ascii_serialization()
     }
@@ -90,7 +88,7 @@ impl Admin {
         ))
     }
 
-    fn strange(&self, what: &str) -> Failure {
-        Failure::other(format!("{}: {what}; is that the admin listener of a Fanlight?", self.shown()))
+    fn unexpected(&self, what: &str) -> Failure {
+        Failure::other(format!("{}: {what}; is that the admin listener of Fanlight?", self.shown()))
     }
 }

@@ -1,7 +1,4 @@
-//! Tables that fit the terminal by cutting cells and leaving columns out: what is broken over many
-//! short lines cannot be read.
-//!
-//! Must not know: what is shown.
+//! Tables that fit the terminal by truncating cells instead of wrapping them.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement};
 use unicode_width::UnicodeWidthStr as _;
@@ -11,25 +8,25 @@ use crate::inspect::table;
 
 /// Columns between two cells.
 const GAP: usize = 2;
-/// Least columns of a cell that is cut, unless its column says otherwise.
+/// Least width of a truncated cell, unless its column says otherwise.
 const LEAST: usize = 8;
 
-/// A column and what stands in it, from the top.
+/// A column with its cells from top to bottom.
 pub(super) struct Column {
     heading: &'static str,
     cells: Vec<String>,
     right: bool,
-    /// How far its cells can be cut; not at all if absent.
+    /// Least width to which its cells may be truncated; `None` if they may not.
     least: Option<usize>,
 }
 
 impl Column {
-    /// A column of words, which are cut where there is too little room.
+    /// A column of text, which is truncated if the table is too wide.
     pub(super) fn words(heading: &'static str, cells: Vec<String>) -> Self {
         Self { heading, cells, right: false, least: Some(LEAST) }
     }
 
-    /// A column that is shown whole.
+    /// A column that is never truncated.
     pub(super) fn whole(heading: &'static str, cells: Vec<String>) -> Self {
         Self { heading, cells, right: false, least: None }
     }
@@ -39,7 +36,7 @@ impl Column {
         Self { heading, cells, right: true, least: None }
     }
 
-    /// Cut no further than to this.
+    /// Sets the least width of a truncated cell.
     pub(super) fn at_least(mut self, columns: usize) -> Self {
         self.least = Some(columns);
         self
@@ -54,17 +51,17 @@ impl Column {
     }
 }
 
-/// How wide the table is if nothing is cut.
+/// Width of the table without truncation.
 pub(super) fn width(columns: &[Column]) -> usize {
     columns.iter().map(|column| column.width() + GAP).sum()
 }
 
-/// The table in `room` columns, if cutting words is enough for that.
-pub(super) fn render(columns: &[Column], room: usize) -> String {
+/// The table, truncated to `limit` columns as far as its columns allow.
+pub(super) fn render(columns: &[Column], limit: usize) -> String {
     let mut widths: Vec<usize> = columns.iter().map(Column::width).collect();
-    let mut over = width(columns).saturating_sub(room);
+    let mut over = width(columns).saturating_sub(limit);
     while over > 0 {
-        // The widest gives way first.
+        // The widest is truncated first.
         let cuttable =
             columns.iter().zip(&mut widths).filter(|(column, width)| column.least.is_some_and(|least| **width > least));
         let Some((_, widest)) = cuttable.max_by_key(|(_, width)| **width) else { break };
@@ -99,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_cut_and_the_rest_is_whole() {
+    fn render_truncates_words_only() {
         let all = columns();
         assert!(render(&all, width(&all)).contains("too-long-for-any-table"));
         for room in [60, 80, 100] {
@@ -108,7 +105,7 @@ mod tests {
             assert!(text.lines().all(|line| line.width() <= room), "{text}");
             assert!(text.contains("4bf92f3577b34da6") && text.contains("1000") && text.contains('…'), "{text}");
         }
-        // It can be made no narrower than this.
+        // The least possible width.
         assert!(render(&all, 10).lines().all(|line| line.width() <= 60));
     }
 }

@@ -1,5 +1,5 @@
-//! The commands that look at a gateway that runs, over its admin listener: `status`, `traces`. And
-//! what they share with `trace-test`: spans, and how to show them.
+//! The commands that read from the admin listener of a running gateway, `status` and `traces`, and the
+//! rendering of spans that `trace-test` shares.
 
 mod admin;
 mod columns;

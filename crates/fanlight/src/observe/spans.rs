@@ -1,7 +1,5 @@
-//! Spans as the admin API and the ring give them: OTLP-JSON (OpenTelemetry Protocol, JSON Protobuf
-//! Encoding), read as far as these commands need it. What is missing or strange is left out.
-//!
-//! Must not know: who asked for them.
+//! Spans parsed from the OTLP-JSON of the admin API and the ring (OpenTelemetry Protocol, JSON Protobuf
+//! Encoding), as far as these commands need it. Missing or malformed parts are skipped.
 
 use serde_json::Value;
 
@@ -36,7 +34,7 @@ pub(crate) struct Span {
     /// Spans in other traces, or elsewhere in this one: trace and span.
     pub(crate) links: Vec<(String, String)>,
     pub(crate) events: Vec<Event>,
-    /// What the status says, if that is an error.
+    /// Message of the status, if that is an error.
     pub(crate) error: Option<String>,
     attributes: Vec<(String, String)>,
 }
@@ -53,7 +51,7 @@ impl Span {
         self.attributes.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// How long it took, in nanoseconds.
+    /// Duration in nanoseconds.
     pub(crate) fn duration(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
@@ -61,7 +59,7 @@ impl Span {
 
 /// All spans of `{"resourceSpans":[…]}`, by the time they began. Fails with what is wrong.
 pub(crate) fn read(text: &[u8]) -> Result<Vec<Span>, String> {
-    let whole: Value = serde_json::from_slice(text).map_err(|error| format!("it is no JSON: {error}"))?;
+    let whole: Value = serde_json::from_slice(text).map_err(|error| format!("it is not JSON: {error}"))?;
     let resources = whole.get("resourceSpans").and_then(Value::as_array).ok_or("it has no resourceSpans")?;
     let scopes = resources.iter().flat_map(|resource| list(resource, "scopeSpans"));
     let mut spans: Vec<Span> = scopes.flat_map(|scope| list(scope, "spans")).filter_map(span).collect();

@@ -1,4 +1,4 @@
-//! `fanlight status`: how a running gateway and its backends are doing.
+//! `fanlight status`: the state of a running gateway and its backends.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::inspect::plain;
 use crate::out::say;
 
-/// Least columns for the names of backends, before other columns are left out.
+/// Least width of the names of backends, before other columns are dropped.
 const NAME: usize = 16;
 
 /// Prints the overview; fails if the gateway is not ready.
@@ -42,36 +42,36 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     say!(
         "{}, {}, {} kept; admin at {}",
         several(number("sessions"), "session"),
-        several(number("parkedCalls"), "parked call"),
+        several(number("parkedCalls"), "suspended call"),
         several(number("traces"), "trace"),
         admin.shown()
     );
     say!("");
     let backends: Vec<&Value> = overview.get("backends").and_then(Value::as_array).into_iter().flatten().collect();
-    let (table, below) = backends_in(&backends, style.room());
+    let (table, below) = backends_in(&backends, style.table_width());
     say!("{}", paint(&table, style));
     if !below.is_empty() {
         say!("\n{}", below.join("\n"));
     }
 }
 
-/// A table with a row for each, and what had no room in it.
-fn backends_in(backends: &[&Value], room: usize) -> (String, Vec<String>) {
+/// A table with a row for each backend, and lines below it for what does not fit.
+fn backends_in(backends: &[&Value], width: usize) -> (String, Vec<String>) {
     let mut columns = columns(backends);
     let mut below = Vec::new();
-    if columns::width(&columns) > room {
+    if columns::width(&columns) > width {
         columns.pop();
         let errors = backends.iter().map(|backend| (plain(text(backend, "name"), 60), last_error(backend)));
         below.extend(errors.filter(|(_, error)| !error.is_empty()).map(|(name, error)| format!("{name}: {error}")));
     }
-    // What matters least goes first.
+    // The least important column is dropped first.
     for heading in ["TRANSPORT", "MEDIAN", "RESTARTS"] {
         let least = columns::width(&columns) - columns.first().map(Column::width).unwrap_or_default() + NAME;
-        if least > room {
+        if least > width {
             columns.retain(|column| column.heading() != heading);
         }
     }
-    (columns::render(&columns, room), below)
+    (columns::render(&columns, width), below)
 }
 
 fn columns(backends: &[&Value]) -> Vec<Column> {
@@ -103,7 +103,7 @@ fn columns(backends: &[&Value]) -> Vec<Column> {
     ]
 }
 
-/// What keeps it from being used, else the last thing that went wrong.
+/// Why the backend is down, else its last error.
 fn last_error(backend: &Value) -> String {
     if let Some(error) = backend.get("error").and_then(Value::as_str) {
         return plain(error, 200);
@@ -115,7 +115,7 @@ fn last_error(backend: &Value) -> String {
     format!("{} {} ago", plain(text(last, "type"), 60), rough(ago))
 }
 
-/// Colours the states of the table; a cell that were coloured before would be too wide for it.
+/// Colours the states in a finished table: colour codes within cells would count as width.
 fn paint(table: &str, style: Style) -> String {
     let mut lines = table.lines();
     let heading = lines.next().map(|line| style.bold(line));
@@ -140,7 +140,7 @@ fn several(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// A time span for people: its two largest units.
+/// A duration in its two largest units.
 pub(super) fn rough(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     match seconds {
@@ -158,13 +158,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_spans_have_two_units() {
+    fn rough_shows_two_units() {
         let shown: Vec<String> = [0.4, 61.0, 7_260.0, 180_000.0, -1.0].map(rough).into();
         assert_eq!(shown, ["0 s", "1 min 1 s", "2 h 1 min", "2 d 2 h", "0 s"]);
     }
 
     #[test]
-    fn a_backend_is_a_row_whatever_is_missing() {
+    fn backends_with_missing_members_get_a_row() {
         let full = serde_json::json!({"name": "a\u{1b}[2J", "state": "ready", "transport": "stdio", "era": "modern",
             "revision": "2026-07-28", "requests": 7, "errors": 1, "medianMs": 1.25, "p95Ms": null, "restarts": 1,
             "reconnects": 2, "lastError": {"type": "timeout", "atMs": 0.0}});

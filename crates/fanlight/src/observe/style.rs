@@ -1,19 +1,17 @@
-//! What the terminal can show: its width, and colours if it has them.
-//!
-//! Must not know: what is shown.
+//! The width of the terminal, and whether it shows colours.
 
 use std::io::IsTerminal as _;
 
-/// The width of a waterfall where there is no terminal to ask.
+/// Width of a waterfall without a terminal.
 const WIDTH: usize = 100;
-/// That of a terminal that does not know its own.
+/// Width of a terminal that does not report its own.
 const NARROW: usize = 80;
 
-/// How to write on standard output.
+/// Width and colours of standard output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     pub(crate) width: usize,
-    /// Whether what is longer than `width` would be broken over lines.
+    /// Whether lines longer than `width` would wrap.
     pub(crate) is_bounded: bool,
     colour: bool,
 }
@@ -37,8 +35,8 @@ impl Style {
         Self { width, is_bounded: true, colour: false }
     }
 
-    /// The room for a table: as much as it takes where nobody breaks its lines.
-    pub(crate) fn room(self) -> usize {
+    /// Most columns of a table; unlimited if lines do not wrap.
+    pub(crate) fn table_width(self) -> usize {
         if self.is_bounded { self.width } else { usize::MAX }
     }
 
@@ -62,7 +60,7 @@ impl Style {
         self.wrap("31", text)
     }
 
-    /// For things that differ without one being better.
+    /// For a distinction without a judgement.
     pub(crate) fn mark(self, text: &str) -> String {
         self.wrap("36", text)
     }
@@ -72,7 +70,7 @@ impl Style {
     }
 }
 
-/// A duration in nanoseconds, in the unit that suits it: three digits that matter.
+/// A duration given in nanoseconds, with three significant digits.
 pub(crate) fn duration(nanos: u64) -> String {
     let value = nanos as f64;
     let (value, unit) = match nanos {
@@ -91,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_have_three_digits() {
+    fn duration_has_three_digits() {
         let shown: Vec<String> =
             [0, 999, 1_500, 12_340_000, 123_400_000, 1_000_000_000, 300_000_000_000].map(duration).into();
         assert_eq!(shown, ["0 ns", "999 ns", "1.50 µs", "12.3 ms", "123 ms", "1.00 s", "5 min"]);

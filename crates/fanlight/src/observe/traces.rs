@@ -12,14 +12,14 @@ use crate::failure::Failure;
 use crate::inspect::plain;
 use crate::out::say;
 
-/// Least digits of an id that are shown.
+/// Least number of digits of an id.
 const SHORTEST: usize = 8;
-/// Least columns for what was asked.
+/// Least width of the request column.
 const REQUEST: usize = 28;
 /// Most traces that the API lists at once.
 const MOST: usize = 500;
 
-/// Prints the traces that are asked for, newest first; or the one that is named.
+/// Prints the matching traces, newest first, or the named trace.
 pub(crate) async fn traces(args: &TracesArgs) -> Result<(), Failure> {
     let admin = Admin::new(&args.admin)?;
     match &args.trace_id {
@@ -50,15 +50,15 @@ async fn list(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
         say!("no such traces");
         return Ok(());
     }
-    say!("{}", shown(&traces, Style::of_stdout().room()));
+    say!("{}", shown(&traces, Style::of_stdout().table_width()));
     Ok(())
 }
 
-/// A row for each. Where there is too little room, times are in whole seconds and ids as short as
-/// they can be to tell these traces apart, which is enough to ask for one.
-fn shown(traces: &[&Value], room: usize) -> String {
+/// A row for each trace. If the table is too wide, times are in whole seconds and ids are shortened as
+/// far as they stay unique.
+fn shown(traces: &[&Value], width: usize) -> String {
     let mut columns = columns(traces, clock, 32);
-    if columns::width(&columns) > room {
+    if columns::width(&columns) > width {
         let ids: HashSet<&str> = traces.iter().map(|trace| text(trace, "traceId")).collect();
         let is_enough =
             |digits: &usize| ids.iter().filter_map(|id| id.get(..*digits)).collect::<HashSet<_>>().len() == ids.len();
@@ -66,10 +66,10 @@ fn shown(traces: &[&Value], room: usize) -> String {
         columns =
             self::columns(traces, |millis| format!("{}Z", clock(millis).chars().take(8).collect::<String>()), digits);
     }
-    if columns::width(&columns) > room {
+    if columns::width(&columns) > width {
         columns.retain(|column| column.heading() != "SPANS");
     }
-    columns::render(&columns, room)
+    columns::render(&columns, width)
 }
 
 fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> Vec<Column> {
@@ -97,7 +97,7 @@ fn text<'a>(trace: &'a Value, key: &str) -> &'a str {
 
 async fn one(admin: &Admin, id: &str, json: bool) -> Result<(), Failure> {
     let id = id.to_ascii_lowercase();
-    // A `traceparent` names a trace too.
+    // A `traceparent` contains the id.
     let id = id.split('-').find(|part| part.len() == 32).unwrap_or(&id);
     if !(4..=32).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(Failure::usage("a trace id has 32 hexadecimal digits; `fanlight traces` lists those there are"));
@@ -116,7 +116,7 @@ async fn one(admin: &Admin, id: &str, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The one kept trace whose id begins like this.
+/// The full id of the one kept trace whose id begins with `start`.
 async fn whole_id(admin: &Admin, start: &str) -> Result<String, Failure> {
     let query = [("text", start.to_owned()), ("limit", MOST.to_string())];
     let answer = admin.json(&admin.get("/api/traces", &query).await?)?;

@@ -1,6 +1,4 @@
-//! A trace as a tree of spans with a bar for each that shows when it was and how long.
-//!
-//! Must not know: where the spans come from.
+//! A trace as a tree of spans, each with a bar for its start and duration.
 
 use std::collections::HashSet;
 
@@ -10,7 +8,7 @@ use super::spans::{Kind, Span};
 use super::style::{Style, duration};
 use crate::inspect::plain;
 
-/// Narrower terminals get no bars.
+/// Least width of a terminal for bars.
 const LEAST_WITH_BARS: usize = 60;
 /// Least and most columns of a bar.
 const BAR: (usize, usize) = (12, 60);
@@ -42,12 +40,12 @@ pub(crate) fn render(spans: &[Span], style: Style) -> String {
     lines.join("\n")
 }
 
-/// A span and where it stands.
+/// A span and its place in the tree.
 struct Row<'a> {
     span: &'a Span,
-    /// What stands before its name.
+    /// Tree lines before its name.
     branch: String,
-    /// What stands before what belongs to it.
+    /// Tree lines before its children and notes.
     below: String,
 }
 
@@ -77,7 +75,7 @@ impl Row<'_> {
         }
     }
 
-    /// Its error, links and events, a line each.
+    /// Its error, links and events, one line each.
     fn notes(&self, start: u64, style: Style) -> Vec<String> {
         let mut notes = Vec::new();
         let mut note = |text: String, paint: fn(Style, &str) -> String| {
@@ -104,7 +102,7 @@ impl Row<'_> {
     }
 }
 
-/// The spans, each after the one it stands under. One whose parent is not here stands at the top.
+/// The spans, each below its parent. A span whose parent is missing is a root.
 fn tree(spans: &[Span]) -> Vec<Row<'_>> {
     let here: HashSet<&str> = spans.iter().map(|span| span.id.as_str()).collect();
     let is_top = |span: &&Span| span.parent.as_deref().is_none_or(|parent| !here.contains(parent) || parent == span.id);
@@ -113,7 +111,7 @@ fn tree(spans: &[Span]) -> Vec<Row<'_>> {
     for top in spans.iter().filter(is_top) {
         push(spans, top, (String::new(), String::new()), &mut seen, &mut rows);
     }
-    // Spans of a circle, which no right-minded sender makes, are shown all the same.
+    // Spans that form a cycle have no root and are appended.
     for span in spans {
         if !seen.contains(span.id.as_str()) {
             push(spans, span, (String::new(), String::new()), &mut seen, &mut rows);
@@ -145,7 +143,7 @@ fn push<'a>(
     }
 }
 
-/// When the span was, within the whole.
+/// The bar of a span within the whole trace.
 fn draw(span: &Span, (start, end): (u64, u64), width: usize) -> String {
     let whole = end.saturating_sub(start).max(1) as f64;
     let at = |time: u64| (time.saturating_sub(start) as f64 / whole * width as f64) as usize;
@@ -154,7 +152,7 @@ fn draw(span: &Span, (start, end): (u64, u64), width: usize) -> String {
     format!("{}{}", " ".repeat(from), "━".repeat(length.min(width - from)))
 }
 
-/// `text` in exactly `width` columns, cut if it is longer.
+/// `text` padded or truncated to exactly `width` columns.
 pub(super) fn fit(text: &str, width: usize) -> String {
     let mut out = String::new();
     let mut used = 0;
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_stand_under_their_parents_with_bars() {
+    fn render_puts_spans_below_their_parents() {
         let lines = shown(100);
         assert!(lines[0].starts_with("SERVER tools/call library__search") && lines[0].contains("100 ms"), "{lines:#?}");
         assert_eq!(lines[1], "│  linked to u l");
@@ -212,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_wider_than_the_terminal() {
+    fn render_keeps_to_the_width() {
         for width in [30, 59, 60, 80, 300] {
             for line in shown(width) {
                 assert!(line.width() <= width, "{width}: {line}");
@@ -222,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_and_empty_traces_do_no_harm() {
+    fn render_accepts_cycles_and_empty_traces() {
         let circle = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[
             {"traceId":"t","spanId":"a","parentSpanId":"b","name":"x"},{"traceId":"t","spanId":"b","parentSpanId":"a","name":"y"}]}]}]}"#;
         assert_eq!(render(&spans::read(circle.as_bytes()).unwrap(), Style::plain(80)).lines().count(), 2);

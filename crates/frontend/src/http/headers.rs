@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 
 use fanlight_protocol::json::Value;
-use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::param_header::{self, ParamHeader};
 use fanlight_protocol::{Json, Method, Revision, RpcError, code, header};
 use fanlight_telemetry::Headers;
 use http::HeaderName;
@@ -66,6 +66,13 @@ pub(crate) fn check_standard(fields: &Fields<'_>, method: &Method, params: &Para
         Some(value) => Err(mismatch(name, &mirrored, &value)),
         None => Err(refuse(format!("Mcp-Name is there, but \"{member}\" in the params is not, or is no string"))),
     }
+}
+
+/// The parameters of a tool that modern clients mirror into headers. Invalid annotations void all of
+/// them: the server edge does not list such a tool where mirroring is required.
+pub(crate) fn mirrored(tool: &Json) -> Vec<ParamHeader> {
+    let schema = tool.get("inputSchema");
+    schema.and_then(|schema| param_header::annotations(&schema).ok()).unwrap_or_default()
 }
 
 /// Checks the `Mcp-Param-*` headers of a call of a tool that has these mirrored parameters.

@@ -78,7 +78,8 @@ impl<C: Core> Endpoint<C> {
         if asked.request.method == Method::CallTool
             && let Some(name) = asked.params.name().and_then(Value::as_str)
         {
-            let mirrored = self.core.param_headers(&name, asked.span.within()).await;
+            let tool = self.core.tool(&name, asked.span.within()).await;
+            let mirrored = tool.map(|tool| headers::mirrored(&tool)).unwrap_or_default();
             headers::check_params(asked.fields, &mirrored, &asked.params).map_err(bad_request)?;
         }
         let mut kept = Kept::default();

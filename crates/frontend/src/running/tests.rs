@@ -1,7 +1,6 @@
 //! Order, cancellation and survival of running requests.
 
 use bytes::Bytes;
-use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Message, Notification};
 use tokio::sync::{Notify, mpsc};
 
@@ -35,8 +34,8 @@ impl Core for Probe {
         Response::from_result(&Json::empty_object())
     }
 
-    async fn param_headers(&self, _: &str, _: &Parent) -> Arc<[ParamHeader]> {
-        Arc::new([])
+    async fn tool(&self, _: &str, _: &Parent) -> Option<Arc<Json>> {
+        None
     }
 
     async fn listen(

@@ -32,8 +32,8 @@ impl Core for Ended {
         Response::from_result(&Json::empty_object())
     }
 
-    async fn param_headers(&self, _: &str, _: &Parent) -> Arc<[fanlight_protocol::param_header::ParamHeader]> {
-        Arc::new([])
+    async fn tool(&self, _: &str, _: &Parent) -> Option<Arc<Json>> {
+        None
     }
 
     async fn listen(

@@ -8,7 +8,6 @@ use fanlight_canonical::Core;
 use fanlight_canonical::{Call, CallContext, Listen, Listening, ServerMessage, ServerRequest, SessionKey};
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -255,11 +254,9 @@ impl Core for TestCore {
         response
     }
 
-    async fn param_headers(&self, name: &str, _: &fanlight_telemetry::Parent) -> Arc<[ParamHeader]> {
-        match name {
-            "mirrored" => Arc::new([ParamHeader { name: "Region".into(), path: vec!["region".into()] }]),
-            _ => Arc::new([]),
-        }
+    async fn tool(&self, name: &str, _: &fanlight_telemetry::Parent) -> Option<Arc<Json>> {
+        const MIRRORED: &str = r#"{"name":"mirrored","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
+        (name == "mirrored").then(|| Arc::new(Json::literal(MIRRORED)))
     }
 
     async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::{BackendState, Parent};
-use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::Json;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
@@ -260,18 +260,18 @@ impl Catalogue {
         }
     }
 
-    /// The mirrored parameters of one backend's own tool, asking that backend alone.
-    pub(crate) async fn param_headers_of(
+    /// The entry that one backend's own list has under its name `original`, asking that backend alone.
+    pub(crate) async fn entry_of(
         self: &Arc<Self>,
         backend: usize,
         original: &str,
         trace: &Parent,
-    ) -> Option<Arc<[ParamHeader]>> {
+    ) -> Option<Arc<Json>> {
         let need = self.with(|state| state.parts.get(backend).map(|part| part.heard))?;
         self.read(backend, need, trace).await;
         self.with(|state| {
             let loaded = state.parts.get(backend)?.loaded.as_ref()?;
-            snapshot::param_headers_in(&loaded.contribution, original)
+            snapshot::find_in(&loaded.contribution, self.kind, original).map(Arc::new)
         })
     }
 

@@ -12,7 +12,6 @@ use std::time::Duration;
 use fanlight_canonical::Outcome;
 use fanlight_protocol::Response;
 use fanlight_protocol::json::{ArrayBuilder, Json, Kind, ObjectBuilder};
-use fanlight_protocol::param_header::{self, ParamHeader};
 use foldhash::fast::RandomState;
 use tracing::warn;
 
@@ -45,15 +44,13 @@ pub struct Snapshot {
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The entry as clients see it.
-    pub visible: Json,
+    pub visible: Arc<Json>,
     /// What identifies it to clients: a JSON string; `None` if the backend gave none.
     pub key: Option<Json>,
     /// What identifies it to the backend: a JSON string; `None` if the backend gave none.
     pub original: Option<Json>,
     /// Which backend it came from: its place in the configuration.
     pub backend: usize,
-    /// The tool parameters that modern HTTP clients mirror into headers.
-    pub param_headers: Arc<[ParamHeader]>,
 }
 
 /// A name or URI that two backends claim.
@@ -115,13 +112,7 @@ impl Snapshot {
         }
         let (Some(range), Some(original)) = (range, original) else {
             // Not an entry anyone could ask for, but the backend said it.
-            return self.entries.push(Entry {
-                visible: element,
-                key: None,
-                original: None,
-                backend,
-                param_headers: Arc::new([]),
-            });
+            return self.entries.push(Entry { visible: Arc::new(element), key: None, original: None, backend });
         };
         let mut key = if kind.is_named() { naming.visible(&original) } else { original.clone() };
         if let Some(taken) = key.as_str().and_then(|key| self.index.get(key.as_ref()).copied()) {
@@ -130,17 +121,8 @@ impl Snapshot {
                 None => return,
             }
         }
-        let visible = if key == original { element.clone() } else { element.with(range, &key) };
-        self.insert(
-            kind,
-            Entry {
-                visible,
-                key: Some(key),
-                original: Some(original),
-                backend,
-                param_headers: param_headers(kind, &element),
-            },
-        );
+        let visible = if key == original { element } else { element.with(range, &key) };
+        self.insert(kind, Entry { visible: Arc::new(visible), key: Some(key), original: Some(original), backend });
     }
 
     fn insert(&mut self, kind: ListKind, entry: Entry) {
@@ -255,6 +237,20 @@ impl Snapshot {
         self.index.get(key).and_then(|place| self.entries.get(*place))
     }
 
+    /// Whether each entry of the list in `result` is one of these, in the same text.
+    pub(crate) fn has_all_of(&self, result: &Json) -> bool {
+        let list_of = |result: &Json| result.get(self.kind?.member());
+        let Some(list) = list_of(result) else { return true };
+        // Mostly it is the very page that was read. Comparing that whole is much cheaper than finding entries.
+        let known = self.contributions.iter().flat_map(|contribution| &contribution.results);
+        known.filter_map(list_of).any(|known| known == list)
+            || list.elements().map(|place| list.slice(place)).all(|entry| {
+                let key = self.kind.and_then(|kind| entry.get(kind.key()));
+                let known = key.and_then(|key| self.find(&key.as_str()?));
+                known.is_some_and(|known| *known.visible == entry)
+            })
+    }
+
     /// The first entry whose template can have produced `uri`.
     pub(crate) fn find_template(&self, uri: &str) -> Option<&Entry> {
         self.templates
@@ -347,22 +343,11 @@ fn named(collisions: &[&Collision]) -> String {
     some.chain(more).collect::<Vec<_>>().join(", ")
 }
 
-/// The mirrored parameters of the tool that a backend's list calls `original`.
-pub(super) fn param_headers_in(list: &Contribution, original: &str) -> Option<Arc<[ParamHeader]>> {
+/// The entry that a backend's own list has under the name or URI `original`.
+pub(super) fn find_in(list: &Contribution, kind: ListKind, original: &str) -> Option<Json> {
     list.results.iter().find_map(|result| {
-        let tools = result.get(ListKind::Tools.member())?;
-        let named = |tool: &Json| tool.get("name").is_some_and(|name| name.as_str().as_deref() == Some(original));
-        let tool = tools.elements().map(|place| tools.slice(place)).find(named)?;
-        Some(param_headers(ListKind::Tools, &tool))
+        let entries = result.get(kind.member())?;
+        let is_it = |entry: &Json| entry.get(kind.key()).is_some_and(|key| key.as_str().as_deref() == Some(original));
+        entries.elements().map(|place| entries.slice(place)).find(is_it)
     })
-}
-
-fn param_headers(kind: ListKind, element: &Json) -> Arc<[ParamHeader]> {
-    if kind != ListKind::Tools {
-        return Arc::new([]);
-    }
-    // Annotations that break the rules void all of the tool's; the edge that must refuse such a
-    // tool has done so before it came here.
-    let schema = element.get("inputSchema");
-    schema.and_then(|schema| param_header::annotations(&schema).ok()).unwrap_or_default().into()
 }

@@ -265,18 +265,39 @@ async fn the_log_level_goes_to_all_who_log() {
 }
 
 #[tokio::test]
-async fn mirrored_parameters_are_known_by_the_visible_name() {
-    let list = r#""result":{"tools":[{"name":"t","inputSchema":{"type":"object","properties":{"r":{"type":"string","x-mcp-header":"R"}}}}]}"#;
+async fn tool_is_found_by_its_visible_name() {
+    let list = r#""result":{"tools":[{"name":"t","x":1.0}]}"#;
     let scene = scene(vec![fake("a", &[("tools/list", list)]), fake("b", &[])]);
-    let headers = scene.gateway.param_headers("a__t", &Default::default()).await;
-    assert_eq!(headers[0].name, "R");
-    assert!(scene.gateway.param_headers("b__t", &Default::default()).await.is_empty());
+    let tool = async |name| scene.gateway.tool(name, &Default::default()).await;
+    let first = tool("a__t").await.unwrap();
+    assert_eq!(first.as_text(), r#"{"name":"a__t","x":1.0}"#);
+    assert!(Arc::ptr_eq(&first, &tool("a__t").await.unwrap()));
+    assert!(tool("b__t").await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tool_definition_is_read_again_after_a_passed_list_has_shown_another() {
+    const OLD: &str = r#""result":{"tools":[{"name":"t","inputSchema":{}},{"name":"u"}]}"#;
+    const NEW: &str = r#""result":{"tools":[{"name":"t","inputSchema":{"x":1}}]}"#;
+    // One backend without a prefix: lists are passed as they are.
+    let scene = scene(vec![fake("a", &[("tools/list", OLD)])]);
+    let tool = async || scene.gateway.tool("t", &Default::default()).await.unwrap();
+    let old = tool().await;
+    for same in [OLD, r#""result":{"_meta":{"n":1},"tools":[{"name":"u"}]}"#, r#""result":{"tools":[]}"#] {
+        scene.backends[0].answer("tools/list", same);
+        scene.ask("tools/list", None).await;
+        scene.forget();
+        assert!(Arc::ptr_eq(&tool().await, &old), "{same}");
+        assert!(scene.received(0).is_empty(), "{same}");
+    }
+    scene.backends[0].answer("tools/list", NEW);
+    scene.ask("tools/list", None).await;
+    assert_eq!(tool().await.as_text(), r#"{"name":"t","inputSchema":{"x":1}}"#);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_backend_that_hangs_holds_up_no_call_of_another() {
-    let list =
-        r#""result":{"tools":[{"name":"t","inputSchema":{"properties":{"r":{"type":"string","x-mcp-header":"R"}}}}]}"#;
+    let list = r#""result":{"tools":[{"name":"t"}]}"#;
     let slow = fake("slow", &[]);
     for method in ["tools/list", "resources/read", "logging/setLevel"] {
         slow.set(method, Scripted::Hangs);
@@ -285,7 +306,7 @@ async fn a_backend_that_hangs_holds_up_no_call_of_another() {
     let good = fake("good", &[("tools/list", list), ("resources/read", read), ("logging/setLevel", r#""result":{}"#)]);
     let scene = scene(vec![slow, good]);
     let began = Instant::now();
-    assert_eq!(scene.gateway.param_headers("good__t", &Default::default()).await[0].name, "R");
+    assert!(scene.gateway.tool("good__t", &Default::default()).await.is_some());
     assert_eq!(began.elapsed(), Duration::ZERO, "the other's list is not waited for");
     // An unlisted resource is asked for in turn, and the next in turn is not kept waiting for ever.
     assert_eq!(scene.ask("resources/read", Some(r#"{"uri":"x://y"}"#)).await, r#"{"contents":[]}"#);

@@ -1,0 +1,140 @@
+//! The deprecated HTTP+SSE transport of 2024-11-05 at both ends of the gateway, questions included.
+
+use fanlight_tests::slicer::{member, plain_string};
+
+use crate::clients::Client;
+use crate::faults::backend;
+use crate::harness::Gateway;
+use crate::raw_client::{Connection, INITIALIZED, JSON_HEADERS, initialize, legacy_request};
+use crate::schema::Peer;
+use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
+
+const FIRST: &str = "2024-11-05";
+/// What only survives byte by byte.
+const RESULT: &str = r#"{"content":[],"structuredContent":{"n":1.0,"s":"\u0041\/"},"x":1E400}"#;
+const ROOTS: &str = r#"{"roots":[{"uri":"file:\/\/\/r","name":"\u006e"}]}"#;
+const CALL: &str = r#""name":"t","arguments":{"n":1.0}"#;
+
+/// A client that speaks nothing newer.
+struct OldClient {
+    gateway: Gateway,
+    stream: crate::raw_client::Response,
+    endpoint: String,
+    peer: Peer,
+}
+
+impl OldClient {
+    async fn start(config_text: &str, capabilities: &str) -> Self {
+        let gateway = Gateway::start(config_text).await;
+        let mut connection = Connection::open(gateway.mcp).await;
+        connection.request("GET", "/sse", &[("Accept", "text/event-stream")], b"").await;
+        let mut stream = connection.response().await;
+        assert!(stream.status == 200 && stream.is_event_stream());
+        let endpoint = stream.event().await.unwrap().expect("an endpoint");
+        let peer = gateway.checks().peer("old".to_owned());
+        let mut client = Self { gateway, stream, endpoint, peer };
+        client.send(&initialize(FIRST, capabilities)).await;
+        let opened = client.receive().await;
+        assert_eq!(member(&opened, "result.protocolVersion"), Some(r#""2024-11-05""#));
+        client.send(INITIALIZED).await;
+        client
+    }
+
+    async fn send(&self, message: &str) {
+        self.peer.asked(message, None);
+        let mut connection = Connection::open(self.gateway.mcp).await;
+        connection.request("POST", &self.endpoint, &JSON_HEADERS, message.as_bytes()).await;
+        assert_eq!(connection.response().await.status, 202);
+    }
+
+    async fn receive(&mut self) -> String {
+        let message = self.stream.event().await.unwrap().expect("a message before the end");
+        self.peer.said(&message);
+        message
+    }
+
+    /// Calls a tool that asks for the roots; gives the answer.
+    async fn call_and_be_asked(&mut self) -> String {
+        self.send(&legacy_request("7", "tools/call", CALL)).await;
+        let question = self.receive().await;
+        assert_eq!(member(&question, "method"), Some(r#""roots/list""#), "{question}");
+        let id = member(&question, "id").unwrap();
+        self.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{ROOTS}}}"#)).await;
+        let answer = self.receive().await;
+        assert_eq!(member(&answer, "id"), Some("7"), "{answer}");
+        answer
+    }
+}
+
+fn asks_in_its_era(backend: &Backend, era: Era) {
+    match era {
+        Era::Legacy => {
+            let got = |_: &Received, answers: &[std::sync::Arc<Received>]| {
+                assert_eq!(answers[0].member("result"), Some(ROOTS));
+                RESULT.to_owned()
+            };
+            let asks = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
+            backend.on("tools/call", Reply::conclude(got).asking(&[asks]));
+        }
+        Era::Modern => {
+            backend.on("tools/call", Reply::result(RESULT));
+            let wish =
+                r#"{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}},"requestState":"s"}"#;
+            backend.once("tools/call", Reply::result(wish));
+        }
+    }
+}
+
+/// The members of [`RESULT`], which an era may have added to.
+fn assert_whole(result: &str) {
+    for (path, raw) in [("structuredContent", r#"{"n":1.0,"s":"\u0041\/"}"#), ("x", "1E400"), ("content", "[]")] {
+        assert_eq!(member(result, path), Some(raw), "{result}");
+    }
+}
+
+#[tokio::test]
+async fn sse_client_reaches_servers_of_both_eras() {
+    for era in [Era::Modern, Era::Legacy] {
+        let server = backend(era, Transport::Http).await;
+        asks_in_its_era(&server, era);
+        let mut client = OldClient::start(&config(&[server.entry("only")]), r#"{"roots":{}}"#).await;
+        let answer = client.call_and_be_asked().await;
+        assert_whole(member(&answer, "result").unwrap());
+        if era == Era::Modern {
+            let calls = server.received("tools/call");
+            assert_eq!(calls[1].member("params.inputResponses.k"), Some(ROOTS));
+        }
+        assert!(client.gateway.terminate().await.success());
+    }
+}
+
+/// The old server is a second gateway, whose `/sse` the first finds by the fallback of the specification.
+#[tokio::test]
+async fn clients_of_both_eras_reach_an_sse_server() {
+    for era in [Era::Modern, Era::Legacy] {
+        for kind in ["", r#","type":"sse""#] {
+            let server = backend(Era::Legacy, Transport::Http).await;
+            asks_in_its_era(&server, Era::Legacy);
+            let behind = Gateway::start(&config(&[server.entry("only")])).await;
+            let entry = format!(r#""old":{{"url":"http://{}/sse"{kind}}}"#, behind.mcp);
+            let mut client =
+                Client::start_with(r#"{"roots":{}}"#, &config(&[entry.as_str()]), era, Transport::Http).await;
+            let exchange = client
+                .converse("1", "tools/call", CALL, |method, _| {
+                    assert_eq!(plain_string(&format!("{method:?}")), Some("roots/list"));
+                    ROOTS.to_owned()
+                })
+                .await;
+            assert_whole(exchange.member("result"));
+            assert_eq!(server.received("tools/call").len(), 1, "never sent twice");
+            // The old server ends: the call fails, with a reason, and nothing hangs.
+            assert!(behind.terminate().await.success());
+            let failed = client.request("2", "tools/call", CALL, "").await;
+            assert!(exchange_error(&failed.answer).contains("old"), "{}", failed.answer);
+        }
+    }
+}
+
+fn exchange_error(answer: &str) -> &str {
+    member(answer, "error.message").unwrap_or_else(|| panic!("no error in {answer}"))
+}
