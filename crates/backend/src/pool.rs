@@ -27,7 +27,7 @@ use crate::listening::{self, Keeper, Listeners};
 use crate::settings::SessionPolicy;
 use crate::supervisor::{ConnectSettings, ForClient, Phase, State, Supervisor};
 use fanlight_canonical::BackendError;
-use fanlight_canonical::{Call, CallContext, SessionKey};
+use fanlight_canonical::{Call, CallContext, Principal, SessionKey};
 use fanlight_canonical::{Listen, Listening};
 
 /// How often it is looked for idle lines: four times in the time after which they are closed, but
@@ -45,12 +45,21 @@ pub(crate) struct Pool {
     lines: Mutex<HashMap<Owner, Arc<Line>>>,
 }
 
-/// Whose a line is. The base line is Fanlight's own, and that of clients that can be asked nothing
-/// and have no session, unless more is declared on it for the sake of the catalogue.
+/// Who owns a connection. Two principals never share one, except under [`SessionPolicy::Shared`]. The base connection is
+/// Fanlight's own; anonymous clients without a session and without capabilities share it, unless it declares more than
+/// they have for the sake of the catalogue.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Owner {
+struct Owner {
+    principal: Principal,
+    clients: Clients,
+}
+
+/// Which clients of a principal share a connection.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Clients {
+    /// One session.
     Session(SessionKey),
-    /// All clients without a session that have these capabilities.
+    /// All without a session that have these capabilities.
     Capabilities(Bytes),
 }
 
@@ -170,7 +179,8 @@ impl Pool {
 
     /// Closes the line of a client session.
     pub(crate) fn end_session(&self, session: SessionKey) {
-        if let Some(line) = self.lines().remove(&Owner::Session(session)) {
+        let ended = Clients::Session(session);
+        for (_, line) in self.lines().extract_if(|owner, _| owner.clients == ended) {
             line.end();
         }
         self.hub.end_session(session);
@@ -195,11 +205,17 @@ impl Pool {
         if self.policy == SessionPolicy::Shared || (self.catalogue && client.caller.is_gateway()) {
             return None;
         }
-        if let Some(session) = client.session() {
-            return Some(Owner::Session(session));
-        }
-        let none = || self.catalogue.then(|| Bytes::from_static(b"{}"));
-        Declared::key(client, self.largest_description()).or_else(none).map(Owner::Capabilities)
+        let principal = client.caller.principal();
+        let clients = match client.session() {
+            Some(session) => Clients::Session(session),
+            None => {
+                let shares_base =
+                    !self.catalogue && (client.caller.is_gateway() || *principal == Principal::anonymous());
+                let none = || (!shares_base).then(|| Bytes::from_static(b"{}"));
+                Clients::Capabilities(Declared::key(client, self.largest_description()).or_else(none)?)
+            }
+        };
+        Some(Owner { principal: principal.clone(), clients })
     }
 
     fn open_for(&self, owner: Owner, client: &CallContext, base: &Connection) -> Result<InUse, BackendError> {
@@ -217,11 +233,11 @@ impl Pool {
                 line.end();
             }
         }
-        let named = matches!(owner, Owner::Session(_));
+        let named = matches!(owner.clients, Clients::Session(_));
         let for_client = ForClient { known: base.known(), reprobed: base.is_reprobed() };
-        let origin = match owner {
-            Owner::Session(session) => Origin::Session(session),
-            Owner::Capabilities(_) => Origin::Pooled,
+        let origin = match owner.clients {
+            Clients::Session(session) => Origin::Session(session),
+            Clients::Capabilities(_) => Origin::Pooled,
         };
         let declared = Declared::by(client, named, self.largest_description());
         let line = open(&self.settings, &self.hub, origin, declared, Some(for_client), &client.trace);
@@ -241,9 +257,9 @@ impl Pool {
             tokio::time::sleep((bound / 4).clamp(LOOK.0, LOOK.1)).await;
             self.lines().retain(|owner, line| {
                 // The server may have something to say to a client that listens.
-                let listening = match owner {
-                    Owner::Session(session) => self.hub.is_listening(*session),
-                    Owner::Capabilities(_) => self.hub.any_task(),
+                let listening = match owner.clients {
+                    Clients::Session(session) => self.hub.is_listening(session),
+                    Clients::Capabilities(_) => self.hub.any_task(),
                 };
                 let expired = !listening && line.idle().is_some_and(|idle| idle >= bound);
                 if expired {
