@@ -16,6 +16,7 @@ use http_body_util::Full;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+mod desync;
 mod idle;
 mod long_bodies;
 
@@ -238,5 +239,17 @@ fn connections_are_not_shared_between_workers() {
     });
     for worker in workers {
         worker.join().unwrap();
+    }
+}
+
+#[test]
+fn second_response_never_contains_bytes_of_the_first() {
+    let mut random = fastrand::Rng::with_seed(16);
+    for _ in 0..500 {
+        let mut data = [0; 8];
+        random.fill(&mut data);
+        let tail: Vec<u8> =
+            if random.u8(..) < 64 { (0..random.usize(..20)).map(|_| random.u8(..)).collect() } else { vec![] };
+        desync::run(&[&data[..], &tail].concat());
     }
 }
