@@ -32,9 +32,9 @@ mod tasks;
 mod throttle;
 mod tool_table;
 mod trace;
-pub mod worker;
 
 pub use backend::Backend;
+pub use fanlight_http_pool::worker;
 pub use settings::{
     BackendSettings, EraChoice, Identity, Limits, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,
 };

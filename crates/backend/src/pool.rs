@@ -45,13 +45,22 @@ pub(crate) struct Pool {
     lines: Mutex<HashMap<Owner, Arc<Line>>>,
 }
 
-/// Whose a line is. The base line is Fanlight's own, and that of clients that can be asked nothing
-/// and have no session, unless more is declared on it for the sake of the catalogue.
+/// Who owns a connection. Two principals never share one, except under [`SessionPolicy::Shared`]. The base connection is
+/// Fanlight's own; anonymous clients without a session and without capabilities share it, unless it declares more than
+/// they have for the sake of the catalogue.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Owner {
-    Session(Caller),
-    /// All clients of a principal without a session that have these capabilities.
-    Capabilities(Principal, Bytes),
+struct Owner {
+    principal: Principal,
+    clients: Clients,
+}
+
+/// Which clients of a principal share a connection.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Clients {
+    /// One session.
+    Session(SessionKey),
+    /// All without a session that have these capabilities.
+    Capabilities(Bytes),
 }
 
 /// A connection for one request.
@@ -176,8 +185,10 @@ impl Pool {
 
     /// Closes the line of a client session.
     pub(crate) fn end_session(&self, session: SessionKey) {
-        let is_of = |owner: &Owner| matches!(owner, Owner::Session(caller) if caller.session() == Some(session));
-        self.lines().extract_if(|owner, _| is_of(owner)).for_each(|(_, line)| line.end());
+        let ended = Clients::Session(session);
+        for (_, line) in self.lines().extract_if(|owner, _| owner.clients == ended) {
+            line.end();
+        }
         self.registry.end_session(session);
     }
 
@@ -200,13 +211,17 @@ impl Pool {
         if self.policy == SessionPolicy::Shared || (self.catalogue && client.caller.is_gateway()) {
             return None;
         }
-        if client.session().is_some() {
-            return Some(Owner::Session(client.caller.clone()));
-        }
-        let none = || self.catalogue.then(|| Bytes::from_static(b"{}"));
-        Declared::key(client, self.largest_description())
-            .or_else(none)
-            .map(|key| Owner::Capabilities(client.caller.principal().clone(), key))
+        let principal = client.caller.principal();
+        let clients = match client.session() {
+            Some(session) => Clients::Session(session),
+            None => {
+                let shares_base =
+                    !self.catalogue && (client.caller.is_gateway() || *principal == Principal::anonymous());
+                let none = || (!shares_base).then(|| Bytes::from_static(b"{}"));
+                Clients::Capabilities(Declared::key(client, self.largest_description()).or_else(none)?)
+            }
+        };
+        Some(Owner { principal: principal.clone(), clients })
     }
 
     fn open_for(&self, owner: Owner, client: &CallContext, base: &Connection) -> Result<InUse, BackendError> {
@@ -224,11 +239,11 @@ impl Pool {
                 line.end();
             }
         }
-        let named = matches!(owner, Owner::Session(_));
+        let named = matches!(owner.clients, Clients::Session(_));
         let for_client = ForClient { known: base.known(), reprobed: base.is_reprobed() };
-        let origin = match owner {
-            Owner::Session(_) => Origin::Session(client.caller.clone()),
-            Owner::Capabilities(..) => Origin::Pooled(client.caller.principal().clone()),
+        let origin = match owner.clients {
+            Clients::Session(_) => Origin::Session(client.caller.clone()),
+            Clients::Capabilities(_) => Origin::Pooled(owner.principal.clone()),
         };
         let declared = Declared::by(client, named, self.largest_description());
         let line = open(&self.settings, &self.registry, origin, declared, Some(for_client), &client.trace);
@@ -248,9 +263,11 @@ impl Pool {
             tokio::time::sleep((bound / 4).clamp(LOOK.0, LOOK.1)).await;
             self.lines().retain(|owner, line| {
                 // The server may have something to say to a client that listens.
-                let listening = match owner {
-                    Owner::Session(session) => self.registry.is_listening(session),
-                    Owner::Capabilities(principal, _) => self.registry.any_task(principal),
+                let listening = match owner.clients {
+                    Clients::Session(session) => {
+                        self.registry.is_listening(&Caller::session_of(owner.principal.clone(), session))
+                    }
+                    Clients::Capabilities(_) => self.registry.any_task(&owner.principal),
                 };
                 let expired = !listening && line.idle().is_some_and(|idle| idle >= bound);
                 if expired {

@@ -1,7 +1,7 @@
-//! What becomes of the connections of a pool when the other end does not do what it should.
+//! Reuse and end of connections.
 
-use std::future::poll_fn;
 use std::pin::pin;
+use std::task::Poll;
 
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ async fn closed(stream: &mut TcpStream) {
     assert_eq!(stream.read(&mut [0; 64]).await.unwrap_or_default(), 0, "there is a request on it");
 }
 
-async fn called(client: &HttpClient, target: &Arc<Target>) {
+async fn called(client: &PooledClient, target: &SocketAddr) {
     assert_eq!(body_of(client.execute(post(target)).await).await, "ok");
 }
 
@@ -32,7 +32,7 @@ fn reset(stream: TcpStream) {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_when_the_server_closes_it() {
+async fn idle_connection_is_closed_when_the_server_closes_it() {
     let (listener, target, client) = served().await;
     let (mut stream, ()) = tokio::join!(answered(&listener), called(&client, &target));
     // Half of it: the server could still read.
@@ -41,7 +41,7 @@ async fn an_idle_connection_is_closed_when_the_server_closes_it() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_that_ends_is_never_used_again() {
+async fn idle_connection_that_ended_or_got_bytes_is_not_reused() {
     enum End {
         Half,
         Reset,
@@ -50,7 +50,7 @@ async fn an_idle_connection_that_ends_is_never_used_again() {
     for end in [End::Half, End::Reset, End::Unasked(OK), End::Unasked(b"!")] {
         let (listener, target, client) = served().await;
         let (mut stream, ()) = tokio::join!(answered(&listener), called(&client, &target));
-        // The client has not run since, so this is there before the keeper can see to it.
+        // The client has not run since, so this arrives before the reaper can notice.
         let rest = match end {
             End::Half => {
                 stream.shutdown().await.unwrap();
@@ -65,7 +65,7 @@ async fn an_idle_connection_that_ends_is_never_used_again() {
                 Some(stream)
             }
         };
-        // What another connection brings says that this has been seen as well.
+        // When this arrives at the client, the end of the other connection has arrived, too.
         let beside = async {
             let mut beside = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             assert_eq!(beside.read_u8().await.unwrap(), b'!');
@@ -80,12 +80,12 @@ async fn an_idle_connection_that_ends_is_never_used_again() {
 }
 
 #[tokio::test]
-async fn a_head_that_breaks_off_is_an_error_and_the_request_is_not_sent_again() {
+async fn head_that_breaks_off_is_an_error_without_a_second_attempt() {
     for (head, is_reset) in [("", true), ("HTTP/1.1 20", false), ("HTTP/1.1 200 OK\r\ncontent-le", true)] {
         let (listener, target, client) = served().await;
         let server = async {
             let mut stream = answered(&listener).await;
-            // On a connection that has served, which is what clients like to try again after.
+            // On a reused connection, where a client could be tempted to send it again.
             read_request(&mut stream).await;
             stream.write_all(head.as_bytes()).await.unwrap();
             if is_reset {
@@ -98,7 +98,7 @@ async fn a_head_that_breaks_off_is_an_error_and_the_request_is_not_sent_again() 
         let calls = async {
             called(&client, &target).await;
             let error = client.execute(post(&target)).await.err().unwrap();
-            assert!(!error.nothing_was_sent(), "{head:?}: {}", error.reason());
+            assert!(!is_connect(&error), "{head:?}: {}", reason(&error));
         };
         tokio::select! {
             _ = server => panic!("{head:?}: sent a second time"),
@@ -108,7 +108,7 @@ async fn a_head_that_breaks_off_is_an_error_and_the_request_is_not_sent_again() 
 }
 
 #[tokio::test]
-async fn a_head_may_arrive_byte_by_byte() {
+async fn head_may_arrive_byte_by_byte() {
     let (listener, target, client) = served().await;
     let server = async {
         let mut stream = listener.accept().await.unwrap().0;
@@ -129,7 +129,7 @@ async fn a_head_may_arrive_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_waits_for_ends_its_connection() {
+async fn dropped_request_closes_its_connection() {
     let (listener, target, client) = served().await;
     let mut stream = {
         let mut executing = pin!(client.execute(post(&target)));
@@ -147,7 +147,7 @@ async fn a_request_that_nobody_waits_for_ends_its_connection() {
 }
 
 #[tokio::test]
-async fn a_response_whose_rest_nobody_reads_ends_its_connection_unless_the_rest_is_there() {
+async fn dropped_body_closes_its_connection_unless_it_has_arrived() {
     let (listener, target, client) = served().await;
     let server = async {
         let mut stream = answered(&listener).await;
@@ -163,15 +163,15 @@ async fn a_response_whose_rest_nobody_reads_ends_its_connection_unless_the_rest_
 }
 
 #[tokio::test]
-async fn no_more_connections_are_kept_than_allowed() {
+async fn idle_connections_stay_within_their_limit() {
     let (listener, target, client) = served().await;
     let calls = async {
-        let all = (0..SETTINGS.most_idle + 1).map(|_| called(&client, &target));
+        let all = (0..SETTINGS.max_idle + 1).map(|_| called(&client, &target));
         futures_util::future::join_all(all).await;
     };
     let server = async {
         let mut streams = Vec::new();
-        for _ in 0..SETTINGS.most_idle + 1 {
+        for _ in 0..SETTINGS.max_idle + 1 {
             streams.push(listener.accept().await.unwrap().0);
         }
         for stream in &mut streams {
@@ -184,13 +184,13 @@ async fn no_more_connections_are_kept_than_allowed() {
     };
     let (mut streams, ()) = tokio::join!(server, calls);
     futures_util::future::select_all(streams.iter_mut().map(|stream| closed(stream).boxed_local())).await;
-    // How many are a worker's share depends on how many workers the tests beside this one have.
+    // The share of a worker depends on how many workers concurrent tests have entered.
     let ended = streams.iter_mut().filter_map(|stream| closed(stream).now_or_never()).count();
     assert!(ended < streams.len(), "none is kept");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_is_idle_for_long_is_closed() {
+async fn connection_idle_for_long_is_closed() {
     let (listener, target, client) = served().await;
     let (mut stream, ()) = tokio::join!(answered(&listener), called(&client, &target));
     let began = Instant::now();
@@ -200,18 +200,18 @@ async fn a_connection_that_is_idle_for_long_is_closed() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_connection_gets_the_first_that_is_free() {
+async fn waiting_request_gets_the_first_free_connection() {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
-    let target = target(listener.local_addr().unwrap());
-    let client = HttpClient::new(&target, SETTINGS).unwrap();
+    let target = listener.local_addr().unwrap();
+    let client = client(&target);
     let mut first = pin!(client.execute(post(&target)));
     let mut stream = tokio::select! {
         accepted = listener.accept() => accepted.unwrap().0,
         _ = first.as_mut() => panic!("nobody has answered"),
     };
-    // From here on nobody can connect.
+    // From here on the listener accepts no connection.
     let mut queue = Vec::new();
     tokio::time::pause();
     while let Ok(connected) =
@@ -222,7 +222,7 @@ async fn who_waits_for_a_connection_gets_the_first_that_is_free() {
     }
     tokio::time::resume();
     let mut second = pin!(client.execute(post(&target)));
-    // The first poll only lets others have their turn.
+    // The first poll only yields.
     for _ in 0..2 {
         assert!(poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await);
     }
@@ -240,7 +240,7 @@ async fn who_waits_for_a_connection_gets_the_first_that_is_free() {
 }
 
 #[test]
-fn connections_end_with_the_runtime_they_were_made_in() {
+fn connections_end_with_their_runtime() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (listener, target, client) = {
         let first = runtime();

@@ -1,39 +1,35 @@
-//! Which of the process's workers the current thread is: a thread with a runtime of its own, on
-//! which client connections live.
+//! The worker threads of the process: each has a runtime of its own, on which client connections live.
 //!
-//! What a call uses may be its worker's own (`PerWorker`), so that it wakes no other thread.
-//!
-//! Must not know: what workers have of their own.
+//! What a call uses may belong to its worker ([`PerWorker`]), so that it wakes no other thread.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Workers that are told apart at most; beyond that, some share what is a worker's own.
-const MOST: usize = 64;
+/// How many workers have values of their own; more share them.
+const MAX_WORKERS: usize = 64;
 
 thread_local! {
     /// `None` on a thread that is no worker.
     static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// How many workers there are.
+/// The number of workers.
 static WORKERS: AtomicUsize = AtomicUsize::new(1);
 
-/// Makes the current thread worker `number`, from 0, of `workers`. To be called when the thread
-/// starts, and by no thread of a runtime that moves its tasks between threads.
+/// Makes the current thread worker `number`, from 0, of `workers`. To be called when the thread starts, and by no
+/// thread of a runtime that moves its tasks between threads.
 pub fn enter(number: usize, workers: usize) {
     WORKERS.store(workers.max(1), Ordering::Relaxed);
-    NUMBER.set(Some(number % MOST));
+    NUMBER.set(Some(number % MAX_WORKERS));
 }
 
-/// How many workers there are; 1 where none was entered.
+/// The number of workers; 1 if none has entered.
 pub(crate) fn workers() -> usize {
     WORKERS.load(Ordering::Relaxed)
 }
 
-/// Something that each worker has of its own, made when it first uses it. Threads that are no workers
-/// share one.
+/// One value for each worker, made at its first use. Threads that are no workers share one.
 pub(crate) struct PerWorker<T> {
     of_workers: Box<[OnceLock<Box<T>>]>,
     of_others: OnceLock<Box<T>>,
@@ -41,12 +37,12 @@ pub(crate) struct PerWorker<T> {
 
 impl<T> Default for PerWorker<T> {
     fn default() -> Self {
-        Self { of_workers: (0..MOST).map(|_| OnceLock::new()).collect(), of_others: OnceLock::new() }
+        Self { of_workers: (0..MAX_WORKERS).map(|_| OnceLock::new()).collect(), of_others: OnceLock::new() }
     }
 }
 
 impl<T> PerWorker<T> {
-    /// What the current thread has.
+    /// The value of the current thread.
     pub(crate) fn get(&self, make: impl FnOnce() -> T) -> &T {
         let own = NUMBER.get().and_then(|number| self.of_workers.get(number)).unwrap_or(&self.of_others);
         own.get_or_init(|| Box::new(make()))
@@ -60,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_worker_has_its_own_and_all_other_threads_share_one() {
+    fn each_worker_has_a_value_and_all_other_threads_share_one() {
         let made = AtomicUsize::new(0);
         let values = PerWorker::default();
         let get = |number: Option<usize>| {
@@ -73,7 +69,7 @@ mod tests {
             thread::scope(|scope| scope.spawn(in_thread).join().unwrap())
         };
         assert_eq!(
-            [get(Some(1)), get(None), get(Some(0)), get(Some(1)), get(None), get(Some(MOST))],
+            [get(Some(1)), get(None), get(Some(0)), get(Some(1)), get(None), get(Some(MAX_WORKERS))],
             [0, 1, 2, 0, 1, 2]
         );
     }
