@@ -27,15 +27,18 @@ pub(crate) trait SessionSubscriptions: Send + Sync {
 pub(super) struct InMemory {
     /// Resources of one session at most.
     limit: usize,
-    sessions: Mutex<HashMap<SessionKey, (Caller, HashSet<Arc<str>>)>>,
+    sessions: Mutex<Recorded>,
 }
+
+/// The caller and the resources of each session.
+type Recorded = HashMap<SessionKey, (Caller, HashSet<Arc<str>>)>;
 
 impl InMemory {
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, sessions: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, (Caller, HashSet<Arc<str>>)>> {
+    fn lock(&self) -> MutexGuard<'_, Recorded> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

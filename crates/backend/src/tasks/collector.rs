@@ -80,7 +80,7 @@ impl Translator {
         let (state, _) = watch::channel(state);
         let collector = Arc::new(InputCollector { state: state.clone(), _end: end.clone().drop_guard() });
         let lifetime = self.inner.timeouts().question;
-        self.collectors.insert(task.key(client), Arc::clone(&collector), 0, lifetime);
+        self.collectors.insert(task.key(client), Arc::clone(&collector), task.name.len(), lifetime);
         let (messages, receiver) = ServerMessages::channel(OPEN);
         let (context, params) = (Arc::clone(origin), Some(task_params(&task.json)));
         let call = Call { method: Method::TaskResult, params, context, messages };

@@ -158,7 +158,7 @@ impl Translator {
             ..without_progress(client)
         };
         let info = origin.client_info.as_ref().map_or(0, |info| info.bytes().len());
-        let bytes = origin.capabilities.bytes().len() + info;
+        let bytes = id.len() + origin.capabilities.bytes().len() + info;
         let key = (client.caller.principal().clone(), id);
         self.origins.insert(key, Arc::new(origin), bytes, self.lifetime(created.get("ttlMs")));
     }

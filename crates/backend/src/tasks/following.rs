@@ -20,6 +20,9 @@ use super::translate::Status;
 use super::{InnerClient, Translator};
 use crate::backoff::Backoff;
 
+/// Longest id of a followed task, in bytes.
+const MAX_ID: usize = 1024;
+
 /// The tasks of each session, and its listeners.
 pub(super) struct FollowedTasks {
     limit: usize,
@@ -107,6 +110,7 @@ impl Translator {
         if let Some(session) = self.followed.lock().session(&client.caller)
             && !session.tasks.contains_key(&*id)
             && session.tasks.len() < self.followed.limit
+            && id.len() <= MAX_ID
         {
             let ended = CancellationToken::new();
             for (messages, left) in session.listeners.values() {

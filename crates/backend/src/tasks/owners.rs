@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{Caller, Principal};
 
+use super::MAX_TASK_STATE;
 use super::table::Table;
 
 /// Owners of tasks with the same id that are recorded.
@@ -44,7 +45,7 @@ struct Owner {
 impl InMemory {
     /// Owners of at most `limit` tasks.
     pub(super) fn new(limit: usize) -> Self {
-        Self { owners: Table::new(limit, usize::MAX), next: AtomicU64::new(1) }
+        Self { owners: Table::new(limit, limit.saturating_mul(MAX_TASK_STATE)), next: AtomicU64::new(1) }
     }
 }
 

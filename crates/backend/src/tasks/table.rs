@@ -8,28 +8,8 @@ use std::time::Duration;
 use fanlight_canonical::Principal;
 use tokio::time::Instant;
 
-/// Longest task id, in bytes, that is remembered.
-const MAX_ID: usize = 1024;
-
 /// A task of one principal. Servers may give the same id to tasks of different clients.
 pub(super) type TaskKey = (Principal, String);
-
-/// A key of a [`Table`].
-pub(super) trait Key: Clone + Eq + Hash {
-    fn id(&self) -> &str;
-}
-
-impl Key for TaskKey {
-    fn id(&self) -> &str {
-        &self.1
-    }
-}
-
-impl Key for String {
-    fn id(&self) -> &str {
-        self
-    }
-}
 
 /// A bounded table with entries that expire.
 pub(super) struct Table<K, V> {
@@ -50,16 +30,16 @@ struct Entry<V> {
     expires: Instant,
 }
 
-impl<K: Key, V: Clone> Table<K, V> {
+impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     /// A table of at most `max_entries` entries, which take at most `max_bytes` bytes.
     pub(super) fn new(max_entries: usize, max_bytes: usize) -> Self {
         Self { max_entries, max_bytes, entries: Mutex::new(Entries { by_key: HashMap::new(), bytes: 0 }) }
     }
 
-    /// Inserts a value that takes `bytes` bytes, for `lifetime`. If the table is full, the entries that
+    /// Inserts a value that takes `bytes` bytes with its key, for `lifetime`. If the table is full, the entries that
     /// expire first are removed; returns false if that does not suffice.
     pub(super) fn insert(&self, key: K, value: V, bytes: usize, lifetime: Duration) -> bool {
-        if key.id().len() > MAX_ID || bytes > self.max_bytes || self.max_entries == 0 {
+        if bytes > self.max_bytes || self.max_entries == 0 {
             return false;
         }
         let mut entries = self.lock();
@@ -123,7 +103,7 @@ impl<V> Entry<V> {
     }
 }
 
-impl<K: Key, V> Entries<K, V> {
+impl<K: Eq + Hash, V> Entries<K, V> {
     fn remove_expired(&mut self) {
         let mut freed = 0;
         self.by_key.retain(|_, entry| {
@@ -164,7 +144,6 @@ mod tests {
         assert!(table.insert(key("d"), 4, 90, SECOND));
         assert_eq!((get("a"), get("c"), get("d")), (None, None, Some(4)));
         assert!(!table.insert(key("e"), 5, 101, SECOND));
-        assert!(!table.insert("x".repeat(MAX_ID + 1), 6, 1, SECOND));
         assert_eq!(table.all(), [(key("d"), 4)]);
         assert!(table.insert(key("d"), 7, 100, SECOND));
         assert_eq!(table.remove(&key("d")), Some(7));

@@ -15,7 +15,7 @@ use crate::support::{call, hear, listening, nobody, of_session, send, settings, 
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 const PROMPTS: &str = r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#;
 
-/// What a legacy server answers that tells of everything. Its sessions are `s0` and so on.
+/// The answers of a legacy server that notifies of everything. Its sessions are `s0` and so on.
 pub(crate) fn telling(seen: &Seen, sessions: &AtomicUsize) -> Option<Reply> {
     if seen.method() != "initialize" {
         return legacy(seen, "");
@@ -72,7 +72,7 @@ async fn stream_is_open_only_while_it_is_needed() {
     backend.describe().await.unwrap();
     assert!(feeds.is_empty());
     let (listening, mut inbox) = hear(&backend, tools(), nobody).await.unwrap();
-    // The server does not declare that it tells of changed prompts.
+    // The server does not declare notifications of changed prompts.
     assert_eq!(listening.honoured, Interest { prompts: false, ..tools() });
     let feed = feeds.next().await;
     assert_eq!(feed.seen.header("mcp-session-id"), Some("s0"));

@@ -43,7 +43,7 @@ fn filter(feed: &Feed) -> Json {
     feed.seen.params().get("notifications").unwrap()
 }
 
-/// Agrees to all that is asked for.
+/// Acknowledges the whole filter.
 fn agree(feed: &Feed) {
     feed.acknowledge(filter(feed).as_text());
 }
@@ -72,7 +72,7 @@ async fn listeners_share_one_subscription_that_grows_without_loss() {
         let feed = feeds.next().await;
         let expected = r#"{"toolsListChanged":true,"resourceSubscriptions":["a:1"]}"#;
         assert_eq!(filter(&feed).as_text(), expected);
-        // Until the new one is acknowledged the old one is heard.
+        // Until the new subscription is acknowledged the old one is open.
         old.send(TOOLS);
         assert_eq!(heard(&mut first_inbox).await, TOOLS);
         assert!(old.is_open());
@@ -187,7 +187,7 @@ async fn refused_filter_leaves_other_listeners_unchanged() {
     assert_eq!(bad.honoured, tools());
     feed.send(TOOLS);
     assert_eq!(heard(&mut inbox).await, TOOLS);
-    // What was refused is not asked for again with the next.
+    // The refused part is not asked for again with the next.
     let next = async { hear(&backend, prompts(), nobody).await.unwrap() };
     let ((next, _inbox), ()) = tokio::join!(next, async { agree(&feeds.next().await) });
     assert_eq!(next.honoured, prompts());
@@ -328,7 +328,7 @@ async fn resource_refused_after_a_break_affects_only_resources() {
     assert_eq!(filter(&feed).as_text(), r#"{"toolsListChanged":true}"#);
     agree(&feed);
     assert_eq!(heard(&mut inbox).await, TOOLS);
-    // Something has happened to the resource, even if no more is to be heard of it.
+    // The resource may have changed, even if no more updates are sent.
     assert_eq!(heard(&mut inbox).await, updated("a:1"));
     feed.send(TOOLS);
     assert_eq!(heard(&mut inbox).await, TOOLS);

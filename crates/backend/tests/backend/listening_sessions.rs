@@ -74,7 +74,7 @@ async fn session_receives_everything_on_its_own_stream() {
     let interest = Interest { tools: true, ..session() };
     let (listening, mut inbox) = hear(&backend, interest.clone(), of_session(1, CAPABILITIES)).await.unwrap();
     assert_eq!(listening.honoured, interest);
-    // It has no line of its own yet: list changes come by the base one, and no line is opened.
+    // It has no connection of its own yet: list changes come on the base connection, and none is opened.
     let base = feeds.next().await;
     assert_eq!(base.seen.header("mcp-session-id"), Some("s0"));
     base.send(TOOLS);
@@ -198,7 +198,7 @@ async fn listening_session_is_not_idle() {
     let (listening, _inbox) = hear(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
     ask(&backend, "x/y", "").await;
     let feed = feeds.next().await;
-    // Another session's line comes and goes meanwhile.
+    // Another session's connection is opened and closed meanwhile.
     send(&backend, crate::support::listening(call("x/y", ""), of_session(2, "{}")).0).await.unwrap();
     assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some("s2"));
     assert!(feed.is_open());

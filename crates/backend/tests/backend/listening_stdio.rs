@@ -9,7 +9,7 @@ use crate::support::{call, hear, listening, nobody, of_session, send, settings, 
 
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
-/// `test/say` says what its parameters hold under `say`, escaped once; `test/log` tells what came in.
+/// `test/tools` and `test/updated` make the server send these notifications.
 const SAYING: &str = r#"*'"method":"test/tools"'*) say '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'; result '{}';;
     *'"method":"test/updated"'*) say '{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1"}}'; result '{}';;
     *'"method":"test/exit"'*) exit 0;;
@@ -38,7 +38,7 @@ async fn subscriptions_are_renewed_when_a_legacy_process_restarts() {
     assert_eq!((inbox.text().await.as_str(), inbox.text().await.as_str()), (TOOLS, updated));
     assert_eq!(child.file("resources").matches("resources/subscribe").count(), 2);
     drop(listening);
-    // It is asked in order: once this is answered the other has been read.
+    // Requests are read in order: once this is answered, the other has been read.
     while !child.file("resources").contains("resources/unsubscribe") {
         send(&backend, call("test/tools", "")).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! What a legacy server's task asks of a client with the extension.
+//! Server requests of a legacy server's task, for clients with the extension.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const QUESTION: &str = r#"{"jsonrpc":"2.0","id":"q1","method":"elicitation/creat
 const OTHER: &str = r#"{"jsonrpc":"2.0","id":"q2","method":"roots/list"}"#;
 const ACKNOWLEDGED: &str = r#"{"resultType":"complete"}"#;
 
-/// A server whose task asks these questions on the stream of `tasks/result`.
+/// A server whose task sends these server requests on the stream of `tasks/result`.
 async fn asking(questions: &'static [&'static str]) -> Tasks {
     let gate = Arc::new(Notify::new());
     Tasks::legacy(&[ASKING], move |seen: &Seen| {
@@ -70,7 +70,7 @@ async fn server_requests_are_shown_until_answered() {
         }
     };
     assert_eq!(answered, r#"{"jsonrpc":"2.0","id":"q1","result":{ "n":1E400}}"#);
-    // An answer that is none leaves the question open, and a second one to the first is ignored.
+    // An invalid answer leaves the request open, and a second answer is ignored.
     tasks.is(ASKING);
     update(&backend, &responses).await;
     assert_eq!(keys(&requests(&backend, both).await), key[1..]);
@@ -81,7 +81,7 @@ async fn server_requests_are_shown_until_answered() {
 async fn server_request_is_refused_if_the_client_lacks_the_capability() {
     let mut tasks = asking(&[QUESTION]).await;
     let backend = start(settings(tasks.server.transport()));
-    // The task was made for a client that can be asked.
+    // The client of this call has the capability.
     get(&backend, extension(ELICIT), "tools/call", r#"{"name":"needs"}"#).await;
     assert_eq!(requests(&backend, r#"{"roots":{}}"#).await.as_text(), "{}");
     let refused = loop {
@@ -112,7 +112,7 @@ async fn collector_ends_when_the_client_asks_no_more() {
     let backend = start(settings);
     assert_eq!(keys(&requests(&backend, ELICIT).await).len(), 1);
     tasks.server.next_of("closed").await;
-    // And taken up again when somebody does.
+    // It begins again when a client asks.
     let before = keys(&requests(&backend, ELICIT).await);
     assert_eq!(before.len(), 1);
     tasks.server.next_of("closed").await;

@@ -27,7 +27,7 @@ async fn wait_ends_in_time_and_cancels_a_task_that_its_client_does_not_know() {
         assert_eq!(send(&backend, call).await.unwrap_err(), BackendError::Timeout { after: limit, sent: true });
         tasks.server.next_of("tasks/cancel").await;
     }
-    // That of a client which knows it goes on.
+    // A task that its client knows is not cancelled.
     let mut tasks = Tasks::modern(&[WORKING], "{}").await;
     let mut settings = settings(tasks.server.transport());
     settings.timeouts.task = Duration::from_millis(300);

@@ -66,7 +66,7 @@ async fn input_requests_reach_the_client_and_answers_the_server() {
         assert_eq!(second.method.as_str(), "roots/list");
         assert_eq!(second.params.unwrap().as_text(), format!(r#"{{"_meta":{{{RELATED}}}}}"#));
         second.answer.send(Response::from_result(&Json::literal(r#"{"roots":[]}"#))).unwrap();
-        // A person may be thinking, and the server is asked again meanwhile.
+        // The task is polled while a person may be thinking.
         tasks.server.next_of("tasks/get").await;
         tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
         first.answer.send(Response::from_result(&Json::literal(r#"{ "action":"accept","n":1E400}"#))).unwrap();
@@ -96,7 +96,7 @@ async fn client_error_names_the_missing_input() {
     let error = json(&error.unwrap());
     assert_eq!(error.get("code").unwrap().as_i64(), Some(-32603));
     assert_eq!(error.get("data").unwrap().as_text(), r#"{"key":"k\u0031","error":{"code":-1,"message":"no"}}"#);
-    // The task is the client's: it goes on.
+    // The client knows the task, which is not cancelled.
     let asks = r#"{"taskId":"t1","status":"input_required","ttlMs":1,"inputRequests":{"k":{"method":"sampling/createMessage"}}}"#;
     tasks.is(asks);
     let error = get(&backend, requested(1), "tasks/result", T1).await;
@@ -143,7 +143,7 @@ async fn immediate_result_is_kept_as_a_task() {
     assert!(task.get("createdAt").unwrap().as_str().unwrap().ends_with('Z'));
     let id = task.get("taskId").unwrap();
     let params = format!(r#"{{"taskId":{id}}}"#);
-    // Whoever has the id has the task: the client may have come back with another session.
+    // The client may have come back with another session.
     let now = json(&get(&backend, requested(2), "tasks/get", &params).await);
     assert_eq!(now.get("status").unwrap().as_text(), r#""completed""#);
     assert_eq!(
@@ -224,7 +224,7 @@ async fn server_requests_reach_one_of_two_waiting_clients() {
         }
     });
     assert!(looked.await.is_err() && other.is_empty());
-    // Once the first has gone, its questions are the other's to be asked.
+    // After the first call has ended, its server requests go to the other client.
     drop((waiting, questions));
     let client = async {
         for _ in 0..2 {

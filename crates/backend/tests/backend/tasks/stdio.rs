@@ -12,7 +12,7 @@ const INITIALIZE: &str = r#"
 
 #[tokio::test]
 async fn legacy_task_survives_the_restart_of_its_server() {
-    // The first process to be asked for the result dies of it; tasks are what a server keeps.
+    // The first process exits on the request for the result; the task is kept.
     let child = Child::legacy(&format!(
         r#"{INITIALIZE}
     *'"method":"tasks/get"'*) result '{{"taskId":"t1","status":"working","ttl":null,"pollInterval":1}}';;
