@@ -23,13 +23,14 @@ use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use crate::supervisor::{ConnectSettings, Target};
 use crate::tasks::TaskTranslation;
 
-/// Longest wait for everything to end: a process has two seconds each to end by itself, after
-/// SIGTERM and after SIGKILL, and what it left behind as long again.
-const STOPPING: Duration = Duration::from_secs(12);
+/// Waits of [`crate::Timeouts::process_stop`] until everything has ended: a process has three, and the processes that it left
+/// behind have as many.
+const STOP_STEPS: u32 = 6;
 
 /// One MCP server, kept connected.
 pub struct Backend {
     client: TaskTranslation,
+    process_stop: Duration,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -53,6 +54,7 @@ impl Backend {
         let context = LinkContext {
             name: Arc::clone(&name),
             limits,
+            timeouts,
             question: timeouts.question,
             declared: Arc::new(Declared::nothing()),
             outlet: UnsolicitedSender::new(Arc::clone(&registry), Origin::Base).0,
@@ -61,8 +63,9 @@ impl Backend {
             telemetry,
             root,
         };
+        let bounds = (timeouts.connect, timeouts.idle_connection);
         let http = |url: &str, headers: &[(String, Secret)]| {
-            let endpoint = HttpEndpoint::new(url, headers, &identity, timeouts.connect, limits.concurrency);
+            let endpoint = HttpEndpoint::new(url, headers, &identity, bounds, limits.concurrency);
             endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint)))
         };
         let sse_first = matches!(transport, TransportSettings::Sse { .. });
@@ -86,7 +89,7 @@ impl Backend {
         let caller = Caller::new(Arc::clone(&pool), timeouts, limits.concurrency);
         let inner = Arc::new(DirectClient { name, transport, pool, caller, shutdown: shutdown.clone() });
         let client = TaskTranslation::around(inner, shared, &limits, tasks.clone(), shutdown.clone());
-        Arc::new(Self { client, shutdown, tasks })
+        Arc::new(Self { client, process_stop: timeouts.process_stop, shutdown, tasks })
     }
 
     /// Ends the connection and the child process, and waits for that, for a few seconds at most.
@@ -94,7 +97,7 @@ impl Backend {
     pub async fn stop(&self) {
         self.shutdown.cancel();
         self.tasks.close();
-        if timeout(STOPPING, self.tasks.wait()).await.is_err() {
+        if timeout(self.process_stop * STOP_STEPS, self.tasks.wait()).await.is_err() {
             tracing::warn!(backend = self.client.name(), "backend did not stop in time");
         }
     }

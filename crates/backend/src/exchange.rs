@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::deadline::PausableDeadline;
 use crate::declared::Declared;
 use crate::dialect::Mirror;
-use crate::settings::Limits;
+use crate::settings::{Limits, Timeouts};
 use crate::subscriptions::UnsolicitedSender;
 use crate::trace::Sending;
 use fanlight_canonical::{BackendError, CallContext, ServerMessages};
@@ -27,6 +27,7 @@ use fanlight_canonical::{BackendError, CallContext, ServerMessages};
 pub(crate) struct LinkContext {
     pub(crate) name: Arc<str>,
     pub(crate) limits: Limits,
+    pub(crate) timeouts: Timeouts,
     /// How long a client may take to answer a question of the server.
     pub(crate) question: Duration,
     /// What is declared to a legacy server on behalf of the link's clients.

@@ -36,5 +36,6 @@ mod trace;
 pub use backend::Backend;
 pub use fanlight_http_pool::worker;
 pub use settings::{
-    BackendSettings, EraChoice, Identity, Limits, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,
+    BackendSettings, EraChoice, Identity, Limits, RetryDelays, Secret, SessionPolicy, TelemetrySettings, Timeouts,
+    TransportSettings,
 };

@@ -41,11 +41,12 @@ impl DedicatedSubscription {
 
     async fn keep(mut self) {
         let mut state = self.state.clone();
-        let mut backoff = Backoff::default();
+        let mut failed = None;
         while let Some(connection) = connected(&mut state, || {}).await {
+            let backoff = failed.get_or_insert_with(|| Backoff::new(connection.retry_delays()));
             if connection.era() == Era::Modern {
                 tokio::select! {
-                    end = self.receive(&connection, &mut backoff) => if !matches!(end, End::Broken) {
+                    end = self.receive(&connection, backoff) => if !matches!(end, End::Broken) {
                         return;
                     },
                     _ = connection.lost() => {}
@@ -64,7 +65,7 @@ impl DedicatedSubscription {
         loop {
             match event {
                 SubscriptionEvent::Acknowledged(agreed) => {
-                    *backoff = Backoff::default();
+                    backoff.reset();
                     let mut honoured = Filter::acknowledged(&agreed).honours(interest);
                     honoured.unknown = Filter::unknown(&agreed);
                     match self.honoured.take() {

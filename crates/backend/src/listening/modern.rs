@@ -69,7 +69,7 @@ impl<'a> SharedSubscription<'a> {
             next: None,
             excess_since: None,
             retry_at: None,
-            backoff: Backoff::default(),
+            backoff: Backoff::new(connection.retry_delays()),
             refused: None,
             given_up: None,
             unsupported: false,
@@ -168,7 +168,8 @@ impl<'a> SharedSubscription<'a> {
                 self.registry.acknowledge_part(&next.asked, &honoured);
                 self.is_stale = true;
                 self.current = Some((next, honoured));
-                (self.excess_since, self.backoff) = (None, Backoff::default());
+                self.excess_since = None;
+                self.backoff.reset();
                 if std::mem::take(&mut self.missed) {
                     self.registry.announce(&Origin::Base, lists);
                 }

@@ -160,7 +160,7 @@ impl Translator {
 }
 
 async fn listen_until_dropped(inner: Arc<dyn InnerClient>, listen: Listen) {
-    let mut backoff = Backoff::default();
+    let mut backoff = Backoff::new(inner.timeouts().reconnect);
     loop {
         match inner.listen(listen.clone()).await {
             Ok(_listening) => std::future::pending().await,

@@ -67,7 +67,18 @@ impl InnerClient for Unreachable {
 #[tokio::test]
 async fn legacy_status_is_translated_if_nothing_has_to_be_inlined() {
     let long = Duration::from_secs(20);
-    let timeouts = Timeouts { connect: long, probe: long, call: long, question: long, session_idle: long, task: long };
+    let timeouts = Timeouts {
+        connect: long,
+        probe: long,
+        call: long,
+        question: long,
+        session_idle: long,
+        task: long,
+        process_stop: long,
+        session_end: long,
+        idle_connection: long,
+        reconnect: crate::RetryDelays { shortest: long, longest: long },
+    };
     let limits = Limits {
         concurrency: 1,
         sessions: 1,
