@@ -23,9 +23,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::deadline::CallProgress;
 use crate::dialect::Dialect;
-use crate::exchange::{LinkContext, Reply};
+use crate::exchange::{LinkContext, Reply, span_outcome};
 use crate::handshake::{Agreed, Known};
 use crate::link::Link;
+use crate::settings::RetryDelays;
 use crate::tool_table::ToolTable;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
@@ -101,6 +102,11 @@ impl Failure {
 }
 
 impl Connection {
+    /// Pauses between attempts to open a stream on it.
+    pub(crate) fn retry_delays(&self) -> RetryDelays {
+        self.context.timeouts.reconnect
+    }
+
     pub(crate) fn new(context: LinkContext, agreed: Agreed, reprobed: bool) -> Self {
         let Agreed { link, dialect, description } = agreed;
         let capabilities = ServerDescription::from(description.clone()).capabilities();
@@ -156,7 +162,7 @@ impl Connection {
                     let (mut sending, propagation) = self.sending_of(call, progress, &repeated);
                     let outgoing = self.outgoing(call, progress, repeated, propagation, &sending);
                     let outcome = self.link.exchange(outgoing).await;
-                    sending.ended(&call.method, &outcome);
+                    sending.ended(&call.method, span_outcome(&outcome));
                     outcome
                 };
                 let response = self.judge(&call.method, outcome)?;

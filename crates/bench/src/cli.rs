@@ -1,6 +1,5 @@
 //! The command line.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -10,7 +9,7 @@ use crate::fake::FakeArgs;
 use crate::scenario::Group;
 use crate::system::Kind;
 
-/// Measures Fanlight beside a plain reverse proxy.
+/// Measures Fanlight in comparison with a plain reverse proxy.
 #[derive(Debug, Parser)]
 #[command(name = "fanlight-bench", version)]
 pub(crate) struct Cli {
@@ -24,8 +23,6 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Count instructions per call under valgrind, and fail if there are more than the budget allows
     Check(CheckArgs),
-    /// Put load on something that is running, for profilers
-    Load(LoadArgs),
     /// Be a fake MCP server over HTTP
     Serve(FakeArgs),
     /// Be a fake MCP server over stdio
@@ -47,13 +44,13 @@ pub(crate) struct RunArgs {
     /// What to measure [default: everything]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) only: Vec<Group>,
-    /// What to compare [default: all that are on this machine]
+    /// What to compare [default: all that are installed]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) systems: Vec<Kind>,
     /// The eras to speak [default: both]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) eras: Vec<Era>,
-    /// Rounds, of whose values the median counts [default: 3]
+    /// Rounds; results are their medians [default: 3]
     #[arg(long, value_name = "N")]
     pub(crate) rounds: Option<usize>,
     /// Seconds of one measurement of one system [default: 2]
@@ -62,62 +59,38 @@ pub(crate) struct RunArgs {
     /// Connections of the closed loop
     #[arg(long, default_value_t = 16, value_name = "N")]
     pub(crate) connections: usize,
-    /// Idle streams [default: 10000, or as many as there may be open files for]
+    /// Idle streams [default: 10000, or as many as the limit on open files allows]
     #[arg(long, value_name = "N")]
     pub(crate) streams: Option<usize>,
-    /// Seconds during which sessions come and go [default: 15]
+    /// Seconds of churn: sessions that are opened and closed [default: 15]
     #[arg(long, value_name = "S")]
     pub(crate) churn_seconds: Option<u64>,
-    /// The Fanlight to measure [default: the one beside this program, built anew if cargo runs this]
+    /// The Fanlight to measure [default: the one in the folder of this program, which is built if cargo runs this]
     #[arg(long, value_name = "FILE")]
     pub(crate) fanlight: Option<PathBuf>,
-    /// The processor for the system under test; load and servers have another
+    /// The processor for the system under test
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) gateway_core: usize,
     /// The processor for load and servers
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) load_core: usize,
-    /// Where the results go [default: bench-results.json in the target folder]
+    /// The file for the results [default: bench-results.json in the target folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The Fanlight to measure [default: the release beside this program, built anew if cargo runs this]
+    /// The Fanlight to measure [default: the one in the folder of this program, which is built if cargo runs this]
     #[arg(long, value_name = "FILE")]
     pub(crate) fanlight: Option<PathBuf>,
     /// The budget
     #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/budget.json"))]
     pub(crate) budget: PathBuf,
-    /// Write what is counted as the new budget
+    /// Write the counts as the new budget
     #[arg(long)]
     pub(crate) update: bool,
-    /// Count only what spans cost, with none, in the ring, and exported; leave the budget alone
+    /// Count only the cost of spans (none, in the ring, exported), and do not compare with the budget
     #[arg(long, conflicts_with = "update")]
     pub(crate) only_tracing: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LoadArgs {
-    /// Where the MCP endpoint listens
-    pub(crate) address: SocketAddr,
-    /// The era of the clients
-    #[arg(long, value_enum, default_value = "modern")]
-    pub(crate) era: Era,
-    /// The tool to call: text_, rows_ or structured_ and a number of bytes
-    #[arg(long, default_value = "text_200")]
-    pub(crate) tool: String,
-    /// What precedes the tool's name for clients
-    #[arg(long, default_value = "")]
-    pub(crate) prefix: String,
-    /// Connections
-    #[arg(long, default_value_t = 16)]
-    pub(crate) connections: usize,
-    /// Calls a second; without it, as many as answers come
-    #[arg(long)]
-    pub(crate) rate: Option<f64>,
-    /// How long
-    #[arg(long, default_value_t = 10.0)]
-    pub(crate) seconds: f64,
 }

@@ -1,6 +1,4 @@
 //! What was measured: samples, one for each round, and their medians.
-//!
-//! Must not know: how anything was measured, or how it is shown.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +6,13 @@ use serde::Serialize;
 
 use crate::latency::median;
 
-/// What one round of one scenario gave for one system.
+/// The values of one round of one scenario for one system.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sample {
     pub(crate) scenario: String,
     pub(crate) system: String,
     pub(crate) round: usize,
-    /// Each name says its unit.
+    /// By name, which ends with the unit.
     pub(crate) values: Values,
 }
 
@@ -24,9 +22,9 @@ pub(crate) type Values = BTreeMap<&'static str, f64>;
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) samples: Vec<Sample>,
-    /// What was left out, and why.
+    /// Measurements that were skipped, and why.
     pub(crate) skipped: Vec<String>,
-    /// What failed: a wrong answer, a broken connection.
+    /// Measurements that failed: a wrong answer, a broken connection.
     pub(crate) failures: Vec<String>,
 }
 
@@ -41,8 +39,8 @@ pub(crate) struct Median {
 
 impl Results {
     pub(crate) fn add(&mut self, scenario: &str, system: &str, round: usize, values: Values) {
-        let told: Vec<_> = values.iter().map(|(name, value)| format!("{name} {value:.1}")).collect();
-        eprintln!("  {scenario:<24} {system:<11} round {}: {}", round + 1, told.join(", "));
+        let shown: Vec<_> = values.iter().map(|(name, value)| format!("{name} {value:.1}")).collect();
+        eprintln!("  {scenario:<24} {system:<11} round {}: {}", round + 1, shown.join(", "));
         self.samples.push(Sample { scenario: scenario.into(), system: system.into(), round, values });
     }
 
@@ -55,20 +53,13 @@ impl Results {
     /// The medians, in the order of measurement.
     pub(crate) fn medians(&self) -> Vec<Median> {
         let mut medians: Vec<Median> = Vec::new();
-        for sample in &self.samples {
-            let (scenario, system) = (&sample.scenario, &sample.system);
+        for Sample { scenario, system, values, .. } in &self.samples {
             if medians.iter().any(|known| known.scenario == *scenario && known.system == *system) {
                 continue;
             }
-            let names: std::collections::BTreeSet<_> =
-                self.of(scenario, system).flat_map(|sample| sample.values.keys().copied()).collect();
-            let values = names.into_iter().filter_map(|name| Some((name, self.median(scenario, system, name)?)));
-            medians.push(Median {
-                scenario: scenario.clone(),
-                system: system.clone(),
-                rounds: self.of(scenario, system).count(),
-                values: values.collect(),
-            });
+            let values = values.keys().filter_map(|name| Some((*name, self.median(scenario, system, name)?)));
+            let (values, rounds) = (values.collect(), self.of(scenario, system).count());
+            medians.push(Median { scenario: scenario.clone(), system: system.clone(), rounds, values });
         }
         medians
     }

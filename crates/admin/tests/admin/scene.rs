@@ -13,7 +13,7 @@ use fanlight_canonical::{
 use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Message, Response};
-use fanlight_telemetry::clients::{Clients, Counts, Seen, SessionView};
+use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
 use fanlight_telemetry::{Settings, Telemetry};
 use http::header::HOST;
 use http::{Method, Request, StatusCode};
@@ -93,22 +93,22 @@ impl BackendClient for Fake {
 struct OneSession;
 
 impl Clients for OneSession {
-    fn seen(&self) -> Seen {
+    fn view(&self) -> ClientsView {
         let session = SessionView {
             digest: "0123456789abcdef".into(),
             revision: Some("2025-11-25"),
             transport: "http",
             client_info: None,
             running: 0,
-            questions: 0,
+            server_requests: 0,
             streams: 1,
             idle: None,
         };
-        Seen { sessions: vec![session], parked: Vec::new(), streams: 1 }
+        ClientsView { sessions: vec![session], suspended: Vec::new(), streams: 1 }
     }
 
     fn counts(&self) -> Counts {
-        Counts { sessions: 1, parked: 0, streams: 1 }
+        Counts { sessions: 1, suspended: 0, streams: 1 }
     }
 }
 
@@ -127,8 +127,18 @@ impl Scene {
             backends.into_iter().map(|fake| BackendEntry { client: Arc::new(fake), prefix: None, permits_tool: None });
         let gateway = Gateway::new(GatewaySettings {
             backends: entries.collect(),
-            lists: ListLimits { timeout: Duration::from_secs(5), pages: 5, entries: 100, page_size: 100 },
-            cache: CacheLimits { entries: 0, bytes: 0 },
+            lists: ListLimits {
+                timeout: Duration::from_secs(5),
+                pages: 5,
+                entries: 100,
+                page_size: 100,
+                generations: 3,
+                settle: Duration::from_millis(100),
+                unannounced: Duration::from_secs(5),
+                unknown: Duration::from_secs(5),
+                listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
+            },
+            cache: CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO },
             max_tasks: 10,
             keys: fanlight_protocol::seal::Keys::default(),
             identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
@@ -192,7 +202,7 @@ pub(crate) struct Answer {
 }
 
 impl Client {
-    /// Sends a request; a `host` among the headers stands for the right one.
+    /// Sends a request; a `host` among `headers` replaces the right one.
     pub(crate) async fn open(
         &mut self,
         method: Method,

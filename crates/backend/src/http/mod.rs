@@ -10,8 +10,6 @@ mod events;
 mod heads;
 mod hear;
 mod old;
-mod plain;
-mod room;
 mod stream;
 
 use std::sync::Arc;
@@ -29,7 +27,7 @@ pub(crate) use hear::{Deaf, Hearing};
 pub(crate) use old::Posts;
 
 use answer::answers_in_json;
-use client::{Executing, HttpResponse};
+use client::{HttpResponse, ResponseFuture};
 use heads::Heads;
 
 use crate::exchange::{Awaited, LinkContext, Outgoing, Reply, cancelled_text};
@@ -40,8 +38,6 @@ use fanlight_canonical::BackendError;
 const SIDE_MESSAGE: Duration = Duration::from_secs(5);
 /// How long an answer to a question of the server's may take.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long a server may take to end a session.
-const SESSION_END: Duration = Duration::from_secs(1);
 /// What is read of a stream after its answer, so that its connection can be used again.
 const REST: (usize, Duration) = (64 << 10, Duration::from_millis(250));
 
@@ -127,15 +123,15 @@ impl HttpLink {
         }
         let ending = self.endpoint.execute(http::Method::DELETE, self.heads.of_message(), Bytes::new());
         // Servers may refuse (405), and there is nobody left whom a failure would concern.
-        let _ = timeout(SESSION_END, ending).await;
+        let _ = timeout(self.context.timeouts.session_end, ending).await;
     }
 
     /// Sends a message that is no request.
-    fn post(&self, text: Bytes) -> Executing {
+    fn post(&self, text: Bytes) -> ResponseFuture {
         self.post_with(self.heads.of_message(), text)
     }
 
-    fn post_with(&self, headers: HeaderMap, text: Bytes) -> Executing {
+    fn post_with(&self, headers: HeaderMap, text: Bytes) -> ResponseFuture {
         self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
         self.endpoint.execute(http::Method::POST, headers, text)
     }

@@ -2,9 +2,7 @@
 //!
 //! *Closed loop*: each connection sends its next request when it has the answer to the last. *Fixed rate*: requests are
 //! due at fixed times whatever happened to those before, and latency counts from when one was due, so that a system that
-//! stalls is not spared the requests it would have got meanwhile (coordinated omission).
-//!
-//! Must not know: what is in front of the server.
+//! stalls gets its late requests counted (coordinated omission).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +18,7 @@ use crate::era::Era;
 use crate::error::{BenchError, Result, join_all, within};
 use crate::latency::Latencies;
 
-/// A load to be put on something.
+/// A load on one address.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) address: SocketAddr,
@@ -40,17 +38,16 @@ pub(crate) enum Pace {
     Count(u64),
 }
 
-/// What came of a load.
+/// What was answered, and how long each answer took.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
-    pub(crate) calls: u64,
     pub(crate) took: Duration,
     pub(crate) latencies: Latencies,
 }
 
 impl Served {
     pub(crate) fn per_second(&self) -> f64 {
-        count(self.calls) / self.took.as_secs_f64().max(1e-9)
+        count(self.latencies.count()) / self.took.as_secs_f64().max(1e-9)
     }
 }
 
@@ -74,8 +71,8 @@ struct Worker {
 const PATIENCE: u64 = 60;
 
 impl Load {
-    /// Opens the connections, and sends each message once on the first, so that whatever is found out on a first call is
-    /// found out before anything is measured.
+    /// Opens the connections, and sends each message once on the first, so that what a first
+    /// call has to find out is known before anything is measured.
     pub(crate) async fn open(&self) -> Result<Ready> {
         let mut workers = Vec::new();
         for number in 0..self.connections {
@@ -95,7 +92,7 @@ impl Load {
 }
 
 impl Ready {
-    /// Puts the load on for `time`. The first wrong answer ends it.
+    /// Sends requests for `time`. The first wrong answer ends it.
     pub(crate) async fn run(&mut self, pace: Pace, time: Duration) -> Result<Served> {
         let start = Instant::now();
         let schedule = Arc::new(Schedule { start, end: start + time, pace, claimed: AtomicU64::new(0) });
@@ -112,7 +109,7 @@ impl Ready {
             latencies.add(&own);
             self.workers.push(worker);
         }
-        Ok(Served { calls: latencies.count(), took: start.elapsed(), latencies })
+        Ok(Served { took: start.elapsed(), latencies })
     }
 }
 
@@ -133,36 +130,25 @@ impl Schedule {
 
 impl Worker {
     async fn work(&mut self, schedule: &Schedule) -> Result<Latencies> {
-        let mut latencies = Latencies::new()?;
-        match schedule.pace {
-            Pace::Closed => {
-                let mut before = Instant::now();
-                while before < schedule.end {
-                    self.turn().await?;
-                    let after = Instant::now();
-                    latencies.record(after - before);
-                    before = after;
+        let (mut latencies, mut timer) = (Latencies::new()?, Timer::new()?);
+        let mut before = Instant::now();
+        for turn in 0.. {
+            let done = match schedule.pace {
+                Pace::Closed => before >= schedule.end,
+                Pace::Count(turns) => turn == turns,
+                Pace::Rate(rate) => {
+                    before = schedule.due(schedule.claimed.fetch_add(1, Ordering::Relaxed), rate);
+                    before >= schedule.end
                 }
+            };
+            if done {
+                break;
             }
-            Pace::Count(turns) => {
-                for _ in 0..turns {
-                    let before = Instant::now();
-                    self.turn().await?;
-                    latencies.record(before.elapsed());
-                }
-            }
-            Pace::Rate(rate) => {
-                let mut timer = Timer::new()?;
-                loop {
-                    let due = schedule.due(schedule.claimed.fetch_add(1, Ordering::Relaxed), rate);
-                    if due >= schedule.end {
-                        break;
-                    }
-                    timer.until(due).await?;
-                    self.turn().await?;
-                    latencies.record(due.elapsed());
-                }
-            }
+            timer.until(before).await?;
+            self.turn().await?;
+            let after = Instant::now();
+            latencies.record(after - before);
+            before = after;
         }
         Ok(latencies)
     }

@@ -1,7 +1,7 @@
 //! One HTTP/1.1 connection of a client.
 //!
-//! Not hyper's client: the load shares a processor with the fake server, and what it takes itself limits the rates that
-//! can be measured.
+//! Not hyper's client: the load shares a processor with the fake server, and its own cost limits the rates that can be
+//! measured.
 
 use std::net::SocketAddr;
 
@@ -120,69 +120,49 @@ pub(crate) fn unexpected(head: &Head, body: &[u8]) -> BenchError {
     if is_error(body) { BenchError::Refused(said) } else { BenchError::Wrong(said) }
 }
 
-/// A body as it comes in.
+/// A body that is being received.
 #[derive(Debug)]
 pub(crate) struct Body {
     framing: Framing,
-    /// Bytes of the chunk, or of the body, that are still to come.
+    /// Whether a chunk has begun.
+    started: bool,
+    /// Bytes of the chunk, or of the body, that have not been received.
     left: usize,
-    /// What has come and nobody has taken yet.
+    /// What has been received and not been taken.
     pub(crate) data: BytesMut,
 }
 
 impl Body {
     pub(crate) fn new(head: &Head) -> Self {
         let left = if let Framing::Length(length) = head.framing { length } else { 0 };
-        Self { framing: head.framing, left, data: BytesMut::new() }
+        Self { framing: head.framing, started: false, left, data: BytesMut::new() }
     }
 
-    /// Moves what belongs to the body from `received` to `data`; true once it is complete.
+    /// Moves what belongs to the body from `received` to `data`; true once it is complete (RFC 9112, 7.1).
     fn take(&mut self, received: &mut BytesMut) -> Result<bool> {
-        match self.framing {
-            Framing::Length(_) => {
-                self.take_left(received);
-                Ok(self.left == 0)
-            }
-            Framing::Chunked => self.take_chunks(received),
-        }
-    }
-
-    fn take_left(&mut self, received: &mut BytesMut) {
-        let count = self.left.min(received.len());
-        self.data.extend_from_slice(&received.split_to(count));
-        self.left -= count;
-    }
-
-    /// RFC 9112, 7.1. `left` counts a chunk's own line break too.
-    fn take_chunks(&mut self, received: &mut BytesMut) -> Result<bool> {
         loop {
-            if self.left > 2 {
-                let count = (self.left - 2).min(received.len());
-                self.data.extend_from_slice(&received.split_to(count));
-                self.left -= count;
+            let count = self.left.min(received.len());
+            self.data.extend_from_slice(&received.split_to(count));
+            self.left -= count;
+            if self.framing != Framing::Chunked || self.left > 0 {
+                return Ok(self.left == 0);
             }
-            if self.left > 0 && self.left <= 2 {
-                if received.len() < self.left {
-                    return Ok(false);
-                }
-                received.advance(self.left);
-                self.left = 0;
-            }
-            if self.left > 0 {
+            // A line break after the chunk before, the size of the next, and an empty line after the last.
+            let line = if self.started { received.strip_prefix(b"\r\n") } else { Some(&received[..]) };
+            let Some(line) = line else { return Ok(false) };
+            let wrong = |_| BenchError::Wrong(format!("a chunk of the size {:?}", shown(line)));
+            let httparse::Status::Complete((length, size)) = httparse::parse_chunk_size(line).map_err(wrong)? else {
+                return Ok(false);
+            };
+            let end = received.len() - line.len() + length + if size == 0 { 2 } else { 0 };
+            if received.len() < end {
                 return Ok(false);
             }
-            let Some(end) = memmem::find(received, b"\r\n") else { return Ok(false) };
-            let size = chunk_size(received.get(..end).unwrap_or_default())?;
+            received.advance(end);
             if size == 0 {
-                // There are no trailers here, only the empty line.
-                let complete = received.len() >= end + 4;
-                if complete {
-                    received.advance(end + 4);
-                }
-                return Ok(complete);
+                return Ok(true);
             }
-            received.advance(end + 2);
-            self.left = size + 2;
+            (self.started, self.left) = (true, usize::try_from(size).unwrap_or(usize::MAX));
         }
     }
 
@@ -190,12 +170,6 @@ impl Body {
     pub(crate) fn next_event(&mut self) -> Option<Bytes> {
         take_event(&mut self.data)
     }
-}
-
-fn chunk_size(line: &[u8]) -> Result<usize> {
-    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
-    let size = std::str::from_utf8(digits).ok().and_then(|digits| usize::from_str_radix(digits.trim(), 16).ok());
-    size.ok_or_else(|| BenchError::Wrong(format!("a chunk of the size {:?}", shown(line))))
 }
 
 /// The data of the next event that has any. Events here have one line of data and end with an empty line.
@@ -253,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_put_together_however_they_are_cut() {
+    fn body_does_not_depend_on_how_chunks_arrive() {
         let stream = b"5\r\nhello\r\n1\r\n \r\nA;x=1\r\n0123456789\r\n0\r\n\r\n";
         for piece in 1..=stream.len() {
             assert_eq!(take_all(stream, piece), (b"hello 0123456789".to_vec(), true), "{piece}");
@@ -262,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_tells_how_the_body_ends() {
+    fn head_determines_the_framing_of_the_body() {
         let head = |text: &str| parse_head(text.as_bytes()).unwrap().map(|(head, _)| head);
         let json = head("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n").unwrap();
         assert_eq!((json.status, json.events, json.framing), (200, false, Framing::Length(12)));

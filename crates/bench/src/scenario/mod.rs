@@ -1,6 +1,4 @@
-//! What is measured. Each group stands for itself: it starts what it needs and ends it.
-//!
-//! Must not know: how results are shown.
+//! The groups of measurements. Each starts and ends the processes that it needs.
 
 pub(crate) mod calls;
 mod events;
@@ -142,14 +140,14 @@ impl Run {
     }
 }
 
-/// What a system takes, and how long its answers take, while `load` is on it.
+/// The cost and the latency of calls while `load` is on a system.
 async fn under_load(system: &System, load: &Load, pace: Pace, window: Duration) -> Result<Values> {
     let mut ready = load.open().await?;
     ready.run(pace, window / 5).await?;
     let before = system.usage()?;
     let served = ready.run(pace, window).await?;
     let after = system.usage()?;
-    let calls = count(served.calls).max(1.0);
+    let calls = count(served.latencies.count()).max(1.0);
     let cpu = (after.cpu - before.cpu).as_secs_f64();
     Ok(Values::from([
         ("cpu_us_per_call", cpu * 1e6 / calls),

@@ -1,6 +1,4 @@
-//! A process under test: started on the processor it is to have, and ended with its owner whatever happens.
-//!
-//! Must not know: what it is.
+//! A process under test, pinned to a processor, and ended with its owner.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::error::{BenchError, Doing, Result, within};
 
-/// Lines of output kept until somebody looks for one.
+/// Lines of output kept until they are read.
 const LINES: usize = 1000;
 
 /// Where a process may run.
@@ -23,7 +21,7 @@ const LINES: usize = 1000;
 pub(crate) enum Cores {
     /// On this one only.
     One(usize),
-    /// Wherever there is room.
+    /// On any.
     Any,
 }
 
@@ -37,7 +35,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program`. It ends, too, if this process is killed, where `setpriv` (util-linux) is there to arrange it.
+    /// Starts `program`.
     pub(crate) fn start(name: &str, program: &Path, args: &[OsString], cores: Cores) -> Result<Self> {
         let mut process = Self::spawn(name, program, args, cores, false)?;
         let (sender, lines) = mpsc::channel(LINES);
@@ -51,7 +49,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Starts `program` as a server over stdio; its standard error goes nowhere.
+    /// Starts `program` as a server over stdio; its standard error is discarded.
     pub(crate) fn piped(
         name: &str,
         program: &Path,
@@ -66,7 +64,7 @@ impl Process {
     }
 
     fn spawn(name: &str, program: &Path, args: &[OsString], cores: Cores, piped: bool) -> Result<Self> {
-        let mut command = tied_to_this_process(program);
+        let mut command = Command::new(program);
         command.args(args).kill_on_drop(true).stdout(Stdio::piped());
         command.stdin(if piped { Stdio::piped() } else { Stdio::null() });
         command.stderr(if piped { Stdio::null() } else { Stdio::piped() });
@@ -105,7 +103,7 @@ impl Process {
         }
     }
 
-    /// Asks it to end, and makes it if it does not.
+    /// Asks it to end, and kills it if it does not.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.terminate();
         self.lines.close();
@@ -119,20 +117,8 @@ impl Process {
 async fn forward(output: impl AsyncRead + Unpin, sender: mpsc::Sender<String>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        // Once nobody looks any more, the rest is read and dropped, so that the process does not block.
+        // If the channel is closed or full, lines are dropped, so that the process does not block.
         let _ = sender.try_send(line);
-    }
-}
-
-fn tied_to_this_process(program: &Path) -> Command {
-    let helper = ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists());
-    match helper {
-        Some(helper) => {
-            let mut command = Command::new(helper);
-            command.args(["--pdeathsig", "KILL", "--"]).arg(program);
-            command
-        }
-        None => Command::new(program),
     }
 }
 
@@ -164,10 +150,9 @@ pub(crate) fn raise_file_limit(wanted: u64) -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: Some(wanted), maximum: Some(now.maximum.map_or(wanted, |most| most.max(wanted))) };
-    let within_hard = Rlimit { current: now.maximum, maximum: now.maximum };
     if now.current.is_none_or(|current| current >= wanted) || setrlimit(Resource::Nofile, raised).is_ok() {
         return wanted;
     }
-    let _ = setrlimit(Resource::Nofile, within_hard);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
     getrlimit(Resource::Nofile).current.unwrap_or(wanted)
 }
