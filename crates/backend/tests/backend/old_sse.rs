@@ -10,7 +10,9 @@ use fanlight_protocol::{Json, Response};
 use tokio::sync::mpsc;
 
 use crate::support::server::{Reply, Seen, Server, event, legacy, status};
-use crate::support::{PATIENCE, ask, call, hear, listening, nobody, of_session, revision, send, settings, start};
+use crate::support::{
+    PATIENCE, ask, call, listen, listening, of_session, revision, send, settings, start, without_session,
+};
 
 const ALL: &str = r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#;
 const TAKEN: fn() -> Reply = || Reply::Whole(202, String::new(), "text/plain", "Accepted".into());
@@ -205,7 +207,7 @@ async fn list_changes_are_heard() {
     let (mut server, streams) = old("/message", |_, _| None).await;
     let backend = start(settings(server.transport()));
     let interest = Interest { tools: true, ..Interest::default() };
-    let (_listening, mut inbox) = hear(&backend, interest, nobody).await.unwrap();
+    let (_listening, mut inbox) = listen(&backend, interest, without_session).await.unwrap();
     let opened = server.next_of("notifications/initialized").await;
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     streams.say(Streams::of(&opened), changed);
