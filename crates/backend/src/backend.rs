@@ -1,8 +1,4 @@
-//! A backend as the core sees it: one request's way through it, and its life.
-//!
-//! All of a request's way runs under the call's deadline: [`Backend::answer`].
-//!
-//! Must not know: eras, transports.
+//! A backend as the core sees it. [`Backend::answer`] bounds each call by its deadline and by the life of the backend.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,17 +11,17 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::caller::Caller;
-use crate::deadline::{CallProgress, Expired};
-use crate::declared::Declared;
-use crate::exchange::LinkContext;
-use crate::http::HttpEndpoint;
+use crate::connection::supervisor::{ConnectSettings, Phase, Target};
 use crate::hub::{Hub, Origin, Outlet};
-use crate::pool::Pool;
+use crate::request::TransportContext;
+use crate::request::deadline::{CallProgress, Expired};
+use crate::request::declared::Declared;
+use crate::sessions::SessionPool;
+use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::{BackendSettings, Secret, SessionPolicy, Timeouts, TransportSettings};
-use crate::stdio::ProcessSettings;
-use crate::supervisor::{ConnectSettings, Phase, Target};
 use crate::tasks::TaskBridge;
+use crate::transport::http::HttpEndpoint;
+use crate::transport::stdio::ProcessSettings;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{BackendClient, BackendState, BackendStatus, Call, Pending, SessionKey};
 use fanlight_canonical::{Listen, Listening};
@@ -39,8 +35,8 @@ pub struct Backend {
     name: Arc<str>,
     transport: &'static str,
     timeouts: Timeouts,
-    pool: Arc<Pool>,
-    /// Translates between the two ways of speaking of tasks, and passes on everything else.
+    pool: Arc<SessionPool>,
+    /// Translates between the two dialects of tasks, and forwards everything else.
     bridge: Arc<TaskBridge>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
@@ -61,10 +57,10 @@ impl Backend {
         let root = telemetry.telemetry.root();
         let telemetry = telemetry.of(&name, &transport);
         let (hub, statuses) = Hub::new(Arc::clone(&name), limits.subscriptions, sessions == SessionPolicy::Shared);
-        let context = LinkContext {
+        let context = TransportContext {
             name: Arc::clone(&name),
             limits,
-            question: timeouts.question,
+            client_timeout: timeouts.question,
             declared: Arc::new(Declared::nothing()),
             outlet: Outlet::new(Arc::clone(&hub), Origin::Base).0,
             ids: Arc::new(AtomicI64::new(1)),
@@ -93,8 +89,8 @@ impl Backend {
             own_info: identity.to_json(),
             shutdown: shutdown.clone(),
         };
-        let pool = Pool::start(connect, sessions, catalogue, Arc::clone(&hub));
-        let caller = Arc::new(Caller::new(Arc::clone(&pool), timeouts, limits.concurrency));
+        let pool = SessionPool::start(connect, sessions, catalogue, Arc::clone(&hub));
+        let caller = Arc::new(Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency));
         let bridge = TaskBridge::new(caller, Arc::clone(&hub), &limits, tasks.clone(), shutdown.clone());
         let (end, telling) = (shutdown.clone(), Arc::clone(&bridge).tell(hub, statuses));
         tasks.spawn(async move { end.run_until_cancelled(telling).await });
@@ -225,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_of_a_legacy_task_is_told_where_it_is_complete() {
+    async fn change_of_a_legacy_task_is_translated_if_it_is_complete() {
         let backend = at("http://127.0.0.1:1/mcp");
         let client = CallContext::internal();
         let changed = async |status: &'static str| {

@@ -28,8 +28,8 @@ pub(crate) use outlet::{Asked, Outlet};
 pub(crate) use registry::Made;
 pub(crate) use wire::{subscription_id, with, without_subscription_id};
 
+use crate::log::Throttle;
 use crate::tasks::translate::Status;
-use crate::throttle::Throttle;
 use fanlight_canonical::{CallContext, ServerMessages, SessionKey};
 use fanlight_canonical::{Interest, Listen};
 use listener::Session;

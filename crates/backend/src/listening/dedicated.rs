@@ -12,10 +12,10 @@ use tokio::time::{sleep, timeout};
 
 use super::keeper::{connected, stopped};
 use super::subscription::{End, Heard, Subscription};
-use crate::backoff::Backoff;
 use crate::connection::Connection;
+use crate::connection::supervisor::State;
 use crate::hub::{Filter, Hub};
-use crate::supervisor::State;
+use crate::transport::backoff::Backoff;
 use fanlight_canonical::ServerMessage;
 use fanlight_canonical::{Interest, Listen};
 

@@ -14,15 +14,15 @@ use super::legacy::{Base, Own, Pooled};
 use super::modern::Shared;
 use super::questions::Asking;
 use crate::connection::Connection;
-use crate::exchange::LinkContext;
+use crate::connection::supervisor::{Phase, State};
 use crate::hub::{Asked, Hub, Origin};
-use crate::supervisor::{Phase, State};
+use crate::request::TransportContext;
 
 /// See the module.
 pub(crate) struct Keeper {
     pub(crate) hub: Arc<Hub>,
     pub(crate) origin: Origin,
-    pub(crate) context: LinkContext,
+    pub(crate) context: TransportContext,
     pub(crate) state: watch::Receiver<State>,
     /// Asks for a connection.
     pub(crate) wanted: Arc<Notify>,
@@ -101,7 +101,7 @@ pub(super) async fn connected(state: &mut watch::Receiver<State>, idle: impl Fn(
 async fn keep(
     hub: &Arc<Hub>,
     origin: Origin,
-    context: &LinkContext,
+    context: &TransportContext,
     connection: &Arc<Connection>,
     again: bool,
     patience: Duration,
@@ -117,7 +117,7 @@ async fn keep(
             Base { hub, connection, again }.keep().await;
         }
         (Origin::Session(session), Era::Legacy) => {
-            let asking = Asking { hub, connection, session, limit: context.question, tasks: &context.tasks };
+            let asking = Asking { hub, connection, session, limit: context.client_timeout, tasks: &context.tasks };
             tokio::join!(asking.keep(asked), Own { hub, connection, session, again }.keep());
         }
         (Origin::Pooled, Era::Legacy) => Pooled { hub, connection }.keep().await,

@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 use super::declares::Declares;
 use crate::connection::{Connection, Loss};
-use crate::http::{Deaf, Hearing, HttpLink};
 use crate::hub::{Changes, Hub, Made, Origin};
+use crate::transport::http::{HttpTransport, StreamState, StreamUnavailable};
 use fanlight_canonical::SessionKey;
 
 /// Subscriptions that are made at the same time.
@@ -64,19 +64,19 @@ impl Base<'_> {
     async fn keep_stream(&self, declares: Declares, stream: &watch::Sender<Stream>) {
         let Some(http) = self.connection.http() else { return };
         let mut changed = self.hub.watch();
-        let told = |hearing: Hearing| {
+        let told = |hearing: StreamState| {
             let late = stream.send_replace(Stream::Open) == Stream::Late;
-            if matches!(hearing, Hearing::Open { missed } if missed || late) {
+            if matches!(hearing, StreamState::Open { missed } if missed || late) {
                 self.hub.announce(Origin::Base, declares.lists);
             }
         };
         loop {
             wait_for_need(self.hub, declares, &mut changed, true).await;
             tokio::select! {
-                deaf = http.hear(self.connection.is_seasoned(), told) => {
+                deaf = http.keep_notification_stream(self.connection.is_seasoned(), told) => {
                     match deaf {
-                        Deaf::NoStream => drop(stream.send_replace(Stream::Absent)),
-                        Deaf::SessionGone => self.connection.lose(Loss::SessionGone),
+                        StreamUnavailable::NoStream => drop(stream.send_replace(Stream::Absent)),
+                        StreamUnavailable::SessionGone => self.connection.lose(Loss::SessionGone),
                     }
                     return;
                 }
@@ -208,8 +208,8 @@ impl Pooled<'_> {
         loop {
             self.wait_for_need(&mut changed, true).await;
             tokio::select! {
-                deaf = http.hear(self.connection.is_seasoned(), |_| ()) => {
-                    if deaf == Deaf::SessionGone {
+                deaf = http.keep_notification_stream(self.connection.is_seasoned(), |_| ()) => {
+                    if deaf == StreamUnavailable::SessionGone {
                         self.connection.lose(Loss::SessionGone);
                     }
                     return;
@@ -256,9 +256,9 @@ impl Own<'_> {
             }
             return;
         };
-        let told = |hearing: Hearing| {
-            self.hub.set_hearing(self.session, matches!(hearing, Hearing::Open { .. }));
-            if let Hearing::Open { missed } = hearing
+        let told = |hearing: StreamState| {
+            self.hub.set_hearing(self.session, matches!(hearing, StreamState::Open { .. }));
+            if let StreamState::Open { missed } = hearing
                 && (again.swap(false, Ordering::Relaxed) || missed)
             {
                 announce();
@@ -268,16 +268,16 @@ impl Own<'_> {
     }
 
     /// The stream is there as long as somebody hears what is meant for the session.
-    async fn keep_stream(&self, http: &HttpLink, told: impl Fn(Hearing) + Copy) {
+    async fn keep_stream(&self, http: &HttpTransport, told: impl Fn(StreamState) + Copy) {
         let mut listening = self.hub.presence(self.session);
         loop {
             if listening.wait_for(|listening| *listening).await.is_err() {
                 return;
             }
             tokio::select! {
-                deaf = http.hear(self.connection.is_seasoned(), told) => {
+                deaf = http.keep_notification_stream(self.connection.is_seasoned(), told) => {
                     self.hub.set_hearing(self.session, false);
-                    if deaf == Deaf::SessionGone {
+                    if deaf == StreamUnavailable::SessionGone {
                         self.connection.lose(Loss::SessionGone);
                     }
                     return;

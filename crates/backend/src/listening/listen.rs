@@ -13,8 +13,8 @@ use tokio_util::task::TaskTracker;
 
 use super::dedicated::Dedicated;
 use crate::connection::Connection;
+use crate::connection::supervisor::State;
 use crate::hub::{Hub, Place};
-use crate::supervisor::State;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Interest, Listen, Listening};
 

@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::subscription::{End, Heard, Subscription};
-use crate::backoff::Backoff;
 use crate::connection::Connection;
-use crate::excerpt::excerpt;
 use crate::hub::{Filter, Hub, Origin};
+use crate::log::excerpt;
+use crate::transport::backoff::Backoff;
 
 /// How long more is heard than is to be heard.
 const SHRINK: Duration = Duration::from_secs(1);

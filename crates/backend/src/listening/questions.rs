@@ -15,12 +15,12 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::Connection;
-use crate::deadline::{PausableDeadline, Pause};
 use crate::hub::{Asked, Hub};
+use crate::request::deadline::{PausableDeadline, Pause};
 use fanlight_canonical::{ServerMessage, SessionKey};
 use fanlight_telemetry::ServerSpan;
 
-use crate::question::{OpenQuestions, Question, unasked_text};
+use crate::request::server_request::{OpenServerRequests, PendingServerRequest, cannot_ask_text};
 
 /// How long a server may take to take an answer.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -38,7 +38,7 @@ pub(super) struct Asking<'a> {
 impl Asking<'_> {
     /// Passes questions and answers on, for ever.
     pub(super) async fn keep(self, asked: &mut mpsc::Receiver<Asked>) {
-        let (mut open, deadline) = (OpenQuestions::default(), Arc::<PausableDeadline>::default());
+        let (mut open, deadline) = (OpenServerRequests::default(), Arc::<PausableDeadline>::default());
         loop {
             tokio::select! {
                 biased;
@@ -48,7 +48,7 @@ impl Asking<'_> {
                         Ok(question) => open.add(question),
                         Err(text) => self.send(text, None),
                     },
-                    Some(Asked::Withdrawn(id)) => open.withdraw(&id),
+                    Some(Asked::Withdrawn(id)) => open.cancel(&id),
                     None => std::future::pending().await,
                 }
             }
@@ -56,15 +56,15 @@ impl Asking<'_> {
     }
 
     /// Asks the client; the text for the server if that cannot be done.
-    fn ask(&self, request: &Request, deadline: &Arc<PausableDeadline>) -> Result<Question, Bytes> {
+    fn ask(&self, request: &Request, deadline: &Arc<PausableDeadline>) -> Result<PendingServerRequest, Bytes> {
         let Some(messages) = self.hub.listener_of(self.session) else {
             let why = "no call is running that the question could belong to, and the client does not listen";
-            return Err(unasked_text(&request.id, why));
+            return Err(cannot_ask_text(&request.id, why));
         };
-        let (question, for_client) = Question::new(request, deadline, self.limit, ServerSpan::off())?;
+        let (question, for_client) = PendingServerRequest::new(request, deadline, self.limit, ServerSpan::off())?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             self.hub.warn_of_slow(1);
-            return Err(unasked_text(&request.id, "it does not keep up"));
+            return Err(cannot_ask_text(&request.id, "it does not keep up"));
         }
         Ok(question)
     }

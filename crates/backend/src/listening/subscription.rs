@@ -11,8 +11,8 @@ use fanlight_protocol::meta::TASKS_EXTENSION;
 use fanlight_protocol::{Json, Method, Notification, code};
 
 use crate::connection::Connection;
-use crate::exchange::Reply;
 use crate::hub::{Filter, without_subscription_id};
+use crate::request::Reply;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, MessageReceiver, ServerMessage, ServerMessages};
 

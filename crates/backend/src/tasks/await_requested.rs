@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::pace::{Pace, may_pass};
 use super::translate::Status;
 use super::{TaskBridge, quietly, task_params};
-use crate::deadline::CallProgress;
+use crate::request::deadline::CallProgress;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, CallContext, ServerMessages};
 
@@ -62,7 +62,7 @@ impl RequestedWait<'_> {
             let course = CallProgress { carries_on: self.token, ..CallProgress::default() };
             tokio::select! {
                 biased;
-                outcome = Box::pin(self.bridge.caller.exchange_unplaced(&call, &course)) => match outcome {
+                outcome = Box::pin(self.bridge.caller.exchange_unlimited(&call, &course)) => match outcome {
                     Err(error) if may_pass(&error) => news.alive.notified().await,
                     outcome => return outcome,
                 },

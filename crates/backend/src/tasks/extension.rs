@@ -12,7 +12,7 @@ use fanlight_telemetry::Parent;
 
 use super::translate::{Inlined, Status, complete, created_to_extension, task_to_extension, with_task};
 use super::{TaskBridge, no_such_method, quietly, task_id, task_params};
-use crate::deadline::CallProgress;
+use crate::request::deadline::CallProgress;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, CallContext, ServerMessages};
 

@@ -17,9 +17,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{TaskBridge, task_params};
-use crate::deadline::CallProgress;
-use crate::declared::Declared;
-use crate::question::OPEN;
+use crate::request::deadline::CallProgress;
+use crate::request::declared::Declared;
+use crate::request::server_request::MAX_PENDING;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, CallContext, MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
 
@@ -92,7 +92,7 @@ impl TaskBridge {
         let end = self.shutdown.child_token();
         let held = Arc::new(Held { questions: Arc::clone(&questions), _end: end.clone().drop_guard() });
         self.held.insert(name, Arc::clone(&held), 0, self.timeouts.question);
-        let (messages, inbox) = ServerMessages::channel(OPEN);
+        let (messages, inbox) = ServerMessages::channel(MAX_PENDING);
         let (context, params) = (Arc::clone(origin), Some(task_params(id)));
         let call = Call { method: Method::TaskResult, params, context, messages };
         self.tasks.spawn(Arc::clone(self).collect(call, inbox, questions, end, permit));
@@ -108,7 +108,7 @@ impl TaskBridge {
         _permit: OwnedSemaphorePermit,
     ) {
         let course = CallProgress::default();
-        let mut exchange = Box::pin(self.caller.exchange_unplaced(&call, &course));
+        let mut exchange = Box::pin(self.caller.exchange_unlimited(&call, &course));
         loop {
             let until = questions.lock().used + self.timeouts.question;
             tokio::select! {

@@ -41,9 +41,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::caller::Caller;
-use crate::deadline::CallProgress;
 use crate::hub::Hub;
+use crate::request::deadline::CallProgress;
+use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::{Limits, Timeouts};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, CallContext, Pending, ServerMessages, TaskDialect};
@@ -59,7 +59,7 @@ const REMEMBERED: usize = 32 << 10;
 
 /// Stands between the core and one backend.
 pub(crate) struct TaskBridge {
-    caller: Arc<Caller>,
+    caller: Arc<Dispatcher>,
     /// Told whose a task is, so that its client hears of it.
     hub: Arc<Hub>,
     timeouts: Timeouts,
@@ -86,7 +86,7 @@ pub(crate) struct TaskBridge {
 
 impl TaskBridge {
     pub(crate) fn new(
-        caller: Arc<Caller>,
+        caller: Arc<Dispatcher>,
         hub: Arc<Hub>,
         limits: &Limits,
         tasks: TaskTracker,
@@ -306,7 +306,7 @@ fn refusal(code: i64, message: impl Into<String>) -> Response {
 }
 
 fn no_such_task(id: &str) -> Response {
-    let id = crate::excerpt::excerpt(id.as_bytes(), 80);
+    let id = crate::log::excerpt(id.as_bytes(), 80);
     refusal(code::INVALID_PARAMS, format!("there is no task {id}: it never was, or its time is over"))
 }
 

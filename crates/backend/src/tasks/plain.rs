@@ -12,7 +12,7 @@ use super::await_extension::ExtensionWait;
 use super::await_requested::RequestedWait;
 use super::translate::with_task;
 use super::{CancelOnDrop, TaskBridge, created, declaring, quietly};
-use crate::deadline::CallProgress;
+use crate::request::deadline::CallProgress;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
 

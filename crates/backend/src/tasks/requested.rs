@@ -17,7 +17,7 @@ use super::await_extension::ExtensionWait;
 use super::kept::Kept;
 use super::translate::{Status, created_to_legacy, task_to_legacy, without_task};
 use super::{TaskBridge, created, declaring, no_such_method, no_such_task, quietly, refusal, task_id, task_params};
-use crate::deadline::CallProgress;
+use crate::request::deadline::CallProgress;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, CallContext, Caller, ServerMessages};
 

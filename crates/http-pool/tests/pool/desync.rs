@@ -40,7 +40,7 @@ enum Reading {
 }
 
 /// Runs one input. Panics if the two requests are mixed up.
-pub fn run(data: &[u8]) {
+pub(crate) fn run(data: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(converse(Plan::new(data)));
 }
