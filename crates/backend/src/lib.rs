@@ -31,5 +31,6 @@ mod transport;
 pub use backend::Backend;
 pub use fanlight_http_pool::worker;
 pub use settings::{
-    BackendSettings, EraChoice, Identity, Limits, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,
+    BackendSettings, EraChoice, Identity, Limits, RetryDelays, Secret, SessionPolicy, TelemetrySettings, Timeouts,
+    TransportSettings,
 };

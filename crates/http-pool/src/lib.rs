@@ -55,6 +55,8 @@ pub struct PooledClient {
 pub struct PoolSettings {
     /// The time for making a connection, including the look-up of the address.
     pub connect_timeout: Duration,
+    /// An unused connection is closed after at most this time, and after at least half of it.
+    pub idle_timeout: Duration,
     /// How many idle connections are kept, in all workers' pools together.
     pub max_idle: usize,
 }
@@ -115,9 +117,9 @@ impl PooledClient {
     }
 
     fn new_pool(&self) -> Arc<Pool> {
-        let PoolSettings { connect_timeout, max_idle } = self.settings;
+        let PoolSettings { connect_timeout, idle_timeout, max_idle } = self.settings;
         let connector = Connector::new(self.origin.clone(), connect_timeout);
-        Pool::new(connector, max_idle.div_ceil(workers()))
+        Pool::new(connector, idle_timeout, max_idle.div_ceil(workers()))
     }
 }
 

@@ -17,12 +17,11 @@ use crate::Supply;
 use crate::connection::Connection;
 use crate::connector::{ConnectError, Connector};
 
-/// An unused connection is closed after at most this time, and after at least half of it.
-const IDLE: Duration = Duration::from_secs(90);
-
 /// The pool of one worker.
 pub(crate) struct Pool {
     connector: Connector,
+    /// An unused connection is closed after at most this time, and after at least half of it.
+    idle_timeout: Duration,
     max_idle: usize,
     state: Mutex<State>,
 }
@@ -32,7 +31,7 @@ struct State {
     /// Each with the period in which it became idle, so that no request reads the clock. Every one has had
     /// [`Connection::rest`] called with the reaper's waker, or has been polled by the reaper since.
     idle: Vec<(Box<Connection>, u64)>,
-    /// The number of the current period; a period is half of [`IDLE`].
+    /// The number of the current period; a period is half of the idle timeout.
     period: u64,
     /// Requests without a connection, in order of arrival.
     waiting: VecDeque<oneshot::Sender<Supply>>,
@@ -50,8 +49,8 @@ struct Attempt(Arc<Pool>);
 struct Reaper(Weak<Pool>);
 
 impl Pool {
-    pub(crate) fn new(connector: Connector, max_idle: usize) -> Arc<Self> {
-        Arc::new(Self { connector, max_idle, state: Mutex::default() })
+    pub(crate) fn new(connector: Connector, idle_timeout: Duration, max_idle: usize) -> Arc<Self> {
+        Arc::new(Self { connector, idle_timeout, max_idle, state: Mutex::default() })
     }
 
     /// An idle connection.
@@ -87,7 +86,7 @@ impl Pool {
             // Its first poll puts its waker here, and polls the connections that have come until then.
             state.reaper = Some(Waker::noop().clone());
             drop(state);
-            tokio::spawn(Reaper(Arc::downgrade(self)).run());
+            tokio::spawn(Reaper(Arc::downgrade(self)).run(self.idle_timeout / 2));
         }
     }
 
@@ -172,14 +171,14 @@ impl Drop for Attempt {
 }
 
 impl Reaper {
-    async fn run(self) {
-        let mut timer = pin!(sleep(IDLE / 2));
+    async fn run(self, period: Duration) {
+        let mut timer = pin!(sleep(period));
         poll_fn(|cx| {
             let Some(pool) = self.0.upgrade() else { return Poll::Ready(()) };
             let mut period_passed = false;
             while timer.as_mut().poll(cx).is_ready() {
                 period_passed = true;
-                timer.as_mut().reset(Instant::now() + IDLE / 2);
+                timer.as_mut().reset(Instant::now() + period);
             }
             pool.reap(cx, period_passed);
             Poll::Pending

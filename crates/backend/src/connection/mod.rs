@@ -26,6 +26,7 @@ use crate::handshake::{Agreed, Known};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::Dialect;
 use crate::request::{Reply, TransportContext};
+use crate::settings::RetryDelays;
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
@@ -287,6 +288,11 @@ impl Connection {
         self.users.close();
         self.users.wait().await;
         self.close().await;
+    }
+
+    /// Pauses between attempts to open a stream on it.
+    pub(crate) fn retry_delays(&self) -> RetryDelays {
+        self.context.timeouts.reconnect
     }
 
     pub(crate) fn description(&self) -> ServerDescription {

@@ -117,7 +117,7 @@ async fn keep(
             Base { hub, connection, again }.keep().await;
         }
         (Origin::Session(session), Era::Legacy) => {
-            let asking = Asking { hub, connection, session, limit: context.client_timeout, tasks: &context.tasks };
+            let asking = Asking { hub, connection, session, limit: context.timeouts.question, tasks: &context.tasks };
             tokio::join!(asking.keep(asked), Own { hub, connection, session, again }.keep());
         }
         (Origin::Pooled, Era::Legacy) => Pooled { hub, connection }.keep().await,

@@ -8,7 +8,6 @@ pub(crate) mod trace;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
@@ -22,7 +21,7 @@ use self::declared::Declared;
 use self::dialect::Mirror;
 use self::trace::RequestSpan;
 use crate::hub::Outlet;
-use crate::settings::Limits;
+use crate::settings::{Limits, Timeouts};
 use fanlight_canonical::{CallContext, ServerMessages};
 
 /// What the transports of one backend share, except `declared` and `outlet`.
@@ -30,8 +29,7 @@ use fanlight_canonical::{CallContext, ServerMessages};
 pub(crate) struct TransportContext {
     pub(crate) name: Arc<str>,
     pub(crate) limits: Limits,
-    /// How long a client may take to answer a request of the server.
-    pub(crate) client_timeout: Duration,
+    pub(crate) timeouts: Timeouts,
     /// What is declared to a legacy server.
     pub(crate) declared: Arc<Declared>,
     /// Takes what the server sends outside of calls.

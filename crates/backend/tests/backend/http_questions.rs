@@ -171,7 +171,7 @@ async fn too_many_open_questions_are_refused() {
     call.messages = messages;
     let client = async {
         let body = answered(&mut server).await.body;
-        assert!(body.contains("-32603") && body.contains("16 questions"), "{body}");
+        assert!(body.contains("-32603") && body.contains("16 requests"), "{body}");
         for _ in 0..16 {
             match inbox.recv().await {
                 Some(ServerMessage::Request(question)) => answer(question, "{}"),

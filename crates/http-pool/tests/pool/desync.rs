@@ -109,7 +109,8 @@ async fn converse(plan: Plan) {
             }
         })
     };
-    let settings = PoolSettings { connect_timeout: Duration::from_secs(5), max_idle: 2 };
+    let time = Duration::from_secs(5);
+    let settings = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 2 };
     let client = PooledClient::new(format!("http://{address}/").parse().unwrap(), settings);
     let first = async {
         if let Ok(mut response) = client.execute(request(&address, "1", plan.request.clone())).await {

@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
             };
         let span = trace::asked(&self.shared.context, &trace, request);
         let (pending, for_client) =
-            PendingServerRequest::new(request, &deadline, self.shared.context.client_timeout, span)?;
+            PendingServerRequest::new(request, &deadline, self.shared.context.timeouts.question, span)?;
         let place = asks.try_reserve().map_err(|_| unasked("the call is ending"))?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             return Err(unasked("its queue is full"));

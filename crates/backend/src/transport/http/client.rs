@@ -81,6 +81,7 @@ impl HttpClient {
             .retry(reqwest::retry::never())
             .connect_timeout(settings.connect_timeout)
             .tcp_nodelay(true)
+            .pool_idle_timeout(settings.idle_timeout)
             .pool_max_idle_per_host(settings.max_idle);
         if is_loopback {
             builder = builder.no_proxy();
@@ -228,7 +229,8 @@ mod tests {
 
     #[test]
     fn pool_serves_plain_http_only() {
-        let settings = PoolSettings { connect_timeout: std::time::Duration::from_secs(5), max_idle: 4 };
+        let time = std::time::Duration::from_secs(5);
+        let settings = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 4 };
         for (url, plain) in [("http://127.0.0.1:1", true), ("https://127.0.0.1:1", false)] {
             let target = Target::new(Url::parse(url).unwrap()).unwrap();
             assert_eq!(HttpClient::new(&target, settings).unwrap().needs_host(), plain, "{url}");

@@ -35,8 +35,6 @@ use fanlight_canonical::BackendError;
 const SIDE_MESSAGE: Duration = Duration::from_secs(5);
 /// The time limit of a reply to a request of the server.
 const REPLY: Duration = Duration::from_secs(30);
-/// How long a server may take to end a session.
-const SESSION_END: Duration = Duration::from_secs(1);
 /// Bounds of what is read of a stream after its answer, so that its connection can be used again.
 const REST: (usize, Duration) = (64 << 10, Duration::from_millis(250));
 
@@ -122,7 +120,7 @@ impl HttpTransport {
         }
         let ending = self.endpoint.execute(http::Method::DELETE, self.heads.of_message(), Bytes::new());
         // Servers may refuse (405), and a failure affects no call.
-        let _ = timeout(SESSION_END, ending).await;
+        let _ = timeout(self.context.timeouts.session_end, ending).await;
     }
 
     /// Sends a message that is no request.

@@ -45,7 +45,7 @@ impl HttpTransport {
         may_be_expired: bool,
         report: impl Fn(StreamState),
     ) -> StreamUnavailable {
-        let (mut position, mut backoff) = (Position::default(), Backoff::default());
+        let (mut position, mut backoff) = (Position::default(), Backoff::new(self.context.timeouts.reconnect));
         let (mut opened, mut missed) = (may_be_expired, false);
         loop {
             let (began, mut failing) = (Instant::now(), false);
@@ -75,7 +75,7 @@ impl HttpTransport {
                 }
             }
             if began.elapsed() >= STABLE {
-                backoff = Backoff::default();
+                backoff.reset();
             }
             let delay = backoff.next_delay();
             sleep(position.retry.filter(|retry| !failing || *retry > delay).unwrap_or(delay)).await;

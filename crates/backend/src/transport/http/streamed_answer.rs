@@ -196,7 +196,7 @@ impl HttpTransport {
             return self.reply_to_server(text).await;
         }
         let span = trace::asked(&self.context, &request.sending.parent(), asked);
-        match PendingServerRequest::new(asked, request.deadline, self.context.client_timeout, span) {
+        match PendingServerRequest::new(asked, request.deadline, self.context.timeouts.question, span) {
             Ok((pending, for_client)) => {
                 let sent = request.messages.send(ServerMessage::Request(for_client));
                 match timeout_at(pending.deadline(), sent).await {

@@ -14,8 +14,6 @@ use super::ProcessSettings;
 use crate::log::excerpt;
 use fanlight_canonical::BackendError;
 
-/// How long a process may take to end: by itself, then after SIGTERM, then after SIGKILL.
-const GRACE: Duration = Duration::from_secs(2);
 /// The interval for polling whether the remaining processes of a group have ended.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -74,24 +72,25 @@ impl Process {
     }
 
     /// Waits for the process, whose standard input has been closed, and makes it end if it does
-    /// not; then ends what is left of its group. Bounded, and leaves no zombie.
-    pub(super) async fn end(&mut self) {
-        if timeout(GRACE, self.wait()).await.is_err() {
+    /// not; then ends what is left of its group. Bounded, and leaves no zombie. `grace` is the time
+    /// that it has to end by itself, then after SIGTERM, then after SIGKILL.
+    pub(super) async fn end(&mut self, grace: Duration) {
+        if timeout(grace, self.wait()).await.is_err() {
             self.signal(Signal::TERM);
-            if timeout(GRACE, self.wait()).await.is_err() {
+            if timeout(grace, self.wait()).await.is_err() {
                 self.signal(Signal::KILL);
-                let _ = timeout(GRACE, self.wait()).await;
+                let _ = timeout(grace, self.wait()).await;
             }
         }
-        self.end_group().await;
+        self.end_group(grace).await;
     }
 
     /// Processes that the child started and left behind are not children of this process: their end can only be polled
     /// for.
-    async fn end_group(&mut self) {
+    async fn end_group(&mut self, grace: Duration) {
         if self.group_exists() {
             self.signal(Signal::TERM);
-            let deadline = Instant::now() + GRACE;
+            let deadline = Instant::now() + grace;
             while self.group_exists() && Instant::now() < deadline {
                 tokio::time::sleep(POLL).await;
             }
