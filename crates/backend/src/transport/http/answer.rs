@@ -8,7 +8,7 @@ use http::header::{self, HeaderValue};
 
 use super::HttpTransport;
 use super::client::HttpResponse;
-use super::header_templates::SESSION_ID;
+use super::headers::SESSION_ID;
 use crate::log::excerpt;
 use crate::request::{ActiveRequest, Reply, messages, request_number};
 use fanlight_canonical::BackendError;

@@ -86,7 +86,7 @@ impl EventStream {
 impl HttpTransport {
     /// Asks for a stream by GET: for what belongs to no call, or for the rest of one that broke off.
     pub(super) async fn get(&self, last_event: Option<&HeaderValue>) -> Result<Opened, BackendError> {
-        let mut headers = self.heads.of_message();
+        let mut headers = self.headers.of_message();
         headers.remove(header::CONTENT_TYPE);
         headers.insert(header::ACCEPT, HeaderValue::from_static(sse::CONTENT_TYPE));
         if let Some(id) = last_event {

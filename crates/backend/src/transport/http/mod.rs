@@ -5,7 +5,7 @@ mod answer;
 mod client;
 mod endpoint;
 mod event_stream;
-mod header_templates;
+mod headers;
 mod notification_stream;
 mod sse_transport;
 mod streamed_answer;
@@ -25,7 +25,7 @@ pub(crate) use notification_stream::{StreamState, StreamUnavailable};
 
 use answer::answers_in_json;
 use client::{HttpResponse, ResponseFuture};
-use header_templates::HeaderTemplates;
+use headers::MessageHeaders;
 
 use crate::request::server_request::ServerRequestReply;
 use crate::request::{ActiveRequest, OutgoingRequest, Reply, TransportContext, cancelled_text};
@@ -42,29 +42,29 @@ const REST: (usize, Duration) = (64 << 10, Duration::from_millis(250));
 pub(crate) struct HttpTransport {
     endpoint: Arc<HttpEndpoint>,
     context: TransportContext,
-    heads: HeaderTemplates,
+    headers: MessageHeaders,
     /// The revision agreed on.
     revision: Option<Revision>,
 }
 
 impl HttpTransport {
     pub(crate) fn new(endpoint: Arc<HttpEndpoint>, context: TransportContext) -> Self {
-        let heads = HeaderTemplates::new(&endpoint.headers);
-        Self { endpoint, context, heads, revision: None }
+        let headers = MessageHeaders::new(&endpoint.headers);
+        Self { endpoint, context, headers, revision: None }
     }
 
     /// Sets what the handshake agreed on.
     pub(crate) fn adopt(&mut self, revision: Revision, session: Option<HeaderValue>) {
         self.revision = Some(revision);
-        self.heads.adopt(revision, session);
+        self.headers.adopt(revision, session);
     }
 
     pub(crate) fn has_session(&self) -> bool {
-        self.heads.session().is_some()
+        self.headers.session().is_some()
     }
 
     pub(crate) fn session(&self) -> Option<&str> {
-        self.heads.session().and_then(|id| id.to_str().ok())
+        self.headers.session().and_then(|id| id.to_str().ok())
     }
 
     /// Sends a request and reads its reply. The future is to be polled at once.
@@ -73,7 +73,7 @@ impl HttpTransport {
         outgoing: OutgoingRequest<'a>,
     ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
         let OutgoingRequest { request, text, mirror, propagation, .. } = outgoing;
-        let headers = self.heads.of_request(text.len(), mirror, &propagation);
+        let headers = self.headers.of_request(mirror, &propagation);
         let executing = self.post_with(headers, text);
         async move {
             let mut abandoned = CancelOnDrop { transport: self, id: request.id, armed: self.cancels(&request) };
@@ -118,14 +118,14 @@ impl HttpTransport {
         if !self.has_session() {
             return;
         }
-        let ending = self.endpoint.execute(http::Method::DELETE, self.heads.of_message(), Bytes::new());
+        let ending = self.endpoint.execute(http::Method::DELETE, self.headers.of_message(), Bytes::new());
         // Servers may refuse (405), and a failure affects no call.
         let _ = timeout(self.context.timeouts.session_end, ending).await;
     }
 
     /// Sends a message that is no request.
     fn post(&self, text: Bytes) -> ResponseFuture {
-        self.post_with(self.heads.of_message(), text)
+        self.post_with(self.headers.of_message(), text)
     }
 
     fn post_with(&self, headers: HeaderMap, text: Bytes) -> ResponseFuture {

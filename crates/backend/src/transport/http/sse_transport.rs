@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::client::Target;
 use super::event_stream::{EventStream, Opened};
-use super::header_templates::{PROTOCOL_VERSION, insert_trace_context};
+use super::headers::{PROTOCOL_VERSION, insert_trace_context};
 use super::{HttpEndpoint, HttpTransport, REPLY, SIDE_MESSAGE, drain};
 use crate::request::TransportContext;
 use crate::request::server_request::ServerRequestReply;

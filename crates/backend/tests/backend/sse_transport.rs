@@ -79,7 +79,7 @@ async fn old(
 }
 
 #[tokio::test]
-async fn an_old_server_is_found_once_everything_else_has_failed() {
+async fn sse_transport_is_tried_last() {
     let (mut server, _streams) = old("/message", |_, _| None).await;
     let backend = start(settings(server.transport()));
     assert_eq!(revision(&backend).await, "2024-11-05");
@@ -103,7 +103,7 @@ async fn an_old_server_is_found_once_everything_else_has_failed() {
 }
 
 #[tokio::test]
-async fn what_was_found_is_remembered_and_what_is_configured_believed() {
+async fn sse_transport_is_tried_first_if_remembered_or_configured() {
     for configured in [false, true] {
         let (mut server, streams) = old("message", |_, _| None).await;
         let transport = match configured {
@@ -124,7 +124,7 @@ async fn what_was_found_is_remembered_and_what_is_configured_believed() {
 }
 
 #[tokio::test]
-async fn a_server_of_today_is_not_asked_for_the_old_transport() {
+async fn streamable_http_server_is_not_asked_for_the_sse_transport() {
     let mut server = Server::start(|seen| legacy(seen, "s").unwrap_or_else(|| seen.result("{}"))).await;
     let backend = start(settings(server.transport()));
     assert_eq!(revision(&backend).await, "2025-11-25");
@@ -142,7 +142,7 @@ async fn a_server_of_today_is_not_asked_for_the_old_transport() {
 }
 
 #[tokio::test]
-async fn what_is_no_old_server_either_is_said_to_be_what_it_was() {
+async fn first_error_is_reported_if_there_is_no_sse_transport() {
     for get in [|| status(404), || Reply::Open(event("{}")), || Reply::Open(String::new()), || Reply::Close] {
         let server = Server::start(move |seen| if seen.verb == "GET" { get() } else { status(404) }).await;
         let mut settings = settings(server.transport());
@@ -159,7 +159,7 @@ async fn what_is_no_old_server_either_is_said_to_be_what_it_was() {
 }
 
 #[tokio::test]
-async fn messages_are_sent_to_no_other_origin() {
+async fn messages_are_not_sent_to_another_origin() {
     for endpoint in ["http://127.0.0.1:1/message", "//evil.example/message", "https://127.0.0.1/message"] {
         let (server, _streams) = old(endpoint, |_, _| None).await;
         let error = start(settings(server.transport())).describe().await.unwrap_err();
@@ -168,7 +168,7 @@ async fn messages_are_sent_to_no_other_origin() {
 }
 
 #[tokio::test]
-async fn questions_progress_and_what_is_said_outside_of_calls_arrive() {
+async fn server_requests_progress_and_notifications_are_delivered() {
     let (mut server, streams) = old("/message", |seen, say| {
         (seen.method() == "tools/call").then(|| {
             let id = seen.id();
@@ -201,7 +201,7 @@ async fn questions_progress_and_what_is_said_outside_of_calls_arrive() {
 }
 
 #[tokio::test]
-async fn list_changes_are_heard() {
+async fn list_changes_are_delivered() {
     let (mut server, streams) = old("/message", |_, _| None).await;
     let backend = start(settings(server.transport()));
     let interest = Interest { tools: true, ..Interest::default() };
@@ -213,7 +213,7 @@ async fn list_changes_are_heard() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_fails_what_runs_as_what_may_have_run() {
+async fn broken_stream_fails_calls_as_possibly_run() {
     let (mut server, streams) = old("/message", |seen, _| (seen.method() == "tools/call").then(TAKEN)).await;
     let backend = start(settings(server.transport()));
     revision(&backend).await;
@@ -230,7 +230,7 @@ async fn a_stream_that_breaks_fails_what_runs_as_what_may_have_run() {
 }
 
 #[tokio::test]
-async fn a_server_whose_stream_ends_at_once_is_down() {
+async fn server_whose_stream_ends_at_once_is_down() {
     let server = Server::start(|seen| match (seen.verb.as_str(), seen.method().as_str()) {
         ("GET", _) => Reply::Stream("event: endpoint\ndata: /message\n\n".to_owned()),
         _ if seen.target == "/mcp" => status(404),
@@ -243,7 +243,7 @@ async fn a_server_whose_stream_ends_at_once_is_down() {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_has_not_run() {
+async fn refused_request_has_not_run() {
     let refusing = Arc::new(Mutex::new(1));
     let left = Arc::clone(&refusing);
     let (mut server, _streams) = old("/message", move |seen, _| {
@@ -261,7 +261,7 @@ async fn what_the_server_refuses_has_not_run() {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_waits_for_is_cancelled() {
+async fn dropped_call_is_cancelled() {
     let (mut server, _streams) = old("/message", |seen, _| (seen.method() == "tools/call").then(TAKEN)).await;
     let backend = start(settings(server.transport()));
     revision(&backend).await;
@@ -276,7 +276,7 @@ async fn a_call_that_nobody_waits_for_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_message_over_the_limit_ends_the_stream() {
+async fn message_over_the_limit_ends_the_stream() {
     let (server, _streams) = old("/message", |seen, say| {
         (seen.method() == "tools/call").then(|| {
             say(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"x":"{}"}}}}"#, seen.id(), "x".repeat(1 << 20)));
