@@ -109,7 +109,8 @@ fn http_edge_is_a_leaf() {
 
 #[test]
 fn admin_depends_on_the_core_telemetry_and_http_edge_only() {
-    let ours = ["fanlight-gateway", "fanlight-http-edge", "fanlight-protocol", "fanlight-telemetry"];
+    let ours =
+        ["fanlight-canonical", "fanlight-gateway", "fanlight-http-edge", "fanlight-protocol", "fanlight-telemetry"];
     assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
 }
 

@@ -6,25 +6,27 @@
 //!
 //! | module | what it does for a call |
 //! |---|---|
-//! | `backend` | bounds its time |
+//! | `backend` | composes the others |
 //! | `tasks` | translates between the two dialects of tasks, where client and server differ |
+//! | `direct` | bounds its time |
 //! | `sessions` | admits it, and chooses the connection that its client may use |
 //! | `connection` | makes it a request of the server's era, and judges the reply |
 //! | `transport` | sends the request and reads the reply, over HTTP, stdio or the legacy SSE transport |
 //! | `request` | the request and what belongs to it: deadline, span, era's dialect, requests of the server |
 //!
-//! Beside them, `handshake` makes connections, and `listening` and `hub` keep up and distribute what servers send
+//! Beside them, `handshake` makes connections, and `listening` and `subscriptions` keep up and distribute what servers send
 //! outside of calls.
 
 mod backend;
 mod connection;
+mod direct;
 mod handshake;
-mod hub;
 mod listening;
 mod log;
 mod request;
 mod sessions;
 pub mod settings;
+mod subscriptions;
 mod tasks;
 mod transport;
 

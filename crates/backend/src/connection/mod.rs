@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use crate::handshake::{Agreed, Known};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::Dialect;
-use crate::request::{Reply, TransportContext};
+use crate::request::{Reply, TransportContext, span_outcome};
 use crate::settings::RetryDelays;
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
@@ -158,7 +158,7 @@ impl Connection {
                     let (mut sending, propagation) = self.sending_of(call, progress, &mirrored);
                     let outgoing = self.outgoing(call, progress, mirrored, propagation, &sending);
                     let outcome = self.transport.exchange(outgoing).await;
-                    sending.ended(&call.method, &outcome);
+                    sending.ended(&call.method, span_outcome(&outcome));
                     outcome
                 };
                 let response = self.judge(&call.method, outcome)?;

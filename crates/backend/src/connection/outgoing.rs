@@ -12,7 +12,7 @@ use super::{Connection, PREPARATION};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::{Mirror, MirroredParam, named};
 use crate::request::trace::{RequestSpan, SentMessage, params_with};
-use crate::request::{ActiveRequest, OutgoingRequest, OwnRequest, Reply};
+use crate::request::{ActiveRequest, OutgoingRequest, OwnRequest, Reply, span_outcome};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::Call;
 
@@ -69,7 +69,7 @@ impl Connection {
 
     /// The span of a message that is about to be sent, and the trace context of it.
     pub(super) fn sending(&self, within: &Parent, departing: SentMessage<'_>) -> (RequestSpan, Propagation) {
-        let (mut sending, propagation) = RequestSpan::begin(&self.context, within, departing);
+        let (mut sending, propagation) = RequestSpan::begin(&self.context.telemetry, within, departing);
         if let Some(span) = sending.span() {
             span.set_revision(self.dialect.revision());
             if let Some(session) = self.transport.session() {
@@ -111,7 +111,7 @@ impl Connection {
         };
         let limit = BackendError::Timeout { after: PREPARATION, sent: true };
         let outcome = timeout(PREPARATION, self.transport.exchange(outgoing)).await.unwrap_or(Err(limit));
-        sending.ended(method, &outcome);
+        sending.ended(method, span_outcome(&outcome));
         match outcome {
             Ok(Reply::Answer { response, .. }) => Some(response),
             _ => None,

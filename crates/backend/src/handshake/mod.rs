@@ -18,7 +18,7 @@ use http::header::HeaderValue;
 
 use crate::request::dialect::{Dialect, named};
 use crate::request::trace::{RequestSpan, SentMessage, params_with};
-use crate::request::{ActiveRequest, OutgoingRequest, OwnRequest, Reply, TransportContext};
+use crate::request::{ActiveRequest, OutgoingRequest, OwnRequest, Reply, TransportContext, span_outcome};
 use crate::settings::EraChoice;
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
@@ -208,7 +208,7 @@ impl Handshake<'_> {
     ) -> Result<Reply, BackendError> {
         let own = OwnRequest::new(self.context, self.trace);
         let departing = SentMessage { method, params, name: None, id: own.id, attempt: 1 };
-        let (mut sending, propagation) = RequestSpan::begin(self.context, self.trace, departing);
+        let (mut sending, propagation) = RequestSpan::begin(&self.context.telemetry, self.trace, departing);
         if let Some(span) = sending.span() {
             span.set_revision(dialect.revision());
         }
@@ -223,7 +223,7 @@ impl Handshake<'_> {
         };
         // ActiveRequest in many places, once in a while: boxed, so that the handshake's future stays small.
         let outcome = Box::pin(transport.exchange(outgoing)).await;
-        sending.ended(method, &outcome);
+        sending.ended(method, span_outcome(&outcome));
         outcome
     }
 

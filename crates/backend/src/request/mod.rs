@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, partial};
-use fanlight_telemetry::{BackendTelemetry, Parent, Propagation};
+use fanlight_telemetry::{BackendTelemetry, ErrorType, Parent, Propagation};
 use http::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
@@ -20,9 +20,9 @@ use self::deadline::PausableDeadline;
 use self::declared::Declared;
 use self::dialect::Mirror;
 use self::trace::RequestSpan;
-use crate::hub::Outlet;
 use crate::settings::{Limits, Timeouts};
-use fanlight_canonical::{CallContext, ServerMessages};
+use crate::subscriptions::UnsolicitedSender;
+use fanlight_canonical::{BackendError, CallContext, ServerMessages};
 
 /// What the transports of one backend share, except `declared` and `outlet`.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ pub(crate) struct TransportContext {
     /// What is declared to a legacy server.
     pub(crate) declared: Arc<Declared>,
     /// Takes what the server sends outside of calls.
-    pub(crate) outlet: Outlet,
+    pub(crate) outlet: UnsolicitedSender,
     /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
     pub(crate) ids: Arc<AtomicI64>,
     /// Every task of the backend, so that stopping can wait for all of them.
@@ -121,6 +121,15 @@ pub(crate) enum Reply {
         /// A JSON-RPC error object that names no request or another.
         error: Option<Json>,
     },
+}
+
+/// The outcome of a request as its span records it.
+pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Response, ErrorType> {
+    match outcome {
+        Ok(Reply::Answer { response, .. }) => Ok(response),
+        Ok(Reply::Rejected { status, .. }) => Err(ErrorType::HttpStatus(*status)),
+        Err(error) => Err(error.error_type()),
+    }
 }
 
 /// The messages in one frame. 2025-03-26 alone lets a server send several at once.

@@ -1,49 +1,52 @@
-//! The span of one message to a server, from before it is written until its answer.
+//! The spans of messages to a server and of its server requests.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fanlight_protocol::{Json, Method, Request, Response};
 use fanlight_telemetry::{
-    Arrival, Carriers, ClientSpan, Departure, ErrorType, Moment, Outcome, Parent, Propagation, ServerSpan, Subject,
+    Arrival, BackendTelemetry, Carriers, ClientSpan, Departure, ErrorType, Moment, Outcome, Parent, Propagation,
+    ServerSpan, Subject,
 };
 
 use crate::request::deadline::PausableDeadline;
-use crate::request::{Reply, TransportContext};
-use fanlight_canonical::BackendError;
 use fanlight_canonical::ServerMessages;
 
-/// The span of a sent message, until its reply. Dropped earlier, it ends as cancelled or timed out.
+/// A message that is being sent or whose answer is awaited, with its span.
 pub(crate) struct RequestSpan {
-    /// `None` once it has ended or has been handed over.
+    /// `None` once it has ended or was handed over.
     span: Option<ClientSpan>,
-    /// The parent of further spans, once the span has been handed over.
+    /// The parent of further spans once the span was handed over.
     parent: Parent,
     /// The deadline of its call.
     deadline: Option<Arc<PausableDeadline>>,
 }
 
-/// The message that a span is about.
+/// The message that is sent.
 #[derive(Clone, Copy)]
 pub(crate) struct SentMessage<'a> {
     pub(crate) method: &'a Method,
     pub(crate) params: Option<&'a Json>,
-    /// The member of these that it is about, where that has been found.
+    /// The member of `params` that names its subject, if known already.
     pub(crate) name: Option<&'a Json>,
     pub(crate) id: i64,
     pub(crate) attempt: u32,
 }
 
 impl RequestSpan {
-    /// Begins the span, and gives the trace context that goes along.
-    pub(crate) fn begin(context: &TransportContext, within: &Parent, message: SentMessage<'_>) -> (Self, Propagation) {
+    /// Begins the span. Returns also the trace context to send along.
+    pub(crate) fn begin(
+        telemetry: &BackendTelemetry,
+        within: &Parent,
+        message: SentMessage<'_>,
+    ) -> (Self, Propagation) {
         let SentMessage { method, id, attempt, .. } = message;
         let subject = match message.name {
             Some(name) => Subject::found(method, |_| Some(name.value())),
             None => Subject::of(method, message.params),
         };
         let departure = Departure { method, target: subject.target(), id: Some(id.into()), attempt };
-        let span = within.client(&context.telemetry, &departure);
+        let span = within.client(telemetry, &departure);
         if let Some(params) = message.params.filter(|_| *method == Method::CallTool) {
             span.record_arguments_in(params);
         }
@@ -60,23 +63,22 @@ impl RequestSpan {
         self.span.as_mut()
     }
 
-    /// The parent of spans of requests that the server sends meanwhile.
+    /// The parent of the spans of server requests during the call.
     pub(crate) fn parent(&self) -> Parent {
         self.span.as_ref().map_or_else(|| self.parent.clone(), ClientSpan::parent)
     }
 
-    /// Ends the span with the outcome.
-    pub(crate) fn ended(&mut self, method: &Method, outcome: &Result<Reply, BackendError>) {
+    /// Ends the span with the outcome of the request.
+    pub(crate) fn ended(&mut self, method: &Method, outcome: Result<&Response, ErrorType>) {
         let Some(span) = self.span.take() else { return };
         match outcome {
-            Ok(Reply::Answer { response, .. }) => span.answered(method, response),
-            Ok(Reply::Rejected { status, .. }) => span.finish(&Outcome::failed(ErrorType::HttpStatus(*status))),
-            Err(error) => span.finish(&Outcome::failed(error.error_type())),
+            Ok(response) => span.answered(method, response),
+            Err(error) => span.finish(&Outcome::failed(error)),
         }
     }
 
-    /// Ends the span with the first of `messages`: a subscription lasts as long as its client likes, so its span ends
-    /// with the acknowledgement.
+    /// Lets the span end with the first of `messages`, for a request that is open for as long as its
+    /// client likes: its span ends when it is acknowledged.
     pub(crate) fn until_acknowledged(mut self, messages: &ServerMessages) -> (Self, ServerMessages) {
         self.parent = self.parent();
         let span = Mutex::new(self.span.take());
@@ -113,12 +115,12 @@ pub(crate) fn params_with<'a>(
     with.map(Cow::Owned)
 }
 
-/// The span of a request of the server.
-pub(crate) fn asked(context: &TransportContext, within: &Parent, request: &Request) -> ServerSpan {
+/// The span of a server request.
+pub(crate) fn asked(telemetry: &BackendTelemetry, within: &Parent, request: &Request) -> ServerSpan {
     let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
     let subject = Subject::of(&request.method, request.params.as_ref());
     within.server(
-        &context.telemetry,
+        telemetry,
         &Arrival {
             method: &request.method,
             target: subject.target(),
@@ -129,7 +131,7 @@ pub(crate) fn asked(context: &TransportContext, within: &Parent, request: &Reque
     )
 }
 
-/// Ends the span of a request of the server with the client's answer.
+/// Ends the span of a server request with its answer.
 pub(crate) fn server_request_answered(span: ServerSpan, method: &Method, answer: &Response) {
     let verdict = span.verdict(method, answer);
     span.finish(&verdict.outcome());

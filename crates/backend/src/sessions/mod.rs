@@ -22,13 +22,13 @@ use tokio::sync::{Notify, watch};
 use crate::connection::supervised::{InUse, SupervisedConnection};
 use crate::connection::supervisor::{ConnectSettings, ForClient, Phase, State, Supervisor};
 use crate::connection::{Connection, Loss};
-use crate::hub::{Hub, Origin, Outlet};
-use crate::listening::{self, Keeper, Listeners};
+use crate::listening::{self, Listeners, ListeningWorker};
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
 use crate::settings::SessionPolicy;
+use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use fanlight_canonical::BackendError;
-use fanlight_canonical::{Call, CallContext, Principal, SessionKey};
+use fanlight_canonical::{Call, CallContext, Caller, Principal, SessionKey};
 use fanlight_canonical::{Listen, Listening};
 
 /// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time.
@@ -39,7 +39,7 @@ pub(crate) struct SessionPool {
     policy: SessionPolicy,
     /// The base connection declares more than clients without capabilities have.
     catalogue: bool,
-    hub: Arc<Hub>,
+    registry: Arc<SubscriptionRegistry>,
     listeners: Listeners,
     base: Arc<SupervisedConnection>,
     connections: Mutex<HashMap<Owner, Arc<SupervisedConnection>>>,
@@ -75,16 +75,23 @@ pub(crate) struct Lease {
 impl SessionPool {
     /// Begins to make the base connection, in the background.
     /// `catalogue`: lists are read on it for clients of all kinds.
-    pub(crate) fn start(settings: ConnectSettings, policy: SessionPolicy, catalogue: bool, hub: Arc<Hub>) -> Arc<Self> {
+    pub(crate) fn start(
+        settings: ConnectSettings,
+        policy: SessionPolicy,
+        catalogue: bool,
+        registry: Arc<SubscriptionRegistry>,
+    ) -> Arc<Self> {
         let settings = Arc::new(settings);
         // Where clients share it, all that is declared is what all of them can be asked.
         let catalogue = catalogue && policy == SessionPolicy::PerClient;
         let declared = if catalogue { Declared::for_lists() } else { Declared::nothing() };
-        let base = open(&settings, &hub, Origin::Base, declared, None, &settings.context.root);
+        let base = open(&settings, &registry, Origin::Base, declared, None, &settings.context.root);
         let (limits, tasks) = (settings.context.limits, settings.context.tasks.clone());
         let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
-        let listeners = Listeners::new(Arc::clone(&hub), base.state.clone(), tasks, nesting, patience, limits.sessions);
-        let pool = Arc::new(Self { settings, policy, catalogue, hub, listeners, base, connections: Mutex::default() });
+        let listeners =
+            Listeners::new(Arc::clone(&registry), base.state.clone(), tasks, nesting, patience, limits.sessions);
+        let pool =
+            Arc::new(Self { settings, policy, catalogue, registry, listeners, base, connections: Mutex::default() });
         if pool.policy == SessionPolicy::PerClient {
             let (tasks, shutdown) = (&pool.settings.context.tasks, pool.settings.shutdown.clone());
             let sweeping = Arc::clone(&pool);
@@ -163,20 +170,20 @@ impl SessionPool {
 
     /// The answer to a call about what is listened to that the server is not asked for, if it is one.
     pub(crate) async fn local_answer(&self, call: &Call, lease: &Lease) -> Option<Response> {
-        self.hub.note_level(&call.context);
+        self.registry.note_level(&call.context);
         if lease.base.is_some() {
-            return listening::refusal(&self.hub, call);
+            return listening::refusal(&self.registry, call);
         }
         if !matches!(call.method, Method::Subscribe | Method::Unsubscribe) {
             return None;
         }
         // Large: boxed to keep the futures of other calls small.
-        Box::pin(listening::local_answer(&self.hub, call, lease.connection.era())).await
+        Box::pin(listening::local_answer(&self.registry, call, lease.connection.era())).await
     }
 
     /// Remembers what an answered call has changed on a client's own connection.
     pub(crate) fn remember(&self, call: &Call, answer: &Response) {
-        listening::remember(&self.hub, call, answer);
+        listening::record(&self.registry, call, answer);
     }
 
     /// Closes the connections of a client session.
@@ -185,7 +192,7 @@ impl SessionPool {
         for (_, supervised) in self.connections().extract_if(|owner, _| owner.clients == ended) {
             supervised.end();
         }
-        self.hub.end_session(session);
+        self.registry.end_session(session);
     }
 
     /// The client's own connection, if it has one already.
@@ -239,11 +246,11 @@ impl SessionPool {
         let named = matches!(owner.clients, Clients::Session(_));
         let for_client = ForClient { known: base.known(), reprobed: base.is_reprobed() };
         let origin = match owner.clients {
-            Clients::Session(session) => Origin::Session(session),
-            Clients::Capabilities(_) => Origin::Pooled,
+            Clients::Session(_) => Origin::Session(client.caller.clone()),
+            Clients::Capabilities(_) => Origin::Pooled(owner.principal.clone()),
         };
         let declared = Declared::by(client, named, self.largest_description());
-        let supervised = open(&self.settings, &self.hub, origin, declared, Some(for_client), &client.trace);
+        let supervised = open(&self.settings, &self.registry, origin, declared, Some(for_client), &client.trace);
         let taken = supervised.take();
         connections.insert(owner, supervised);
         Ok(taken)
@@ -261,8 +268,10 @@ impl SessionPool {
             self.connections().retain(|owner, supervised| {
                 // A listening client needs its connection.
                 let listening = match owner.clients {
-                    Clients::Session(session) => self.hub.is_listening(session),
-                    Clients::Capabilities(_) => self.hub.any_task(),
+                    Clients::Session(session) => {
+                        self.registry.is_listening(&Caller::session_of(owner.principal.clone(), session))
+                    }
+                    Clients::Capabilities(_) => self.registry.any_task(&owner.principal),
                 };
                 let expired = !listening && supervised.idle().is_some_and(|idle| idle >= bound);
                 if expired {
@@ -292,7 +301,7 @@ impl Lease {
 
 fn open(
     settings: &Arc<ConnectSettings>,
-    hub: &Arc<Hub>,
+    registry: &Arc<SubscriptionRegistry>,
     origin: Origin,
     declared: Declared,
     for_client: Option<ForClient>,
@@ -301,7 +310,7 @@ fn open(
     let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting };
     let (sender, state) = watch::channel(State { phase, revision: None, attempted: false });
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
-    let (outlet, asked) = Outlet::new(Arc::clone(hub), origin);
+    let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let context = TransportContext { declared: Arc::new(declared), outlet, ..settings.context.clone() };
     let tasks = &settings.context.tasks;
     let supervisor = Supervisor {
@@ -314,15 +323,15 @@ fn open(
         shutdown: end.clone(),
     };
     tasks.spawn(supervisor.run());
-    let keeper = Keeper {
-        hub: Arc::clone(hub),
+    let worker = ListeningWorker {
+        registry: Arc::clone(registry),
         origin,
         context,
         state: state.clone(),
         wanted: Arc::clone(&wanted),
-        asked,
+        requests,
         patience: settings.timeouts.connect,
     };
-    tasks.spawn(keeper.run());
+    tasks.spawn(worker.run());
     SupervisedConnection::new(state, wanted, end)
 }

@@ -10,6 +10,7 @@ mod listening_legacy;
 mod listening_modern;
 mod listening_sessions;
 mod listening_stdio;
+mod principals;
 mod resume;
 mod sessions;
 mod sse_transport;

@@ -9,7 +9,6 @@ use fanlight_protocol::{Json, Message, MessageError, Method, Notification, Reque
 
 use super::Shared;
 use super::pending::{LogTarget, RequestTarget, ServerRequestEvent};
-use crate::hub::subscription_id;
 use crate::log::excerpt;
 use crate::request::dialect::progress_token;
 use crate::request::server_request::{
@@ -17,6 +16,7 @@ use crate::request::server_request::{
 };
 use crate::request::trace;
 use crate::request::{meant_for, messages, request_number};
+use crate::subscriptions::subscription_id;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{ServerMessage, ServerMessages};
 
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
                 RequestTarget::None => return Err(unasked("no call is running that the request could belong to")),
                 RequestTarget::Ambiguous => return Err(unasked("several clients are possible")),
             };
-        let span = trace::asked(&self.shared.context, &trace, request);
+        let span = trace::asked(&self.shared.context.telemetry, &trace, request);
         let (pending, for_client) =
             PendingServerRequest::new(request, &deadline, self.shared.context.timeouts.question, span)?;
         let place = asks.try_reserve().map_err(|_| unasked("the call is ending"))?;

@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    fn headers(adopted: Option<Revision>) -> MessageHeaders {
+    fn agreed(adopted: Option<Revision>) -> MessageHeaders {
         let every = HeaderMap::from_iter([(http::header::ACCEPT, HeaderValue::from_static("*/*"))]);
         let mut headers = MessageHeaders::new(&every);
         if let Some(revision) = adopted {
@@ -107,25 +107,25 @@ mod tests {
 
     #[test]
     fn headers_without_a_value_are_absent() {
-        for headers in [headers(None), headers(Some(Revision::V2026_07_28)), headers(Some(Revision::V2024_11_05))] {
+        for headers in [agreed(None), agreed(Some(Revision::V2026_07_28)), agreed(Some(Revision::V2024_11_05))] {
             let without_session = text(&headers.of_message()).replace(" mcp-session-id=s", "");
             assert_eq!(without_session, "accept=*/*");
         }
-        let unnamed = headers(Some(Revision::V2026_07_28)).of_request(Some(mirror(None)), &Propagation::default());
+        let unnamed = agreed(Some(Revision::V2026_07_28)).of_request(Some(mirror(None)), &Propagation::default());
         assert_eq!(text(&unnamed), "accept=*/* mcp-method=tools/call mcp-param-r=1 mcp-protocol-version=2026-07-28");
     }
 
     #[test]
     fn modern_headers_are_equal_before_and_after_the_handshake() {
         let of = |headers: MessageHeaders| text(&headers.of_request(Some(mirror(Some("n"))), &Propagation::default()));
-        assert_eq!(of(headers(None)), of(headers(Some(Revision::V2026_07_28))));
-        assert!(of(headers(None)).contains("mcp-name=n"));
+        assert_eq!(of(agreed(None)), of(agreed(Some(Revision::V2026_07_28))));
+        assert!(of(agreed(None)).contains("mcp-name=n"));
     }
 
     #[test]
     fn legacy_headers_contain_revision_and_session() {
-        let headers = headers(Some(Revision::V2025_06_18)).of_request(None, &Propagation::default());
+        let headers = agreed(Some(Revision::V2025_06_18)).of_request(None, &Propagation::default());
         assert_eq!(text(&headers), "accept=*/* mcp-protocol-version=2025-06-18 mcp-session-id=s");
-        assert_eq!(headers(Some(Revision::V2026_07_28)).session(), None);
+        assert_eq!(agreed(Some(Revision::V2026_07_28)).session(), None);
     }
 }

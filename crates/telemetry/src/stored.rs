@@ -1,35 +1,30 @@
-//! What a span keeps of a message that came or goes: capped, without what could be secret, and in little
-//! memory.
-//!
-//! Must not know: how it is shown.
+//! Values of a message as a span stores them: truncated, without secrets, in little memory.
 
 use std::fmt;
 
 use fanlight_protocol::Method;
 use smol_str::SmolStr;
 
-use crate::message::{Id, Target};
-use crate::subject::Subject;
+use crate::message::Id;
+use crate::subject::{Subject, Target};
 
 /// Longest value of an attribute that a peer chooses, in characters.
 pub(crate) const LONGEST_VALUE: usize = 512;
-/// How many bytes of the digest of a session's id are shown: enough to tell sessions apart, useless to
-/// take one over.
+/// How many bytes of the digest of a session's id are shown.
 const SHOWN_SESSION: usize = 8;
 
 /// The id of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum KeptId {
+pub(crate) enum StoredId {
     Number(i64),
     Text(SmolStr),
 }
 
-/// The id of a session, which nobody gets to see: whoever has it is the client. A digest takes longer
-/// than all else of a span, so that it is made when somebody looks.
+/// The id of a session, a secret. Its digest takes longer than all else of a span, so it is computed only for readers.
 pub(crate) struct SessionId(pub(crate) SmolStr);
 
 impl SessionId {
-    /// The beginning of its digest.
+    /// The first bytes of its SHA-256 digest, in hexadecimal.
     pub(crate) fn shown(&self) -> String {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, self.0.as_bytes());
         digest.as_ref().iter().take(SHOWN_SESSION).map(|byte| format!("{byte:02x}")).collect()
@@ -44,13 +39,13 @@ impl fmt::Debug for SessionId {
 
 pub(crate) fn method(method: &Method) -> Method {
     match method {
-        Method::Other(name) => Method::Other(capped(name, LONGEST_VALUE).into()),
+        Method::Other(name) => Method::Other(truncated(name, LONGEST_VALUE).into()),
         known => known.clone(),
     }
 }
 
 pub(crate) fn subject(target: Target<'_>) -> Subject {
-    let text = |name| SmolStr::new(capped(name, LONGEST_VALUE));
+    let text = |name| SmolStr::new(truncated(name, LONGEST_VALUE));
     match target {
         Target::None => Subject::None,
         Target::Tool(name) => Subject::Tool(text(name)),
@@ -59,28 +54,28 @@ pub(crate) fn subject(target: Target<'_>) -> Subject {
     }
 }
 
-pub(crate) fn id(id: Id<'_>) -> Option<KeptId> {
-    let text = |text: &str| KeptId::Text(SmolStr::new(capped(text, LONGEST_VALUE)));
+pub(crate) fn id(id: Id<'_>) -> Option<StoredId> {
+    let text = |text: &str| StoredId::Text(SmolStr::new(truncated(text, LONGEST_VALUE)));
     match id {
-        Id::Number(number) => Some(KeptId::Number(number)),
+        Id::Number(number) => Some(StoredId::Number(number)),
         Id::Json(json) if json.is_null() => None,
         Id::Json(json) => Some(json.as_str().map_or_else(|| text(json.as_text()), |value| text(&value))),
     }
 }
 
-/// The URI without user info, query and fragment, wherever they could hide a secret.
+/// The URI without user info, query and fragment, which could hold secrets.
 fn recorded_uri(uri: &str) -> SmolStr {
     let end = uri.find(['?', '#']).unwrap_or(uri.len());
     let plain = uri.get(..end).unwrap_or_default();
-    let Some((scheme, rest)) = plain.split_once("://") else { return SmolStr::new(capped(plain, LONGEST_VALUE)) };
+    let Some((scheme, rest)) = plain.split_once("://") else { return SmolStr::new(truncated(plain, LONGEST_VALUE)) };
     let authority_end = rest.find('/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at_checked(authority_end).unwrap_or((rest, ""));
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    SmolStr::new(capped(&format!("{scheme}://{host}{path}"), LONGEST_VALUE))
+    SmolStr::new(truncated(&format!("{scheme}://{host}{path}"), LONGEST_VALUE))
 }
 
 /// The first `longest` characters.
-pub(crate) fn capped(text: &str, longest: usize) -> &str {
+pub(crate) fn truncated(text: &str, longest: usize) -> &str {
     if text.len() <= longest {
         return text;
     }
@@ -94,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uris_lose_query_fragment_and_user_info() {
+    fn uri_loses_query_fragment_and_user_info() {
         for (given, recorded) in [
             ("https://me:pw@host:8443/a/b?token=1#f", "https://host:8443/a/b"),
             ("postgres://u:p@ss@db/customers", "postgres://db/customers"),
@@ -108,22 +103,22 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_recorded_as_text_and_null_is_not() {
+    fn id_is_stored_unless_null() {
         let of = |text: &'static str| id(Id::Json(&Json::literal(text)));
-        assert_eq!(of("7"), Some(KeptId::Text("7".into())));
-        assert_eq!(of("\"a\\u0062\""), Some(KeptId::Text("ab".into())));
+        assert_eq!(of("7"), Some(StoredId::Text("7".into())));
+        assert_eq!(of("\"a\\u0062\""), Some(StoredId::Text("ab".into())));
         assert_eq!(of("null"), None);
-        assert_eq!(id(Id::Number(-3)), Some(KeptId::Number(-3)));
+        assert_eq!(id(Id::Number(-3)), Some(StoredId::Number(-3)));
     }
 
     #[test]
-    fn of_a_session_only_a_digest_is_shown() {
+    fn session_id_is_shown_as_digest() {
         let session = SessionId("s1".into());
         assert_eq!((session.shown().as_str(), format!("{session:?}").as_str()), ("e8bc163c82eee187", "SessionId"));
     }
 
     #[test]
-    fn what_peers_choose_is_capped_between_characters() {
+    fn values_are_truncated_between_characters() {
         let long = "é".repeat(5000);
         let Subject::Tool(name) = subject(Target::Tool(&long)) else { panic!("a tool") };
         assert_eq!(name.chars().count(), LONGEST_VALUE);

@@ -1,14 +1,13 @@
-//! What a modern server's task wants of the client: each of `inputRequests` becomes a question,
-//! and when all that are open have been answered, their answers go back at once (a server need not
-//! take them one by one: the tasks extension, Task Update Requests).
-//!
-//! Must not know: how the task is asked after.
+//! The `inputRequests` of a modern server's task. Each becomes a server request to the client, and when
+//! all open ones are answered, the answers are sent together (a server need not take them one by
+//! one: the tasks extension, Task Update Requests).
 
 use std::collections::HashSet;
 use std::future::{pending, ready};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use fanlight_canonical::{CallContext, ServerMessage, ServerMessages, ServerRequest};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -17,19 +16,18 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use super::translate::with_related_task;
-use fanlight_canonical::{CallContext, ServerMessage, ServerMessages, ServerRequest};
+use crate::tasks::translate::with_related_task;
 
-/// Questions over the life of one wait.
-const MOST: usize = 256;
+/// Server requests during one wait at most.
+const MAX_REQUESTS: usize = 256;
 
-/// The questions of one task.
+/// The server requests of one task.
 pub(super) struct Inputs<'a> {
     context: &'a CallContext,
     messages: &'a ServerMessages,
-    /// The task that each question names, if the client knows of tasks.
+    /// The task that each request names, if the client has tasks.
     related: Option<&'a Json>,
-    /// How long the client may take for one.
+    /// Longest time for the client to answer one.
     limit: Duration,
     /// Keys are unique over a task's life: each is asked once.
     seen: HashSet<String>,
@@ -37,32 +35,32 @@ pub(super) struct Inputs<'a> {
     answers: Vec<(Json, Json)>,
 }
 
-/// The right to ask what a task wants to know, given up by dropping it. Of several that wait for one
-/// task at the same time one alone has it, so that nobody is asked anything twice.
-pub(super) struct Asker {
-    asked: Arc<Mutex<HashSet<String>>>,
+/// Makes one of several calls that wait for the same task the one whose client answers its server
+/// requests, until it is dropped.
+pub(super) struct AnsweringGuard {
+    answering: Arc<Mutex<HashSet<String>>>,
     task: String,
 }
 
-impl Asker {
-    /// The right, unless another has it.
-    pub(super) fn of(asked: &Arc<Mutex<HashSet<String>>>, task: &Json) -> Option<Self> {
+impl AnsweringGuard {
+    /// `None` if another call has it.
+    pub(super) fn of(answering: &Arc<Mutex<HashSet<String>>>, task: &Json) -> Option<Self> {
         let task = task.as_str()?.into_owned();
-        let first = asked.lock().unwrap_or_else(PoisonError::into_inner).insert(task.clone());
-        first.then(|| Self { asked: Arc::clone(asked), task })
+        let is_first = answering.lock().unwrap_or_else(PoisonError::into_inner).insert(task.clone());
+        is_first.then(|| Self { answering: Arc::clone(answering), task })
     }
 }
 
-impl Drop for Asker {
+impl Drop for AnsweringGuard {
     fn drop(&mut self) {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.task);
+        self.answering.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.task);
     }
 }
 
-/// What came of a question.
+/// The outcome of a server request.
 pub(super) struct Answered {
     key: Json,
-    /// The client's result, or why there is none and what the client said.
+    /// The client's result, or why there is none and the client's error.
     outcome: Result<Json, (String, Option<Json>)>,
 }
 
@@ -77,8 +75,8 @@ impl<'a> Inputs<'a> {
         Self { context, messages, related, limit, seen, open, answers }
     }
 
-    /// Asks whatever has not been asked yet of the `inputRequests` of a task; the answer for the
-    /// client if that cannot be done.
+    /// Sends the requests in `inputRequests` that have not been sent yet. Returns the answer to the call if
+    /// there are too many.
     pub(super) async fn ask(&mut self, task: &Json) -> Result<(), Response> {
         let Some(requests) = task.get("inputRequests") else { return Ok(()) };
         for member in requests.members() {
@@ -86,12 +84,12 @@ impl<'a> Inputs<'a> {
             if !member.name(&requests).is_some_and(|name| self.seen.insert(name)) {
                 continue;
             }
-            if self.seen.len() > MOST {
-                let message = format!("the task asks for more than {MOST} inputs");
+            if self.seen.len() > MAX_REQUESTS {
+                let message = format!("the task asks for more than {MAX_REQUESTS} inputs");
                 return Err(Response::from_error(&RpcError::new(code::INTERNAL, message)));
             }
             let request = requests.slice(member.value);
-            let outcome = self.question(&request).await;
+            let outcome = self.send(&request).await;
             let limit = self.limit;
             self.open.push(match outcome {
                 Ok(answer) => Box::pin(async move { Answered { key, outcome: answered(answer, limit).await } }),
@@ -101,7 +99,7 @@ impl<'a> Inputs<'a> {
         Ok(())
     }
 
-    async fn question(&mut self, request: &Json) -> Result<oneshot::Receiver<Response>, String> {
+    async fn send(&mut self, request: &Json) -> Result<oneshot::Receiver<Response>, String> {
         let method = request.get("method").and_then(|method| Some(Method::from_name(&method.as_str()?)));
         let method = method.ok_or("it names no method")?;
         let params = request.get("params").filter(Json::is_object);
@@ -122,7 +120,7 @@ impl<'a> Inputs<'a> {
         Ok(receiver)
     }
 
-    /// Waits for the next answer; for ever if nothing is open. Can be dropped and called again.
+    /// Waits for the next answer; without end if nothing is open. Cancel safe.
     pub(super) async fn next(&mut self) -> Answered {
         match self.open.next().await {
             Some(answered) => answered,
@@ -130,7 +128,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Takes an answer; the answer for the client if it is none.
+    /// Records an answer. Returns the answer to the call if the client has none.
     pub(super) fn take(&mut self, answered: Answered) -> Result<(), Response> {
         let Answered { key, outcome } = answered;
         match outcome {
@@ -152,7 +150,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// `inputResponses`, once everything that is open has been answered. Stays until [`Self::sent`].
+    /// `inputResponses`, once all open requests are answered; kept until [`Self::sent`].
     pub(super) fn responses(&self) -> Option<Json> {
         if self.answers.is_empty() || !self.open.is_empty() {
             return None;
@@ -176,7 +174,7 @@ async fn answered(answer: oneshot::Receiver<Response>, limit: Duration) -> Resul
             None => Ok(response.body()),
             Some(error) => Err(("the client answered with an error".into(), Some(error))),
         },
-        Ok(Err(_)) => Err(("the client takes no questions or has gone".into(), None)),
+        Ok(Err(_)) => Err(("the client takes no server requests or has gone".into(), None)),
         Err(_) => Err((format!("the client did not answer within {limit:?}"), None)),
     }
 }

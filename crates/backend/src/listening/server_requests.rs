@@ -1,76 +1,72 @@
-//! Questions that a legacy server asks a client outside of calls.
+//! Server requests of a legacy server that belong to no call.
 //!
-//! The same rules hold as during calls: only what is declared is asked, as many may be open as in
-//! one call, and the client has as long to answer.
-//!
-//! Must not know: how questions come in.
+//! They follow the rules of server requests during calls: the client is asked only what it has
+//! declared, the number of open requests is bounded, and so is the time to answer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_canonical::{Caller, ServerMessage};
 use fanlight_protocol::Request;
+use fanlight_telemetry::ServerSpan;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::Connection;
-use crate::hub::{Asked, Hub};
 use crate::request::deadline::{PausableDeadline, Pause};
-use fanlight_canonical::{ServerMessage, SessionKey};
-use fanlight_telemetry::ServerSpan;
-
 use crate::request::server_request::{OpenServerRequests, PendingServerRequest, cannot_ask_text};
+use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest};
 
-/// How long a server may take to take an answer.
+/// Longest time for sending an answer to the server.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// What asking one client needs.
-pub(super) struct Asking<'a> {
-    pub(super) hub: &'a Hub,
+/// Forwards the server requests of one session's own connection.
+pub(super) struct ServerRequests<'a> {
+    pub(super) registry: &'a SubscriptionRegistry,
     pub(super) connection: &'a Arc<Connection>,
-    pub(super) session: SessionKey,
-    /// How long the client may take to answer.
+    pub(super) session: &'a Caller,
+    /// Longest time for the client to answer.
     pub(super) limit: Duration,
     pub(super) tasks: &'a TaskTracker,
 }
 
-impl Asking<'_> {
-    /// Passes questions and answers on, for ever.
-    pub(super) async fn keep(self, asked: &mut mpsc::Receiver<Asked>) {
+impl ServerRequests<'_> {
+    /// Forwards requests and answers, without end.
+    pub(super) async fn forward(self, requests: &mut mpsc::Receiver<UnsolicitedRequest>) {
         let (mut open, deadline) = (OpenServerRequests::default(), Arc::<PausableDeadline>::default());
         loop {
             tokio::select! {
                 biased;
-                settled = open.next() => self.send(settled.text, Some(settled.pause)),
-                asked = asked.recv() => match asked {
-                    Some(Asked::Question(request)) => match self.ask(&request, &deadline) {
+                reply = open.next() => self.send(reply.text, Some(reply.pause)),
+                request = requests.recv() => match request {
+                    Some(UnsolicitedRequest::Request(request)) => match self.ask(&request, &deadline) {
                         Ok(question) => open.add(question),
                         Err(text) => self.send(text, None),
                     },
-                    Some(Asked::Withdrawn(id)) => open.cancel(&id),
+                    Some(UnsolicitedRequest::Cancelled(id)) => open.cancel(&id),
                     None => std::future::pending().await,
                 }
             }
         }
     }
 
-    /// Asks the client; the text for the server if that cannot be done.
+    /// Asks the client. Returns the message for the server if that is not possible.
     fn ask(&self, request: &Request, deadline: &Arc<PausableDeadline>) -> Result<PendingServerRequest, Bytes> {
-        let Some(messages) = self.hub.listener_of(self.session) else {
-            let why = "no call is running that the question could belong to, and the client does not listen";
+        let Some(messages) = self.registry.listener_of(self.session) else {
+            let why = "no call is running that the request could belong to, and the client does not listen";
             return Err(cannot_ask_text(&request.id, why));
         };
         let (question, for_client) = PendingServerRequest::new(request, deadline, self.limit, ServerSpan::off())?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
-            self.hub.warn_of_slow(1);
+            self.registry.warn_of_slow(1);
             return Err(cannot_ask_text(&request.id, "it does not keep up"));
         }
         Ok(question)
     }
 
-    /// Sends what the server waits for, while further questions are taken. As long as it is on its
-    /// way it counts as open.
+    /// Sends a message to the server in a task of its own. The request counts as open meanwhile.
     fn send(&self, text: Bytes, pause: Option<Pause>) {
         let connection = Arc::clone(self.connection);
         self.tasks.spawn(async move {

@@ -1,14 +1,11 @@
-//! Notifications that nobody sent, and the key of one hop that is taken out of those that somebody
-//! did.
-//!
-//! Must not know: whom they are for.
+//! Notifications that Fanlight makes, and the subscription id in those of servers.
 
-use fanlight_protocol::json::{Edits, Member, ObjectBuilder, quote, rewrite_object};
+use fanlight_protocol::json::{Edits, Member, ObjectBuilder, rewrite_object};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::meta::SUBSCRIPTION_ID;
 use fanlight_protocol::{Json, Message, Method, Notification};
 
-/// Deep enough for everything that is written here.
+/// Suffices for every notification that is made here.
 const NESTING: usize = 8;
 
 /// The `subscriptions/listen` request that a notification answers.
@@ -16,8 +13,7 @@ pub(crate) fn subscription_id(notification: &Notification) -> Option<Json> {
     notification.params()?.get("_meta")?.get(SUBSCRIPTION_ID)
 }
 
-/// The same notification without the id of the subscription on this hop, and without `_meta` if
-/// nothing else is in it.
+/// Removes the subscription id, which belongs to one hop, and then `_meta` if it is empty.
 pub(crate) fn without_subscription_id(notification: Notification, nesting: usize) -> Notification {
     let Some(params) = notification.params() else { return notification };
     let Some(at) = notification.param_range("_meta") else { return notification };
@@ -44,31 +40,13 @@ pub(crate) fn without_subscription_id(notification: Notification, nesting: usize
     }
 }
 
-/// A notification with another method and other params; its other members stay.
-pub(crate) fn with(notification: &Notification, method: Method, params: &Json) -> Option<Notification> {
-    let text = &notification.text;
-    let mut edits = Edits::new(text.bytes().clone());
-    for member in text.members() {
-        if member.is(text, "method") {
-            edits.replace(member.value, quote(method.as_str()));
-        } else if member.is(text, "params") {
-            edits.replace(member.value, params.bytes().clone());
-        }
-    }
-    // What is put in was in a message before, within its limit.
-    match Message::parse(edits.finish_json().into_bytes(), usize::MAX) {
-        Ok(Message::Notification(told)) => Some(told),
-        _ => None,
-    }
-}
-
 /// A notification that a list has changed.
-pub(crate) fn changed(method: &Method) -> Option<Notification> {
+pub(crate) fn list_changed(method: &Method) -> Option<Notification> {
     parse(&notification_text(method.as_str(), None))
 }
 
 /// A notification that a resource has changed.
-pub(crate) fn updated(uri: &str) -> Option<Notification> {
+pub(crate) fn resource_updated(uri: &str) -> Option<Notification> {
     let mut params = ObjectBuilder::new();
     params.string("uri", uri);
     parse(&notification_text(Method::ResourceUpdated.as_str(), Some(&params.finish())))
@@ -92,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_goes_and_every_other_byte_stays() {
+    fn subscription_id_is_removed_and_other_bytes_are_kept() {
         for (given, left) in [
             (r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}, "uri" : "a"}"#, r#"{ "uri" : "a"}"#),
             (
@@ -109,9 +87,9 @@ mod tests {
     }
 
     #[test]
-    fn announcements_are_messages() {
-        assert!(changed(&Method::ToolsChanged).is_some());
-        let updated = updated("a:\"\n").unwrap();
+    fn made_notifications_are_valid_messages() {
+        assert!(list_changed(&Method::ToolsChanged).is_some());
+        let updated = resource_updated("a:\"\n").unwrap();
         assert_eq!(updated.params().unwrap().get("uri").unwrap().as_str().as_deref(), Some("a:\"\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! What a server tells of tasks outside of calls, in the words of those who listen.
+//! Notifications about tasks, in the dialect of the listener.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -75,7 +75,7 @@ async fn stream_of(feeds: &mut Feeds, session: &str) -> Feed {
 }
 
 #[tokio::test]
-async fn a_legacy_servers_status_is_told_by_the_extension() {
+async fn legacy_status_is_translated_for_the_extension() {
     let (tasks, mut feeds) = legacy().await;
     let backend = start(settings(tasks.server.transport()));
     let client = || extension(&format!(r#"{{"extensions":{{"{EXTENSION}":{{}}}}}}"#));
@@ -88,7 +88,7 @@ async fn a_legacy_servers_status_is_told_by_the_extension() {
     feed.send(&status(r#"{ "taskId":"\u0074\u0031","status":"working","ttl":6e4}"#));
     assert_eq!(inbox.text().await, changed(r#"{ "taskId":"\u0074\u0031","status":"working","ttlMs":6e4}"#));
     feed.send(&status(DONE));
-    // What came of it is asked for.
+    // The outcome is read from the server.
     let told = r#"{"taskId":"t1","status":"completed","ttlMs":6e4,"x":1.0,"result":{ "n" : 1.0 }}"#;
     assert_eq!(inbox.text().await, changed(told));
     feed.send(&status(r#"{"taskId":"t2","status":"cancelled","ttl":null}"#));
@@ -99,7 +99,7 @@ async fn a_legacy_servers_status_is_told_by_the_extension() {
 }
 
 #[tokio::test]
-async fn a_modern_servers_status_is_told_to_the_session_that_has_the_task() {
+async fn modern_status_is_translated_for_the_session_that_has_the_task() {
     let (tasks, mut feeds) = modern().await;
     let backend = start(settings(tasks.server.transport()));
     let (listening, mut inbox) = hear(&backend, session(), requested(1)).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_modern_servers_status_is_told_to_the_session_that_has_the_task() {
     assert_eq!(inbox.text().await, status(r#"{ "taskId":"t\u0031","status":"working","ttl":6e4,"x":1.0}"#));
     feed.send(&changed(r#"{"taskId":"t1","status":"completed","ttlMs":6e4,"result":{"isError":true}}"#));
     assert_eq!(inbox.text().await, status(r#"{"taskId":"t1","status":"failed","ttl":6e4}"#));
-    // There is nothing more to be told.
+    // The task has ended.
     feed.closed().await;
     assert!(older_inbox.is_empty());
     drop(listening);
@@ -125,12 +125,12 @@ async fn a_modern_servers_status_is_told_to_the_session_that_has_the_task() {
 }
 
 #[tokio::test]
-async fn nobody_is_told_who_does_not_listen() {
+async fn tasks_are_subscribed_to_only_while_their_session_listens() {
     let (tasks, mut feeds) = modern().await;
     let backend = start(settings(tasks.server.transport()));
     get(&backend, requested(1), "tools/call", r#"{"name":"may","task":{}}"#).await;
     assert!(feeds.is_empty());
-    // Once it does, it hears of what it has made before.
+    // The subscription names the tasks made before.
     let (heard, feed) = tokio::join!(hear(&backend, session(), requested(1)), async {
         let feed = feeds.next().await;
         assert_eq!(task_ids(&feed).as_deref(), Some(r#"["t1"]"#));
@@ -142,7 +142,7 @@ async fn nobody_is_told_who_does_not_listen() {
 }
 
 #[tokio::test]
-async fn the_same_words_keep_their_bytes() {
+async fn notification_in_the_same_dialect_is_unchanged() {
     let text = changed(r#"{ "taskId":"t1","status":"working","ttlMs":6E4}"#);
     let (tasks, mut feeds) = modern().await;
     let backend = start(settings(tasks.server.transport()));

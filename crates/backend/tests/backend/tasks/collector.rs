@@ -1,4 +1,4 @@
-//! What a legacy server's task asks of a client with the extension.
+//! Server requests of a legacy server's task, for clients with the extension.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const QUESTION: &str = r#"{"jsonrpc":"2.0","id":"q1","method":"elicitation/creat
 const OTHER: &str = r#"{"jsonrpc":"2.0","id":"q2","method":"roots/list"}"#;
 const ACKNOWLEDGED: &str = r#"{"resultType":"complete"}"#;
 
-/// A server whose task asks these questions on the stream of `tasks/result`.
+/// A server whose task sends these server requests on the stream of `tasks/result`.
 async fn asking(questions: &'static [&'static str]) -> Tasks {
     let gate = Arc::new(Notify::new());
     Tasks::legacy(&[ASKING], move |seen: &Seen| {
@@ -46,7 +46,7 @@ async fn update(backend: &Backend, responses: &str) {
 }
 
 #[tokio::test]
-async fn questions_are_shown_until_they_are_answered() {
+async fn server_requests_are_shown_until_answered() {
     let mut tasks = asking(&[QUESTION, OTHER]).await;
     let backend = start(settings(tasks.server.transport()));
     let both = r#"{"elicitation":{},"roots":{}}"#;
@@ -70,7 +70,7 @@ async fn questions_are_shown_until_they_are_answered() {
         }
     };
     assert_eq!(answered, r#"{"jsonrpc":"2.0","id":"q1","result":{ "n":1E400}}"#);
-    // An answer that is none leaves the question open, and a second one to the first is ignored.
+    // An invalid answer leaves the request open, and a second answer is ignored.
     tasks.is(ASKING);
     update(&backend, &responses).await;
     assert_eq!(keys(&requests(&backend, both).await), key[1..]);
@@ -78,10 +78,10 @@ async fn questions_are_shown_until_they_are_answered() {
 }
 
 #[tokio::test]
-async fn only_what_the_asking_client_can_be_asked_is_asked() {
+async fn server_request_is_refused_if_the_client_lacks_the_capability() {
     let mut tasks = asking(&[QUESTION]).await;
     let backend = start(settings(tasks.server.transport()));
-    // The task was made for a client that can be asked.
+    // The client of this call has the capability.
     get(&backend, extension(ELICIT), "tools/call", r#"{"name":"needs"}"#).await;
     assert_eq!(requests(&backend, r#"{"roots":{}}"#).await.as_text(), "{}");
     let refused = loop {
@@ -94,7 +94,7 @@ async fn only_what_the_asking_client_can_be_asked_is_asked() {
 }
 
 #[tokio::test]
-async fn a_shown_question_is_not_shown_to_a_client_that_cannot_be_asked_it() {
+async fn server_request_is_hidden_from_a_client_without_the_capability() {
     let tasks = asking(&[QUESTION]).await;
     let backend = start(settings(tasks.server.transport()));
     get(&backend, extension(ELICIT), "tools/call", r#"{"name":"needs"}"#).await;
@@ -104,7 +104,7 @@ async fn a_shown_question_is_not_shown_to_a_client_that_cannot_be_asked_it() {
 }
 
 #[tokio::test]
-async fn a_task_that_nobody_asks_after_is_let_go() {
+async fn collector_ends_when_the_client_asks_no_more() {
     let mut tasks =
         Tasks::legacy(&[ASKING], |seen| (seen.method() == "tasks/result").then(|| Reply::Open(event(QUESTION)))).await;
     let mut settings = settings(tasks.server.transport());
@@ -112,14 +112,14 @@ async fn a_task_that_nobody_asks_after_is_let_go() {
     let backend = start(settings);
     assert_eq!(keys(&requests(&backend, ELICIT).await).len(), 1);
     tasks.server.next_of("closed").await;
-    // And taken up again when somebody does.
+    // It begins again when a client asks.
     let before = keys(&requests(&backend, ELICIT).await);
     assert_eq!(before.len(), 1);
     tasks.server.next_of("closed").await;
 }
 
 #[tokio::test]
-async fn what_is_held_ends_with_the_task_and_with_the_backend() {
+async fn collector_ends_with_the_task_and_with_the_backend() {
     let mut tasks =
         Tasks::legacy(&[ASKING], |seen| (seen.method() == "tasks/result").then(|| Reply::Open(event(QUESTION)))).await;
     let backend = start(settings(tasks.server.transport()));
@@ -133,7 +133,7 @@ async fn what_is_held_ends_with_the_task_and_with_the_backend() {
 }
 
 #[tokio::test]
-async fn a_question_that_does_not_come_is_not_waited_for_long() {
+async fn answer_waits_only_briefly_for_the_first_server_request() {
     let tasks =
         Tasks::legacy(&[ASKING], |seen| (seen.method() == "tasks/result").then(|| Reply::Open(": \n\n".into()))).await;
     let backend = start(settings(tasks.server.transport()));

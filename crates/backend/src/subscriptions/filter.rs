@@ -1,7 +1,5 @@
-//! What is to be heard of one server, all listeners together, and how a modern server is told
-//! (2026-07-28 basic/patterns/subscriptions, Notification Filter).
-//!
-//! Must not know: who listens.
+//! The notifications wanted of one server, and their form in `subscriptions/listen` (2026-07-28
+//! basic/patterns/subscriptions, Notification Filter).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +16,7 @@ const URIS: &str = "resourceSubscriptions";
 /// Of the extension `io.modelcontextprotocol/tasks`.
 const TASKS: &str = "taskIds";
 
-/// Which lists' changes are heard of.
+/// A choice of lists whose changes are notified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lists {
     pub(crate) tools: bool,
@@ -26,7 +24,7 @@ pub(crate) struct Lists {
     pub(crate) resources: bool,
 }
 
-/// What is to be heard of, or is.
+/// A choice of notifications: those wanted, or those that the server has agreed to send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     pub(crate) lists: Lists,
@@ -43,7 +41,7 @@ impl Lists {
         self.tools || self.prompts || self.resources
     }
 
-    pub(crate) fn both(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         Self {
             tools: self.tools && other.tools,
             prompts: self.prompts && other.prompts,
@@ -67,7 +65,7 @@ impl Filter {
 
     /// Whether everything in `other` is in this.
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        self.lists.both(other.lists) == other.lists
+        self.lists.and(other.lists) == other.lists
             && other.uris.is_subset(&self.uris)
             && other.tasks.is_subset(&self.tasks)
     }
@@ -98,7 +96,7 @@ impl Filter {
         params.finish()
     }
 
-    /// What a server agreed to: the filter in its acknowledgement.
+    /// The filter in a server's acknowledgement.
     pub(crate) fn acknowledged(notifications: &Json) -> Self {
         let flag = |key| notifications.get(key).is_some_and(|value| value.is_true());
         let texts = |key| notifications.get(key).map(|value| strings(&value)).unwrap_or_default();
@@ -118,9 +116,9 @@ impl Filter {
         (!unknown.is_empty()).then(|| unknown.finish())
     }
 
-    /// What of an interest is in this; of tasks and resources only what was asked for.
+    /// The part of an interest that is in this filter.
     pub(crate) fn honours(&self, interest: &Interest) -> Interest {
-        let lists = self.lists.both(Lists::of(interest));
+        let lists = self.lists.and(Lists::of(interest));
         Interest {
             tools: lists.tools,
             prompts: lists.prompts,
@@ -154,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_travel_both_ways_with_what_nobody_knows_yet() {
+    fn filter_is_written_and_read_with_unknown_members() {
         let interest = Interest {
             tools: true,
             uris: vec!["a:\"1".into()],
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn honours_what_was_asked_for_only() {
+    fn filter_honours_requested_parts_only() {
         let offered = Filter {
             lists: Lists { tools: true, prompts: true, resources: false },
             uris: ["a".into(), "b".into()].into(),
