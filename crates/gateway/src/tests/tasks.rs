@@ -1,9 +1,14 @@
 //! Tasks of several backends: whose each is, who is asked if that is not known, and the merged list.
 
-use bytes::Bytes;
-use fanlight_canonical::{CallContext, Caller, Principal, ServerMessages};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::super::*;
+use bytes::Bytes;
+use fanlight_canonical::{Call, CallContext, Caller, Principal, ServerMessages, SessionKey};
+use fanlight_protocol::Method;
+use fanlight_protocol::json::Json;
+use tokio::time::Instant;
+
 use super::fake::*;
 
 const LEGACY: &str =

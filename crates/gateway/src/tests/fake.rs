@@ -16,8 +16,7 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Message, Method, Notification, Response};
 use tokio::sync::Semaphore;
 
-use crate::gateway::Gateway;
-use crate::settings::{BackendEntry, CacheLimits, GatewaySettings, ListLimits};
+use crate::{BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits};
 
 /// Answers each `method` or `method params` from a script; records what it was sent.
 pub(super) struct Fake {
@@ -260,6 +259,7 @@ impl Drop for Open {
 pub(super) struct Scene {
     pub(super) gateway: Gateway,
     pub(super) backends: Vec<Arc<Fake>>,
+    pub(super) ids: Vec<BackendId>,
 }
 
 pub(super) fn scene(backends: Vec<Fake>) -> Scene {
@@ -273,20 +273,25 @@ pub(super) fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) 
 pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, cache: CacheLimits) -> Scene {
     let (backends, prefixes): (Vec<_>, Vec<_>) =
         backends.into_iter().map(|(fake, prefix)| (Arc::new(fake), prefix)).unzip();
-    let entries = backends.iter().zip(prefixes).map(|(fake, prefix)| BackendEntry {
-        client: Arc::<Fake>::clone(fake),
-        prefix: prefix.map(str::to_owned),
-        permits_tool: None,
-    });
+    let ids: Vec<_> = backends.iter().map(|_| BackendId::fresh()).collect();
+    let entries = backends.iter().zip(prefixes).zip(&ids).map(|((fake, prefix), id)| entry(*id, fake, prefix));
     let settings = GatewaySettings {
         backends: entries.collect(),
-        lists: ListLimits { timeout: Duration::from_secs(1), pages: 5, entries: 100, page_size },
+        lists: limits(page_size),
         cache,
         max_tasks: 100,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };
-    Scene { gateway: Gateway::new(settings).unwrap(), backends }
+    Scene { gateway: Gateway::new(settings).unwrap(), backends, ids }
+}
+
+pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> BackendEntry {
+    BackendEntry { id, client: Arc::<Fake>::clone(fake), prefix: prefix.map(str::to_owned), permits_tool: None }
+}
+
+pub(super) fn limits(page_size: usize) -> ListLimits {
+    ListLimits { timeout: Duration::from_secs(1), pages: 5, entries: 100, page_size }
 }
 
 pub(super) fn call(method: &str, params: Option<&str>) -> Call {

@@ -1,6 +1,4 @@
-//! Telling clients that a merged list has changed: who wants to hear of it, and how often at most.
-//!
-//! Must not know: what changed, or how that was found.
+//! Notifying clients that a merged list has changed: which clients, and how often at most.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,30 +9,30 @@ use fanlight_protocol::Notification;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::catalogue::Change;
+use super::Change;
 
-/// How long changes of one kind are collected, so that a burst is told, and asked for, once.
-pub(crate) const SETTLE: Duration = Duration::from_millis(100);
+/// How long changes of one kind are collected, so that a burst causes one reading and one notification.
+pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
-/// The least time between two announcements of what no backend announced: a server whose list is
-/// different each time it is asked would otherwise have clients ask without end.
+/// The least time between two notifications of changes that no backend announced: a server whose list
+/// differs at each request would otherwise make clients ask without end.
 const UNANNOUNCED: Duration = Duration::from_secs(5);
 
-/// How a change came to be known.
+/// How a change became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(super) enum Origin {
     /// A backend announced it.
     Announced,
-    /// A client's request had a backend asked.
-    Asked,
+    /// A backend was asked for a client's request.
+    Request,
 }
 
-/// Who listens for changes of merged lists, and what is still to be told.
+/// The clients that listen for changes of merged lists, and the notifications that are due.
 #[derive(Default)]
 pub(crate) struct Announcer {
     state: Mutex<State>,
     /// Something has become due.
-    pub(crate) woken: Notify,
+    pub(super) woken: Notify,
 }
 
 #[derive(Default)]
@@ -52,45 +50,45 @@ struct Listener {
 #[derive(Clone, Copy, Default)]
 struct Timing {
     due: Option<Instant>,
-    told: Option<Instant>,
+    sent: Option<Instant>,
 }
 
-/// A listener's place; it hears nothing more once this is dropped.
-pub(crate) struct Registered {
+/// The registration of a listener, which ends when this is dropped.
+pub(crate) struct Registration {
     announcer: Arc<Announcer>,
     number: u64,
 }
 
 impl Announcer {
-    /// Lets somebody hear of the changes in `interest`.
-    pub(crate) fn register(self: &Arc<Self>, interest: &Interest, messages: ServerMessages) -> Registered {
+    /// Sends notifications of the changes in `interest` to `messages` from now on.
+    pub(crate) fn register(self: &Arc<Self>, interest: &Interest, messages: ServerMessages) -> Registration {
         let wants = Change::ALL.map(|change| change.is_in(interest));
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
         state.listeners.insert(number, Listener { wants, messages });
         drop(state);
-        Registered { announcer: Arc::clone(self), number }
+        Registration { announcer: Arc::clone(self), number }
     }
 
-    /// Has a change told, as soon as the least time since the last one has passed.
-    pub(crate) fn announce(&self, change: Change, found: Found) {
-        let pause = if found == Found::Announced { SETTLE } else { UNANNOUNCED };
+    /// Makes a notification due as soon as the least time since the last one has passed.
+    pub(super) fn announce(&self, change: Change, origin: Origin) {
+        let pause = if origin == Origin::Announced { SETTLE } else { UNANNOUNCED };
         let now = Instant::now();
         if let Some(timing) = self.lock().timing.get_mut(change.index()) {
-            let due = timing.told.map_or(now, |told| now.max(told + pause));
+            let due = timing.sent.map_or(now, |sent| now.max(sent + pause));
             timing.due = Some(timing.due.map_or(due, |earlier| earlier.min(due)));
         }
         self.woken.notify_one();
     }
 
-    /// When [`Announcer::tell`] is to be called next.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    /// When [`Announcer::send_due`] is to be called next.
+    pub(super) fn due(&self) -> Option<Instant> {
         self.lock().timing.iter().filter_map(|timing| timing.due).min()
     }
 
-    /// Tells what is due. Whoever has no room for it misses it.
-    pub(crate) fn tell(&self) {
+    /// Sends what is due. A listener whose channel is full misses it.
+    pub(super) fn send_due(&self) {
         let now = Instant::now();
         let mut state = self.lock();
         for change in Change::ALL {
@@ -98,7 +96,7 @@ impl Announcer {
             if timing.due.is_none_or(|due| due > now) {
                 continue;
             }
-            *timing = Timing { due: None, told: Some(now) };
+            *timing = Timing { due: None, sent: Some(now) };
             let notification = Notification::new(change.method(), None);
             let wanting = state.listeners.values().filter(|listener| listener.wants.get(change.index()) == Some(&true));
             for listener in wanting {
@@ -112,8 +110,8 @@ impl Announcer {
     }
 }
 
-impl Registered {
-    /// Leaves only what is in `interest`.
+impl Registration {
+    /// Drops what is not in `interest`.
     pub(crate) fn narrow(&self, interest: &Interest) {
         if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
             listener.wants = Change::ALL.map(|change| change.is_in(interest));
@@ -121,7 +119,7 @@ impl Registered {
     }
 }
 
-impl Drop for Registered {
+impl Drop for Registration {
     fn drop(&mut self) {
         let gone = self.announcer.lock().listeners.remove(&self.number);
         drop(gone);

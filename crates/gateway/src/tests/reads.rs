@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{Call, CallContext, Caller, Interest, Principal, ServerMessages, SessionKey};
-use fanlight_protocol::Method;
 use fanlight_protocol::json::Json;
+use fanlight_protocol::{Message, Method};
 use futures_util::poll;
 use tokio::sync::Semaphore;
 use tokio::time::advance;
 
 use super::fake::*;
-use crate::settings::CacheLimits;
+use crate::CacheLimits;
 
 const PUBLIC: &str = r#""result":{"contents":["1"],"ttlMs":60000,"cacheScope":"public"}"#;
 const PRIVATE: &str = r#""result":{"contents":["1"],"ttlMs":60000,"cacheScope":"private"}"#;
@@ -256,7 +256,21 @@ async fn a_change_evicts_once_however_many_listen() {
                 .enumerate()
         {
             scene.backends[0].announce(method.clone(), *params);
-            assert_eq!(scene.gateway.reads.changes(0), count as u64 + 1);
+            assert_eq!(scene.gateway.reads.changes(scene.ids[0]), count as u64 + 1);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn notification_counts_once_for_all_its_copies_and_again_with_an_equal_text() {
+    let scene = scene(vec![announcing("a", &[]), fake("b", &[])]);
+    let text = bytes::Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}"#);
+    for count in 1..=3 {
+        // Each is read from the same buffer, so that even its address is equal.
+        let Ok(Message::Notification(notification)) = Message::parse(text.clone(), 8) else { panic!() };
+        for copy in [notification.clone(), notification.clone(), notification] {
+            scene.gateway.lists.notified(scene.ids[0], &copy);
+            assert_eq!(scene.gateway.reads.changes(scene.ids[0]), count);
         }
     }
 }

@@ -1,9 +1,13 @@
 //! Naming, merging, routing and fan-out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::*;
+use fanlight_protocol::json::Json;
+use tokio::time::Instant;
+
 use super::fake::*;
+use crate::catalogue::ListKind;
 
 #[tokio::test]
 async fn one_backend_is_passed_through() {
@@ -165,9 +169,9 @@ async fn many_collisions_are_one_line() {
     let scene = scene_with(vec![(fake("a", &list), Some("")), (fake("b", &list), Some(""))], 10);
     let found = async |kind| scene.gateway.catalogue(kind).await.findings();
     let named = "1 (a, b), 2 (a, b), 3 (a, b), 4 (a, b), 5 (a, b), 2 more".to_owned();
-    let what = "backends claim the same names; what a later one has is left out";
+    let what = "backends claim the same names; those of a later one are left out";
     assert_eq!(found(ListKind::Tools).await, [(7, named, what)]);
-    let what = "backends claim the same URIs; that of a later one has an alias";
+    let what = "backends claim the same URIs; those of a later one get aliases";
     assert_eq!(found(ListKind::Resources).await, [(1, "f://x (a, b)".to_owned(), what)]);
     assert_eq!(found(ListKind::Prompts).await, []);
 }

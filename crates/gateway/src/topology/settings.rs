@@ -1,0 +1,48 @@
+//! What a topology is made of.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_canonical::BackendClient;
+
+use super::BackendId;
+
+/// One backend, its name to clients and its filter.
+pub struct BackendEntry {
+    /// Identifies it. A changed configuration that keeps the backend must keep the id.
+    pub id: BackendId,
+    /// Sends requests to it.
+    pub client: Arc<dyn BackendClient>,
+    /// What precedes its tools' and prompts' names; `None` for the default, which is nothing with
+    /// one backend and `<name>__` with several.
+    pub prefix: Option<String>,
+    /// Which of its tools exist for clients, by original name; `None` for all.
+    pub permits_tool: Option<ToolFilter>,
+}
+
+/// Says whether a tool, by its original name, exists for clients.
+pub type ToolFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Bounds for reading the lists of backends.
+#[derive(Clone, Copy, Debug)]
+pub struct ListLimits {
+    /// How long one backend may take for one list, all pages together.
+    pub timeout: Duration,
+    /// How many pages are read from one backend.
+    pub pages: usize,
+    /// How many entries are read from one backend.
+    pub entries: usize,
+    /// How many entries a page towards clients has.
+    pub page_size: usize,
+}
+
+impl fmt::Debug for BackendEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackendEntry")
+            .field("name", &self.client.name())
+            .field("prefix", &self.prefix)
+            .field("filtered", &self.permits_tool.is_some())
+            .finish()
+    }
+}
