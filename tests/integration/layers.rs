@@ -72,8 +72,13 @@ fn socket_is_a_leaf() {
 }
 
 #[test]
-fn telemetry_knows_no_server_and_none_but_protocol() {
-    assert_layer("fanlight-telemetry", &["fanlight-protocol"], &["hyper", "hyper-util", "http-body", "http-body-util"]);
+fn telemetry_links_no_http_and_of_ours_only_protocol() {
+    assert_layer("fanlight-telemetry", &["fanlight-protocol"], &["hyper", "hyper-util", "http", "reqwest", "tonic"]);
+}
+
+#[test]
+fn otlp_depends_on_telemetry_only() {
+    assert_layer("fanlight-otlp", &["fanlight-telemetry"], &[]);
 }
 
 #[test]
@@ -97,8 +102,13 @@ fn frontend_reaches_backends_only_through_the_gateway() {
 }
 
 #[test]
-fn admin_looks_at_the_core_and_at_telemetry_only() {
-    let ours = ["fanlight-gateway", "fanlight-protocol", "fanlight-telemetry"];
+fn http_edge_is_a_leaf() {
+    assert_layer("fanlight-http-edge", &[], &["reqwest"]);
+}
+
+#[test]
+fn admin_depends_on_the_core_telemetry_and_http_edge_only() {
+    let ours = ["fanlight-gateway", "fanlight-http-edge", "fanlight-protocol", "fanlight-telemetry"];
     assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
 }
 

@@ -1,40 +1,42 @@
-//! The listener for operators: whether the process is alive and ready, its metrics, a JSON API
-//! (docs/api.md), and a page in the browser that is made of nothing but that API.
+//! The listener for operators: liveness, readiness, metrics, a JSON API (docs/api.md), and a page in the browser that
+//! uses only that API.
 //!
-//! It looks at the rest and never stands in its way: nothing here is locked or waited for by a
-//! request of a client. Everything that backends and clients say is hostile text to the page.
-//!
-//! Must not know: how clients arrive, where the configuration comes from.
+//! It only observes: no request of a client locks or waits for anything here. The page treats everything that backends
+//! and clients say as hostile text.
 
+mod access;
 mod api;
-mod guard;
-mod listener;
 mod ready;
 mod reply;
 mod router;
 mod settings;
-mod shown;
 mod token;
 mod ui;
+mod values;
 
 use std::io;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fanlight_gateway::Gateway;
+use fanlight_http_edge::{AcceptLimits, Http1Limits, accept, serve_http1};
 use fanlight_protocol::Json;
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::clients::Clients;
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub use settings::AdminSettings;
 
-use router::Router;
+use router::{Admin, router};
 
-/// What there is to look at.
+/// How long running responses may take to end at shutdown.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// What operators can look at.
 pub struct Subject {
-    /// The core: backends, catalogue, and the way of calls.
+    /// The core: backends, catalogue and calls.
     pub gateway: Arc<Gateway>,
     /// Traces and metrics.
     pub telemetry: Telemetry,
@@ -46,12 +48,11 @@ pub struct Subject {
     pub version: &'static str,
     /// The URL of the MCP endpoint.
     pub endpoint: String,
-    /// Cancelled once no more requests are taken: then it is ready no more.
+    /// Cancelled when draining begins; from then on the process is not ready.
     pub draining: CancellationToken,
 }
 
-/// Serves on `listener` until `shutdown` is cancelled. What is being answered then has a second to
-/// end.
+/// Serves on `listener` until `shutdown` is cancelled; running responses then have a second to end.
 ///
 /// # Errors
 ///
@@ -63,8 +64,24 @@ pub async fn serve_admin(
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let address = listener.local_addr()?;
-    let settings = Arc::new(settings);
-    let router = Router::new(subject, &settings, address, SystemTime::now(), shutdown.clone());
-    listener::serve(listener, Arc::new(router), &settings, shutdown).await;
+    let connections =
+        AcceptLimits { connections: settings.max_connections, name: "limits.adminConnections", drain: DRAIN };
+    let limits = Http1Limits {
+        head: settings.max_header,
+        head_timeout: settings.header_timeout,
+        write_timeout: settings.write_timeout,
+    };
+    let admin = Admin::new(subject, settings, address, SystemTime::now(), shutdown.clone());
+    let service = TowerToHyperService::new(router(&Arc::new(admin)));
+    let ending = shutdown.clone();
+    let serve = move |stream| {
+        let serving = serve_http1(stream, service.clone(), limits, ending.clone());
+        async move {
+            if let Err(error) = serving.await {
+                tracing::debug!(%error, "connection to the admin listener broke");
+            }
+        }
+    };
+    accept(listener, connections, shutdown, serve).await;
     Ok(())
 }

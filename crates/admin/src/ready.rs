@@ -1,6 +1,4 @@
-//! Whether requests can be served.
-//!
-//! Must not know: who asks.
+//! Whether requests of clients can be served.
 
 use fanlight_canonical::BackendState;
 use fanlight_gateway::Gateway;
@@ -8,19 +6,18 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use tokio_util::sync::CancellationToken;
 
-use crate::shown::flag;
+use crate::values::flag;
 
-/// Ready once every backend's first attempt to connect has ended, and while one of them can be
-/// used.
+/// Ready once the first attempt to connect of every backend has ended, while at least one backend is usable.
 pub(crate) fn is_ready(gateway: &Gateway, draining: &CancellationToken) -> bool {
     let status = gateway.status();
     let usable = status.iter().any(|(_, status)| matches!(status.state, BackendState::Ready | BackendState::Idle));
-    // Later attempts do not count: a backend that comes and goes must not take the others with it.
+    // Later attempts do not count: an unstable backend must not make the others unavailable.
     let attempted = status.iter().all(|(_, status)| status.attempted);
     usable && attempted && !draining.is_cancelled()
 }
 
-/// The same in words; without `details` nothing but whether.
+/// The readiness as JSON; `details` adds the backends.
 pub(crate) fn report(gateway: &Gateway, is_ready: bool, details: bool) -> Json {
     let mut report = ObjectBuilder::new();
     report.member("ready", &flag(is_ready));
@@ -43,7 +40,7 @@ pub(crate) fn report(gateway: &Gateway, is_ready: bool, details: bool) -> Json {
     report.finish()
 }
 
-/// A state in a word.
+/// The name of a state in the API.
 pub(crate) fn state(state: &BackendState) -> &'static str {
     match state {
         BackendState::Idle => "idle",

@@ -1,76 +1,81 @@
-//! Responses: whole texts, streams of events, and refusals that say what to do.
-//!
-//! Must not know: what is asked.
+//! Responses: JSON values, and refusals that say what to do.
 
-use std::convert::Infallible;
+use std::borrow::Cow;
 
-use bytes::Bytes;
+use axum::response::{IntoResponse, Response};
+use fanlight_http_edge::Rejection;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
-use futures_util::Stream;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::Frame;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderName, HeaderValue, StatusCode};
 
-/// What is sent.
-pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
+/// Headers of every response, unless its handler has set them.
+const DEFAULTS: [(HeaderName, HeaderValue); 4] = [
+    (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+];
 
-/// A whole text.
-pub(crate) fn text(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Reply {
-    let mut response = Response::new(Full::new(text.into()).boxed_unsync());
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
-    headers.insert(HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin"));
-    headers.insert(HeaderName::from_static("referrer-policy"), HeaderValue::from_static("no-referrer"));
+/// Adds the headers that every response has.
+pub(crate) async fn with_default_headers(mut response: Response) -> Response {
+    for (name, value) in DEFAULTS {
+        response.headers_mut().entry(name).or_insert(value);
+    }
     response
 }
 
 /// A JSON value.
-pub(crate) fn json(value: Json) -> Reply {
-    text(StatusCode::OK, "application/json", value.into_bytes())
+pub(crate) fn json(value: Json) -> Response {
+    ([(CONTENT_TYPE, "application/json")], value.into_bytes()).into_response()
 }
 
-/// A stream of server-sent events.
-pub(crate) fn events(stream: impl Stream<Item = Bytes> + Send + 'static) -> Reply {
-    use futures_util::StreamExt as _;
-    let body = StreamBody::new(stream.map(|chunk| Ok::<_, Infallible>(Frame::data(chunk))));
-    let mut response = text(StatusCode::OK, "text/event-stream", Bytes::new());
-    *response.body_mut() = body.boxed_unsync();
-    response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    response
+/// A refusal: a status, and a message that says what to do.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    message: Cow<'static, str>,
+    header: Option<(HeaderName, &'static str)>,
 }
 
-/// Somewhere else.
-pub(crate) fn moved(to: &'static str) -> Reply {
-    let mut response = text(StatusCode::PERMANENT_REDIRECT, "text/plain; charset=utf-8", to);
-    response.headers_mut().insert(LOCATION, HeaderValue::from_static(to));
-    response
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, message: message.into(), header: None }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// The path exists, but not for this HTTP method.
+    pub(crate) fn method(allowed: &'static str) -> Self {
+        let message = format!("this HTTP method is not served here; {allowed} are");
+        Self { header: Some((ALLOW, allowed)), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
+    }
+
+    /// The token is missing or wrong.
+    pub(crate) fn unauthorized() -> Self {
+        let message =
+            "this needs the token that the configuration has as `admin.token`: `Authorization: Bearer <token>`";
+        let header = Some((WWW_AUTHENTICATE, "Bearer realm=\"fanlight\""));
+        Self { header, ..Self::new(StatusCode::UNAUTHORIZED, message) }
+    }
 }
 
-/// A refusal in words.
-pub(crate) fn refused(status: StatusCode, message: &str) -> Box<Reply> {
-    let mut object = ObjectBuilder::new();
-    object.string("error", message);
-    Box::new(text(status, "application/json", object.finish().into_bytes()))
+impl From<Rejection> for Refusal {
+    fn from(rejection: Rejection) -> Self {
+        Self::new(rejection.status(), rejection.to_string())
+    }
 }
 
-/// There is something, but not by this HTTP method.
-pub(crate) fn method(allow: &'static str) -> Box<Reply> {
-    let message = format!("this HTTP method is not served here; {allow} are");
-    let mut response = refused(StatusCode::METHOD_NOT_ALLOWED, &message);
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
-    response
-}
-
-/// The token is missing or another.
-pub(crate) fn unauthorized() -> Box<Reply> {
-    let message = "this needs the token that the configuration has as `admin.token`: `Authorization: Bearer <token>`";
-    let mut response = refused(StatusCode::UNAUTHORIZED, message);
-    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"fanlight\""));
-    response
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut object = ObjectBuilder::new();
+        object.string("error", &self.message);
+        let mut response = (self.status, json(object.finish())).into_response();
+        if let Some((name, value)) = self.header {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
 }

@@ -1,105 +1,106 @@
-//! Which answer belongs to which path, and who gets it.
-//!
-//! Must not know: what is in the answers.
+//! The routes of the listener, and the state that their handlers share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::request::Parts;
-use http::{Method, Request, StatusCode};
-use hyper::body::Incoming;
+use axum::Router;
+use axum::extract::State;
+use axum::handler::Handler;
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::routing::{MethodRouter, get};
+use fanlight_http_edge::{Guard, Origins};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::Api;
-use crate::guard::Guard;
-use crate::reply::{self, Reply, refused};
+use crate::access::{require_host, require_token};
+use crate::api::overview::Latest;
+use crate::reply::{Refusal, json, with_default_headers};
 use crate::settings::AdminSettings;
 use crate::token::Token;
-use crate::{Subject, ready, ui};
+use crate::{Subject, api, ready, ui};
 
-const READ: &str = "GET, HEAD";
-
-/// The listener's answers.
-pub(crate) struct Router {
-    guard: Guard,
+/// The state of the listener.
+pub(crate) struct Admin {
+    pub(crate) subject: Arc<Subject>,
+    pub(crate) settings: AdminSettings,
+    pub(crate) guard: Guard,
     token: Option<Token>,
-    api: Api,
+    pub(crate) latest: Arc<Latest>,
+    /// A permit for each stream of events that may be open.
+    pub(crate) followers: Arc<Semaphore>,
+    pub(crate) shutdown: CancellationToken,
 }
 
-impl Router {
+impl Admin {
+    /// Of a listener at `address`. A listener that other machines can reach has a token, which a page of another site
+    /// does not have, so it serves any host.
     pub(crate) fn new(
         subject: Subject,
-        settings: &Arc<AdminSettings>,
+        settings: AdminSettings,
         address: SocketAddr,
         started: SystemTime,
         shutdown: CancellationToken,
     ) -> Self {
+        let subject = Arc::new(subject);
+        let is_local = address.ip().to_canonical().is_loopback();
+        let hosts = if is_local { settings.allowed_hosts.clone() } else { vec!["*".to_owned()] };
         Self {
-            guard: Guard::new(address, &settings.allowed_hosts),
+            guard: Guard::new(&hosts, Origins::Own),
             token: settings.token.as_deref().map(Token::new),
-            api: Api::new(subject, settings, started, shutdown),
+            latest: Arc::new(Latest::new(Arc::clone(&subject), started)),
+            followers: Arc::new(Semaphore::new(settings.max_followers.clamp(1, Semaphore::MAX_PERMITS))),
+            subject,
+            settings,
+            shutdown,
         }
     }
 
-    /// Answers one request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Reply {
-        let (head, body) = request.into_parts();
-        match self.route(&head, body).await {
-            Ok(reply) => reply,
-            Err(refusal) => *refusal,
-        }
-    }
-
-    async fn route(&self, head: &Parts, body: Incoming) -> Result<Reply, Box<Reply>> {
-        self.guard.host(head)?;
-        let path = head.uri.path();
-        let subject = &self.api.subject;
-        match path {
-            "/" => reads(head).map(|()| reply::moved("/ui")),
-            "/healthz" => reads(head).map(|()| reply::text(StatusCode::OK, "text/plain; charset=utf-8", "ok")),
-            "/readyz" => {
-                reads(head)?;
-                let is_ready = ready::is_ready(&subject.gateway, &subject.draining);
-                let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-                let report = ready::report(&subject.gateway, is_ready, self.may_see(head));
-                Ok(reply::text(status, "application/json", report.into_bytes()))
-            }
-            "/metrics" => {
-                self.admit(head)?;
-                reads(head)?;
-                Ok(reply::text(
-                    StatusCode::OK,
-                    "text/plain; version=0.0.4; charset=utf-8",
-                    subject.telemetry.prometheus(),
-                ))
-            }
-            _ => match (ui::asset(path), path.strip_prefix("/api/")) {
-                // The page shows nothing of its own, so that it can ask for the token.
-                (Some(asset), _) => reads(head).map(|()| asset.reply(&head.headers)),
-                (None, Some(rest)) => {
-                    self.admit(head)?;
-                    self.guard.origin(head)?;
-                    self.api.answer(rest, head, body).await
-                }
-                (None, None) => {
-                    let message = "nothing is served here; /ui, /api/…, /metrics, /healthz and /readyz are";
-                    Err(refused(StatusCode::NOT_FOUND, message))
-                }
-            },
-        }
-    }
-
-    fn may_see(&self, head: &Parts) -> bool {
-        self.token.as_ref().is_none_or(|token| token.is_in(&head.headers))
-    }
-
-    fn admit(&self, head: &Parts) -> Result<(), Box<Reply>> {
-        if self.may_see(head) { Ok(()) } else { Err(reply::unauthorized()) }
+    /// Whether a request with these headers has the token, or none is needed.
+    pub(crate) fn is_authorized(&self, headers: &HeaderMap) -> bool {
+        self.token.as_ref().is_none_or(|token| token.is_in(headers))
     }
 }
 
-/// Only reading is served.
-pub(crate) fn reads(head: &Parts) -> Result<(), Box<Reply>> {
-    if matches!(head.method, Method::GET | Method::HEAD) { Ok(()) } else { Err(reply::method(READ)) }
+/// All routes.
+pub(crate) fn router(admin: &Arc<Admin>) -> Router {
+    let token = from_fn_with_state(Arc::clone(admin), require_token);
+    Router::new()
+        .route("/", read(async || Redirect::permanent("/ui")))
+        .route("/healthz", read(async || "ok"))
+        .route("/readyz", read(readiness))
+        .route("/metrics", read(metrics).layer(token.clone()))
+        // The page holds no data of its own and asks for the token.
+        .route("/ui", read(ui::index))
+        .route("/ui/", read(ui::index))
+        .route("/ui/{file}", read(ui::file))
+        .nest("/api", api::router(admin).layer(token))
+        .fallback(async || {
+            let message = "nothing is served here; /ui, /api/…, /metrics, /healthz and /readyz are";
+            Refusal::new(StatusCode::NOT_FOUND, message)
+        })
+        .layer(from_fn_with_state(Arc::clone(admin), require_host))
+        .layer(map_response(with_default_headers))
+        .with_state(Arc::clone(admin))
+}
+
+/// A route for `GET` and `HEAD` alone.
+pub(crate) fn read<H: Handler<T, Arc<Admin>>, T: 'static>(handler: H) -> MethodRouter<Arc<Admin>> {
+    get(handler).fallback(async || Refusal::method("GET, HEAD"))
+}
+
+/// Whether requests of clients can be served; the details need the token.
+async fn readiness(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
+    let subject = &admin.subject;
+    let is_ready = ready::is_ready(&subject.gateway, &subject.draining);
+    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, json(ready::report(&subject.gateway, is_ready, admin.is_authorized(&headers)))).into_response()
+}
+
+async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(CONTENT_TYPE, kind)], admin.subject.telemetry.prometheus()).into_response()
 }

@@ -1,20 +1,18 @@
-//! The limits and secrets that an operator can set.
-//!
-//! Must not know: where they were configured.
+//! Settings of the listener.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How operators are served. Sizes are in bytes.
+/// Settings of the listener. Sizes are in bytes.
 #[derive(Clone)]
 pub struct AdminSettings {
-    /// What whoever asks has to know, if anything.
+    /// The token that requests need, if any.
     pub token: Option<String>,
-    /// Hosts that are answered beside loopback ones: `host` (any port), `host:port`, or `*`.
+    /// Hosts that are served besides loopback: `host` (any port), `host:port`, or `*`.
     pub allowed_hosts: Vec<String>,
-    /// Open connections.
+    /// Most open connections.
     pub max_connections: usize,
-    /// Who follows `/api/events` at once.
+    /// Most open streams of `/api/events`.
     pub max_followers: usize,
     /// The largest request body.
     pub max_body: usize,
@@ -22,13 +20,13 @@ pub struct AdminSettings {
     pub max_header: usize,
     /// Levels of arrays and objects in a request body.
     pub nesting: usize,
-    /// Time for the head of a request, and for a connection to carry none.
+    /// Time for the head of a request, which is also how long a connection may be idle.
     pub header_timeout: Duration,
     /// Time for a request body.
     pub body_timeout: Duration,
-    /// How long a connection may take nothing of what is sent to it.
+    /// How long a client may read nothing of a response.
     pub write_timeout: Duration,
-    /// How long a stream of events may be silent before a comment keeps it alive.
+    /// How long a stream of events may be silent before a comment is sent.
     pub keep_alive: Duration,
 }
 

@@ -1,13 +1,11 @@
-//! The token that whoever asks has to know.
-//!
-//! Must not know: what is behind it.
+//! The bearer token of the listener.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-/// Compared by digests, so that neither time nor length tells anything of it.
+/// The digest of a token. Digests are compared, so that timing reveals neither the token nor its length.
 pub(crate) struct Token([u8; SHA256_OUTPUT_LEN]);
 
 impl Token {
@@ -15,7 +13,7 @@ impl Token {
         Self(hashed(secret))
     }
 
-    /// Whether the headers have `Authorization: Bearer` with it (RFC 6750, 2.1), once.
+    /// Whether `headers` have exactly one `Authorization`, `Bearer` with this token (RFC 6750, 2.1).
     pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return false };
@@ -37,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_token_itself_counts() {
+    fn token_must_match_exactly() {
         let token = Token::new("0123456789abcdef");
         let with = |values: &[&'static str]| {
             let mut headers = HeaderMap::new();

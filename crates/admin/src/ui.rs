@@ -1,27 +1,27 @@
 //! The page: files that are part of the binary.
-//!
-//! Must not know: what the page asks for.
 
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, IF_NONE_MATCH};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::extract::Path;
+use axum::response::{IntoResponse as _, Response};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use http::{HeaderMap, HeaderName, StatusCode};
 
-use crate::reply::{self, Reply};
+use crate::reply::Refusal;
 
-/// Nothing from elsewhere, nothing inline, nobody frames it.
+/// Only resources of the listener itself, nothing inline, no frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
      form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
 
-/// One file.
+/// A file of the page.
 #[derive(Debug)]
-pub(crate) struct Asset {
-    path: &'static str,
+struct Asset {
+    name: &'static str,
     kind: &'static str,
     text: &'static str,
 }
 
 macro_rules! assets {
     ($($file:literal: $kind:expr),* $(,)?) => {
-        &[$(Asset { path: concat!("/ui/", $file), kind: $kind, text: include_str!(concat!("../ui/", $file)) }),*]
+        &[$(Asset { name: $file, kind: $kind, text: include_str!(concat!("../ui/", $file)) }),*]
     };
 }
 
@@ -49,28 +49,32 @@ const ASSETS: &[Asset] = assets![
     "traces.js": SCRIPT,
 ];
 
-/// The file at a path.
-pub(crate) fn asset(path: &str) -> Option<&'static Asset> {
-    let path = if matches!(path, "/ui" | "/ui/") { "/ui/index.html" } else { path };
-    ASSETS.iter().find(|asset| asset.path == path)
+/// The page itself.
+pub(crate) async fn index(headers: HeaderMap) -> Result<Response, Refusal> {
+    file(Path("index.html".to_owned()), headers).await
+}
+
+/// One of its files.
+pub(crate) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, Refusal> {
+    let asset = ASSETS.iter().find(|asset| asset.name == name);
+    let asset = asset.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "the page has no such file"))?;
+    Ok(asset.response(&headers))
 }
 
 impl Asset {
-    /// The file, unless the browser has it already.
-    pub(crate) fn reply(&self, headers: &HeaderMap) -> Reply {
+    /// The file, or 304 if the browser has it.
+    fn response(&self, headers: &HeaderMap) -> Response {
         let tag = self.tag();
         let is_known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
         let (status, text) = if is_known { (StatusCode::NOT_MODIFIED, "") } else { (StatusCode::OK, self.text) };
-        let mut response = reply::text(status, self.kind, text);
-        let headers = response.headers_mut();
-        // Asked for each time, since the next version of the program has others at the same place.
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-        headers.insert(HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin"));
-        if let Ok(tag) = HeaderValue::from_str(&tag) {
-            headers.insert(ETAG, tag);
-        }
-        response
+        let headers = [
+            (CONTENT_TYPE, self.kind),
+            // Checked each time, since the next version of the program has other files at the same paths.
+            (CACHE_CONTROL, "no-cache"),
+            (CONTENT_SECURITY_POLICY, POLICY),
+            (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        ];
+        (status, headers, [(ETAG, tag)], text).into_response()
     }
 
     fn tag(&self) -> String {
@@ -87,15 +91,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_of_the_page_is_served() {
+    fn page_files_are_all_served() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/ui");
         let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-        let served = ASSETS.iter().map(|asset| asset.path.trim_start_matches("/ui/").to_owned());
+        let served = ASSETS.iter().map(|asset| asset.name.to_owned());
         assert_eq!(files.collect::<BTreeSet<_>>(), served.collect::<BTreeSet<_>>());
     }
 
     #[test]
-    fn the_page_needs_nothing_that_its_policy_forbids() {
+    fn page_uses_nothing_that_its_policy_forbids() {
         for asset in ASSETS {
             // Namespaces are names, not addresses.
             let text = asset.text.replace("http://www.w3.org/2000/svg", "");
@@ -109,22 +113,20 @@ mod tests {
                 "document.write",
                 "eval(",
             ] {
-                assert!(!text.contains(forbidden), "{} has {forbidden}", asset.path);
+                assert!(!text.contains(forbidden), "{} has {forbidden}", asset.name);
             }
             let inline =
                 asset.kind == HTML && (text.contains("<script>") || text.contains("style=") || text.contains("<style"));
-            assert!(!inline, "{}", asset.path);
+            assert!(!inline, "{}", asset.name);
         }
     }
 
     #[test]
-    fn what_the_browser_has_is_not_sent_again() {
-        let asset = asset("/ui").unwrap();
-        let first = asset.reply(&HeaderMap::new());
+    fn known_file_is_not_sent_again() {
+        let asset = &ASSETS[0];
+        let first = asset.response(&HeaderMap::new());
         assert_eq!(first.status(), StatusCode::OK);
-        let mut headers = HeaderMap::new();
-        headers.insert(IF_NONE_MATCH, first.headers()[ETAG].clone());
-        assert_eq!(asset.reply(&headers).status(), StatusCode::NOT_MODIFIED);
-        assert!(super::asset("/ui/nothing.js").is_none());
+        let known = HeaderMap::from_iter([(IF_NONE_MATCH, first.headers()[ETAG].clone())]);
+        assert_eq!(asset.response(&known).status(), StatusCode::NOT_MODIFIED);
     }
 }

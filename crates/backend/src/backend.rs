@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::caller::Caller;
-use crate::clock::{Clocks, Course, Over};
+use crate::deadline::{CallProgress, Expired};
 use crate::declared::Declared;
 use crate::exchange::LinkContext;
 use crate::http::HttpEndpoint;
@@ -42,8 +42,6 @@ pub struct Backend {
     pool: Arc<Pool>,
     /// Translates between the two ways of speaking of tasks, and passes on everything else.
     bridge: Arc<TaskBridge>,
-    /// Of the calls that are running.
-    clocks: Arc<Clocks>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -100,13 +98,7 @@ impl Backend {
         let bridge = TaskBridge::new(caller, Arc::clone(&hub), &limits, tasks.clone(), shutdown.clone());
         let (end, telling) = (shutdown.clone(), Arc::clone(&bridge).tell(hub, statuses));
         tasks.spawn(async move { end.run_until_cancelled(telling).await });
-        let clocks = Arc::<Clocks>::default();
-        let (end, ended) = (shutdown.clone(), Arc::clone(&clocks));
-        tasks.spawn(async move {
-            end.cancelled().await;
-            ended.end();
-        });
-        Arc::new(Self { name, transport, timeouts, pool, bridge, clocks, shutdown, tasks })
+        Arc::new(Self { name, transport, timeouts, pool, bridge, shutdown, tasks })
     }
 
     /// Ends the connection and the child process, and waits for that, for a few seconds at most.
@@ -119,20 +111,21 @@ impl Backend {
         }
     }
 
-    /// The way of one request.
+    /// Sends one request, and ends it with its deadline or with the backend.
     fn answer(&self, call: Call) -> impl Future<Output = Result<Response, BackendError>> + Send {
         async move {
-            let course = Course::default();
-            let sent = || course.sent.load(Ordering::Relaxed);
-            let _entered = self.clocks.enter(&course.clock);
-            let answer = pin!(self.bridge.answer(&call, &course));
-            course.clock.bound(self.timeouts.call, answer).await.unwrap_or_else(|over| {
-                Err(match (over, sent()) {
-                    (Over::Late, sent) => BackendError::Timeout { after: self.timeouts.call, sent },
-                    (Over::Ended, true) => BackendError::ClosedEarly,
-                    (Over::Ended, false) => BackendError::ShuttingDown,
-                })
-            })
+            let progress = CallProgress::default();
+            let sent = || progress.sent.load(Ordering::Relaxed);
+            let answer = pin!(self.bridge.answer(&call, &progress));
+            tokio::select! {
+                biased;
+                outcome = progress.deadline.limit(self.timeouts.call, answer) => outcome.unwrap_or_else(|Expired| {
+                    Err(BackendError::Timeout { after: self.timeouts.call, sent: sent() })
+                }),
+                () = self.shutdown.cancelled() => {
+                    Err(if sent() { BackendError::ClosedEarly } else { BackendError::ShuttingDown })
+                }
+            }
         }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fanlight_protocol::Response;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::clock::Course;
 use crate::connection::{Connection, Failure};
+use crate::deadline::CallProgress;
 use crate::pool::{Lease, Pool};
 use crate::settings::Timeouts;
 use crate::shares::{Shares, Within};
@@ -61,9 +61,9 @@ impl Caller {
     pub(crate) fn exchange<'a>(
         &'a self,
         call: &'a Call,
-        course: &'a Course,
+        progress: &'a CallProgress,
     ) -> impl Future<Output = Result<Response, BackendError>> + Send {
-        self.run(true, call, course)
+        self.run(true, call, progress)
     }
 
     /// The same without a place, for a request that the server holds for as long as it likes. The
@@ -71,9 +71,9 @@ impl Caller {
     pub(crate) fn exchange_unplaced<'a>(
         &'a self,
         call: &'a Call,
-        course: &'a Course,
+        progress: &'a CallProgress,
     ) -> impl Future<Output = Result<Response, BackendError>> + Send {
-        self.run(false, call, course)
+        self.run(false, call, progress)
     }
 
     /// `placed`: with a place of its own.
@@ -81,7 +81,7 @@ impl Caller {
         &'a self,
         placed: bool,
         call: &'a Call,
-        course: &'a Course,
+        progress: &'a CallProgress,
     ) -> impl Future<Output = Result<Response, BackendError>> + Send {
         async move {
             let mut _place = None;
@@ -100,10 +100,10 @@ impl Caller {
             if let Some(answer) = self.pool.local_answer(call, &lease).await {
                 return Ok(answer);
             }
-            course.attempts.store(0, Ordering::Relaxed);
-            let answer = match lease.connection.request(call, course).await {
+            progress.attempts.store(0, Ordering::Relaxed);
+            let answer = match lease.connection.request(call, progress).await {
                 Ok(answer) => answer,
-                Err(failure) => Box::pin(self.send_again(call, course, lease, failure)).await?,
+                Err(failure) => Box::pin(self.send_again(call, progress, lease, failure)).await?,
             };
             self.pool.remember(call, &answer);
             Ok(answer)
@@ -114,15 +114,15 @@ impl Caller {
     async fn send_again(
         &self,
         call: &Call,
-        course: &Course,
+        progress: &CallProgress,
         lease: Lease,
         failure: Failure,
     ) -> Result<Response, BackendError> {
         let Failure::NotRun { loss, instead } = failure else { return failure.settle() };
-        course.sent.store(false, Ordering::Relaxed);
+        progress.sent.store(false, Ordering::Relaxed);
         lease.lose(loss);
         match self.pool.lease(&call.context).await {
-            Ok(fresh) => fresh.connection.request(call, course).await.or_else(Failure::settle),
+            Ok(fresh) => fresh.connection.request(call, progress).await.or_else(Failure::settle),
             // What the backend said of the request says more than that it is gone now.
             Err(error) => instead.or(Err(error)),
         }

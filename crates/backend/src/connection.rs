@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::clock::Course;
+use crate::deadline::CallProgress;
 use crate::dialect::Dialect;
 use crate::exchange::{LinkContext, Reply};
 use crate::handshake::{Agreed, Known};
@@ -128,11 +128,11 @@ impl Connection {
         }
     }
 
-    /// Sends one request and waits for its answer. `sent` of its course is set while it may be running.
+    /// Sends one request and waits for its answer. `sent` of its progress is set while it may be running.
     pub(crate) fn request<'a>(
         &'a self,
         call: &'a Call,
-        course: &'a Course,
+        progress: &'a CallProgress,
     ) -> impl Future<Output = Result<Response, Failure>> + Send {
         async move {
             if let Some(answer) = self.answer_without_asking(call) {
@@ -153,8 +153,8 @@ impl Connection {
                     known => known,
                 };
                 let outcome = {
-                    let (mut sending, propagation) = self.sending_of(call, course, &repeated);
-                    let outgoing = self.outgoing(call, course, repeated, propagation, &sending);
+                    let (mut sending, propagation) = self.sending_of(call, progress, &repeated);
+                    let outgoing = self.outgoing(call, progress, repeated, propagation, &sending);
                     let outcome = self.link.exchange(outgoing).await;
                     sending.ended(&call.method, &outcome);
                     outcome
@@ -163,7 +163,7 @@ impl Connection {
                 if !std::mem::take(&mut is_first) || !self.rejects_headers(call, &response) {
                     break response;
                 }
-                course.sent.store(false, Ordering::Relaxed);
+                progress.sent.store(false, Ordering::Relaxed);
                 Box::pin(self.reload_tools()).await;
             };
             if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {

@@ -14,7 +14,7 @@ use fanlight_telemetry::{BackendTelemetry, Parent, Propagation};
 use http::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
-use crate::clock::Clock;
+use crate::deadline::PausableDeadline;
 use crate::declared::Declared;
 use crate::dialect::Mirror;
 use crate::hub::Outlet;
@@ -72,7 +72,7 @@ pub(crate) struct Awaited<'a> {
     pub(crate) context: &'a Arc<CallContext>,
     pub(crate) messages: &'a ServerMessages,
     /// Stands still while the server waits for an answer of the client.
-    pub(crate) clock: &'a Arc<Clock>,
+    pub(crate) deadline: &'a Arc<PausableDeadline>,
     /// Whether giving up is to be told to the server. It must not be for `initialize` (2025-11-25
     /// basic/utilities/cancellation), and an era probe is not worth it.
     pub(crate) cancellable: bool,
@@ -85,7 +85,7 @@ pub(crate) struct Own {
     pub(crate) id: i64,
     pub(crate) context: Arc<CallContext>,
     messages: ServerMessages,
-    clock: Arc<Clock>,
+    deadline: Arc<PausableDeadline>,
 }
 
 impl Own {
@@ -95,14 +95,14 @@ impl Own {
             id: link.next_id(),
             context: CallContext::within(within),
             messages: ServerMessages::discard(),
-            clock: Arc::default(),
+            deadline: Arc::default(),
         }
     }
 
     /// What is needed of it until its answer is there.
     pub(crate) fn awaited<'a>(&'a self, method: &'a Method, sending: &'a Sending) -> Awaited<'a> {
-        let Self { id, context, messages, clock } = self;
-        Awaited { id: *id, token: *id, method, context, messages, clock, cancellable: true, sending }
+        let Self { id, context, messages, deadline } = self;
+        Awaited { id: *id, token: *id, method, context, messages, deadline, cancellable: true, sending }
     }
 }
 

@@ -18,7 +18,7 @@ use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::clock::{Clock, Stopped};
+use crate::deadline::{PausableDeadline, Pause};
 use crate::declared::Declared;
 use crate::exchange::{pong_text, refusal_text};
 use crate::trace::question_answered;
@@ -61,13 +61,13 @@ pub(crate) fn withdrawn(notification: &Notification) -> Option<Json> {
     if notification.method == Method::Cancelled { notification.params()?.get("requestId") } else { None }
 }
 
-/// A question that the client has been asked. The call's clock stands still meanwhile.
+/// A request of the server that was sent to the client. It pauses the call's deadline.
 pub(crate) struct Question {
     id: Json,
     answer: oneshot::Receiver<Response>,
     limit: Duration,
     deadline: Instant,
-    stopped: Stopped,
+    pause: Pause,
     /// `None` once it is answered.
     span: Option<Box<(ServerSpan, Method)>>,
 }
@@ -77,17 +77,17 @@ impl Question {
     /// are open.
     pub(crate) fn new(
         request: &Request,
-        clock: &Arc<Clock>,
+        call_deadline: &Arc<PausableDeadline>,
         limit: Duration,
         span: ServerSpan,
     ) -> Result<(Self, ServerRequest), Bytes> {
         let too_many = || unasked_text(&request.id, &format!("{OPEN} questions of this call are open already"));
-        let stopped = clock.stop(OPEN).ok_or_else(too_many)?;
+        let pause = call_deadline.pause(OPEN).ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
         let deadline = Instant::now() + limit;
         let (method, params, trace) = (request.method.clone(), request.params.clone(), span.parent());
         let span = Some(Box::new((span, method.clone())));
-        let question = Self { id: request.id.clone(), answer, limit, deadline, stopped, span };
+        let question = Self { id: request.id.clone(), answer, limit, deadline, pause, span };
         Ok((question, ServerRequest { method, params, trace, answer: sender, deadline }))
     }
 
@@ -106,10 +106,11 @@ struct Open {
     deadline: Pin<Box<Sleep>>,
 }
 
-/// What the server is to be sent. While it is held, the call's clock stands still.
+/// A response for the server.
 pub(crate) struct Settled {
     pub(crate) text: Bytes,
-    pub(crate) stopped: Stopped,
+    /// Keeps the call's deadline paused.
+    pub(crate) pause: Pause,
 }
 
 impl OpenQuestions {
@@ -133,8 +134,8 @@ impl OpenQuestions {
         for at in 0..self.0.len() {
             let Some(open) = self.0.get_mut(at) else { break };
             if let Poll::Ready(text) = open.poll_text(context) {
-                let stopped = self.0.swap_remove(at).question.stopped;
-                return Poll::Ready(Settled { text, stopped });
+                let pause = self.0.swap_remove(at).question.pause;
+                return Poll::Ready(Settled { text, pause });
             }
         }
         Poll::Pending
@@ -188,17 +189,17 @@ mod tests {
         }
     }
 
-    fn ask(questions: &mut OpenQuestions, clock: &Arc<Clock>, id: &str) -> ServerRequest {
-        let (question, asked) = Question::new(&request(id), clock, LIMIT, ServerSpan::off()).ok().unwrap();
+    fn ask(questions: &mut OpenQuestions, call_deadline: &Arc<PausableDeadline>, id: &str) -> ServerRequest {
+        let (question, asked) = Question::new(&request(id), call_deadline, LIMIT, ServerSpan::off()).ok().unwrap();
         questions.add(question);
         asked
     }
 
     #[tokio::test(start_paused = true)]
     async fn answers_carry_the_bytes_of_both_sides() {
-        let (mut questions, clock) = (OpenQuestions::default(), Arc::default());
-        let first = ask(&mut questions, &clock, r#""\u0041""#);
-        let second = ask(&mut questions, &clock, "7");
+        let (mut questions, call_deadline) = (OpenQuestions::default(), Arc::default());
+        let first = ask(&mut questions, &call_deadline, r#""\u0041""#);
+        let second = ask(&mut questions, &call_deadline, "7");
         assert_eq!(first.params.unwrap().as_text(), r#"{"x":1.0}"#);
         assert!(questions.next().now_or_never().is_none());
         second.answer.send(Response::from_result(&Json::literal(r#"{ "n" : 1.0 }"#))).unwrap();
@@ -210,11 +211,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_answer_is_reported() {
-        let (mut questions, clock) = (OpenQuestions::default(), Arc::default());
-        drop(ask(&mut questions, &clock, "1"));
+        let (mut questions, call_deadline) = (OpenQuestions::default(), Arc::default());
+        drop(ask(&mut questions, &call_deadline, "1"));
         let text = questions.next().await.text;
         assert!(text.starts_with(br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"#), "{text:?}");
-        let silent = ask(&mut questions, &clock, "2");
+        let silent = ask(&mut questions, &call_deadline, "2");
         let began = Instant::now();
         let text = questions.next().await.text;
         assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs());
@@ -224,13 +225,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn withdrawn_questions_are_closed_and_make_room() {
-        let (mut questions, clock) = (OpenQuestions::default(), Arc::default());
-        let mut asked: Vec<_> = (0..OPEN).map(|id| ask(&mut questions, &clock, &format!("\"{id}\""))).collect();
-        assert!(Question::new(&request("99"), &clock, LIMIT, ServerSpan::off()).is_err());
+        let (mut questions, call_deadline) = (OpenQuestions::default(), Arc::default());
+        let mut asked: Vec<_> = (0..OPEN).map(|id| ask(&mut questions, &call_deadline, &format!("\"{id}\""))).collect();
+        assert!(Question::new(&request("99"), &call_deadline, LIMIT, ServerSpan::off()).is_err());
         questions.withdraw(&Json::literal(r#""\u0033""#));
         assert!(asked.remove(3).answer.is_closed());
         assert!(asked.iter().all(|asked| !asked.answer.is_closed()));
-        assert!(Question::new(&request("99"), &clock, LIMIT, ServerSpan::off()).is_ok());
+        assert!(Question::new(&request("99"), &call_deadline, LIMIT, ServerSpan::off()).is_ok());
         drop(questions);
         assert!(asked.iter().all(|asked| asked.answer.is_closed()));
     }

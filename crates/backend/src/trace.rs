@@ -10,7 +10,7 @@ use fanlight_telemetry::{
     Arrival, Carriers, ClientSpan, Departure, ErrorType, Moment, Outcome, Parent, Propagation, ServerSpan, Subject,
 };
 
-use crate::clock::Clock;
+use crate::deadline::PausableDeadline;
 use crate::exchange::{LinkContext, Reply};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::ServerMessages;
@@ -21,8 +21,8 @@ pub(crate) struct Sending {
     span: Option<ClientSpan>,
     /// What stands under a span that is not this one's any more.
     parent: Parent,
-    /// Tells whether it was given up for want of time.
-    clock: Option<Arc<Clock>>,
+    /// The deadline of its call.
+    deadline: Option<Arc<PausableDeadline>>,
 }
 
 /// The message that is sent.
@@ -50,12 +50,12 @@ impl Sending {
             span.record_arguments_in(params);
         }
         let propagation = span.propagation();
-        (Self { span: Some(span), parent: Parent::default(), clock: None }, propagation)
+        (Self { span: Some(span), parent: Parent::default(), deadline: None }, propagation)
     }
 
-    /// Lets `clock` say whether time was up when this is dropped.
-    pub(crate) fn timed_by(&mut self, clock: &Arc<Clock>) {
-        self.clock = Some(Arc::clone(clock));
+    /// Records a timeout if this is dropped after `deadline` has expired.
+    pub(crate) fn timed_by(&mut self, deadline: &Arc<PausableDeadline>) {
+        self.deadline = Some(Arc::clone(deadline));
     }
 
     pub(crate) fn span(&mut self) -> Option<&mut ClientSpan> {
@@ -94,7 +94,7 @@ impl Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        if self.clock.as_ref().is_some_and(|clock| clock.is_up())
+        if self.deadline.as_ref().is_some_and(|deadline| deadline.has_expired())
             && let Some(span) = self.span.take()
         {
             span.finish(&Outcome::failed(ErrorType::Timeout));

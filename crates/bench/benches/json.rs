@@ -31,6 +31,17 @@ fn rows_response(size: usize) -> Bytes {
     format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"content":[],"structuredContent":{{"rows":[{rows}]}}}}}}"#).into()
 }
 
+/// What servers with structured output send: rows, and before them their serialised JSON as a text.
+fn structured_response(size: usize) -> Bytes {
+    let row = r#"{"id":123456,"name":"row 123456","score":17.125,"tags":["a","b"],"active":true,"parent":null}"#;
+    let rows = vec![row; size / (2 * row.len()) + 1].join(",");
+    let text = rows.replace('"', r#"\""#);
+    format!(
+        r#"{{"jsonrpc":"2.0","id":7,"result":{{"content":[{{"type":"text","text":"{{\"rows\":[{text}]}}"}}],"structuredContent":{{"rows":[{rows}]}}}}}}"#
+    )
+    .into()
+}
+
 fn request() -> Bytes {
     br#"{"jsonrpc":"2.0","id":1000000001,"method":"tools/call","params":{"name":"text_200","arguments":{"query":"benchmark","limit":10},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}"#
         .as_slice()
@@ -48,6 +59,7 @@ fn slice_responses(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("slice a response");
     slice(&mut group, "text", text_response);
     slice(&mut group, "rows", rows_response);
+    slice(&mut group, "structured", structured_response);
 }
 
 /// Beside the yardstick: serde_json skipping over the same bytes.

@@ -24,8 +24,6 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Count instructions per call under valgrind, and fail if there are more than the budget allows
     Check(CheckArgs),
-    /// Build Fanlight as it is released: twice, the second time by what the first counted under load
-    Build(BuildArgs),
     /// Put load on something that is running, for profilers
     Load(LoadArgs),
     /// Be a fake MCP server over HTTP
@@ -101,23 +99,13 @@ pub(crate) struct CheckArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BuildArgs {
-    /// What merges the counts [default: that of the toolchain, or the one in PATH]
-    #[arg(long, env = "LLVM_PROFDATA", value_name = "FILE")]
-    pub(crate) llvm_profdata: Option<PathBuf>,
-    /// Seconds of each kind of load
-    #[arg(long, default_value_t = 1.0, value_name = "S")]
-    pub(crate) seconds: f64,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
     /// Where the MCP endpoint listens
     pub(crate) address: SocketAddr,
     /// The era of the clients
     #[arg(long, value_enum, default_value = "modern")]
     pub(crate) era: Era,
-    /// The tool to call: text_ or rows_ and a number of bytes
+    /// The tool to call: text_, rows_ or structured_ and a number of bytes
     #[arg(long, default_value = "text_200")]
     pub(crate) tool: String,
     /// What precedes the tool's name for clients

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use tokio::task::JoinSet;
+
 /// Why something could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
@@ -57,4 +59,16 @@ pub(crate) async fn within<T>(what: &str, seconds: u64, future: impl Future<Outp
         Ok(done) => done,
         Err(_) => Err(BenchError::Late { what: what.to_owned(), seconds }),
     }
+}
+
+/// The results of all tasks, in the order in which they end, within `seconds`; the first error ends the wait.
+pub(crate) async fn join_all<T: 'static>(what: &str, seconds: u64, mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
+    let all = async {
+        let mut results = Vec::with_capacity(tasks.len());
+        while let Some(done) = tasks.join_next().await {
+            results.push(done.map_err(|error| BenchError::Other(error.to_string()))??);
+        }
+        Ok(results)
+    };
+    within(what, seconds, all).await
 }

@@ -10,7 +10,6 @@ mod era;
 mod error;
 mod fake;
 mod goals;
-mod guided;
 mod latency;
 mod load;
 mod report;
@@ -52,7 +51,6 @@ fn in_runtime(command: Command) -> Result<()> {
                 Command::Load(args) => run::load(&args).await,
                 Command::Run(args) => run::run(&args).await,
                 Command::Check(args) => check::run(&args).await,
-                Command::Build(args) => guided::run(&args).await,
                 Command::Echo { .. } => Ok(()),
             }
         };

@@ -10,39 +10,36 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::error::{BenchError, Doing, Result};
-use crate::goals::{self, Bound, Goal, ratio, tracing_cost};
+use crate::goals::{self, Bound, Goal, ratio};
 use crate::results::{Median, Results, Sample};
-use crate::scenario::tracing::{self, Tracing};
 use crate::scenario::{Plan, calls};
 
-/// What was measured on.
+/// The machine that was measured on.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     processor: String,
     processors: usize,
     kernel: String,
-    /// Load averages before and after: what else was going on.
+    /// Load averages before and after: what else was running.
     load_before: String,
     load_after: String,
 }
 
 impl Machine {
-    pub(crate) fn look() -> Self {
+    pub(crate) fn before_load() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+        let models = cpuinfo.lines().filter_map(|line| line.strip_prefix("model name"));
         Self {
-            processor: model.trim_start_matches([' ', '\t', ':']).to_owned(),
-            processors: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            processor: models.clone().next().unwrap_or_default().trim_start_matches([' ', '\t', ':']).to_owned(),
+            processors: models.count().max(1),
             kernel: first_line("/proc/sys/kernel/osrelease"),
             load_before: first_line("/proc/loadavg"),
             load_after: String::new(),
         }
     }
 
-    pub(crate) fn look_again(self) -> Self {
-        let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let count = processors.lines().filter(|line| line.starts_with("processor")).count();
-        Self { load_after: first_line("/proc/loadavg"), processors: count.max(1), ..self }
+    pub(crate) fn after_load(self) -> Self {
+        Self { load_after: first_line("/proc/loadavg"), ..self }
     }
 }
 
@@ -95,7 +92,6 @@ pub(crate) fn tables(machine: &Machine, plan: &Plan, results: &Results) -> Strin
     );
     for (title, table) in [
         ("CPU per call, in us", calls_table(plan, results)),
-        ("What tracing costs, CPU per call of 200 B in us", tracing_table(plan, results)),
         ("Everything else, medians", medians_table(results)),
         ("Goals", goals_table(results)),
     ] {
@@ -121,7 +117,7 @@ fn table(header: &[&str]) -> Table {
 fn calls_table(plan: &Plan, results: &Results) -> Table {
     let mut table = table(&["result", "nginx", "fanlight", "to nginx", "10 backends", "to 1 backend"]);
     for era in &plan.eras {
-        for (tool, name) in calls::SIZES {
+        for calls::Payload { tool, name, .. } in calls::PAYLOADS {
             let cpu = |system: &str| results.median(&calls::scenario(*era, tool), system, "cpu_us_per_call");
             let (nginx, one, ten) = (cpu("nginx"), cpu("fanlight"), cpu("fanlight10"));
             if nginx.or(one).or(ten).is_some() {
@@ -134,21 +130,6 @@ fn calls_table(plan: &Plan, results: &Results) -> Table {
                     shown(ten),
                     shown(ratio(ten, one)),
                 ]);
-            }
-        }
-    }
-    table
-}
-
-fn tracing_table(plan: &Plan, results: &Results) -> Table {
-    let mut table = table(&["spans", "CPU", "of it in user space", "to no spans"]);
-    for era in &plan.eras {
-        for with in Tracing::ALL {
-            let value = |name: &str| results.median(&tracing::scenario(*era), with.as_str(), name);
-            if let Some(cpu) = value("cpu_us_per_call") {
-                let label = format!("{}, {}", with.as_str(), era.as_str());
-                let ratio = tracing_cost(results, *era, with);
-                table.add_row([label, shown(Some(cpu)), shown(value("user_us_per_call")), shown(ratio)]);
             }
         }
     }

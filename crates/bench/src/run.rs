@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum as _;
+
 use crate::cargo;
 use crate::cli::{LoadArgs, RunArgs};
 use crate::era::Era;
@@ -39,10 +41,10 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
         None => PathBuf::new(),
     };
     let (gateway, load) = cores(args, &mut results)?;
-    let machine = Machine::look();
-    let mut run = Run { bench: Bench { fanlight, gateway, load }, plan, results };
+    let machine = Machine::before_load();
+    let mut run = Run { bench: Bench { fanlight, runner: &[], gateway, load }, plan, results };
     run.all().await;
-    let machine = machine.look_again();
+    let machine = machine.after_load();
     let output =
         args.output.clone().map_or_else(|| cargo::target_folder().map(|to| to.join("bench-results.json")), Ok)?;
     report::write(&output, &machine, &run.plan, &run.results)?;
@@ -55,25 +57,14 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
 }
 
 fn plan(args: &RunArgs) -> Plan {
-    let all = |chosen: &[Group]| {
-        let every = [
-            Group::Calls,
-            Group::Latency,
-            Group::Lists,
-            Group::Events,
-            Group::Idle,
-            Group::Stdio,
-            Group::Start,
-            Group::Memory,
-            Group::Tracing,
-        ];
-        if chosen.is_empty() { every.to_vec() } else { chosen.to_vec() }
-    };
+    fn or_all<T: Clone>(chosen: &[T], all: &[T]) -> Vec<T> {
+        if chosen.is_empty() { all.to_vec() } else { chosen.to_vec() }
+    }
     let seconds = args.seconds.unwrap_or(if args.quick { 0.2 } else { 2.0 });
     Plan {
-        groups: all(&args.only),
-        systems: if args.systems.is_empty() { Kind::ALL.to_vec() } else { args.systems.clone() },
-        eras: if args.eras.is_empty() { Era::ALL.to_vec() } else { args.eras.clone() },
+        groups: or_all(&args.only, Group::value_variants()),
+        systems: or_all(&args.systems, &Kind::COMPARED),
+        eras: or_all(&args.eras, &Era::ALL),
         rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 3 }).max(1),
         window: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(2)),
         connections: args.connections.max(1),

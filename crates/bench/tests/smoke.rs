@@ -31,6 +31,7 @@ fn a_short_run_without_anything_in_between() {
     for scenario in [
         "call modern text_200",
         "call legacy rows_1048576",
+        "call modern structured_10240",
         "alone legacy",
         "half rate modern",
         "list modern",

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use fanlight_config::{Config, OtlpChoice};
-use fanlight_telemetry::{
-    Collector, ExportSettings, FileSettings, Guard, OtlpProtocol, RingLimits, Settings, Telemetry,
-};
+use fanlight_otlp::{Collector, ExportSettings, Guard, OtlpProtocol, resource_from_env, sampling_from_env};
+use fanlight_telemetry::{FileSettings, RingLimits, Settings, Telemetry};
 use tracing::{info, warn};
 
 use crate::cli::TraceArgs;
@@ -22,11 +21,12 @@ pub(crate) fn start(config: &Config, args: &TraceArgs) -> Result<(Telemetry, Gua
         OtlpChoice::Grpc => OtlpProtocol::Grpc,
     });
     let collector = Collector { endpoint: config.telemetry.endpoint.as_deref(), protocol };
-    let mut export =
-        ExportSettings::from_env(collector, variable).map_err(|error| Failure::usage(error.to_string()))?;
-    let named = export.resource.iter().any(|(key, _)| key == "service.name");
+    let usage = |error: fanlight_otlp::SettingsError| Failure::usage(error.to_string());
+    let export = ExportSettings::from_env(collector, variable).map_err(usage)?;
+    let mut resource = resource_from_env(variable);
+    let named = resource.iter().any(|(key, _)| key == "service.name");
     if let Some(name) = config.telemetry.service_name.clone().filter(|_| !named) {
-        export.resource.push(("service.name".to_owned(), name));
+        resource.push(("service.name".to_owned(), name));
     }
     if let Some(target) = &export.traces {
         info!(endpoint = target.shown(), "exporting traces");
@@ -36,11 +36,12 @@ pub(crate) fn start(config: &Config, args: &TraceArgs) -> Result<(Telemetry, Gua
         ring: (ring.traces > 0).then_some(ring),
         console: args.trace_console,
         file: args.trace_file.clone().map(FileSettings::new),
-        export,
+        sampling: sampling_from_env(variable).map_err(usage)?,
+        resource,
         service_version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Settings::default()
     };
-    Telemetry::start(settings).map_err(|error| Failure::other(error.to_string()))
+    fanlight_otlp::start(settings, &export).map_err(|error| Failure::other(error.to_string()))
 }
 
 /// Delivers the spans and metrics that are still queued.

@@ -38,7 +38,6 @@ mod streams;
 mod subscription;
 mod trace;
 mod unroll;
-mod woken;
 
 pub use error::FrontendError;
 pub use http::{serve_http, serve_http_observed};

@@ -22,7 +22,6 @@ use tokio_util::task::TaskTracker;
 use crate::cancel::Stop;
 use crate::session::InUse;
 use crate::unroll;
-use crate::woken::Woken;
 use fanlight_canonical::Core;
 
 type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
@@ -59,9 +58,6 @@ pub(crate) struct Running {
     /// Kept back until what came before it is delivered; nearly always there is no such.
     response: Option<Box<Response>>,
     messages: Option<MessageReceiver>,
-    /// Whether the answer has been woken, once something has come before it: such calls are polled far
-    /// more often than something happens.
-    woken: Option<Woken>,
     stop: Option<Stop>,
     /// Keeps the session from expiring.
     session: Option<InUse>,
@@ -93,7 +89,6 @@ impl Running {
             answer: Some(answer),
             response: None,
             messages,
-            woken: None,
             stop: None,
             session: None,
             detached: None,
@@ -155,11 +150,7 @@ impl Running {
         let Some(answer) = &mut self.answer else {
             return Poll::Ready(self.response.take().map_or(Event::Cancelled, |response| Event::Response(*response)));
         };
-        let polled = match &self.woken {
-            Some(woken) => woken.poll(cx, |cx| answer.as_mut().poll(cx)),
-            None => answer.as_mut().poll(cx),
-        };
-        let Poll::Ready(response) = polled else {
+        let Poll::Ready(response) = answer.as_mut().poll(cx) else {
             // What that sent is here by now, and need not wake anybody.
             return match self.messages.as_mut().map(|messages| messages.poll_recv(cx)) {
                 Some(Poll::Ready(Some(message))) => Poll::Ready(self.message(message)),
@@ -184,8 +175,7 @@ impl Running {
         self.answers.as_ref().unwrap_or(&self.context.trace)
     }
 
-    fn message(&mut self, message: ServerMessage) -> Event {
-        self.woken.get_or_insert_with(Woken::new);
+    fn message(&self, message: ServerMessage) -> Event {
         if let ServerMessage::Notification(notification) = &message {
             self.trace().notified(notification);
         }

@@ -9,16 +9,14 @@
 //! Must not know: HTTP servers, transports, the configuration file, any other crate but `protocol`.
 
 mod backend;
+mod builder;
 pub mod clients;
 mod console;
 mod context;
 mod current;
-mod env;
 mod error_type;
 mod event;
-mod export;
 mod file;
-mod grpc;
 mod inbound;
 mod kept;
 mod live;
@@ -38,10 +36,10 @@ mod span;
 mod span_data;
 mod subject;
 mod telemetry;
-mod tls;
 mod worker;
 
 pub use backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, TraceContextPolicy};
+pub use builder::{Builder, StartError};
 pub use context::{TraceContext, Traceparent};
 pub use current::{Ids, current};
 pub use error_type::{ErrorType, Outcome};
@@ -53,9 +51,7 @@ pub use opentelemetry::trace::TraceId;
 pub use parent::Parent;
 pub use propagation::Propagation;
 pub use ring::{Ring, RingLimits};
-pub use settings::{
-    Collector, ExportSettings, FileSettings, OtlpProtocol, OtlpTarget, Sampling, Settings, SettingsError, TlsFiles,
-};
+pub use settings::{BatchSettings, FileSettings, Sampling, Settings};
 pub use span::{ClientSpan, ConnectSpan, ServerSpan};
 pub use subject::{Subject, Verdict};
-pub use telemetry::{Guard, StartError, Telemetry};
+pub use telemetry::{Guard, Telemetry};

@@ -1,10 +1,7 @@
-//! Where an ended span goes: to the ring, to the writers, and, if sampled, to the batch exporter.
+//! Where an ended span goes: the ring, the writers, and, if sampled, the batch exporter.
 //!
-//! The ring and the writers get it by reference count; what the exporter takes is made here, and only
-//! for what it takes. All of it on the thread that ended the span, without waiting for anything: what
-//! has no room is dropped and counted.
-//!
-//! Must not know: what the spans say.
+//! The ring and the writers share one record; the exporter gets a span of the SDK, made for sampled spans only. All of
+//! this happens on the thread that ended the span and never blocks: what does not fit a queue is dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,39 +9,40 @@ use std::time::{Duration, Instant};
 
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
-use opentelemetry_sdk::trace::{SpanData, SpanExporter, SpanProcessor};
+use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanExporter, SpanProcessor as _};
 
 use crate::metrics::{DropReason, Metrics};
 use crate::record::Record;
 use crate::ring::Ring;
+use crate::settings::BatchSettings;
 use crate::worker::Worker;
 
-/// How long a writer has for what waits, at the least.
+/// How long a writer may take for its queue at shutdown, at least.
 const LAST_WRITE: Duration = Duration::from_millis(200);
-/// How long what waits has if nobody shuts this down.
+/// How long delivery may take when the pipeline is dropped without a shutdown.
 const UNASKED: Duration = Duration::from_secs(5);
 
-/// Hands ended spans on.
+/// Delivers ended spans.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     ring: Option<Arc<Ring>>,
     writers: Vec<Worker>,
-    exporter: Option<Gate>,
-    /// Once it is, spans that end are lost.
+    exporter: Option<BatchExport>,
+    /// Set at shutdown; spans that end afterwards are lost.
     is_closed: AtomicBool,
 }
 
 impl Pipeline {
-    pub(crate) fn new(ring: Option<Arc<Ring>>, writers: Vec<Worker>, exporter: Option<Gate>) -> Self {
+    pub(crate) fn new(ring: Option<Arc<Ring>>, writers: Vec<Worker>, exporter: Option<BatchExport>) -> Self {
         Self { ring, writers, exporter, is_closed: AtomicBool::new(false) }
     }
 
-    /// Whether nothing would be done with a span.
+    /// Whether spans go nowhere.
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_none() && self.writers.is_empty() && self.exporter.is_none()
     }
 
-    /// A span has ended, and takes about `size` bytes.
+    /// Delivers an ended span of about `size` bytes.
     pub(crate) fn ended(&self, span: Arc<Record>, size: usize) {
         if self.is_closed.load(Ordering::Relaxed) {
             return;
@@ -60,16 +58,16 @@ impl Pipeline {
         }
     }
 
-    /// Delivers what waits, within about `timeout`.
+    /// Delivers all queued spans, within about `timeout`.
     pub(crate) fn shutdown(&self, timeout: Duration) -> OTelSdkResult {
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
         let deadline = Instant::now() + timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
-        let exported = self.exporter.as_ref().map_or(Ok(()), |exporter| exporter.next.shutdown_with_timeout(left()));
-        // Writing what waits is a matter of milliseconds; an exporter that took all the time there
-        // was does not keep it from happening.
+        let exported =
+            self.exporter.as_ref().map_or(Ok(()), |exporter| exporter.processor.shutdown_with_timeout(left()));
+        // Writing takes milliseconds and is done even if the exporter has used up the time.
         let written = self.writers.iter().all(|writer| writer.stop(Instant::now() + left().max(LAST_WRITE)));
         if written { exported } else { exported.and(Err(OTelSdkError::Timeout(timeout))) }
     }
@@ -77,45 +75,62 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // The result has no receiver any more.
         let _ = self.shutdown(UNASKED);
     }
 }
 
-/// The way into the batch processor, for sampled spans only. Counts what is inside, since the processor
-/// tells nobody how many spans it dropped.
+/// The batch processor of an exporter, for sampled spans. Counts the spans in its queue, since the processor does not
+/// report how many it dropped.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    pub(crate) next: Box<dyn SpanProcessor>,
-    pub(crate) inside: Arc<AtomicUsize>,
-    pub(crate) capacity: usize,
-    pub(crate) metrics: Arc<Metrics>,
+pub(crate) struct BatchExport {
+    processor: BatchSpanProcessor,
+    queued: Arc<AtomicUsize>,
+    capacity: usize,
+    metrics: Arc<Metrics>,
 }
 
-impl Gate {
+impl BatchExport {
+    pub(crate) fn new(
+        exporter: impl SpanExporter + 'static,
+        settings: BatchSettings,
+        resource: &Resource,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let queued = Arc::new(AtomicUsize::new(0));
+        let counted = Counted { exporter, queued: Arc::clone(&queued), metrics: Arc::clone(&metrics) };
+        let config = BatchConfigBuilder::default()
+            .with_max_queue_size(settings.queue)
+            .with_max_export_batch_size(settings.size)
+            .with_scheduled_delay(settings.delay)
+            .build();
+        let mut processor = BatchSpanProcessor::builder(counted).with_batch_config(config).build();
+        processor.set_resource(resource);
+        Self { processor, queued, capacity: settings.queue, metrics }
+    }
+
     fn offer(&self, span: &Record) {
-        if self.inside.fetch_add(1, Ordering::Relaxed) >= self.capacity {
-            self.inside.fetch_sub(1, Ordering::Relaxed);
+        if self.queued.fetch_add(1, Ordering::Relaxed) >= self.capacity {
+            self.queued.fetch_sub(1, Ordering::Relaxed);
             self.metrics.span_dropped(DropReason::QueueFull, 1);
             return;
         }
-        self.next.on_end(span.to_span_data());
+        self.processor.on_end(span.to_span_data());
     }
 }
 
-/// Takes from the gate's count what the processor has taken out of its queue, and counts what could
-/// not be delivered.
+/// An exporter that counts the spans that leave the queue, and those that could not be delivered.
 #[derive(Debug)]
-pub(crate) struct Counted<E> {
-    pub(crate) exporter: E,
-    pub(crate) inside: Arc<AtomicUsize>,
-    pub(crate) metrics: Arc<Metrics>,
+struct Counted<E> {
+    exporter: E,
+    queued: Arc<AtomicUsize>,
+    metrics: Arc<Metrics>,
 }
 
 impl<E: SpanExporter> SpanExporter for Counted<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
-        self.inside.fetch_sub(count, Ordering::Relaxed);
+        self.queued.fetch_sub(count, Ordering::Relaxed);
         let result = self.exporter.export(batch).await;
         if result.is_err() {
             self.metrics.span_dropped(DropReason::ExportFailed, count as u64);

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use opentelemetry::trace::{SpanKind, TraceId};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _};
-use url::Url;
 
 use crate::metrics::MetricLimits;
 use crate::ring::RingLimits;
@@ -23,8 +22,10 @@ pub struct Settings {
     pub console: bool,
     /// Append ended spans to a file.
     pub file: Option<FileSettings>,
-    /// What goes to a collector.
-    pub export: ExportSettings,
+    /// Which traces are sampled.
+    pub sampling: Sampling,
+    /// More resource attributes; `service.name` among them replaces `fanlight`.
+    pub resource: Vec<(String, String)>,
     /// How many names and series metrics have at most.
     pub metrics: MetricLimits,
     /// `service.version`.
@@ -39,17 +40,11 @@ impl Default for Settings {
             ring: Some(RingLimits::default()),
             console: false,
             file: None,
-            export: ExportSettings::default(),
+            sampling: Sampling::ParentBasedAlwaysOn,
+            resource: Vec::new(),
             metrics: MetricLimits::default(),
             service_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
-    }
-}
-
-impl Settings {
-    /// Whether spans go anywhere but to the ring.
-    pub(crate) fn delivers_spans(&self) -> bool {
-        self.console || self.file.is_some() || self.export.traces.is_some()
     }
 }
 
@@ -72,120 +67,21 @@ impl FileSettings {
     }
 }
 
-/// What goes to a collector, and how.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ExportSettings {
-    /// Where sampled spans go; none goes nowhere.
-    pub traces: Option<OtlpTarget>,
-    /// Where metrics go.
-    pub metrics: Option<OtlpTarget>,
-    /// How often metrics go.
-    pub metrics_every: Duration,
-    /// Which traces are sampled.
-    pub sampling: Sampling,
-    /// More resource attributes; `service.name` among them replaces `fanlight`.
-    pub resource: Vec<(String, String)>,
-    /// Most spans that wait to be exported.
+/// How spans are queued and batched for an exporter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchSettings {
+    /// Most spans in the queue; further ones are dropped and counted.
     pub queue: usize,
-    /// Most spans in one request.
-    pub batch: usize,
-    /// How long spans wait for others before they go.
+    /// Most spans in one export.
+    pub size: usize,
+    /// How long spans wait for a batch to fill.
     pub delay: Duration,
 }
 
-impl Default for ExportSettings {
+impl Default for BatchSettings {
+    /// The defaults of OpenTelemetry: 2048 spans, 512 in a batch, five seconds.
     fn default() -> Self {
-        Self {
-            traces: None,
-            metrics: None,
-            metrics_every: Duration::from_secs(60),
-            sampling: Sampling::ParentBasedAlwaysOn,
-            resource: Vec::new(),
-            queue: 2048,
-            batch: 512,
-            delay: Duration::from_secs(5),
-        }
-    }
-}
-
-/// How OTLP travels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OtlpProtocol {
-    /// `http/protobuf`: one POST for each batch.
-    #[default]
-    HttpProtobuf,
-    /// `grpc`: over HTTP/2.
-    Grpc,
-}
-
-impl OtlpProtocol {
-    /// Every one there is.
-    pub const ALL: [Self; 2] = [Self::HttpProtobuf, Self::Grpc];
-
-    /// As `OTEL_EXPORTER_OTLP_PROTOCOL` has it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::HttpProtobuf => "http/protobuf",
-            Self::Grpc => "grpc",
-        }
-    }
-}
-
-/// What a configuration says of the collector; it goes before the variables.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Collector<'a> {
-    /// Its base URL.
-    pub endpoint: Option<&'a str>,
-    /// How to speak to it.
-    pub protocol: Option<OtlpProtocol>,
-}
-
-/// A collector's endpoint for one signal.
-#[derive(Clone, PartialEq, Eq)]
-pub struct OtlpTarget {
-    /// The whole URL, e.g. `http://127.0.0.1:4318/v1/traces`; for gRPC e.g. `http://127.0.0.1:4317`, and a path is
-    /// not used.
-    pub endpoint: Url,
-    /// How to speak to it.
-    pub protocol: OtlpProtocol,
-    /// Headers of each request. Secret: never shown.
-    pub headers: Vec<(String, String)>,
-    /// How long one export may take, retries included.
-    pub timeout: Duration,
-    /// What TLS is made with, where `endpoint` is `https`.
-    pub tls: TlsFiles,
-}
-
-/// Files in PEM that TLS to a collector is made with.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The certificates that the collector's has to lead to; those of the system if there is none.
-    pub certificate: Option<PathBuf>,
-    /// Fanlight's own certificate, with its chain, for a collector that asks for one.
-    pub client_certificate: Option<PathBuf>,
-    /// The private key of that.
-    pub client_key: Option<PathBuf>,
-}
-
-impl OtlpTarget {
-    /// The endpoint without what could be secret.
-    #[must_use]
-    pub fn shown(&self) -> String {
-        let origin = self.endpoint.origin().ascii_serialization();
-        match self.protocol {
-            OtlpProtocol::HttpProtobuf => format!("{origin}{}", self.endpoint.path()),
-            OtlpProtocol::Grpc => origin,
-        }
-    }
-}
-
-impl std::fmt::Debug for OtlpTarget {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
-        let mut shown = f.debug_struct("OtlpTarget");
-        shown.field("protocol", &self.protocol.as_str()).field("endpoint", &self.shown());
-        shown.field("headers", &headers).finish()
+        Self { queue: 2048, size: 512, delay: Duration::from_secs(5) }
     }
 }
 
@@ -223,37 +119,6 @@ fn is_among(ratio: f64, trace_id: TraceId) -> bool {
     let sampler = Sampler::TraceIdRatioBased(ratio);
     let result = sampler.should_sample(None, trace_id, "", &SpanKind::Internal, &[], &[]);
     result.decision == SamplingDecision::RecordAndSample
-}
-
-/// A setting that cannot be followed. Names the variable; shows no value that could be secret.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsError {
-    /// Not a URL.
-    #[error("{variable} is no http or https URL: set it to e.g. http://127.0.0.1:4318")]
-    Endpoint {
-        /// The variable or setting.
-        variable: String,
-    },
-    /// A protocol this program does not speak.
-    #[error(
-        "{variable} is {value:?}, which Fanlight does not speak: use http/protobuf (port 4318 as a rule) or grpc (4317)"
-    )]
-    Protocol {
-        /// The variable.
-        variable: String,
-        /// Its value.
-        value: String,
-    },
-    /// Not a number that makes sense there.
-    #[error("{variable} is {value:?}: {wanted}")]
-    Value {
-        /// The variable.
-        variable: String,
-        /// Its value.
-        value: String,
-        /// What it can be.
-        wanted: &'static str,
-    },
 }
 
 #[cfg(test)]

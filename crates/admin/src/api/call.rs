@@ -1,27 +1,40 @@
-//! `/api/call`: a request through the core, traced as any client's is.
-//!
-//! Must not know: HTTP.
+//! `/api/call`: a request through the core, traced like any client's.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::body::Body;
+use axum::extract::State;
 use bytes::Bytes;
 use fanlight_canonical::{Call, CallContext, Caller, Principal};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{Arrival, Carriers, Moment, Network, Parent};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use tokio::time::timeout;
 
-use super::asked::Asked;
+use super::Answer;
+use super::refusals::Refusals;
 use crate::Subject;
-use crate::reply::{Reply, refused};
-use crate::shown::{millis, optional};
+use crate::access::require_json;
+use crate::reply::{Refusal, json};
+use crate::router::Admin;
+use crate::settings::AdminSettings;
+use crate::values::{millis, optional};
 
-/// Makes the call that `text` asks for; returns its result or error as it came, and its trace.
-pub(crate) async fn answer(subject: &Subject, text: Bytes, nesting: usize) -> Result<Json, Box<Reply>> {
+/// Makes the call that the body names.
+pub(super) async fn answer(State(admin): State<Arc<Admin>>, headers: HeaderMap, body: Body) -> Answer {
+    require_json(&headers)?;
+    let text = read(body, &admin.settings).await?;
     let received = Moment::now();
+    let (method, params) = parse(text, admin.settings.nesting)?;
+    Ok(json(call(&admin.subject, received, method, params).await))
+}
+
+/// The result or error of the call, byte for byte, with its trace.
+async fn call(subject: &Subject, received: Moment, method: Method, params: Json) -> Json {
     let began = Instant::now();
-    let (method, params) = read(text, nesting)?;
     let about = fanlight_telemetry::Subject::of(&method, Some(&params));
     let meta = params.get("_meta");
     let mut span = subject.telemetry.server(&Arrival {
@@ -33,25 +46,25 @@ pub(crate) async fn answer(subject: &Subject, text: Bytes, nesting: usize) -> Re
     });
     span.set_network(Network::Http { version: "1.1", client: None });
     let trace = span.parent().ids().map(|ids| ids.trace_id.to_string());
-    let (messages, mut asked) = Asked::during(span.parent());
+    let (messages, mut refusals) = Refusals::during(span.parent());
     let context = context(subject, span.parent());
     let call = Call { method: method.clone(), params: Some(params), context, messages };
-    let response = span.parent().scope(asked.until(subject.gateway.handle(call))).await;
-    // The answer names the trace, so this is where it ends: who reads the one may read the other.
+    let response = span.parent().scope(refusals.until(subject.gateway.handle(call))).await;
+    // Ended before the answer is sent, which names the trace: a reader of the answer can read the trace.
     let verdict = span.verdict(&method, &response);
     span.finish(&verdict.outcome());
 
     let mut answer = ObjectBuilder::new();
     optional(&mut answer, "traceId", trace.as_deref());
     answer.member("durationMs", &millis(began.elapsed()));
-    if let Some(required) = asked.required() {
+    if let Some(required) = refusals.required() {
         answer.member("requiredCapabilities", &required);
     }
     answer.member(if response.is_error() { "error" } else { "result" }, &response.body());
-    Ok(answer.finish())
+    answer.finish()
 }
 
-/// The operator can be asked nothing, and declares nothing.
+/// The context of a client that declares no capabilities.
 fn context(subject: &Subject, trace: Parent) -> Arc<CallContext> {
     let mut info = ObjectBuilder::new();
     info.string("name", "fanlight-admin").string("version", subject.version);
@@ -64,18 +77,32 @@ fn context(subject: &Subject, trace: Parent) -> Arc<CallContext> {
     })
 }
 
-fn read(text: Bytes, nesting: usize) -> Result<(Method, Json), Box<Reply>> {
-    let bad = |message: &str| refused(StatusCode::BAD_REQUEST, message);
-    let body = Json::parse(text, nesting).map_err(|error| bad(&format!("the body is no JSON: {error}")))?;
+/// The body, within the limits of size and time.
+async fn read(body: Body, settings: &AdminSettings) -> Result<Bytes, Refusal> {
+    let limit = settings.max_body;
+    match timeout(settings.body_timeout, Limited::new(body, limit).collect()).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let message = format!("the request body is larger than {limit} bytes, the limit here (limits.requestBody)");
+            Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message))
+        }
+        Ok(Err(_)) => Err(Refusal::bad_request("the request body is incomplete")),
+        Err(_) => Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time")),
+    }
+}
+
+fn parse(text: Bytes, nesting: usize) -> Result<(Method, Json), Refusal> {
+    let bad = Refusal::bad_request;
+    let body = Json::parse(text, nesting).map_err(|error| bad(format!("the body is no JSON: {error}")))?;
     let method = body.get("method").as_ref().and_then(Json::as_str).map(|name| Method::from_name(&name));
-    let key = match method {
-        Some(Method::CallTool | Method::GetPrompt) => "name",
-        Some(Method::ReadResource) => "uri",
-        _ => return Err(bad("`method` must be \"tools/call\", \"prompts/get\" or \"resources/read\"")),
+    let (method, key) = match method {
+        Some(method @ (Method::CallTool | Method::GetPrompt)) => (method, "name"),
+        Some(method @ Method::ReadResource) => (method, "uri"),
+        _ => return Err(bad("`method` must be \"tools/call\", \"prompts/get\" or \"resources/read\"".to_owned())),
     };
     let params = body.get("params").filter(|params| params.get(key).is_some_and(|named| named.as_str().is_some()));
-    let message = || bad(&format!("`params` must be an object with a string `{key}`"));
-    Ok((method.ok_or_else(message)?, params.ok_or_else(message)?))
+    let params = params.ok_or_else(|| bad(format!("`params` must be an object with a string `{key}`")))?;
+    Ok((method, params))
 }
 
 #[cfg(test)]
@@ -83,8 +110,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_three_methods_are_called() {
-        let ok = |text: &'static str| read(Bytes::from_static(text.as_bytes()), 8).is_ok();
+    fn callable_methods_are_three() {
+        let ok = |text: &'static str| parse(Bytes::from_static(text.as_bytes()), 8).is_ok();
         assert!(ok(r#"{"method":"tools/call","params":{"name":"a","arguments":{}}}"#));
         assert!(ok(r#"{"method":"prompts/get","params":{"name":"a"}}"#));
         assert!(ok(r#"{"method":"resources/read","params":{"uri":"a:b"}}"#));

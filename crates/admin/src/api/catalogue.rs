@@ -1,33 +1,33 @@
-//! `/api/catalogue`: the merged lists, and where each entry came from.
-//!
-//! Must not know: how lists are read or merged.
+//! `/api/catalogue`: the merged lists, and the backend of each entry.
 
-use fanlight_gateway::Gateway;
+use std::sync::Arc;
+
+use axum::extract::State;
 use fanlight_gateway::catalogue::{ListKind, Snapshot};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use futures_util::future::join_all;
-use http::StatusCode;
 
-use super::Query;
-use crate::reply::{Reply, refused};
-use crate::shown::optional;
+use super::{Answer, Query};
+use crate::reply::{Refusal, json};
+use crate::router::Admin;
+use crate::values::optional;
 
 /// All lists, or the one that the query names.
-pub(crate) async fn answer(gateway: &Gateway, query: &Query<'_>) -> Result<Json, Box<Reply>> {
+pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
+    let gateway = &admin.subject.gateway;
     let wanted = query.get("kind");
     let kinds: Vec<ListKind> =
         ListKind::ALL.into_iter().filter(|kind| wanted.as_ref().is_none_or(|wanted| wanted == kind.member())).collect();
     if kinds.is_empty() {
-        let message = "`kind` must be tools, resources, resourceTemplates or prompts";
-        return Err(refused(StatusCode::BAD_REQUEST, message));
+        return Err(Refusal::bad_request("`kind` must be tools, resources, resourceTemplates or prompts"));
     }
     let lists = join_all(kinds.into_iter().map(|kind| async move { (kind, gateway.listed(kind).await) })).await;
     let mut answer = ObjectBuilder::new();
     for (kind, snapshot) in lists {
         answer.member(kind.member(), &list(&snapshot));
     }
-    Ok(answer.finish())
+    Ok(json(answer.finish()))
 }
 
 fn list(snapshot: &Snapshot) -> Json {
@@ -38,7 +38,7 @@ fn list(snapshot: &Snapshot) -> Json {
         object.string("backend", snapshot.backend_of(entry));
         object.member("key", &entry.key.clone().unwrap_or_else(Json::null));
         object.member("original", &entry.original.clone().unwrap_or_else(Json::null));
-        // The very bytes, but for the name: what clients get.
+        // As clients get it: the bytes of the backend, with the visible name.
         object.member("entry", &entry.visible);
         entries.push(&object.finish());
     }

@@ -1,170 +1,156 @@
-//! `/api/events`: the overview whenever it has changed, and traces as they come.
+//! `/api/events`: the overview whenever it changes, and traces as they end.
 //!
-//! Nothing is kept for one who reads slowly: traces that end meanwhile are told together, and if
-//! there are too many, only that some were missed.
-//!
-//! Must not know: HTTP.
+//! Nothing is queued for a slow reader: traces that end meanwhile are sent together, and if there are too many, an event
+//! says that some were missed.
 
-use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::json::ObjectBuilder;
 use fanlight_telemetry::{Ring, TraceId};
-use futures_util::Stream;
-use futures_util::stream::unfold;
+use futures_util::stream::{StreamExt as _, iter, unfold};
+use http::header::CACHE_CONTROL;
+use http::{HeaderName, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::overview::{Latest, event};
+use super::overview::Latest;
 use super::traces::summary;
+use crate::reply::Refusal;
+use crate::router::Admin;
+use crate::values::array;
 
-/// How often it is looked whether the overview has changed.
-const LOOK: Duration = Duration::from_secs(1);
-/// How long traces are collected before they are told: a trace has several spans.
+/// How often the overview is checked for changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long traces are collected before they are sent: a trace has several spans.
 const COLLECT: Duration = Duration::from_millis(200);
-/// How many traces are told at once.
-const MOST: usize = 100;
+/// Most traces in one event.
+const MOST_TRACES: usize = 100;
 
-/// One who follows.
-pub(crate) struct Follower {
+/// The stream of events.
+pub(super) async fn answer(State(admin): State<Arc<Admin>>) -> Result<Response, Refusal> {
+    let Ok(permit) = Arc::clone(&admin.followers).try_acquire_owned() else {
+        let limit = admin.settings.max_followers;
+        let message = format!("{limit} event streams are open already, the limit here (limits.adminFollowers)");
+        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
+    };
+    let events = unfold(Follower::new(&admin, permit), |mut follower| async move {
+        Some((iter(follower.next().await?.map(Ok::<_, Infallible>)), follower))
+    });
+    let keep_alive = KeepAlive::new().interval(admin.settings.keep_alive).text("still here");
+    let headers = [(CACHE_CONTROL, "no-store"), (HeaderName::from_static("x-accel-buffering"), "no")];
+    Ok((headers, Sse::new(events.flatten()).keep_alive(keep_alive)).into_response())
+}
+
+/// The state of one stream of events.
+struct Follower {
     ring: Option<Arc<Ring>>,
     feed: Option<Receiver<TraceId>>,
     latest: Arc<Latest>,
-    look: Interval,
-    keep_alive: Duration,
+    check: Interval,
     shutdown: CancellationToken,
-    told: Option<Json>,
-    /// In which a span has ended and that has not been told.
+    /// The overview that was sent last.
+    sent: Option<Json>,
+    /// Traces in which a span has ended since the last event.
     ended: Vec<TraceId>,
-    /// When they are told.
+    /// When those are sent.
     due: Option<Instant>,
     missed: bool,
-    ready: VecDeque<Bytes>,
-    _slot: OwnedSemaphorePermit,
-}
-
-enum Happened {
-    Shutdown,
-    Ended(TraceId),
-    Missed,
-    Due,
-    Look,
-    Silence,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Follower {
-    pub(crate) fn new(
-        ring: Option<Arc<Ring>>,
-        latest: Arc<Latest>,
-        keep_alive: Duration,
-        shutdown: CancellationToken,
-        slot: OwnedSemaphorePermit,
-    ) -> Self {
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    fn new(admin: &Admin, permit: OwnedSemaphorePermit) -> Self {
+        let mut check = interval(CHECK_INTERVAL);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let ring = admin.subject.telemetry.ring().cloned();
         Self {
             feed: ring.as_ref().map(|ring| ring.subscribe()),
             ring,
-            latest,
-            look,
-            keep_alive,
-            shutdown,
-            told: None,
+            latest: Arc::clone(&admin.latest),
+            check,
+            shutdown: admin.shutdown.clone(),
+            sent: None,
             ended: Vec::new(),
             due: None,
             missed: false,
-            ready: VecDeque::new(),
-            _slot: slot,
+            _permit: permit,
         }
     }
 
-    /// What is sent. The first look is at once.
-    pub(crate) fn stream(self) -> impl Stream<Item = Bytes> + Send + 'static {
-        unfold(self, |mut follower| async move { Some((follower.next().await?, follower)) })
-    }
-
-    async fn next(&mut self) -> Option<Bytes> {
-        let silence = Instant::now() + self.keep_alive;
+    /// The next events; `None` at shutdown. The first is an overview, at once.
+    async fn next(&mut self) -> Option<impl Iterator<Item = Event> + use<>> {
         loop {
-            if let Some(chunk) = self.ready.pop_front() {
-                return Some(chunk);
-            }
-            match self.happens(silence).await {
-                Happened::Shutdown => return None,
-                Happened::Ended(id) => self.note(id),
-                Happened::Missed => {
-                    self.missed = true;
-                    self.due.get_or_insert_with(|| Instant::now() + COLLECT);
+            let due = self.due;
+            tokio::select! {
+                biased;
+                () = self.shutdown.cancelled() => return None,
+                () = at(due) => return Some(self.traces().into_iter().flatten()),
+                _ = self.check.tick() => {
+                    if let Some(event) = self.overview() {
+                        return Some([Some(event), None].into_iter().flatten());
+                    }
                 }
-                Happened::Due => self.tell_traces(),
-                Happened::Look => self.tell_overview(),
-                Happened::Silence => return Some(Bytes::from_static(b": still here\n\n")),
+                ended = receive(&mut self.feed) => self.note(ended.ok()),
             }
         }
     }
 
-    async fn happens(&mut self, silence: Instant) -> Happened {
-        let due = self.due;
-        tokio::select! {
-            biased;
-            () = self.shutdown.cancelled() => Happened::Shutdown,
-            () = sleep_until(due.unwrap_or(silence)), if due.is_some() => Happened::Due,
-            _ = self.look.tick() => Happened::Look,
-            ended = heard(&mut self.feed) => match ended {
-                Ok(id) => Happened::Ended(id),
-                Err(_) => Happened::Missed,
-            },
-            () = sleep_until(silence) => Happened::Silence,
-        }
-    }
-
-    fn note(&mut self, id: TraceId) {
-        if !self.ended.contains(&id) {
-            if self.ended.len() < MOST { self.ended.push(id) } else { self.missed = true }
+    /// Notes a trace in which a span has ended; `None` if some were missed.
+    fn note(&mut self, ended: Option<TraceId>) {
+        match ended {
+            Some(id) if self.ended.contains(&id) => {}
+            Some(id) if self.ended.len() < MOST_TRACES => self.ended.push(id),
+            _ => self.missed = true,
         }
         self.due.get_or_insert_with(|| Instant::now() + COLLECT);
     }
 
-    fn tell_traces(&mut self) {
+    fn traces(&mut self) -> [Option<Event>; 2] {
         self.due = None;
-        let mut traces = ArrayBuilder::default();
-        for id in self.ended.drain(..) {
-            if let Some(trace) = self.ring.as_ref().and_then(|ring| summary(&ring.get(id)?)) {
-                traces.push(&trace);
-            }
-        }
+        let ring = self.ring.as_ref();
+        let traces = self.ended.drain(..).filter_map(|id| summary(&ring?.get(id)?));
         let mut object = ObjectBuilder::new();
-        object.member("traces", &traces.finish());
-        self.ready.push_back(event("traces", &object.finish()));
-        if std::mem::take(&mut self.missed) {
-            self.ready.push_back(event("missed", &Json::empty_object()));
-        }
+        object.member("traces", &array(traces));
+        let missed = std::mem::take(&mut self.missed).then(|| event("missed", &Json::empty_object()));
+        [Some(event("traces", &object.finish())), missed]
     }
 
-    fn tell_overview(&mut self) {
+    fn overview(&mut self) -> Option<Event> {
         let now = self.latest.get();
-        if self.told.as_ref() != Some(&now) {
-            self.ready.push_back(event("overview", &now));
-            self.told = Some(now);
+        if self.sent.as_ref() == Some(&now) {
+            return None;
         }
+        let event = event("overview", &now);
+        self.sent = Some(now);
+        Some(event)
     }
 }
 
-async fn heard(feed: &mut Option<Receiver<TraceId>>) -> Result<TraceId, RecvError> {
-    match feed {
-        Some(open) => {
-            let heard = open.recv().await;
-            if matches!(heard, Err(RecvError::Closed)) {
-                *feed = None;
-            }
-            heard
-        }
+fn event(name: &str, value: &Json) -> Event {
+    Event::default().event(name).data(value.on_one_line().as_text())
+}
+
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
         None => std::future::pending().await,
     }
+}
+
+async fn receive(feed: &mut Option<Receiver<TraceId>>) -> Result<TraceId, RecvError> {
+    let Some(open) = feed else { return std::future::pending().await };
+    let received = open.recv().await;
+    if matches!(received, Err(RecvError::Closed)) {
+        *feed = None;
+    }
+    received
 }

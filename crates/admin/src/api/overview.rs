@@ -1,68 +1,64 @@
-//! `/api/overview`: how each backend is doing, and the whole.
-//!
-//! Must not know: who asks.
+//! `/api/overview`: the state and figures of each backend, and of the process.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use bytes::Bytes;
 use fanlight_canonical::{BackendState, BackendStatus};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_telemetry::names::BACKEND_NAME;
 use fanlight_telemetry::ring::{Query, Trace, attribute, failure};
-use std::time::Duration;
 
 use crate::Subject;
 use crate::ready::{is_ready, state};
-use crate::shown::{count, flag, moment, number, optional};
+use crate::values::{count, flag, moment, number, optional};
 
-/// How long one look counts for all who follow.
+/// How long an overview is shared by event streams.
 const FRESH: Duration = Duration::from_millis(900);
-/// How many failed traces are looked at for the last error of each backend.
+/// How many failed traces are searched for the last error of each backend.
 const FAILED: usize = 100;
 
-/// What is no failure of the backend's: whoever asked wanted no answer any more.
+/// Errors that are no failure of the backend: the client wanted no answer any more.
 const GIVEN_UP: [&str; 2] = ["abandoned", "cancelled"];
 
-/// The overview, looked up once for all who ask at the same time.
+/// The overview, made once for all event streams.
 pub(crate) struct Latest {
     subject: Arc<Subject>,
     started: SystemTime,
     began: Instant,
-    seen: Mutex<Option<(Instant, Json)>>,
+    made: Mutex<Option<(Instant, Json)>>,
 }
 
 impl Latest {
     pub(crate) fn new(subject: Arc<Subject>, started: SystemTime) -> Self {
-        Self { subject, started, began: Instant::now(), seen: Mutex::default() }
+        Self { subject, started, began: Instant::now(), made: Mutex::default() }
     }
 
-    /// The overview as it was less than a second ago, without anything that changes all the time.
+    /// An overview at most a second old, without values that always change.
     pub(crate) fn get(&self) -> Json {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*seen {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*made {
             Some((at, json)) if at.elapsed() < FRESH => json.clone(),
             _ => {
-                let json = self.look();
-                *seen = Some((Instant::now(), json.clone()));
+                let json = self.make();
+                *made = Some((Instant::now(), json.clone()));
                 json
             }
         }
     }
 
-    /// The overview now, and for how long the process has run.
+    /// The overview now, with the uptime of the process.
     pub(crate) fn with_uptime(&self) -> Json {
         let mut object = ObjectBuilder::new();
         object.member("uptimeSeconds", &number(self.began.elapsed().as_secs_f64()));
-        let overview = self.look();
+        let overview = self.make();
         for member in overview.members() {
             object.raw_member(&overview.slice(member.key), &overview.slice(member.value));
         }
         object.finish()
     }
 
-    fn look(&self) -> Json {
+    fn make(&self) -> Json {
         let subject = &self.subject;
         let clients = subject.clients.counts();
         let failed = subject
@@ -94,7 +90,7 @@ impl Latest {
         optional(&mut object, "era", status.era.map(|era| era.to_string()).as_deref());
         optional(&mut object, "revision", status.revision);
         let error = match &status.state {
-            // How long until the next attempt changes all the time, and matters little.
+            // Without the time until the next attempt, which always changes.
             BackendState::Down { error, .. } => Some(error.to_string()),
             _ => None,
         };
@@ -109,7 +105,7 @@ impl Latest {
     }
 }
 
-/// The newest failure of a message to or from the backend that is still in the ring.
+/// The newest failure of a message to or from the backend in the ring.
 fn last_error(name: &str, failed: &[Trace]) -> Option<Json> {
     let is_named = |value: &str| value == name;
     let (trace, span) = failed.iter().find_map(|trace| {
@@ -123,9 +119,4 @@ fn last_error(name: &str, failed: &[Trace]) -> Option<Json> {
     object.string("type", &failure(span)?.as_str());
     object.member("atMs", &moment(span.end_time)).string("traceId", &trace.id.to_string());
     Some(object.finish())
-}
-
-/// An event of a stream (HTML standard, Server-sent events). The value is on one line.
-pub(crate) fn event(name: &str, value: &Json) -> Bytes {
-    format!("event: {name}\ndata: {}\n\n", value.on_one_line().as_text()).into()
 }

@@ -1,23 +1,27 @@
-//! `/api/sessions`: who is connected, and what waits for them.
-//!
-//! Must not know: ids of sessions.
+//! `/api/sessions`: sessions of clients, and suspended calls. Never shows the id of a session.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_telemetry::clients::{ParkedView, Seen, SessionView};
 
-use super::Query;
-use crate::reply::Reply;
-use crate::shown::{array, count, millis, optional};
+use super::{Answer, Query};
+use crate::reply::{Refusal, json};
+use crate::router::Admin;
+use crate::values::{array, count, millis, optional};
 
 const DEFAULT: usize = 200;
 const MOST: usize = 10_000;
 
-/// Sessions, those used last first, and parked calls, those over first; so many of each as the
-/// query says.
-pub(crate) fn answer(mut seen: Seen, query: &Query<'_>) -> Result<Json, Box<Reply>> {
+/// Sessions, most recently used first, and suspended calls, those that expire next first. `limit` bounds each.
+pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
+    list(admin.subject.clients.seen(), &query).map(json)
+}
+
+fn list(mut seen: Seen, query: &Query) -> Result<Json, Refusal> {
     let limit = query.number("limit", DEFAULT, MOST)?;
     let mut answer = ObjectBuilder::new();
     answer.integer("sessionCount", count(seen.sessions.len()));
@@ -73,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_liveliest_come_first_and_as_many_as_asked_for() {
+    fn sessions_are_sorted_by_use_and_limited() {
         let parked = ParkedView {
             method: "tools/call".into(),
             name: None,
@@ -84,7 +88,7 @@ mod tests {
         };
         let sessions = vec![one("c", Some(9)), one("a", None), one("b", Some(3))];
         let seen = Seen { sessions, parked: vec![parked], streams: 4 };
-        let answer = answer(seen, &Query("limit=2")).unwrap();
+        let answer = list(seen, &Query("limit=2".to_owned())).unwrap();
         let answer: serde_json::Value = serde_json::from_str(answer.as_text()).unwrap();
         assert_eq!(
             (&answer["sessionCount"], &answer["parkedCallCount"], &answer["streamCount"]),

@@ -105,7 +105,7 @@ impl Channel {
             task,
             messages: request.messages.clone(),
             context: Arc::clone(request.context),
-            clock: Arc::clone(request.clock),
+            deadline: Arc::clone(request.deadline),
             subscription: *request.method == Method::Listen,
             asks,
             trace: request.sending.parent(),

@@ -12,7 +12,7 @@ use fanlight_protocol::{Json, Response};
 use fanlight_telemetry::Parent;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::clock::Clock;
+use crate::deadline::PausableDeadline;
 use crate::question::Question;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, ServerMessages};
@@ -29,7 +29,7 @@ pub(super) struct Waiting {
     pub(super) task: Option<String>,
     pub(super) messages: ServerMessages,
     pub(super) context: Arc<CallContext>,
-    pub(super) clock: Arc<Clock>,
+    pub(super) deadline: Arc<PausableDeadline>,
     /// It is a subscription, not a call.
     pub(super) subscription: bool,
     /// Tells the caller of the server's questions; absent where none can be asked.
@@ -50,7 +50,7 @@ pub(super) enum Asked {
 pub(super) enum AskTarget {
     Call {
         messages: ServerMessages,
-        clock: Arc<Clock>,
+        deadline: Arc<PausableDeadline>,
         asks: mpsc::Sender<Asked>,
         trace: Parent,
     },
@@ -174,11 +174,11 @@ impl PendingCalls {
         let table = self.lock();
         let can_be_asked = |waiting: &&Waiting| waiting.asks.is_some() && waiting.messages.is_connected();
         let waits = |waiting: &&Waiting| task.is_some() && waiting.task.as_deref() == task;
-        if let Some(Waiting { messages, clock, asks: Some(asks), trace, .. }) =
+        if let Some(Waiting { messages, deadline, asks: Some(asks), trace, .. }) =
             table.calls.values().filter(can_be_asked).find(waits)
         {
-            let (messages, clock, trace) = (messages.clone(), Arc::clone(clock), trace.clone());
-            return AskTarget::Call { messages, clock, asks: asks.clone(), trace };
+            let (messages, deadline, trace) = (messages.clone(), Arc::clone(deadline), trace.clone());
+            return AskTarget::Call { messages, deadline, asks: asks.clone(), trace };
         }
         let mut candidates = table.calls.values().filter(can_be_asked);
         let Some(oldest) = candidates.next() else { return AskTarget::Nobody };
@@ -186,8 +186,8 @@ impl PendingCalls {
         if candidates.any(|other| other.context.caller != oldest.context.caller) {
             return AskTarget::Ambiguous;
         }
-        let (messages, clock, trace) = (oldest.messages.clone(), Arc::clone(&oldest.clock), oldest.trace.clone());
-        AskTarget::Call { messages, clock, asks, trace }
+        let (messages, deadline, trace) = (oldest.messages.clone(), Arc::clone(&oldest.deadline), oldest.trace.clone());
+        AskTarget::Call { messages, deadline, asks, trace }
     }
 
     /// The way to the client that alone can be meant by what the server asks; the oldest call's, if
@@ -242,7 +242,7 @@ mod tests {
             task: (id == 9).then(|| "t".to_owned()),
             messages,
             context: Arc::new(context),
-            clock: Arc::default(),
+            deadline: Arc::default(),
             subscription: false,
             trace: Parent::default(),
             asks: Some(asks),
@@ -258,7 +258,7 @@ mod tests {
             task: None,
             messages: ServerMessages::discard(),
             context: CallContext::internal(),
-            clock: Arc::default(),
+            deadline: Arc::default(),
             subscription: false,
             trace: Parent::default(),
             asks: None,

@@ -84,14 +84,14 @@ impl<'a> Reader<'a> {
     /// cannot be done.
     fn ask(&self, request: &Request) -> Result<(), Bytes> {
         let unasked = |why: &str| unasked_text(&request.id, why);
-        let (messages, clock, asks, trace) = match self.shared.pending.ask_target(related_task(request).as_deref()) {
-            AskTarget::Call { messages, clock, asks, trace } => (messages, clock, asks, trace),
+        let (messages, deadline, asks, trace) = match self.shared.pending.ask_target(related_task(request).as_deref()) {
+            AskTarget::Call { messages, deadline, asks, trace } => (messages, deadline, asks, trace),
             AskTarget::Nobody if self.shared.context.outlet.ask(request) => return Ok(()),
             AskTarget::Nobody => return Err(unasked("no call is running that the question could belong to")),
             AskTarget::Ambiguous => return Err(unasked("several clients could be meant")),
         };
         let span = trace::asked(&self.shared.context, &trace, request);
-        let (question, for_client) = Question::new(request, &clock, self.shared.context.question, span)?;
+        let (question, for_client) = Question::new(request, &deadline, self.shared.context.question, span)?;
         let place = asks.try_reserve().map_err(|_| unasked("the call is ending"))?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             return Err(unasked("it does not keep up"));

@@ -67,7 +67,7 @@ impl Writer {
     pub(super) async fn answer(&self, settled: Settled, revision: Option<Revision>) -> Result<(), BackendError> {
         match self {
             Self::Queue(queue) => {
-                drop(settled.stopped);
+                drop(settled.pause);
                 queue.send(on_one_line(&settled.text)).await.map_err(|_| self.ended())
             }
             Self::Posts(posts) => {

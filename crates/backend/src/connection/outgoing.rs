@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::tools::Repeated;
 use super::{Connection, PREPARATION};
-use crate::clock::Course;
+use crate::deadline::CallProgress;
 use crate::dialect::{Mirror, MirroredParam, named};
 use crate::exchange::{Awaited, Outgoing, Own, Reply};
 use crate::trace::{Departing, Sending, params_with};
@@ -20,14 +20,19 @@ use fanlight_canonical::Call;
 
 impl Connection {
     /// The span of a call's next request, which gets an id, and the trace context that goes along.
-    pub(super) fn sending_of(&self, call: &Call, course: &Course, repeated: &Repeated) -> (Sending, Propagation) {
+    pub(super) fn sending_of(
+        &self,
+        call: &Call,
+        progress: &CallProgress,
+        repeated: &Repeated,
+    ) -> (Sending, Propagation) {
         let id = self.context.next_id();
-        course.id.store(id, Ordering::Relaxed);
-        let attempt = course.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+        progress.id.store(id, Ordering::Relaxed);
+        let attempt = progress.attempts.fetch_add(1, Ordering::Relaxed) + 1;
         let (params, name) = (call.params.as_ref(), repeated.name.as_ref());
         let departing = Departing { method: &call.method, params, name, id, attempt };
         let (mut sending, propagation) = self.sending(&call.context.trace, departing);
-        sending.timed_by(&course.clock);
+        sending.timed_by(&progress.deadline);
         (sending, propagation)
     }
 
@@ -35,25 +40,25 @@ impl Connection {
     pub(super) fn outgoing<'a>(
         &self,
         call: &'a Call,
-        course: &'a Course,
+        progress: &'a CallProgress,
         repeated: Repeated,
         propagation: Propagation,
         sending: &'a Sending,
     ) -> Outgoing<'a> {
-        let id = course.id.load(Ordering::Relaxed);
-        course.sent.store(true, Ordering::Relaxed);
+        let id = progress.id.load(Ordering::Relaxed);
+        progress.sent.store(true, Ordering::Relaxed);
         let params = params_with(&propagation, call.params.as_ref(), self.link.has_headers());
         let params = params.as_deref();
-        let token = (call.context.wants_progress && course.carries_on.is_none()).then_some(id);
+        let token = (call.context.wants_progress && progress.carries_on.is_none()).then_some(id);
         let headers = repeated.headers.as_deref().unwrap_or_default();
         Outgoing {
             request: Awaited {
                 id,
-                token: course.carries_on.unwrap_or(id),
+                token: progress.carries_on.unwrap_or(id),
                 method: &call.method,
                 context: &call.context,
                 messages: &call.messages,
-                clock: &course.clock,
+                deadline: &progress.deadline,
                 cancellable: true,
                 sending,
             },

@@ -22,7 +22,7 @@ impl Connection {
         context: &Arc<CallContext>,
         messages: &ServerMessages,
     ) -> Result<Reply, BackendError> {
-        let (id, clock, method) = (self.context.next_id(), Arc::default(), &Method::Listen);
+        let (id, deadline, method) = (self.context.next_id(), Arc::default(), &Method::Listen);
         let departing = Departing { method, params: Some(params), name: None, id, attempt: 1 };
         let (sending, propagation) = self.sending(&context.trace, departing);
         let carrying = params_with(&propagation, Some(params), self.link.has_headers());
@@ -34,7 +34,7 @@ impl Connection {
                 method,
                 context,
                 messages: &messages,
-                clock: &clock,
+                deadline: &deadline,
                 cancellable: true,
                 sending: &sending,
             },

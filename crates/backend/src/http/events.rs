@@ -196,7 +196,7 @@ impl HttpLink {
             return self.reply_to_server(text).await;
         }
         let span = trace::asked(&self.context, &request.sending.parent(), asked);
-        match Question::new(asked, request.clock, self.context.question, span) {
+        match Question::new(asked, request.deadline, self.context.question, span) {
             Ok((question, for_client)) => {
                 let sent = request.messages.send(ServerMessage::Request(for_client));
                 match timeout_at(question.deadline(), sent).await {

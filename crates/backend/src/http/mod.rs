@@ -141,17 +141,17 @@ impl HttpLink {
     }
 
     /// Sends the answer to a question of the server's, while the stream of the call goes on being
-    /// read. The answer is not lost if the call ends meanwhile; the call's clock stands still
+    /// read. The answer is not lost if the call ends meanwhile; the call stays paused
     /// until the server has it, which also bounds how many are on their way.
     fn send_answer(&self, settled: Settled) {
-        let Settled { text, stopped } = settled;
+        let Settled { text, pause } = settled;
         let post = self.post(text);
         let backend = Arc::clone(&self.context.name);
         self.context.tasks.spawn(async move {
             if !matches!(timeout(ANSWER, post).await, Ok(Ok(http)) if http.status.is_success()) {
                 tracing::debug!(backend = &*backend, "answer to a question of the server not accepted");
             }
-            drop(stopped);
+            drop(pause);
         });
     }
 

@@ -137,16 +137,16 @@ impl Posts {
         })
     }
 
-    /// Sends the answer to a question of the server's. The call's clock stands still until the
-    /// server has it, which also bounds how many are on their way.
+    /// Sends the response to a request of the server. The call stays paused until the server has it, which also
+    /// bounds how many are being sent.
     pub(crate) fn answer(&self, settled: Settled, revision: Option<Revision>) {
-        let Settled { text, stopped } = settled;
+        let Settled { text, pause } = settled;
         let (post, backend) = (self.post(text, revision, None), Arc::clone(&self.context.name));
         self.context.tasks.spawn(async move {
             if !matches!(timeout(ANSWER, post).await, Ok(Ok(Sent::Taken))) {
                 tracing::debug!(backend = &*backend, "answer to a question of the server not accepted");
             }
-            drop(stopped);
+            drop(pause);
         });
     }
 

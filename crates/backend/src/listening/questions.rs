@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use crate::clock::{Clock, Stopped};
 use crate::connection::Connection;
+use crate::deadline::{PausableDeadline, Pause};
 use crate::hub::{Asked, Hub};
 use fanlight_canonical::{ServerMessage, SessionKey};
 use fanlight_telemetry::ServerSpan;
@@ -38,13 +38,13 @@ pub(super) struct Asking<'a> {
 impl Asking<'_> {
     /// Passes questions and answers on, for ever.
     pub(super) async fn keep(self, asked: &mut mpsc::Receiver<Asked>) {
-        let (mut open, clock) = (OpenQuestions::default(), Arc::<Clock>::default());
+        let (mut open, deadline) = (OpenQuestions::default(), Arc::<PausableDeadline>::default());
         loop {
             tokio::select! {
                 biased;
-                settled = open.next() => self.send(settled.text, Some(settled.stopped)),
+                settled = open.next() => self.send(settled.text, Some(settled.pause)),
                 asked = asked.recv() => match asked {
-                    Some(Asked::Question(request)) => match self.ask(&request, &clock) {
+                    Some(Asked::Question(request)) => match self.ask(&request, &deadline) {
                         Ok(question) => open.add(question),
                         Err(text) => self.send(text, None),
                     },
@@ -56,12 +56,12 @@ impl Asking<'_> {
     }
 
     /// Asks the client; the text for the server if that cannot be done.
-    fn ask(&self, request: &Request, clock: &Arc<Clock>) -> Result<Question, Bytes> {
+    fn ask(&self, request: &Request, deadline: &Arc<PausableDeadline>) -> Result<Question, Bytes> {
         let Some(messages) = self.hub.listener_of(self.session) else {
             let why = "no call is running that the question could belong to, and the client does not listen";
             return Err(unasked_text(&request.id, why));
         };
-        let (question, for_client) = Question::new(request, clock, self.limit, ServerSpan::off())?;
+        let (question, for_client) = Question::new(request, deadline, self.limit, ServerSpan::off())?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             self.hub.warn_of_slow(1);
             return Err(unasked_text(&request.id, "it does not keep up"));
@@ -71,11 +71,11 @@ impl Asking<'_> {
 
     /// Sends what the server waits for, while further questions are taken. As long as it is on its
     /// way it counts as open.
-    fn send(&self, text: Bytes, stopped: Option<Stopped>) {
+    fn send(&self, text: Bytes, pause: Option<Pause>) {
         let connection = Arc::clone(self.connection);
         self.tasks.spawn(async move {
             let _: Result<_, _> = timeout(ANSWER, connection.tell(text)).await;
-            drop(stopped);
+            drop(pause);
         });
     }
 }

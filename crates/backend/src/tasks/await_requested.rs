@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::pace::{Pace, may_pass};
 use super::translate::Status;
 use super::{TaskBridge, quietly, task_params};
-use crate::clock::Course;
+use crate::deadline::CallProgress;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, CallContext, ServerMessages};
 
@@ -59,7 +59,7 @@ impl RequestedWait<'_> {
             messages: self.messages.clone(),
         };
         loop {
-            let course = Course { carries_on: self.token, ..Course::default() };
+            let course = CallProgress { carries_on: self.token, ..CallProgress::default() };
             tokio::select! {
                 biased;
                 outcome = Box::pin(self.bridge.caller.exchange_unplaced(&call, &course)) => match outcome {

@@ -12,13 +12,13 @@ use fanlight_telemetry::Parent;
 
 use super::translate::{Inlined, Status, complete, created_to_extension, task_to_extension, with_task};
 use super::{TaskBridge, no_such_method, quietly, task_id, task_params};
-use crate::clock::Course;
+use crate::deadline::CallProgress;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, CallContext, ServerMessages};
 
 impl TaskBridge {
     /// A tool call that may become a task: it does where the tool requires one.
-    pub(super) async fn create_extension(&self, call: &Call, course: &Course) -> Result<Response, BackendError> {
+    pub(super) async fn create_extension(&self, call: &Call, course: &CallProgress) -> Result<Response, BackendError> {
         let mut response = None;
         if !self.needs_task(call).await? {
             let plain = self.caller.exchange(call, course).await?;

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{TaskBridge, task_params};
-use crate::clock::Course;
+use crate::deadline::CallProgress;
 use crate::declared::Declared;
 use crate::question::OPEN;
 use fanlight_canonical::BackendError;
@@ -107,7 +107,7 @@ impl TaskBridge {
         end: CancellationToken,
         _permit: OwnedSemaphorePermit,
     ) {
-        let course = Course::default();
+        let course = CallProgress::default();
         let mut exchange = Box::pin(self.caller.exchange_unplaced(&call, &course));
         loop {
             let until = questions.lock().used + self.timeouts.question;

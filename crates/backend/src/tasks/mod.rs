@@ -42,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::caller::Caller;
-use crate::clock::Course;
+use crate::deadline::CallProgress;
 use crate::hub::Hub;
 use crate::settings::{Limits, Timeouts};
 use fanlight_canonical::BackendError;
@@ -116,7 +116,7 @@ impl TaskBridge {
     pub(crate) fn answer<'a>(
         self: &'a Arc<Self>,
         call: &'a Call,
-        course: &'a Course,
+        course: &'a CallProgress,
     ) -> impl Future<Output = Result<Response, BackendError>> + Send {
         let server = match is_about_tasks(&call.method) {
             true => self.caller.pool.current(&call.context).map(|connection| connection.tasks()),
@@ -131,7 +131,11 @@ impl TaskBridge {
         Either::Right(other)
     }
 
-    async fn answer_once_connected(self: &Arc<Self>, call: &Call, course: &Course) -> Result<Response, BackendError> {
+    async fn answer_once_connected(
+        self: &Arc<Self>,
+        call: &Call,
+        course: &CallProgress,
+    ) -> Result<Response, BackendError> {
         match self.caller.server(&call.context).await?.tasks() {
             None => self.caller.exchange(call, course).await,
             Some(server) => self.translate(server, call, course).await,
@@ -142,7 +146,7 @@ impl TaskBridge {
         self: &Arc<Self>,
         server: TaskDialect,
         call: &Call,
-        course: &Course,
+        course: &CallProgress,
     ) -> Result<Response, BackendError> {
         use TaskDialect::{Extension, Requested};
         let asks_for_task = call.params.as_ref().is_some_and(|params| params.get("task").is_some());
@@ -192,10 +196,10 @@ impl TaskBridge {
     ) -> Result<Response, BackendError> {
         let context = Arc::clone(context);
         let call = Call { method, params: Some(params), context, messages: messages.clone() };
-        let (course, limit) = (Course::default(), self.timeouts.call);
+        let (course, limit) = (CallProgress::default(), self.timeouts.call);
         // Boxed, so that the futures of those who ask in several places stay small.
         let mut exchange = Box::pin(self.caller.exchange(&call, &course));
-        let outcome = course.clock.bound(limit, exchange.as_mut()).await;
+        let outcome = course.deadline.limit(limit, exchange.as_mut()).await;
         outcome.unwrap_or_else(|_late| {
             let sent = course.sent.load(Ordering::Relaxed);
             Err(BackendError::Timeout { after: limit, sent })
@@ -213,10 +217,10 @@ impl TaskBridge {
     /// on it is not left for being late.
     async fn wait(
         &self,
-        course: &Course,
+        course: &CallProgress,
         wait: impl Future<Output = Result<Response, BackendError>>,
     ) -> Result<Response, BackendError> {
-        let _stopped = course.clock.stop(usize::MAX);
+        let _stopped = course.deadline.pause(usize::MAX);
         let limit = self.timeouts.task;
         timeout(limit, wait).await.unwrap_or(Err(BackendError::Timeout { after: limit, sent: true }))
     }

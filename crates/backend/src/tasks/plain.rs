@@ -12,7 +12,7 @@ use super::await_extension::ExtensionWait;
 use super::await_requested::RequestedWait;
 use super::translate::with_task;
 use super::{CancelOnDrop, TaskBridge, created, declaring, quietly};
-use crate::clock::Course;
+use crate::deadline::CallProgress;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
 
@@ -22,7 +22,7 @@ impl TaskBridge {
         self: &Arc<Self>,
         server: TaskDialect,
         call: &Call,
-        course: &Course,
+        course: &CallProgress,
     ) -> Result<Response, BackendError> {
         match server {
             TaskDialect::Requested => self.call_legacy(call, course).await,
@@ -30,7 +30,7 @@ impl TaskBridge {
         }
     }
 
-    async fn call_legacy(self: &Arc<Self>, call: &Call, course: &Course) -> Result<Response, BackendError> {
+    async fn call_legacy(self: &Arc<Self>, call: &Call, course: &CallProgress) -> Result<Response, BackendError> {
         if !self.needs_task(call).await? {
             let response = self.caller.exchange(call, course).await?;
             if !self.turns_out_to_need_task(call, &response).await {
@@ -55,7 +55,7 @@ impl TaskBridge {
         outcome
     }
 
-    async fn call_modern(self: &Arc<Self>, call: &Call, course: &Course) -> Result<Response, BackendError> {
+    async fn call_modern(self: &Arc<Self>, call: &Call, course: &CallProgress) -> Result<Response, BackendError> {
         let mut response = self.caller.exchange(call, course).await?;
         let mut permit = None;
         if requires_extension(&response) {

@@ -17,7 +17,7 @@ use super::await_extension::ExtensionWait;
 use super::kept::Kept;
 use super::translate::{Status, created_to_legacy, task_to_legacy, without_task};
 use super::{TaskBridge, created, declaring, no_such_method, no_such_task, quietly, refusal, task_id, task_params};
-use crate::clock::Course;
+use crate::deadline::CallProgress;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, CallContext, Caller, ServerMessages};
 
@@ -41,7 +41,7 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 impl TaskBridge {
     /// A tool call that is to become a task. The server decides; whatever it answers, the client
     /// gets a task.
-    pub(super) async fn create_requested(&self, call: &Call, course: &Course) -> Result<Response, BackendError> {
+    pub(super) async fn create_requested(&self, call: &Call, course: &CallProgress) -> Result<Response, BackendError> {
         let plain = Call {
             params: call.params.as_ref().map(without_task),
             context: Arc::new(declaring(&call.context)),
@@ -74,7 +74,7 @@ impl TaskBridge {
     }
 
     /// A request about a task.
-    pub(super) async fn serve_requested(&self, call: &Call, course: &Course) -> Result<Response, BackendError> {
+    pub(super) async fn serve_requested(&self, call: &Call, course: &CallProgress) -> Result<Response, BackendError> {
         if call.method == Method::ListTasks {
             return self.list_owned(call).await;
         }

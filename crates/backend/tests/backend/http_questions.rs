@@ -248,3 +248,18 @@ async fn the_time_of_a_call_stands_still_while_the_client_thinks() {
     let (outcome, ()) = tokio::join!(send(&backend, call), async { answer(inbox.question().await, "{}") });
     assert!(matches!(outcome, Err(BackendError::Timeout { sent: true, .. })), "{outcome:?}");
 }
+
+#[tokio::test]
+async fn call_paused_for_the_client_ends_with_its_backend() {
+    let server = asking(&[r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#], 1).await;
+    let backend = start(settings(server.transport()));
+    let (call, mut messages) = asker(ALL);
+    let sending = tokio::spawn({
+        let backend = Arc::clone(&backend);
+        async move { send(&backend, call).await }
+    });
+    let question = messages.question().await;
+    backend.stop().await;
+    assert_eq!(sending.await.unwrap(), Err(BackendError::ClosedEarly));
+    assert!(question.answer.is_closed());
+}

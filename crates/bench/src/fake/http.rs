@@ -13,13 +13,12 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming as HyperBody};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::FakeArgs;
 use super::rpc::{self, Arguments, Incoming, Outcome, Rpc};
+use super::{FakeArgs, Stats};
 use crate::era::Era;
 use crate::error::{Doing, Result};
 use crate::usage::monotonic_nanos;
@@ -30,34 +29,20 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 pub(crate) struct Shared {
     rpc: Rpc,
     delay: Duration,
-    events: bool,
     sessions: AtomicU64,
     lists: AtomicU64,
-    calls: AtomicU64,
     exported: AtomicU64,
     /// How many notifications each open stream is to have sent so far; its receivers are the streams.
     emitted: watch::Sender<u64>,
-}
-
-/// What `GET /stats` answers.
-#[derive(Serialize)]
-struct Stats {
-    lists: u64,
-    calls: u64,
-    /// Bytes of traces that came as to a collector.
-    exported: u64,
-    streams: usize,
 }
 
 impl Shared {
     pub(super) fn new(args: &FakeArgs) -> Self {
         Self {
             rpc: Rpc::new(args.era, args.tools),
-            delay: args.delay(),
-            events: args.events,
+            delay: Duration::from_millis(args.delay_ms),
             sessions: AtomicU64::new(1),
             lists: AtomicU64::new(0),
-            calls: AtomicU64::new(0),
             exported: AtomicU64::new(0),
             emitted: watch::Sender::new(0),
         }
@@ -96,7 +81,6 @@ async fn answer(request: Request<HyperBody>, life: u64, shared: &Shared) -> Resp
         ("/stats", &Method::GET) => {
             let stats = Stats {
                 lists: shared.lists.load(Ordering::Relaxed),
-                calls: shared.calls.load(Ordering::Relaxed),
                 exported: shared.exported.load(Ordering::Relaxed),
                 streams: shared.emitted.receiver_count(),
             };
@@ -139,7 +123,7 @@ async fn post(request: Request<HyperBody>, life: u64, shared: &Shared) -> Respon
         }
     }
     match message.method.as_deref() {
-        Some("tools/call") => drop(shared.calls.fetch_add(1, Ordering::Relaxed)),
+        Some("tools/call") | None => {}
         Some(method) => {
             if method == "tools/list" {
                 shared.lists.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +132,6 @@ async fn post(request: Request<HyperBody>, life: u64, shared: &Shared) -> Respon
                 tokio::time::sleep(shared.delay).await;
             }
         }
-        None => {}
     }
     render(outcome, id, &message, life, shared)
 }
@@ -161,10 +144,6 @@ fn of_life(life: u64) -> String {
 fn render(outcome: Outcome, id: &RawValue, message: &Incoming<'_>, life: u64, shared: &Shared) -> Response<Body> {
     match outcome {
         Outcome::Nothing => plain(StatusCode::ACCEPTED, Bytes::new()),
-        Outcome::Result(result) if shared.events && message.method.as_deref() == Some("tools/call") => {
-            let event = event(&rpc::response(id, &result));
-            events(stream::once(async { frame(event) }))
-        }
         Outcome::Result(result) => plain(StatusCode::OK, rpc::response(id, &result)),
         Outcome::Error(code, text) => {
             let status = match shared.rpc.era {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use self::bounce::Turn;
@@ -40,12 +41,18 @@ pub(crate) struct FakeArgs {
     /// Milliseconds it takes to answer the opening and a list
     #[arg(long, default_value_t = 0)]
     pub(crate) delay_ms: u64,
-    /// Answer calls with an event stream even where one JSON object would do
-    #[arg(long)]
-    pub(crate) events: bool,
     /// Milliseconds after which a server goes away for a moment and forgets its sessions, then the next one; 0 for never
     #[arg(long, default_value_t = 0)]
     pub(crate) bounce_ms: u64,
+}
+
+/// What `GET /stats` answers.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Stats {
+    pub(crate) lists: u64,
+    /// Bytes of traces received as a collector.
+    pub(crate) exported: u64,
+    pub(crate) streams: usize,
 }
 
 /// Listens at as many free ports as asked for, says where, and serves until the process ends.
@@ -88,11 +95,5 @@ pub(crate) async fn run(args: &FakeArgs, listeners: Vec<TcpListener>) -> Result<
     match serving.join_next().await {
         Some(Ok(Err(error))) => Err(error),
         _ => Err(BenchError::Other("the fake server has ended".into())),
-    }
-}
-
-impl FakeArgs {
-    fn delay(&self) -> Duration {
-        Duration::from_millis(self.delay_ms)
     }
 }

@@ -6,13 +6,17 @@ use bytes::Bytes;
 
 use crate::era::Era;
 
-/// What a tool of the fake server answers, by its name: `text_<bytes>`, `rows_<bytes>` or `progress`.
+/// What a tool of the fake server answers, by its name: `text_<bytes>`, `rows_<bytes>`, `structured_<bytes>` or
+/// `progress`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Tool {
     /// One text of many lines, as when a file is read.
     Text(usize),
-    /// Structured content: many small objects.
+    /// `structuredContent` alone: many small objects.
     Rows(usize),
+    /// What servers with structured output send: `structuredContent`, and its serialised JSON as a text, in which every
+    /// quote is escaped (2026-07-28 server/tools, Structured Content).
+    Structured(usize),
     /// A few bytes, after as many progress notifications as the arguments ask for.
     Progress,
 }
@@ -26,6 +30,7 @@ impl Tool {
         match name.split_once('_') {
             Some(("text", digits)) => size(digits).map(Self::Text),
             Some(("rows", digits)) => size(digits).map(Self::Rows),
+            Some(("structured", digits)) => size(digits).map(Self::Structured),
             None if name == "progress" => Some(Self::Progress),
             _ => None,
         }
@@ -35,71 +40,87 @@ impl Tool {
         match self {
             Self::Text(size) => format!("text_{size}"),
             Self::Rows(size) => format!("rows_{size}"),
+            Self::Structured(size) => format!("structured_{size}"),
             Self::Progress => "progress".to_owned(),
         }
     }
 
     /// The text of the result, of exactly the size asked for unless that is too little for any result.
     pub(crate) fn result(self, era: Era) -> Bytes {
-        let kind = match era {
+        let result_type = match era {
             Era::Modern => r#""resultType":"complete","#,
             Era::Legacy => "",
         };
-        let end = r#""_meta":{"dev.example/trace":"0af7651916cd43dd8448eb211c80319c"}}"#;
-        let (start, filling, middle) = match self {
-            Self::Text(_) | Self::Progress => {
-                (format!(r#"{{{kind}"content":[{{"type":"text","text":""#), line as Filling, r#""}],"#)
-            }
-            Self::Rows(_) => {
-                (format!(r#"{{{kind}"content":[],"structuredContent":{{"rows":["#), row as Filling, r#"]},"#)
-            }
+        let meta = |end: &str| format!(r#""_meta":{{"dev.example/trace":"0af7651916cd43dd8448eb211c80319c{end}"}}}}"#);
+        let text = |text: &str| format!(r#"{{{result_type}"content":[{{"type":"text","text":"{text}"}}],{}"#, meta(""));
+        let rows =
+            |rows: &str| format!(r#"{{{result_type}"content":[],"structuredContent":{{"rows":[{rows}]}},{}"#, meta(""));
+        let structured = |rows: &str, note: &str, end: &str| {
+            let content = format!(r#"{{"rows":[{rows}],"note":"{note}"}}"#);
+            let serialised = content.replace('"', r#"\""#);
+            format!(
+                r#"{{{result_type}"content":[{{"type":"text","text":"{serialised}"}}],"structuredContent":{content},{}"#,
+                meta(end)
+            )
         };
-        let size = match self {
-            Self::Text(size) | Self::Rows(size) => size,
-            Self::Progress => 0,
-        };
-        let room = size.saturating_sub(start.len() + middle.len() + end.len());
-        let mut text = start.into_bytes();
-        fill(&mut text, room, filling);
-        text.extend_from_slice(middle.as_bytes());
-        text.extend_from_slice(end.as_bytes());
-        text.into()
+        match self {
+            Self::Text(size) => text(&fill(size.saturating_sub(text("").len()), line)),
+            Self::Rows(size) => rows(&fill(size.saturating_sub(rows("").len()), row_or_rest)),
+            Self::Structured(size) => {
+                let mut left = size.saturating_sub(structured("", "", "").len());
+                let rows = fill(left, |number, _| {
+                    let row = row(number);
+                    left = left.checked_sub(2 * row.len() + row.matches('"').count())?;
+                    Some(row)
+                });
+                structured(&rows, &"x".repeat(left / 2), &"0".repeat(left % 2))
+            }
+            Self::Progress => text(""),
+        }
+        .into()
     }
 }
 
-/// One more piece of filling: its number, and how many bytes there are left for it. `None` if nothing suits.
-type Filling = fn(usize, usize) -> Option<String>;
-
-fn fill(text: &mut Vec<u8>, mut room: usize, filling: Filling) {
+/// Pieces of filling, until there is none: `piece` makes one from its number and how many bytes are left.
+fn fill(mut left: usize, mut piece: impl FnMut(usize, usize) -> Option<String>) -> String {
+    let mut text = String::new();
     let mut number = 0;
-    while let Some(piece) = filling(number, room).filter(|piece| !piece.is_empty()) {
-        text.extend_from_slice(piece.as_bytes());
-        room -= piece.len();
+    while let Some(piece) = piece(number, left).filter(|piece| !piece.is_empty()) {
+        text += &piece;
+        left -= piece.len();
         number += 1;
     }
+    text
 }
 
-/// A line of 80 bytes with its escaped line break, or whatever there is room for.
-fn line(number: usize, room: usize) -> Option<String> {
+/// A line of 80 bytes with its escaped line break, or as much as fits.
+fn line(number: usize, left: usize) -> Option<String> {
     let line = format!("{number:06}  let answer = \\\"{:x<51}\\\";  // line\\n", "");
-    (room > 0).then(|| if room >= line.len() { line } else { "x".repeat(room) })
+    (left > 0).then(|| if left >= line.len() { line } else { "x".repeat(left) })
 }
 
-/// A small object of the usual kinds of values; the last takes up what is left.
-fn row(number: usize, room: usize) -> Option<String> {
+/// A small object of the usual kinds of values, with the comma before it.
+fn row(number: usize) -> String {
     let comma = if number == 0 { "" } else { "," };
-    let row = format!(
+    format!(
         r#"{comma}{{"id":{},"name":"row {number:06}","score":{}.125,"tags":["a","b"],"active":true,"parent":null}}"#,
         number + 100_000,
         number % 97
-    );
-    // What remains after this row must be nothing or enough for one that fills it.
+    )
+}
+
+/// A row, or an object that takes up what is left.
+fn row_or_rest(number: usize, left: usize) -> Option<String> {
+    let row = row(number);
+    // What remains after this row must be nothing or enough for an object that fills it.
     let shortest = r#",{"rest":""}"#.len();
-    match room.checked_sub(row.len()) {
+    match left.checked_sub(row.len()) {
         Some(rest) if rest == 0 || rest >= shortest => Some(row),
-        _ => room
-            .checked_sub(comma.len() + r#"{"rest":""}"#.len())
-            .map(|rest| format!(r#"{comma}{{"rest":"{}"}}"#, "x".repeat(rest))),
+        _ => {
+            let comma = if number == 0 { "" } else { "," };
+            let rest = left.checked_sub(comma.len() + r#"{"rest":""}"#.len())?;
+            Some(format!(r#"{comma}{{"rest":"{}"}}"#, "x".repeat(rest)))
+        }
     }
 }
 
@@ -113,10 +134,20 @@ pub(crate) fn tool_list(era: Era, count: usize) -> String {
     format!(r#"{{{hints}"tools":[{}]}}"#, tools.join(","))
 }
 
-/// The first tools are those that can be called with interest; the others are there to be listed.
+/// The tools that are called; the others are there to be listed.
+const KNOWN: [Tool; 8] = [
+    Tool::Text(200),
+    Tool::Text(10 << 10),
+    Tool::Text(1 << 20),
+    Tool::Rows(1 << 20),
+    Tool::Structured(200),
+    Tool::Structured(10 << 10),
+    Tool::Structured(1 << 20),
+    Tool::Progress,
+];
+
 fn tool(index: usize) -> String {
-    let known = [Tool::Text(200), Tool::Text(10 << 10), Tool::Text(1 << 20), Tool::Rows(1 << 20), Tool::Progress];
-    let name = known.get(index).map_or_else(|| format!("filler_{index:03}"), |tool| tool.name());
+    let name = KNOWN.get(index).map_or_else(|| format!("filler_{index:03}"), |tool| tool.name());
     format!(
         r#"{{"name":"{name}","title":"Tool {index}","description":"Looks up record {index} and returns what is known of it. Takes a query and a limit.","inputSchema":{{"type":"object","properties":{{"query":{{"type":"string","description":"What to look for"}},"limit":{{"type":"integer","minimum":1,"maximum":100}}}}}},"annotations":{{"readOnlyHint":true}}}}"#
     )
@@ -129,25 +160,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_have_the_size_asked_for_and_are_json() {
+    fn result_is_json_of_the_requested_size() {
         for era in Era::ALL {
             for size in [200, 201, 250, 311, 312, 999, 10 << 10, 1 << 20] {
-                for tool in [Tool::Text(size), Tool::Rows(size)] {
+                for tool in [Tool::Text(size), Tool::Rows(size), Tool::Structured(size)] {
                     let text = tool.result(era);
                     let value: Value =
                         serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{tool:?}: {error}"));
                     assert!(value["content"].is_array());
                     assert_eq!(value.get("resultType").is_some(), era == Era::Modern);
-                    assert!(text.len() == size || size < 260, "{tool:?} {era:?}: {}", text.len());
+                    let exact = !matches!(tool, Tool::Rows(_)) || size >= 260;
+                    assert!(text.len() == size || !exact, "{tool:?} {era:?}: {}", text.len());
                 }
-                assert_eq!(Tool::Text(size).result(era).len(), size, "{era:?}");
             }
         }
     }
 
     #[test]
-    fn names_tell_the_tool() {
-        for tool in [Tool::Text(200), Tool::Rows(1 << 20), Tool::Progress] {
+    fn text_of_structured_output_is_its_serialised_content() {
+        for size in [200, 999, 10 << 10] {
+            let value: Value = serde_json::from_slice(&Tool::Structured(size).result(Era::Modern)).unwrap();
+            let text: Value = serde_json::from_str(value["content"][0]["text"].as_str().unwrap()).unwrap();
+            assert_eq!(text, value["structuredContent"]);
+        }
+    }
+
+    #[test]
+    fn tool_has_a_name_that_can_be_parsed() {
+        for tool in KNOWN {
             assert_eq!(Tool::from_name(&tool.name()), Some(tool));
         }
         for unknown in ["", "text_", "text_x", "filler_7", "text_99999999999"] {
@@ -156,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_as_long_as_asked() {
+    fn list_has_the_requested_number_of_tools() {
         let list: Value = serde_json::from_str(&tool_list(Era::Modern, 50)).unwrap();
         assert_eq!(list["tools"].as_array().unwrap().len(), 50);
         assert_eq!(list["tools"][0]["name"], "text_200");

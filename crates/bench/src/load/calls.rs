@@ -17,7 +17,7 @@ use super::request::{Exchange, Id, Message};
 use super::session::Client;
 use super::timer::Timer;
 use crate::era::Era;
-use crate::error::{BenchError, Result, within};
+use crate::error::{BenchError, Result, join_all, within};
 use crate::latency::Latencies;
 
 /// A load to be put on something.
@@ -108,16 +108,10 @@ impl Ready {
             });
         }
         let mut latencies = Latencies::new()?;
-        let limit = time.as_secs() + PATIENCE;
-        let collected = async {
-            while let Some(done) = running.join_next().await {
-                let (worker, own) = done.map_err(|error| BenchError::Other(error.to_string()))??;
-                latencies.add(&own);
-                self.workers.push(worker);
-            }
-            Ok(())
-        };
-        within("the answers", limit, collected).await?;
+        for (worker, own) in join_all("the answers", time.as_secs() + PATIENCE, running).await? {
+            latencies.add(&own);
+            self.workers.push(worker);
+        }
         Ok(Served { calls: latencies.count(), took: start.elapsed(), latencies })
     }
 }

@@ -1,6 +1,7 @@
-//! One HTTP/1.1 connection of a client: as little work as possible, since it shares a processor with the fake server.
+//! One HTTP/1.1 connection of a client.
 //!
-//! Must not know: MCP, beyond the header that names a session.
+//! Not hyper's client: the load shares a processor with the fake server, and what it takes itself limits the rates that
+//! can be measured.
 
 use std::net::SocketAddr;
 
@@ -37,7 +38,6 @@ pub(crate) struct Head {
 enum Framing {
     Length(usize),
     Chunked,
-    UntilClosed,
 }
 
 impl Connection {
@@ -68,7 +68,7 @@ impl Connection {
                 }
                 self.received.split_to(length).freeze()
             }
-            Framing::Chunked | Framing::UntilClosed => {
+            Framing::Chunked => {
                 let mut body = Body::new(head);
                 while !self.read_body(&mut body).await? {}
                 body.data.freeze()
@@ -94,9 +94,8 @@ impl Connection {
 
     /// Reads some of the body; true once it is complete.
     pub(crate) async fn read_body(&mut self, body: &mut Body) -> Result<bool> {
-        self.received.reserve(8 << 10);
-        if self.received.is_empty() && self.stream.read_buf(&mut self.received).await.doing("reading a body")? == 0 {
-            return if body.framing == Framing::UntilClosed { Ok(true) } else { Err(BenchError::Closed("the server")) };
+        if self.received.is_empty() {
+            self.read_more(0).await?;
         }
         let before = self.received.len();
         let complete = body.take(&mut self.received)?;
@@ -140,10 +139,6 @@ impl Body {
     /// Moves what belongs to the body from `received` to `data`; true once it is complete.
     fn take(&mut self, received: &mut BytesMut) -> Result<bool> {
         match self.framing {
-            Framing::UntilClosed => {
-                self.data.unsplit(received.split());
-                Ok(false)
-            }
             Framing::Length(_) => {
                 self.take_left(received);
                 Ok(self.left == 0)
@@ -228,9 +223,7 @@ fn parse_head(received: &[u8]) -> Result<Option<(Head, usize)>> {
         httparse::Status::Partial => return Ok(None),
     };
     let status = response.code.unwrap_or_default();
-    // RFC 9112, 6.3: these have no body.
-    let bodiless = status == 204 || status == 304;
-    let mut framing = if bodiless { Framing::Length(0) } else { Framing::UntilClosed };
+    let mut framing = Framing::Length(0);
     let (mut events, mut session) = (false, None);
     for header in response.headers.iter() {
         let value = std::str::from_utf8(header.value).unwrap_or_default();

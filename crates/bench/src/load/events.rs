@@ -5,7 +5,6 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use super::calls::count;
@@ -13,7 +12,7 @@ use super::connection::{Body, Connection, unexpected};
 use super::request::{Id, Message, shown};
 use super::session::Client;
 use crate::era::Era;
-use crate::error::{BenchError, Result, within};
+use crate::error::{BenchError, Result, join_all, within};
 use crate::latency::Latencies;
 use crate::usage::monotonic_nanos;
 
@@ -44,22 +43,6 @@ impl Arrived {
     }
 }
 
-#[derive(Deserialize)]
-struct Notification<'a> {
-    method: &'a str,
-    #[serde(borrow)]
-    params: Params<'a>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Params<'a> {
-    progress_token: &'a str,
-    progress: u32,
-    /// When the server sent it, in nanoseconds.
-    message: &'a str,
-}
-
 const PATIENCE: u64 = 120;
 
 impl Progress {
@@ -77,13 +60,7 @@ impl Progress {
             running.spawn(async move { follow(client, &message, events).await });
         }
         let mut latencies = Latencies::new()?;
-        let all = async {
-            while let Some(done) = running.join_next().await {
-                latencies.add(&done.map_err(|error| BenchError::Other(error.to_string()))??);
-            }
-            Ok(())
-        };
-        within("the events", PATIENCE, all).await?;
+        join_all("the events", PATIENCE, running).await?.iter().for_each(|of_one| latencies.add(of_one));
         Ok(Arrived { latencies, took: start.elapsed() })
     }
 }
@@ -121,13 +98,14 @@ async fn follow(mut client: Client, message: &Message, events: u32) -> Result<La
     }
 }
 
-/// When the server sent this event, which must be number `expected`.
+/// When the server sent this event, which must be number `expected`, in nanoseconds.
 fn sent_at(event: &[u8], expected: u32) -> Result<u64> {
-    let wrong = || BenchError::Wrong(format!("not progress {expected}: {}", shown(event)));
-    let notification: Notification<'_> = serde_json::from_slice(event).map_err(|_| wrong())?;
-    let Params { progress_token, progress, message } = notification.params;
-    let is_it = notification.method == "notifications/progress" && progress_token == "token" && progress == expected;
-    if is_it { message.parse().map_err(|_| wrong()) } else { Err(wrong()) }
+    let before = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":"token","progress":{expected},"total":"#
+    );
+    let rest = std::str::from_utf8(event).ok().and_then(|event| event.strip_prefix(&before));
+    let time = rest.and_then(|rest| rest.split_once(r#","message":""#)?.1.strip_suffix(r#""}}"#)?.parse().ok());
+    time.ok_or_else(|| BenchError::Wrong(format!("not progress {expected}: {}", shown(event))))
 }
 
 #[cfg(test)]
@@ -135,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_checked() {
+    fn progress_event_must_be_the_expected_one() {
         let text = |token: &str, progress: u32| {
             format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":"{token}","progress":{progress},"total":9,"message":"12345"}}}}"#

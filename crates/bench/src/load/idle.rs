@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::task::JoinSet;
 
 use super::connection::{Body, Connection, unexpected};
@@ -26,24 +27,8 @@ pub(crate) struct Stream {
 /// Opens `count` streams: in the legacy era each of a session of its own, which a GET holds open; in the modern one
 /// subscriptions. [`BenchError::Unsupported`] if the system has no such streams.
 pub(crate) async fn open(address: SocketAddr, era: Era, count: usize) -> Result<Vec<Stream>> {
-    let mut opening = JoinSet::new();
-    let mut streams = Vec::with_capacity(count);
-    let all = async {
-        for _ in 0..count {
-            if opening.len() >= AT_ONCE
-                && let Some(opened) = opening.join_next().await
-            {
-                streams.push(opened.map_err(|error| BenchError::Other(error.to_string()))??);
-            }
-            opening.spawn(open_one(address, era));
-        }
-        while let Some(opened) = opening.join_next().await {
-            streams.push(opened.map_err(|error| BenchError::Other(error.to_string()))??);
-        }
-        Ok(())
-    };
-    within("the streams to open", PATIENCE, all).await?;
-    Ok(streams)
+    let opening = stream::iter(0..count).map(|_| open_one(address, era)).buffer_unordered(AT_ONCE);
+    within("the streams to open", PATIENCE, opening.try_collect()).await
 }
 
 async fn open_one(address: SocketAddr, era: Era) -> Result<Stream> {

@@ -1,5 +1,6 @@
 //! Calls over the standard input and output of a child process, a window of them in flight.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, BytesMut};
@@ -16,25 +17,23 @@ pub(crate) struct Pipe {
     output: ChildStdout,
     received: BytesMut,
     exchange: Exchange,
-    /// Which numbers have been sent and not been answered: the place is the number, modulo the length.
-    open: Vec<Option<u64>>,
+    /// The numbers of calls that have been sent and not been answered.
+    open: HashSet<u64>,
     next: u64,
 }
 
 const PATIENCE: u64 = 60;
 
 impl Pipe {
-    /// Calls of `message`, at most `window` of which wait for their answers.
-    pub(crate) fn new(input: ChildStdin, output: ChildStdout, message: &Message, window: usize) -> Self {
-        let exchange = Exchange::line(message);
-        // Answers may overtake each other, but not by more than this.
-        let open = vec![None; window * 64];
+    /// Calls of `message`.
+    pub(crate) fn new(input: ChildStdin, output: ChildStdout, message: &Message) -> Self {
+        let (exchange, open) = (Exchange::line(message), HashSet::new());
         Self { input, output, received: BytesMut::new(), exchange, open, next: 0 }
     }
 
     /// The same pipe, for calls of another message from now on.
-    pub(crate) fn then(self, message: &Message, window: usize) -> Self {
-        Self { exchange: Exchange::line(message), open: vec![None; window * 64], ..self }
+    pub(crate) fn then(self, message: &Message) -> Self {
+        Self { exchange: Exchange::line(message), ..self }
     }
 
     /// Keeps `window` calls in flight for `time`, then waits for the last answers. The number of calls, and how long it
@@ -65,10 +64,7 @@ impl Pipe {
             let number = self.next;
             self.next += 1;
             lines.extend_from_slice(self.exchange.with_id(Id::number(number)));
-            match self.place(number) {
-                Some(place @ None) => *place = Some(number),
-                _ => return Err(BenchError::Wrong("a call was not answered while many later ones were".into())),
-            }
+            self.open.insert(number);
         }
         self.input.write_all(&lines).await.doing("writing to a child")
     }
@@ -94,15 +90,7 @@ impl Pipe {
     fn check(&mut self, line: &[u8]) -> Result<()> {
         let number = id_of(line).ok_or_else(|| BenchError::Wrong(shown(line)))?;
         self.exchange.check(Id::number(number), line)?;
-        match self.place(number) {
-            Some(place) if *place == Some(number) => *place = None,
-            _ => return Err(BenchError::Wrong(format!("an answer to nothing: {}", shown(line)))),
-        }
-        Ok(())
-    }
-
-    fn place(&mut self, number: u64) -> Option<&mut Option<u64>> {
-        let length = u64::try_from(self.open.len()).ok()?;
-        self.open.get_mut(usize::try_from(number % length).ok()?)
+        let is_open = self.open.remove(&number);
+        if is_open { Ok(()) } else { Err(BenchError::Wrong(format!("an answer to no call: {}", shown(line)))) }
     }
 }

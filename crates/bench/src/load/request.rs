@@ -71,19 +71,9 @@ impl Exchange {
 
     /// A POST of HTTP/1.1, within `session` if there is one.
     pub(crate) fn post(message: &Message, session: Option<&str>) -> Self {
-        let mut head = format!(
-            "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
-             accept: application/json, text/event-stream\r\nmcp-protocol-version: {}\r\ncontent-length: {}\r\n",
-            message.era.revision(),
-            message.text.len()
-        );
-        for (name, value) in &message.mirrored {
-            head += &format!("{name}: {value}\r\n");
-        }
-        if let Some(session) = session {
-            head += &format!("mcp-session-id: {session}\r\n");
-        }
-        head += "\r\n";
+        let session = session.map(|session| ("mcp-session-id", session));
+        let mirrored = message.mirrored.iter().map(|(name, value)| (*name, value.as_str()));
+        let head = head("POST", "/mcp", message.era, message.text.len(), mirrored.chain(session));
         let id_at = head.len() + BEFORE_ID.len();
         let mut text = head.into_bytes();
         text.extend_from_slice(&message.text);
@@ -210,25 +200,31 @@ const CLIENT: &str = r#""clientInfo":{"name":"bench","version":"1"}"#;
 /// `notifications/initialized`, as a POST within `session`.
 pub(crate) fn initialized(session: &str) -> Vec<u8> {
     let body = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-    format!(
-        "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
-         accept: application/json, text/event-stream\r\nmcp-protocol-version: {}\r\ncontent-length: {}\r\n\
-         mcp-session-id: {session}\r\n\r\n{body}",
-        Era::Legacy.revision(),
-        body.len()
-    )
-    .into_bytes()
+    (head("POST", "/mcp", Era::Legacy, body.len(), [("mcp-session-id", session)]) + body).into_bytes()
 }
 
 /// A request without a body, such as the GET of a session's stream.
 pub(crate) fn bare(method: &str, path: &str, session: Option<&str>) -> Vec<u8> {
-    let session = session.map(|session| format!("mcp-session-id: {session}\r\n")).unwrap_or_default();
-    format!(
-        "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\nmcp-protocol-version: {}\r\n\
-         {session}content-length: 0\r\n\r\n",
-        Era::Legacy.revision()
-    )
-    .into_bytes()
+    head(method, path, Era::Legacy, 0, session.map(|session| ("mcp-session-id", session))).into_bytes()
+}
+
+/// The head of a request over HTTP/1.1, with some more headers.
+fn head<'a>(
+    method: &str,
+    path: &str,
+    era: Era,
+    length: usize,
+    more: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> String {
+    let mut head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: application/json, text/event-stream\r\n\
+         content-type: application/json\r\nmcp-protocol-version: {}\r\ncontent-length: {length}\r\n",
+        era.revision(),
+    );
+    for (name, value) in more {
+        head += &format!("{name}: {value}\r\n");
+    }
+    head + "\r\n"
 }
 
 #[cfg(test)]

@@ -10,13 +10,29 @@ use crate::load::calls::{Load, Pace};
 use crate::load::request::Message;
 use crate::system::{Fakes, FanlightConfig, System};
 
-/// The tools that are called, and what their rows are called.
-pub(crate) const SIZES: [(Tool, &str); 4] = [
-    (Tool::Text(200), "200 B"),
-    (Tool::Text(10 << 10), "10 KiB"),
-    (Tool::Text(1 << 20), "1 MiB"),
-    (Tool::Rows(1 << 20), "1 MiB structured"),
+/// A tool that is called, and the goals for it.
+pub(crate) struct Payload {
+    pub(crate) tool: Tool,
+    pub(crate) name: &'static str,
+    /// Processor time of a call at most, in multiples of nginx's.
+    pub(crate) most_cpu: f64,
+    /// Calls that a processor carries at least, in multiples of nginx's.
+    pub(crate) least_calls: f64,
+}
+
+pub(crate) const PAYLOADS: [Payload; 7] = [
+    payload(Tool::Text(200), "200 B", 1.4, 0.8),
+    payload(Tool::Text(10 << 10), "10 KiB", 1.4, 0.8),
+    payload(Tool::Text(1 << 20), "1 MiB", 1.0, 1.0),
+    payload(Tool::Rows(1 << 20), "1 MiB rows", 1.0, 1.0),
+    payload(Tool::Structured(200), "200 B structured", 1.4, 0.8),
+    payload(Tool::Structured(10 << 10), "10 KiB structured", 1.5, 0.67),
+    payload(Tool::Structured(1 << 20), "1 MiB structured", 1.0, 1.0),
 ];
+
+const fn payload(tool: Tool, name: &'static str, most_cpu: f64, least_calls: f64) -> Payload {
+    Payload { tool, name, most_cpu, least_calls }
+}
 
 /// What a scenario is called in the results.
 pub(crate) fn scenario(era: Era, tool: Tool) -> String {
@@ -26,8 +42,8 @@ pub(crate) fn scenario(era: Era, tool: Tool) -> String {
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
     for era in run.plan.eras.clone() {
         let fakes = Fakes::start(&run.bench, era, 10, 50, 0).await?;
-        let systems = run.start_systems(&fakes, FanlightConfig::default(), &[]).await;
-        for (tool, _) in SIZES {
+        let systems = run.start_systems(&run.plan.systems.clone(), &fakes, FanlightConfig::default()).await;
+        for Payload { tool, .. } in PAYLOADS {
             for round in 0..run.plan.rounds {
                 for system in &systems {
                     let load = calls_of(system, era, tool, run.plan.connections);

@@ -15,7 +15,7 @@ const STREAMS: usize = 16;
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
     for era in run.plan.eras.clone() {
         let fakes = Fakes::start(&run.bench, era, 10, 50, 0).await?;
-        let systems = run.start_systems(&fakes, FanlightConfig::default(), &[]).await;
+        let systems = run.start_systems(&run.plan.systems.clone(), &fakes, FanlightConfig::default()).await;
         let millis = u32::try_from(run.plan.window.as_millis()).unwrap_or(1000);
         // Each stream has an event every five milliseconds, or ten thousand a second if it can.
         for (name, events, every_ms) in [("events paced", millis / 5, 5), ("events flood", millis * 2, 0)] {
@@ -23,9 +23,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
                 for system in &systems {
                     let measured = follow(system, era, events.max(10), every_ms).await;
                     let scenario = format!("{name} {}", era.as_str());
-                    if let Some(values) = run.told(&format!("{scenario}, {}", system.kind.as_str()), measured) {
-                        run.results.add(&scenario, system.kind.as_str(), round, values);
-                    }
+                    run.add(&scenario, system.kind.as_str(), round, measured);
                 }
             }
         }

@@ -22,10 +22,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
                 continue;
             }
             let measured = hold(run, era, kind).await;
-            let scenario = format!("idle {}", era.as_str());
-            if let Some(values) = run.told(&format!("{scenario}, {}", kind.as_str()), measured) {
-                run.results.add(&scenario, kind.as_str(), 0, values);
-            }
+            run.add(&format!("idle {}", era.as_str()), kind.as_str(), 0, measured);
         }
     }
     Ok(())
@@ -59,12 +56,12 @@ async fn hold_on(system: &System, era: Era, streams: usize, fakes: &Fakes) -> Re
     };
     let ((notified, opened), emitted) = tokio::join!(idle::notified(opened, PATIENCE), emitted);
     emitted?;
-    let told = system.usage()?.resident;
+    let after_event = system.usage()?.resident;
     drop((opened, warm));
     Ok(Values::from([
         ("streams", streams),
         ("kib_per_stream", count(after.resident.saturating_sub(before)) / 1024.0 / streams),
-        ("kib_per_stream_after_event", count(told.saturating_sub(before)) / 1024.0 / streams),
+        ("kib_per_stream_after_event", count(after_event.saturating_sub(before)) / 1024.0 / streams),
         ("cpu_us_per_opening", (after.cpu - cpu_before).as_secs_f64() * 1e6 / streams),
         ("notified_percent", count(u64::try_from(notified).unwrap_or(0)) * 100.0 / streams),
     ]))

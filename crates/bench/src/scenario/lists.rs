@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::Run;
 use crate::era::Era;
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, Result, join_all};
+use crate::fake::Stats;
 use crate::load::calls::{Load, Pace, count};
 use crate::load::connection::Connection;
 use crate::load::request::{Message, bare, count_tools, shown};
@@ -24,7 +25,7 @@ const AT_ONCE: usize = 64;
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
     for era in run.plan.eras.clone() {
         let fakes = Fakes::start(&run.bench, era, 10, TOOLS, 0).await?;
-        let systems = run.start_systems(&fakes, FanlightConfig::default(), &[]).await;
+        let systems = run.start_systems(&run.plan.systems.clone(), &fakes, FanlightConfig::default()).await;
         let scenario = format!("list {}", era.as_str());
         for round in 0..run.plan.rounds {
             for system in &systems {
@@ -35,9 +36,9 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
         }
         if run.has(Kind::Fanlight10) {
             let paged = pages(run, era, &fakes).await;
-            run.told("lists in pages", paged);
+            run.value_or_failure("lists in pages", paged);
             let fanned = fan_outs(run, era, &fakes).await;
-            run.told("lists at the same time", fanned);
+            run.value_or_failure("lists at the same time", fanned);
         }
         run.stop_systems(systems, fakes).await;
     }
@@ -53,7 +54,7 @@ async fn pages(run: &mut Run, era: Era, fakes: &Fakes) -> Result<()> {
     let config = FanlightConfig { page_size: Some(TOOLS), ..FanlightConfig::default() };
     let system = System::start(&run.bench, Kind::Fanlight10, &fakes.addresses, &config).await?;
     let walked = walk(&system, era).await;
-    if let Some(messages) = run.told("walking the pages", walked) {
+    if let Some(messages) = run.value_or_failure("walking the pages", walked) {
         let load = lists(&system, era, messages, run.plan.connections);
         for round in 0..run.plan.rounds {
             run.put_on(&format!("list page {}", era.as_str()), round, &system, &load, Pace::Closed).await;
@@ -110,28 +111,22 @@ async fn asked_by(system: &System, era: Era, server: SocketAddr) -> Result<f64> 
     for _ in 0..AT_ONCE {
         clients.push(Client::open(system.address, era).await?);
     }
-    let before = lists_asked(server).await?;
+    let before = stats(server).await?.lists;
     let mut asking = tokio::task::JoinSet::new();
     let message = Arc::new(Message::list(era, None, TOOLS * system.backends()));
     for mut client in clients {
         let message = Arc::clone(&message);
         asking.spawn(async move { client.once(&message).await.map(|answer| count_tools(&answer)) });
     }
-    while let Some(done) = asking.join_next().await {
-        done.map_err(|error| BenchError::Other(error.to_string()))??;
-    }
-    let asked = lists_asked(server).await? - before;
+    join_all("the lists", 60, asking).await?;
+    let asked = stats(server).await?.lists - before;
     Ok(count(asked) / count(u64::try_from(system.backends()).unwrap_or(1)))
 }
 
-#[derive(Deserialize)]
-struct Stats {
-    lists: u64,
-}
-
-async fn lists_asked(server: SocketAddr) -> Result<u64> {
+/// What a fake server has counted.
+pub(crate) async fn stats(server: SocketAddr) -> Result<Stats> {
     let answer = request(server, "GET", "/stats").await?;
-    serde_json::from_slice::<Stats>(&answer).map(|stats| stats.lists).map_err(|_| BenchError::Wrong(shown(&answer)))
+    serde_json::from_slice(&answer).map_err(|_| BenchError::Wrong(shown(&answer)))
 }
 
 /// A request to the fake server for the benchmark's own purposes.

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::calls::calls_of;
 use super::{Run, mebibytes};
 use crate::era::Era;
-use crate::error::{BenchError, Result, within};
+use crate::error::{BenchError, Result, join_all};
 use crate::fake::payload::Tool;
 use crate::load::calls::{Pace, count};
 use crate::load::request::Message;
@@ -26,14 +26,10 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
             continue;
         }
         let burst = burst(run, kind).await;
-        if let Some(values) = run.told(&format!("burst, {}", kind.as_str()), burst) {
-            run.results.add("burst of 1 GiB", kind.as_str(), 0, values);
-        }
+        run.add("burst of 1 GiB", kind.as_str(), 0, burst);
         if matches!(kind, Kind::Fanlight | Kind::Fanlight10) && !run.plan.churn.is_zero() {
             let churn = churn(run, kind).await;
-            if let Some(values) = run.told(&format!("churn, {}", kind.as_str()), churn) {
-                run.results.add("churn", kind.as_str(), 0, values);
-            }
+            run.add("churn", kind.as_str(), 0, churn);
         }
     }
     Ok(())
@@ -67,65 +63,44 @@ async fn churn(run: &Run, kind: Kind) -> Result<Values> {
     let system = System::start(&run.bench, kind, &fakes.addresses, &FanlightConfig::default()).await?;
     let time = run.plan.churn;
     let names = system.names(&Tool::Text(200).name());
-    let mut all = Rounds::default();
-    let mut resident = Vec::new();
-    for _ in 0..3 {
-        all.add(come_and_go(system.address, &names, time / 3).await?);
-        resident.push(mebibytes(system.usage()?.resident));
+    let (mut served, mut refused, mut resident) = (0, 0, [0.0; 3]);
+    for third in &mut resident {
+        let counts = come_and_go(system.address, &names, time / 3).await?;
+        (served, refused) = (served + counts.0, refused + counts.1);
+        *third = mebibytes(system.usage()?.resident);
     }
     system.stop().await?;
     fakes.stop().await?;
-    let at = |index: usize| resident.get(index).copied().unwrap_or_default();
+    let [first, second, last] = resident;
     Ok(Values::from([
-        ("sessions", count(all.served)),
-        ("refused", count(all.refused)),
-        ("first_third_mib", at(0)),
-        ("second_third_mib", at(1)),
-        ("last_third_mib", at(2)),
+        ("sessions", count(served)),
+        ("refused", count(refused)),
+        ("first_third_mib", first),
+        ("second_third_mib", second),
+        ("last_third_mib", last),
     ]))
 }
 
-/// What became of sessions.
-#[derive(Clone, Copy, Default)]
-struct Rounds {
-    served: u64,
-    /// Answered with an error, as it has to be while the server is away.
-    refused: u64,
-}
-
-impl Rounds {
-    fn add(&mut self, other: Self) {
-        self.served += other.served;
-        self.refused += other.refused;
-    }
-}
-
-async fn come_and_go(address: SocketAddr, names: &[String], time: Duration) -> Result<Rounds> {
+/// How many sessions were served, and how many were refused while their server was away.
+async fn come_and_go(address: SocketAddr, names: &[String], time: Duration) -> Result<(u64, u64)> {
     let end = Instant::now() + time;
     let mut clients = JoinSet::new();
-    for number in 0..16 {
-        let name = names.get(number % names.len().max(1)).map(String::as_str).unwrap_or_default();
+    for name in names.iter().cycle().take(16) {
         let message = Message::call(Era::Legacy, name, Tool::Text(200));
         clients.spawn(async move {
-            let mut rounds = Rounds::default();
+            let (mut served, mut refused) = (0, 0);
             while Instant::now() < end {
                 match session(address, &message).await {
-                    Ok(()) => rounds.served += 1,
-                    Err(BenchError::Refused(_)) => rounds.refused += 1,
+                    Ok(()) => served += 1,
+                    Err(BenchError::Refused(_)) => refused += 1,
                     Err(error) => return Err(error),
                 }
             }
-            Ok::<Rounds, BenchError>(rounds)
+            Ok((served, refused))
         });
     }
-    let all = async {
-        let mut rounds = Rounds::default();
-        while let Some(done) = clients.join_next().await {
-            rounds.add(done.map_err(|error| BenchError::Other(error.to_string()))??);
-        }
-        Ok(rounds)
-    };
-    within("sessions to end", time.as_secs() + 60, all).await
+    let counts = join_all("sessions to end", time.as_secs() + 60, clients).await?;
+    Ok(counts.into_iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1)))
 }
 
 async fn session(address: SocketAddr, message: &Message) -> Result<()> {

@@ -6,7 +6,7 @@ pub(crate) mod calls;
 mod events;
 mod idle;
 mod latency;
-mod lists;
+pub(crate) mod lists;
 mod memory;
 mod start;
 mod stdio;
@@ -70,7 +70,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Measures every group of the plan. What cannot be measured is told in the results.
+    /// Measures every group of the plan. What cannot be measured is noted in the results.
     pub(crate) async fn all(&mut self) {
         for group in self.plan.groups.clone() {
             eprintln!("{group:?}");
@@ -85,12 +85,12 @@ impl Run {
                 Group::Memory => memory::measure(self).await,
                 Group::Tracing => tracing::measure(self).await,
             };
-            self.told(&format!("{group:?}"), done);
+            self.value_or_failure(&format!("{group:?}"), done);
         }
     }
 
-    /// Notes what went wrong; the value if nothing did.
-    fn told<T>(&mut self, what: &str, done: Result<T>) -> Option<T> {
+    /// The value, or a note of what went wrong in the results.
+    fn value_or_failure<T>(&mut self, what: &str, done: Result<T>) -> Option<T> {
         let error = match done {
             Ok(value) => return Some(value),
             Err(error) => error,
@@ -108,36 +108,37 @@ impl Run {
         self.plan.systems.contains(&kind)
     }
 
-    /// Starts all systems of the plan, `besides` some, in front of the same servers. Those that are not on this machine
-    /// are left out.
-    async fn start_systems(&mut self, fakes: &Fakes, config: FanlightConfig, besides: &[Kind]) -> Vec<System> {
+    /// Starts systems in front of the same servers. Those that are not on this machine are left out.
+    async fn start_systems(&mut self, kinds: &[Kind], fakes: &Fakes, config: FanlightConfig) -> Vec<System> {
         let mut systems = Vec::new();
-        for kind in self.plan.systems.clone() {
-            if !besides.contains(&kind) {
-                let started = System::start(&self.bench, kind, &fakes.addresses, &config).await;
-                systems.extend(self.told(kind.as_str(), started));
-            }
+        for kind in kinds {
+            let started = System::start(&self.bench, *kind, &fakes.addresses, &config).await;
+            systems.extend(self.value_or_failure(kind.as_str(), started));
         }
         systems
+    }
+
+    /// Adds what was measured, or notes what went wrong.
+    fn add(&mut self, scenario: &str, system: &str, round: usize, measured: Result<Values>) {
+        if let Some(values) = self.value_or_failure(&format!("{scenario}, {system}"), measured) {
+            self.results.add(scenario, system, round, values);
+        }
     }
 
     async fn stop_systems(&mut self, systems: Vec<System>, fakes: Fakes) {
         for system in systems {
             let kind = system.kind;
             let stopped = system.stop().await;
-            self.told(kind.as_str(), stopped);
+            self.value_or_failure(kind.as_str(), stopped);
         }
         let stopped = fakes.stop().await;
-        self.told("the fake server", stopped);
+        self.value_or_failure("the fake server", stopped);
     }
 
     /// Puts `load` on `system`: first for a moment, then for as long as the plan says, and adds what that took.
     async fn put_on(&mut self, scenario: &str, round: usize, system: &System, load: &Load, pace: Pace) {
         let measured = under_load(system, load, pace, self.plan.window).await;
-        let name = system.kind.as_str();
-        if let Some(values) = self.told(&format!("{scenario}, {name}"), measured) {
-            self.results.add(scenario, name, round, values);
-        }
+        self.add(scenario, system.kind.as_str(), round, measured);
     }
 }
 
@@ -150,10 +151,8 @@ async fn under_load(system: &System, load: &Load, pace: Pace, window: Duration) 
     let after = system.usage()?;
     let calls = count(served.calls).max(1.0);
     let cpu = (after.cpu - before.cpu).as_secs_f64();
-    let user = after.user.saturating_sub(before.user).as_secs_f64();
     Ok(Values::from([
         ("cpu_us_per_call", cpu * 1e6 / calls),
-        ("user_us_per_call", user * 1e6 / calls),
         ("busy_percent", cpu * 100.0 / served.took.as_secs_f64()),
         ("calls_per_s", served.per_second()),
         ("p50_us", served.latencies.percentile(50.0)),

@@ -5,8 +5,6 @@
 mod fanlight;
 mod nginx;
 pub(crate) mod process;
-pub(crate) mod stalls;
-mod temp;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -14,11 +12,11 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde::Serialize;
+use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-pub(crate) use fanlight::{FanlightConfig, stdio_config};
+pub(crate) use fanlight::FanlightConfig;
 pub(crate) use process::{Cores, Process};
-pub(crate) use temp::TempFile;
 
 use crate::era::Era;
 use crate::error::{BenchError, Doing, Result};
@@ -35,10 +33,15 @@ pub(crate) enum Kind {
     Fanlight,
     /// With ten backends.
     Fanlight10,
+    /// With one backend, recording no spans.
+    FanlightNoSpans,
+    /// With one backend, exporting all spans to the fake server, which is the collector too.
+    FanlightExporting,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::Direct, Self::Nginx, Self::Fanlight, Self::Fanlight10];
+    /// Those that are compared; the others only show what tracing costs.
+    pub(crate) const COMPARED: [Self; 4] = [Self::Direct, Self::Nginx, Self::Fanlight, Self::Fanlight10];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -46,10 +49,12 @@ impl Kind {
             Self::Nginx => "nginx",
             Self::Fanlight => "fanlight",
             Self::Fanlight10 => "fanlight10",
+            Self::FanlightNoSpans => "no spans",
+            Self::FanlightExporting => "exporting",
         }
     }
 
-    fn backends(self) -> usize {
+    pub(crate) fn backends(self) -> usize {
         if self == Self::Fanlight10 { 10 } else { 1 }
     }
 }
@@ -58,6 +63,8 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     pub(crate) fanlight: PathBuf,
+    /// The program, with its arguments, that Fanlight runs under, if any.
+    pub(crate) runner: &'static [&'static str],
     /// Where the system under test runs.
     pub(crate) gateway: Cores,
     /// Where the fake server runs; this process, which makes the load, is kept there too.
@@ -72,7 +79,8 @@ pub(crate) struct System {
     /// What precedes a tool's name, for each backend.
     prefixes: Vec<String>,
     process: Option<Process>,
-    _files: Vec<TempFile>,
+    /// Its configuration.
+    _folder: Option<TempDir>,
 }
 
 impl System {
@@ -87,10 +95,10 @@ impl System {
         let first = *fakes.first().ok_or_else(|| BenchError::Other("no fake server".into()))?;
         match kind {
             Kind::Direct => {
-                Ok(Self { kind, address: first, prefixes: vec![String::new()], process: None, _files: vec![] })
+                Ok(Self { kind, address: first, prefixes: vec![String::new()], process: None, _folder: None })
             }
             Kind::Nginx => nginx::start(bench, first).await,
-            Kind::Fanlight | Kind::Fanlight10 => fanlight::start(bench, kind, fakes, config).await,
+            _ => fanlight::start(bench, kind, fakes, config).await,
         }
     }
 
@@ -111,6 +119,15 @@ impl System {
     /// What it has used so far; nothing if there is no process in between.
     pub(crate) fn usage(&self) -> Result<Usage> {
         self.process.as_ref().map_or(Ok(Usage::default()), |process| Usage::of_tree(process.pid()))
+    }
+
+    /// Ends its process and returns what follows `part` in the last lines of its output.
+    pub(crate) async fn stop_and_read(mut self, part: &str) -> Result<String> {
+        let process = self.process.as_mut().ok_or_else(|| BenchError::Other("no process".into()))?;
+        process.terminate();
+        let found = process.line_after(part).await?;
+        self.stop().await?;
+        Ok(found)
     }
 
     pub(crate) async fn stop(self) -> Result<()> {
@@ -186,4 +203,12 @@ impl Fakes {
 /// This program, which is the fake server too.
 pub(crate) fn this_program() -> Result<PathBuf> {
     std::env::current_exe().doing("finding this program")
+}
+
+/// A temporary folder with one file in it; also the file's path.
+pub(crate) fn folder_with(name: &str, text: &str) -> Result<(TempDir, PathBuf)> {
+    let folder = tempfile::tempdir().doing("making a temporary folder")?;
+    let file = folder.path().join(name);
+    std::fs::write(&file, text).doing("writing a configuration")?;
+    Ok((folder, file))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::process::Process;
-use super::{Bench, Kind, System, TempFile};
+use super::{Bench, Kind, System, folder_with};
 use crate::error::{BenchError, Doing, Result, within};
 
 pub(super) async fn start(bench: &Bench, server: SocketAddr) -> Result<System> {
@@ -14,13 +14,12 @@ pub(super) async fn start(bench: &Bench, server: SocketAddr) -> Result<System> {
     let reserved = TcpListener::bind("127.0.0.1:0").doing("finding a free port")?;
     let address = reserved.local_addr().doing("finding a free port")?;
     drop(reserved);
-    let config = TempFile::new("nginx.conf", &config(address, server))?;
-    let folder = TempFile::folder("nginx")?;
-    let args = ["-p".into(), folder.path().into(), "-c".into(), config.path().into()];
+    let (folder, config) = folder_with("nginx.conf", &config(address, server))?;
+    let args = ["-p".into(), folder.path().into(), "-c".into(), config.into()];
     let process = Process::start("nginx", &program, &args, bench.gateway)?;
     within("nginx to listen", 10, listening(address)).await?;
     let prefixes = vec![String::new()];
-    Ok(System { kind: Kind::Nginx, address, prefixes, process: Some(process), _files: vec![config, folder] })
+    Ok(System { kind: Kind::Nginx, address, prefixes, process: Some(process), _folder: Some(folder) })
 }
 
 fn program() -> Result<PathBuf> {

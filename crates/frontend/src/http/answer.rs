@@ -3,11 +3,11 @@
 //!
 //! Must not know: what is asked.
 
-use std::pin::pin;
-
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Era, code};
 use http::{Response, StatusCode};
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 
 use super::events::{self, Pieces};
 use super::mcp::Endpoint;
@@ -15,7 +15,6 @@ use super::negotiate::Accepts;
 use super::reply::{self, ReplyBody};
 use super::request::Kept;
 use super::stream::EventStream;
-use super::timer::{Late, Timer};
 use crate::session::InUse;
 use crate::source::{Call, Said, Source};
 use crate::streams::tap::{Tap, is_pausable, is_resumable};
@@ -29,14 +28,13 @@ impl<C: Core> Endpoint<C> {
         call: &mut Call,
         kept: &Kept,
         accepts: Accepts,
-        timer: &Timer,
-    ) -> Result<Option<Said>, Late> {
+    ) -> Result<Option<Said>, Elapsed> {
         let revision = kept.revision();
         let is_told_of_pauses = revision.era() == Era::Legacy && accepts.events && is_pausable(revision);
         loop {
             let next = if accepts.events {
                 // Whoever waits longer is to see signs of life, and be able to come back.
-                timer.within(self.settings.stream_after, pin!(call.next())).await
+                timeout(self.settings.stream_after, call.next()).await
             } else {
                 Ok(call.next().await)
             };
@@ -50,7 +48,7 @@ impl<C: Core> Endpoint<C> {
     pub(super) fn response_to(
         &self,
         call: Box<Call>,
-        first: Result<Option<Said>, Late>,
+        first: Result<Option<Said>, Elapsed>,
         kept: Kept,
         accepts: Accepts,
     ) -> Response<ReplyBody> {

@@ -1,7 +1,5 @@
-//! Request bodies: read within bounds of size and time, or left unread without breaking the
-//! connection.
+//! Request bodies: read within limits of size and time, or drained.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -14,14 +12,13 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use super::reply::Refusal;
-use super::timer::{Late, Timer};
 
-/// What of an unwanted body is taken off the connection, so that its sender gets to read why it
-/// was refused instead of a reset, and the connection can carry on.
-const LINGER_BYTES: usize = 64 << 20;
-const LINGER_TIME: Duration = Duration::from_secs(5);
+/// How much of a refused body is read and dropped, so that its sender reads the response instead of being reset, and
+/// the connection can be reused.
+const MAX_DRAINED: usize = 64 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
 
-/// Why there is no whole body.
+/// Why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
     /// Larger than allowed.
@@ -53,24 +50,21 @@ impl From<BodyError> for Box<Refusal> {
 }
 
 /// Reads a body of at most `limit` bytes that arrives within `time`.
-pub(crate) async fn read<B>(body: &mut B, limit: usize, time: Duration, timer: &Timer) -> Result<Bytes, BodyError>
+pub(crate) async fn read<B>(body: &mut B, limit: usize, time: Duration) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     if body.size_hint().lower() > limit as u64 {
         return Err(BodyError::TooLarge { limit });
     }
-    match timer.within(time, pin!(collect(body, limit))).await {
-        Ok(text) => text,
-        Err(Late) => Err(BodyError::TooSlow { limit: time }),
-    }
+    timeout(time, collect(body, limit)).await.unwrap_or(Err(BodyError::TooSlow { limit: time }))
 }
 
 async fn collect<B>(body: &mut B, limit: usize) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    // Most bodies come in one piece, which then needs no copy.
+    // Most bodies arrive in one piece, which is then not copied.
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -91,20 +85,19 @@ where
     Ok(if whole.is_empty() { first } else { whole.freeze() })
 }
 
-/// Gives up on what is left of a body once its request has been answered. On HTTP/1 the rest
-/// stands between this request and the next, and closing with unread bytes would reset the
-/// connection under the answer; so it is read and dropped for a while. A client that waits for
-/// `100 Continue` has not sent it, and HTTP/2 has no such trouble.
-pub(crate) fn leave(mut body: Incoming, head: &Parts) {
+/// Reads and drops the rest of a body whose request has been answered, within limits. On HTTP/1 that rest precedes the
+/// next request, and closing a connection with unread bytes would reset it before the response is read. A client that
+/// waits for `100 Continue` has not sent the body, and HTTP/2 can close a stream alone.
+pub(crate) fn drain(mut body: Incoming, head: &Parts) {
     if body.is_end_stream() || head.version == Version::HTTP_2 || head.headers.contains_key(EXPECT) {
         return;
     }
-    tokio::spawn(timeout(LINGER_TIME, async move {
-        let mut left = LINGER_BYTES;
+    tokio::spawn(timeout(DRAIN_TIME, async move {
+        let mut remaining = MAX_DRAINED;
         while let Some(Ok(frame)) = body.frame().await {
-            let taken = frame.data_ref().map_or(0, Bytes::remaining);
-            match left.checked_sub(taken) {
-                Some(rest) => left = rest,
+            let len = frame.data_ref().map_or(0, Bytes::remaining);
+            match remaining.checked_sub(len) {
+                Some(rest) => remaining = rest,
                 None => return,
             }
         }
@@ -120,39 +113,39 @@ mod tests {
     const TIME: Duration = Duration::from_secs(30);
 
     #[tokio::test]
-    async fn a_declared_size_over_the_limit_is_not_read() {
+    async fn body_declared_larger_than_the_limit_is_not_read() {
         let text = Bytes::from_static(b"0123456789");
         assert_eq!(
-            read(&mut Full::new(text.clone()), 9, TIME, &Timer::default()).await,
+            read(&mut Full::new(text.clone()), 9, TIME).await,
             Err(BodyError::TooLarge { limit: 9 })
         );
-        let read = read(&mut Full::new(text.clone()), 10, TIME, &Timer::default()).await.unwrap();
+        let read = read(&mut Full::new(text.clone()), 10, TIME).await.unwrap();
         assert_eq!(read.as_ptr(), text.as_ptr());
     }
 
     #[tokio::test]
-    async fn pieces_are_joined_and_counted() {
+    async fn body_pieces_are_joined_and_counted() {
         let (mut sender, mut body) = Channel::<Bytes>::new(4);
         for piece in ["01", "234", "5"] {
             sender.send_data(Bytes::from_static(piece.as_bytes())).await.unwrap();
         }
         drop(sender);
-        assert_eq!(read(&mut body, 6, TIME, &Timer::default()).await.unwrap(), "012345");
+        assert_eq!(read(&mut body, 6, TIME).await.unwrap(), "012345");
         let (mut sender, mut body) = Channel::<Bytes>::new(4);
         sender.send_data(Bytes::from_static(b"0123")).await.unwrap();
         sender.send_data(Bytes::from_static(b"456")).await.unwrap();
-        assert_eq!(read(&mut body, 6, TIME, &Timer::default()).await, Err(BodyError::TooLarge { limit: 6 }));
+        assert_eq!(read(&mut body, 6, TIME).await, Err(BodyError::TooLarge { limit: 6 }));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_is_bounded_as_a_whole() {
+    async fn body_has_one_timeout_as_a_whole() {
         let (_sender, mut body) = Channel::<Bytes>::new(4);
-        assert_eq!(read(&mut body, 6, TIME, &Timer::default()).await, Err(BodyError::TooSlow { limit: TIME }));
+        assert_eq!(read(&mut body, 6, TIME).await, Err(BodyError::TooSlow { limit: TIME }));
     }
 
     #[tokio::test]
-    async fn a_broken_body_is_no_body() {
-        assert_eq!(read(&mut BreaksOff, 6, TIME, &Timer::default()).await, Err(BodyError::Broken));
+    async fn broken_body_is_an_error() {
+        assert_eq!(read(&mut BreaksOff, 6, TIME).await, Err(BodyError::Broken));
     }
 
     struct BreaksOff;

@@ -3,7 +3,6 @@
 //! Must not know: what is served.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +13,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connection::Connection;
+use super::connection::{Addresses, Connection};
 use super::reply::ReplyBody;
 use super::slots::{Slot, Slots};
-use super::timer::Timer;
 use super::workers::Workers;
 use crate::error::FrontendError;
 use crate::settings::FrontendSettings;
@@ -27,25 +25,14 @@ const UPKEEP: Duration = Duration::from_secs(10);
 /// How long accepting rests after an error that concerns the listener.
 const ACCEPT_REST: Duration = Duration::from_secs(1);
 
-/// What the requests of a connection have in common. Its addresses are those that are known.
-#[derive(Debug)]
-pub(crate) struct Link {
-    /// The address at which it arrived.
-    pub(crate) local: Option<IpAddr>,
-    /// The other end's.
-    pub(crate) peer: Option<SocketAddr>,
-    /// For what its requests wait for.
-    pub(crate) timer: Timer,
-}
-
 /// What answers the requests of a listener.
 pub(crate) trait Serve: Send + Sync + 'static {
-    /// Answers one request, which came `over` this connection. Dropped when its client
-    /// goes.
+    /// Answers one request, which arrived on a connection with these addresses. The future is dropped when the
+    /// connection ends.
     fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        over: Arc<Link>,
+        addresses: Addresses,
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 
     /// Called now and then.

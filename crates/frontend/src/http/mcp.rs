@@ -17,13 +17,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::fields::Fields;
 use super::guard::Guard;
-use super::listener::{Link, Serve};
+use super::connection::{self, Addresses};
+use super::listener::Serve;
 use super::negotiate::{self, Accepts};
 use super::old::OldSessions;
 use super::reply::{self, Refusal, ReplyBody};
 use super::request::{Asked, Begun};
 use super::slots::{Slot, Slots};
-use super::{body, cors, headers, listening};
+use super::{body, cors, headers};
 use crate::error::FrontendError;
 use crate::params::Params;
 use crate::park::Parking;
@@ -60,7 +61,7 @@ pub(crate) struct Endpoint<C> {
 pub(super) struct Arrived<'a> {
     pub(super) head: &'a Parts,
     pub(super) fields: Fields<'a>,
-    pub(super) over: &'a Link,
+    pub(super) addresses: Addresses,
     received: &'a Moment,
 }
 
@@ -78,14 +79,14 @@ impl<C: Core> Serve for Endpoint<C> {
     fn answer(
         self: Arc<Self>,
         request: http::Request<Incoming>,
-        over: Arc<Link>,
+        addresses: Addresses,
     ) -> impl Future<Output = Response<ReplyBody>> + Send {
         let received = Moment::now();
         // Before the future, which would else have room for the whole beside its parts.
         let (head, mut body) = request.into_parts();
         async move {
-            let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), over: &over, received: &received };
-            let admitted = self.guard.admit(&head.uri, &arrived.fields, over.local);
+            let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received: &received };
+            let admitted = self.guard.admit(&head.uri, &arrived.fields, addresses.local);
             let origin = admitted.as_ref().ok().copied().flatten();
             let mut response = match admitted {
                 Ok(_) => {
@@ -104,10 +105,10 @@ impl<C: Core> Serve for Endpoint<C> {
                 Err(refusal) => refusal.into_response(),
             };
             let origin = origin.cloned();
-            if response.body().only_listens() && listening::may_stand_apart(&head, &body) {
-                response.body_mut().stand_apart();
+            if response.body().only_listens() && connection::can_bypass_hyper(&head, &body) {
+                response.body_mut().bypass_hyper();
             }
-            body::leave(body, &head);
+            body::drain(body, &head);
             reply::describe(&mut response, head.headers);
             if let Some(origin) = origin {
                 cors::expose(&mut response, origin);
@@ -200,7 +201,7 @@ impl<C: Core> Endpoint<C> {
 
     async fn post(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Reply {
         let accepts = negotiate::check(&arrived.fields)?;
-        let text = body::read(body, self.settings.max_body, self.settings.body_timeout, &arrived.over.timer).await?;
+        let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
         let batch = 'one: {
             // What is needed of a request until its call has begun is gone while that is waited for.
             let (mut call, kept) = {
@@ -217,7 +218,7 @@ impl<C: Core> Endpoint<C> {
                     Err(refusal) => return Err(refusal.of(&asked.request.id).ending(asked.span)),
                 }
             };
-            let first = self.first(&mut call, &kept, accepts, &arrived.over.timer).await;
+            let first = self.first(&mut call, &kept, accepts).await;
             return Ok(self.response_to(call, first, kept, accepts));
         };
         Box::pin(self.batch(arrived, accepts, batch)).await
@@ -307,7 +308,7 @@ impl<C: Core> Endpoint<C> {
 impl<'a> Arrived<'a> {
     pub(super) fn came(&self) -> Came<'a> {
         let version = if self.head.version == http::Version::HTTP_2 { "2" } else { "1.1" };
-        let network = Network::Http { version, client: self.over.peer };
+        let network = Network::Http { version, client: self.addresses.peer };
         Came { received: *self.received, network, headers: headers::trace_context(&self.fields) }
     }
 }

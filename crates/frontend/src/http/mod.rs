@@ -3,7 +3,6 @@
 //!
 //! Must not know: what the core does with a request.
 
-mod activity;
 mod answer;
 mod batch;
 mod body;
@@ -14,9 +13,7 @@ mod fields;
 mod get;
 mod guard;
 mod headers;
-mod library;
 mod listener;
-mod listening;
 mod mcp;
 mod negotiate;
 mod old;
@@ -24,7 +21,6 @@ pub(crate) mod reply;
 mod request;
 mod slots;
 mod stream;
-mod timer;
 mod workers;
 
 use std::sync::Arc;

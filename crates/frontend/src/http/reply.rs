@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use smallvec::smallvec;
 
-use super::activity::Busy;
+use super::connection::ActiveRequest;
 use super::events::{Endings, Next, Pieces};
 use super::slots::Slot;
 use super::stream::EventStream;
@@ -34,12 +34,12 @@ pub(crate) struct ReplyBody {
     form: Form,
     ready: Ready,
     stream: Option<Box<EventStream>>,
-    /// Tells the connection that it has a request, until this body is gone.
-    busy: Option<Busy>,
+    /// Keeps the connection from being idle until this body is dropped.
+    active: Option<ActiveRequest>,
     /// Its place among the streams, if it is one on which a client only listens.
     slot: Option<Slot>,
-    /// Whether it is to be sent without the HTTP library.
-    apart: bool,
+    /// Whether it is sent without hyper.
+    bypasses_hyper: bool,
     /// The spans of what it answers.
     endings: Endings,
     /// What is counted of it.
@@ -115,9 +115,9 @@ impl ReplyBody {
             form,
             ready: ready.into_iter(),
             stream,
-            busy: None,
+            active: None,
             slot: None,
-            apart: false,
+            bypasses_hyper: false,
             endings: Endings::new(),
             counters: None,
         }
@@ -133,9 +133,9 @@ impl ReplyBody {
         self.counters = counters.cloned();
     }
 
-    /// Keeps `busy` until the body has been sent or given up.
-    pub(crate) fn hold(&mut self, busy: Busy) {
-        self.busy = Some(busy);
+    /// Holds `active` until the body has been sent or dropped.
+    pub(crate) fn hold_active(&mut self, active: ActiveRequest) {
+        self.active = Some(active);
     }
 
     /// Whether it is a stream on which a client only listens.
@@ -143,14 +143,14 @@ impl ReplyBody {
         self.slot.is_some() && self.stream.is_some()
     }
 
-    /// Has it sent without the HTTP library.
-    pub(crate) fn stand_apart(&mut self) {
-        self.apart = true;
+    /// Has the connection send it without hyper.
+    pub(crate) fn bypass_hyper(&mut self) {
+        self.bypasses_hyper = true;
     }
 
-    /// Whether it is to be sent without the HTTP library.
-    pub(crate) fn stands_apart(&self) -> bool {
-        self.apart
+    /// Whether it is sent without hyper.
+    pub(crate) fn bypasses_hyper(&self) -> bool {
+        self.bypasses_hyper
     }
 
     /// Keeps `slot` until the body has been sent or given up.

@@ -18,7 +18,6 @@ use crate::channel::OutLine;
 use crate::source::{Said, Source};
 use crate::streams::Place;
 use crate::streams::tap::{Read, Tap, is_pausable};
-use crate::woken::Woken;
 
 /// A line that says nothing.
 const COMMENT: Bytes = Bytes::from_static(b":\n\n");
@@ -31,8 +30,6 @@ pub(crate) struct EventStream {
     /// `None` once it is over.
     carried: Option<Carried>,
     keep_alive: KeepAlive,
-    /// A connection asks for more after each write.
-    woken: Woken,
 }
 
 #[derive(Debug)]
@@ -62,7 +59,7 @@ impl EventStream {
     }
 
     fn of(carried: Carried, keep_alive: Duration) -> Self {
-        Self { carried: Some(carried), keep_alive: KeepAlive::new(keep_alive), woken: Woken::new() }
+        Self { carried: Some(carried), keep_alive: KeepAlive::new(keep_alive) }
     }
 
     /// What goes before the first message: the event that tells a client where to come back to, if
@@ -82,10 +79,6 @@ impl EventStream {
 
     /// What comes next, all that is there of it; `None` once it is over.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>> {
-        if !self.woken.look(cx) {
-            return Poll::Pending;
-        }
-        let cx = &mut self.woken.context();
         let mut events = Events::default();
         while let Some(carried) = self.carried.as_mut().filter(|_| !events.are_enough()) {
             match carried.poll_put(&mut events, cx) {
@@ -98,13 +91,11 @@ impl EventStream {
                     // In any case, since it is what the timer wakes.
                     if self.keep_alive.poll(cx).is_ready() {
                         events.put_text(&COMMENT);
-                        self.woken.again();
                     }
                     return if events.is_empty() { Poll::Pending } else { Poll::Ready(Some(events.finish())) };
                 }
             }
         }
-        self.woken.again();
         self.keep_alive.note();
         Poll::Ready((!events.is_empty()).then(|| events.finish()))
     }

@@ -16,12 +16,6 @@ pub(super) fn find(block: &[u8; BLOCK], test: impl Fn(u8x16) -> u8x16) -> u64 {
     found.enumerate().fold(0, |all, (number, some)| all | some << (number * LANES))
 }
 
-/// Whether there is a byte for which `test` has all bits set.
-#[inline(always)]
-pub(super) fn has(block: &[u8; BLOCK], test: impl Fn(u8x16) -> u8x16) -> bool {
-    vectors(block).map(test).fold(u8x16::ZERO, |all, some| all | some).to_bitmask() != 0
-}
-
 #[inline(always)]
 pub(super) fn is(bytes: u8x16, byte: u8) -> u8x16 {
     bytes.simd_eq(u8x16::splat(byte))
@@ -33,8 +27,62 @@ pub(super) fn is_control(bytes: u8x16) -> u8x16 {
     bytes.min(u8x16::splat(0x1f)).simd_eq(bytes)
 }
 
+/// The escapes of a block of string text.
+pub(super) struct Escapes {
+    /// The backslashes that begin one.
+    pub(super) starts: u64,
+    /// The bytes right after those.
+    pub(super) escaped: u64,
+}
+
+/// Tells the backslashes that begin an escape from those that are escaped: they alternate, so of a run
+/// of backslashes every other one begins an escape, counted from the first. Adding the first bit of a
+/// run to the run clears it, which tells the runs that begin at even places from the others.
+///
+/// `carry` is one if the first byte is escaped by the last byte of the block before; it is set for the
+/// next block.
+#[inline(always)]
+pub(super) fn escapes(backslashes: u64, carry: &mut u64) -> Escapes {
+    const EVEN: u64 = 0x5555_5555_5555_5555;
+    if backslashes == 0 {
+        return Escapes { starts: 0, escaped: std::mem::take(carry) };
+    }
+    let unescaped = backslashes & !*carry;
+    let even_firsts = unescaped & !(unescaped << 1) & EVEN;
+    let even_runs = unescaped & !unescaped.wrapping_add(even_firsts);
+    let starts = (even_runs & EVEN) | (unescaped & !even_runs & !EVEN);
+    let escaped = starts << 1 | *carry;
+    *carry = starts >> (BLOCK - 1);
+    Escapes { starts, escaped }
+}
+
 #[inline(always)]
 fn vectors(block: &[u8; BLOCK]) -> impl Iterator<Item = u8x16> {
     let (parts, _) = block.as_chunks::<LANES>();
     parts.iter().map(|part| u8x16::new(*part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn escapes_match_a_scan_byte_by_byte(blocks in proptest::collection::vec(proptest::num::u64::ANY, 1..8)) {
+            let (mut carry, mut escaped) = (0, false);
+            for backslashes in blocks {
+                // Runs of backslashes as long as they are in text that was escaped several times.
+                for backslashes in [backslashes, backslashes | backslashes << 1 | backslashes << 2] {
+                    let found = escapes(backslashes, &mut carry);
+                    for place in 0..BLOCK {
+                        let starts = !escaped && backslashes >> place & 1 == 1;
+                        proptest::prop_assert_eq!(found.escaped >> place & 1 == 1, escaped);
+                        proptest::prop_assert_eq!(found.starts >> place & 1 == 1, starts);
+                        escaped = starts;
+                    }
+                }
+            }
+            proptest::prop_assert_eq!(carry == 1, escaped);
+        }
+    }
 }

@@ -7,7 +7,7 @@
 
 use wide::u8x16;
 
-use super::block::{BLOCK, find, is, is_control};
+use super::block::{BLOCK, Escapes, escapes, find, is, is_control};
 use super::scan_string::escape;
 
 /// Every `{`, `}`, `[` and `]` of a text outside of its strings, in order, and beside them whatever may
@@ -67,8 +67,11 @@ impl<'a> Brackets<'a> {
     #[inline]
     fn found_in(&mut self, block: &[u8; BLOCK]) -> u64 {
         let controls = find(block, is_control);
-        let (escaped, malformed) = self.escapes(find(block, |bytes| is(bytes, b'\\')));
-        let quotes = find(block, |bytes| is(bytes, b'"')) & !escaped;
+        let backslashes = find(block, |bytes| is(bytes, b'\\'));
+        let quotes = find(block, |bytes| is(bytes, b'"'));
+        let Escapes { starts, escaped } = escapes(backslashes, &mut self.escaped);
+        let malformed = self.malformed(starts & !((quotes | backslashes) >> 1));
+        let quotes = quotes & !escaped;
         if quotes == 0 && self.within != 0 {
             return controls | malformed;
         }
@@ -78,25 +81,18 @@ impl<'a> Brackets<'a> {
         (find(block, is_bracket) & !within) | (malformed & within) | misplaced(block, controls, within)
     }
 
-    /// Which bytes belong to the escape of a backslash before them, and which backslashes begin
-    /// what is no escape.
+    /// Which of these backslashes begin no escape.
     #[inline]
-    fn escapes(&mut self, backslashes: u64) -> (u64, u64) {
-        let (mut escaped, mut malformed) = (std::mem::take(&mut self.escaped), 0);
-        let mut left = backslashes & !escaped;
-        while left != 0 {
-            let place = left.trailing_zeros();
-            let begins = 1_u64 << place;
+    fn malformed(&self, mut backslashes: u64) -> u64 {
+        let mut malformed = 0;
+        while backslashes != 0 {
+            let place = backslashes.trailing_zeros();
             if escape(self.text, self.base + place as usize).is_err() {
-                malformed |= begins;
+                malformed |= 1 << place;
             }
-            if place as usize == BLOCK - 1 {
-                self.escaped = 1;
-            }
-            escaped |= begins << 1;
-            left &= !(begins | begins << 1);
+            backslashes &= backslashes - 1;
         }
-        (escaped, malformed)
+        malformed
     }
 }
 

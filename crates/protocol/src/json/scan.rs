@@ -97,7 +97,7 @@ fn container_structure(text: &[u8], start: usize, nesting: usize, index: &mut In
         match text.get(at) {
             Some(b'{' | b'[') if open.is_full() => return fail(SyntaxErrorKind::Depth, at),
             Some(byte @ (b'{' | b'[')) => open.push(*byte == b'{', at),
-            Some(byte @ (b'}' | b']')) if open.top() == Some(*byte == b'}') => {
+            Some(byte @ (b'}' | b']')) if open.depth > 0 && open.in_object == (*byte == b'}') => {
                 if let Some(start) = open.pop() {
                     index.note(start..at + 1);
                 }
@@ -137,7 +137,7 @@ fn container(text: &[u8], at: usize, nesting: usize, index: &mut IndexBuilder) -
     let mut open = Open::new(nesting);
     let mut at = at;
     loop {
-        if open.top() == Some(true) {
+        if open.in_object {
             at = key_and_colon(text, at, &open, index)?;
         }
         let start = at;
@@ -160,8 +160,14 @@ fn container(text: &[u8], at: usize, nesting: usize, index: &mut IndexBuilder) -
 }
 
 /// The next byte that is not white space (RFC 8259, section 2).
-#[inline]
-pub(super) fn white_space(text: &[u8], mut at: usize) -> usize {
+#[inline(always)]
+pub(super) fn white_space(text: &[u8], at: usize) -> usize {
+    // Most JSON is compact.
+    if matches!(text.get(at), Some(0..=b' ')) { end_of_white_space(text, at) } else { at }
+}
+
+#[inline(never)]
+fn end_of_white_space(text: &[u8], mut at: usize) -> usize {
     while matches!(text.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
         at += 1;
     }
@@ -268,7 +274,8 @@ enum After {
 fn after_value(text: &[u8], value: Range<usize>, open: &mut Open, index: &mut IndexBuilder) -> Scanned<After> {
     let mut at = value.end;
     index.note(value);
-    while let Some(in_object) = open.top() {
+    while open.depth > 0 {
+        let in_object = open.in_object;
         if in_object {
             index.member_ends(open.depth, at);
         }
@@ -297,6 +304,8 @@ pub(super) fn unexpected<T>(text: &[u8], at: usize) -> Scanned<T> {
 /// The containers that are open, a bit each: set for an object, clear for an array.
 struct Open {
     bits: [u64; MAX_NESTING / 64],
+    /// The bit of the innermost; false if none is open.
+    in_object: bool,
     depth: usize,
     limit: usize,
     /// Where the outermost ones begin.
@@ -307,7 +316,13 @@ impl Open {
     const STARTS: usize = 8;
 
     fn new(limit: usize) -> Self {
-        Self { bits: [0; MAX_NESTING / 64], depth: 0, limit: limit.min(MAX_NESTING), starts: [0; Self::STARTS] }
+        Self {
+            bits: [0; MAX_NESTING / 64],
+            in_object: false,
+            depth: 0,
+            limit: limit.min(MAX_NESTING),
+            starts: [0; Self::STARTS],
+        }
     }
 
     fn is_full(&self) -> bool {
@@ -323,16 +338,15 @@ impl Open {
             *slot = start;
         }
         self.depth += 1;
+        self.in_object = object;
     }
 
     /// Closes the innermost; returns where it began, if that is known.
     fn pop(&mut self) -> Option<usize> {
         self.depth = self.depth.saturating_sub(1);
+        let outer = self.depth.checked_sub(1);
+        let word = outer.and_then(|outer| Some(self.bits.get(outer / 64)? >> (outer % 64)));
+        self.in_object = word.is_some_and(|word| word & 1 != 0);
         self.starts.get(self.depth).copied()
-    }
-
-    fn top(&self) -> Option<bool> {
-        let index = self.depth.checked_sub(1)?;
-        self.bits.get(index / 64).map(|word| word & (1 << (index % 64)) != 0)
     }
 }

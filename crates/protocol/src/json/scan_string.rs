@@ -4,7 +4,7 @@
 
 use wide::u8x16;
 
-use super::block::{BLOCK, LANES, find, has, is, is_control};
+use super::block::{BLOCK, Escapes, LANES, escapes, find, is, is_control};
 use super::scan::{Scanned, SyntaxErrorKind, fail, unexpected};
 
 /// Vectors of a string looked at on the spot; most strings have no more.
@@ -40,32 +40,46 @@ pub(super) fn string(text: &[u8], at: usize) -> Scanned<StringEnd> {
     rest_of_string(text, at)
 }
 
-/// The same from within the string, not within an escape.
+/// Continues from `at`, which is within the string and not within an escape.
 #[inline(never)]
 fn rest_of_string(text: &[u8], mut at: usize) -> Scanned<StringEnd> {
-    let mut plain = true;
+    let (mut plain, mut carry) = (true, 0);
     while let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk::<BLOCK>) {
-        let mut found = if has(block, special) { find(block, special) } else { 0 };
-        let mut next = at + BLOCK;
-        while found != 0 {
-            let place = found.trailing_zeros() as usize;
-            match block.get(place) {
-                Some(b'"') => return Ok(StringEnd { at: at + place + 1, plain }),
-                Some(b'\\') => {
-                    // The first byte of what is escaped is not looked at again; the digits of a code are nothing special.
-                    next = next.max(escape(text, at + place)?);
-                    found &= !(0b11 << place);
-                    plain = false;
-                }
-                _ => return fail(SyntaxErrorKind::Control, at + place),
+        let found = find(block, special);
+        if found != 0 || carry != 0 {
+            let start = at + carry as usize;
+            let (quotes, backslashes) = (find(block, |bytes| is(bytes, b'"')), find(block, |bytes| is(bytes, b'\\')));
+            let controls = found & !(quotes | backslashes);
+            let Escapes { starts, escaped } = escapes(backslashes, &mut carry);
+            let ends = quotes & !escaped;
+            // All bits below the lowest one of `ends`; all bits if it has none.
+            let inside = ends.wrapping_sub(1) & !ends;
+            if controls & inside != 0 || !are_escapes(text, at, starts & !((quotes | backslashes) >> 1) & inside) {
+                return end_of_string(text, start, plain);
+            }
+            plain &= starts & inside == 0;
+            if ends != 0 {
+                return Ok(StringEnd { at: at + ends.trailing_zeros() as usize + 1, plain });
             }
         }
-        at = next;
+        at += BLOCK;
     }
-    end_of_string(text, at, plain)
+    end_of_string(text, at + carry as usize, plain)
 }
 
-/// The same, byte by byte, near the end of the text.
+/// Whether each of these backslashes of the block at `at` begins an escape.
+#[inline(always)]
+fn are_escapes(text: &[u8], at: usize, mut backslashes: u64) -> bool {
+    while backslashes != 0 {
+        if escape(text, at + backslashes.trailing_zeros() as usize).is_err() {
+            return false;
+        }
+        backslashes &= backslashes - 1;
+    }
+    true
+}
+
+/// Continues byte by byte: near the end of the text, or to find which byte is wrong.
 fn end_of_string(text: &[u8], mut at: usize, mut plain: bool) -> Scanned<StringEnd> {
     loop {
         at = match text.get(at) {

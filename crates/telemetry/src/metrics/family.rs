@@ -1,6 +1,4 @@
 //! The metrics by name: what each is, and its values at one moment.
-//!
-//! Must not know: how either exporter writes them.
 
 use super::histogram::Counts;
 
@@ -143,19 +141,25 @@ pub const FAMILIES: &[FamilyInfo] = &[
     ),
 ];
 
-pub(super) type Labels = Vec<(&'static str, String)>;
-pub(super) type Point = (Labels, Values);
+/// The labels of a value, by name.
+pub type Labels = Vec<(&'static str, String)>;
+/// A value with its labels.
+pub type Point = (Labels, Values);
 
 /// The values of one metric at one moment.
 #[derive(Debug)]
-pub(super) struct Family {
-    pub(super) info: &'static FamilyInfo,
-    pub(super) points: Vec<Point>,
+pub struct Family {
+    /// The metric.
+    pub info: &'static FamilyInfo,
+    /// Its values.
+    pub points: Vec<Point>,
 }
 
 /// One value.
 #[derive(Debug)]
-pub(super) enum Values {
+pub enum Values {
+    /// Of a counter or gauge.
     Integer(i64),
+    /// Of a histogram.
     Histogram(Counts),
 }

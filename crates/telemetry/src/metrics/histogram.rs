@@ -57,10 +57,11 @@ struct Histogram {
 
 /// A histogram's values at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Counts {
-    /// Not cumulative; the last is beyond all bounds.
-    pub(super) buckets: Vec<u64>,
-    pub(super) sum_seconds: f64,
+pub struct Counts {
+    /// The values in each bucket, not cumulative; the last bucket is above all of [`BOUNDS`].
+    pub buckets: Vec<u64>,
+    /// The sum of all values, in seconds.
+    pub sum_seconds: f64,
 }
 
 /// All series of one metric.

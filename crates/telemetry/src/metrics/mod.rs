@@ -17,9 +17,7 @@ mod figures;
 mod histogram;
 mod known;
 pub(crate) mod names;
-mod otlp;
 mod prometheus;
-mod push;
 #[cfg(test)]
 mod tests;
 mod timer;
@@ -32,15 +30,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use opentelemetry_sdk::Resource;
 
 pub use backend::{BackendMetrics, Direction};
-pub use family::{FAMILIES, Shape, label};
+pub use family::{FAMILIES, Family, FamilyInfo, Labels, Point, Shape, Values, label};
 pub use figures::BackendFigures;
-pub use histogram::BOUNDS;
+pub use histogram::{BOUNDS, Counts};
 pub use known::NameKind;
-pub(crate) use push::Push;
 pub use timer::Side;
 pub(crate) use timer::Timer;
 
-use family::{Family, Values};
 use histogram::Series;
 use known::Known;
 
@@ -202,7 +198,9 @@ impl Metrics {
         &self.known
     }
 
-    fn snapshot(&self) -> Vec<Family> {
+    /// All metrics at this moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<Family> {
         let backends: Vec<Arc<BackendMetrics>> =
             self.backends.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         let name_of =
@@ -234,7 +232,7 @@ impl Metrics {
             .collect()
     }
 
-    fn drops(&self) -> Vec<family::Point> {
+    fn drops(&self) -> Vec<Point> {
         let value = |reason| i64::try_from(self.spans_dropped(reason)).unwrap_or(i64::MAX);
         let point =
             |reason: DropReason| (vec![(label::REASON, reason.as_str().to_owned())], Values::Integer(value(reason)));
@@ -242,7 +240,7 @@ impl Metrics {
     }
 }
 
-fn directions(received: &AtomicU64, sent: &AtomicU64) -> Vec<family::Point> {
+fn directions(received: &AtomicU64, sent: &AtomicU64) -> Vec<Point> {
     let point = |direction: Direction, counter: &AtomicU64| {
         let value = i64::try_from(counter.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         (vec![(label::DIRECTION, direction.as_str().to_owned())], Values::Integer(value))

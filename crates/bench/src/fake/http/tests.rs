@@ -25,8 +25,8 @@ impl Drop for Server {
     }
 }
 
-async fn server(era: Era, events: bool) -> Server {
-    let args = FakeArgs { era, servers: 1, tools: 3, delay_ms: 0, events, bounce_ms: 0 };
+async fn server(era: Era) -> Server {
+    let args = FakeArgs { era, servers: 1, tools: 3, delay_ms: 0, bounce_ms: 0 };
     let (listeners, addresses) = listen(1).await.unwrap();
     let serving = tokio::spawn(async move { run(&args, listeners).await.map_or_else(drop, drop) });
     Server { address: addresses[0], serving }
@@ -35,22 +35,20 @@ async fn server(era: Era, events: bool) -> Server {
 #[tokio::test]
 async fn both_eras_answer_calls_and_lists_byte_for_byte() {
     for era in Era::ALL {
-        for events in [false, true] {
-            let server = server(era, events).await;
-            let mut client = Client::open(server.address, era).await.unwrap();
-            for tool in [Tool::Text(200), Tool::Rows(100_000), Tool::Text(1 << 20)] {
-                client.once(&Message::call(era, &tool.name(), tool)).await.unwrap();
-            }
-            client.once(&Message::list(era, None, 3)).await.unwrap();
-            let wrong = client.once(&Message::list(era, None, 4)).await;
-            assert!(matches!(wrong, Err(BenchError::Wrong(_))), "{wrong:?}");
+        let server = server(era).await;
+        let mut client = Client::open(server.address, era).await.unwrap();
+        for tool in [Tool::Text(200), Tool::Rows(100_000), Tool::Structured(10 << 10), Tool::Text(1 << 20)] {
+            client.once(&Message::call(era, &tool.name(), tool)).await.unwrap();
         }
+        client.once(&Message::list(era, None, 3)).await.unwrap();
+        let wrong = client.once(&Message::list(era, None, 4)).await;
+        assert!(matches!(wrong, Err(BenchError::Wrong(_))), "{wrong:?}");
     }
 }
 
 #[tokio::test]
 async fn a_legacy_request_needs_a_session() {
-    let server = server(Era::Legacy, false).await;
+    let server = server(Era::Legacy).await;
     let mut connection = Connection::open(server.address).await.unwrap();
     let mut call = Exchange::post(&Message::call(Era::Legacy, "text_200", Tool::Text(200)), None);
     assert_eq!(connection.send(call.with_id(Id::number(1))).await.unwrap().status, 400);
@@ -62,7 +60,7 @@ async fn a_legacy_request_needs_a_session() {
 #[tokio::test]
 async fn progress_comes_in_order_and_then_the_answer() {
     for era in Era::ALL {
-        let server = server(era, false).await;
+        let server = server(era).await;
         for every_ms in [0, 1] {
             let tool = "progress".to_owned();
             let progress = Progress { address: server.address, era, tool, streams: 2, events: 20, every_ms };
@@ -74,7 +72,7 @@ async fn progress_comes_in_order_and_then_the_answer() {
 #[tokio::test]
 async fn every_open_stream_is_notified() {
     for era in Era::ALL {
-        let server = server(era, false).await;
+        let server = server(era).await;
         let streams = idle::open(server.address, era, 5).await.unwrap();
         let mut control = Connection::open(server.address).await.unwrap();
         let stats = control.exchange(&bare("GET", "/stats", None)).await.unwrap();
@@ -86,7 +84,7 @@ async fn every_open_stream_is_notified() {
 
 #[tokio::test]
 async fn a_modern_server_has_no_stream_for_get() {
-    let server = server(Era::Modern, false).await;
+    let server = server(Era::Modern).await;
     let opened = idle::open(server.address, Era::Legacy, 1).await;
     assert!(opened.is_err());
     let mut connection = Connection::open(server.address).await.unwrap();

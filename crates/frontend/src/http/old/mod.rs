@@ -89,7 +89,7 @@ impl<C: Core> Endpoint<C> {
             let message = "no such session: its event stream has ended; open a new one with GET";
             Refusal::invalid(StatusCode::NOT_FOUND, message)
         })?;
-        let text = body::read(body, self.settings.max_body, self.settings.body_timeout, &arrived.over.timer).await?;
+        let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         match connection.take(text, &arrived.came()).await {
             Ok(()) => Ok(reply::empty(StatusCode::ACCEPTED)),

@@ -1,0 +1,161 @@
+//! The progress of a call, and its time limit, which can be paused.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+/// The progress of one call.
+#[derive(Default)]
+pub(crate) struct CallProgress {
+    /// Whether it may be running at the server.
+    pub(crate) sent: AtomicBool,
+    /// The id of its last request, which is the progress token as well.
+    pub(crate) id: AtomicI64,
+    /// How often the current request has been sent.
+    pub(crate) attempts: AtomicU32,
+    /// The progress token of an earlier request, if this one continues its progress (2025-11-25
+    /// basic/utilities/tasks, Task Progress Notifications). Then this one has no token of its own.
+    pub(crate) carries_on: Option<i64>,
+    pub(crate) deadline: Arc<PausableDeadline>,
+}
+
+/// The time limit of one call. It is paused while the server waits for the client, since then a person may be thinking.
+#[derive(Default)]
+pub(crate) struct PausableDeadline {
+    /// How many [`Pause`]s exist.
+    pauses: AtomicUsize,
+    /// Notified after each change of `pauses`. Only [`PausableDeadline::limit`] waits for it, so that the permit of a
+    /// notification that comes between two waits is kept for the next.
+    changed: Notify,
+    expired: AtomicBool,
+}
+
+/// The time limit was exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expired;
+
+/// Pauses a deadline until it is dropped.
+pub(crate) struct Pause(Arc<PausableDeadline>);
+
+impl PausableDeadline {
+    /// Runs a future for at most `limit`, not counting the time of pauses. At most one caller at a time. The future is
+    /// pinned by the caller, which would otherwise hold it twice.
+    pub(crate) fn limit<T>(
+        &self,
+        limit: Duration,
+        mut future: Pin<&mut (impl Future<Output = T> + Send)>,
+    ) -> impl Future<Output = Result<T, Expired>> + Send {
+        async move {
+            let mut timer = pin!(sleep(limit));
+            // Set during a pause.
+            let mut remaining = None;
+            loop {
+                let is_paused = self.pauses.load(Ordering::Acquire) > 0;
+                match remaining {
+                    None if is_paused => {
+                        remaining = Some(timer.deadline().saturating_duration_since(Instant::now()));
+                    }
+                    Some(rest) if !is_paused => {
+                        timer.as_mut().reset(Instant::now() + rest);
+                        remaining = None;
+                    }
+                    _ => {}
+                }
+                tokio::select! {
+                    biased;
+                    outcome = future.as_mut() => return Ok(outcome),
+                    () = self.changed.notified() => {}
+                    () = timer.as_mut(), if !is_paused => {
+                        self.expired.store(true, Ordering::Relaxed);
+                        return Err(Expired);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the limit was exceeded. Already true while the limited future is being dropped.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.expired.load(Ordering::Relaxed)
+    }
+
+    /// Pauses the deadline; `None` if `most` pauses exist already.
+    pub(crate) fn pause(self: &Arc<Self>, most: usize) -> Option<Pause> {
+        let one_more = |pauses| (pauses < most).then_some(pauses + 1);
+        self.pauses.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
+        self.changed.notify_one();
+        Some(Pause(Arc::clone(self)))
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        self.0.pauses.fetch_sub(1, Ordering::AcqRel);
+        self.0.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn deadline_does_not_pass_while_any_pause_exists() {
+        let deadline = Arc::<PausableDeadline>::default();
+        let began = Instant::now();
+        let pauses = async {
+            sleep(Duration::from_secs(4)).await;
+            let first = deadline.pause(2).unwrap();
+            sleep(Duration::from_secs(100)).await;
+            let second = deadline.pause(2).unwrap();
+            assert!(deadline.pause(2).is_none());
+            drop(first);
+            sleep(Duration::from_secs(100)).await;
+            drop(second);
+            pending::<()>().await;
+        };
+        assert_eq!(deadline.limit(LIMIT, pin!(pauses)).await, Err(Expired));
+        assert_eq!(began.elapsed().as_secs(), 210);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deadline_without_pauses_is_a_timeout() {
+        let deadline = PausableDeadline::default();
+        let began = Instant::now();
+        assert_eq!(deadline.limit(LIMIT, pin!(async { 7 })).await, Ok(7));
+        assert!(!deadline.has_expired());
+        assert_eq!(deadline.limit(LIMIT, pin!(pending::<()>())).await, Err(Expired));
+        assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs());
+        assert!(deadline.has_expired());
+    }
+
+    /// Pauses of another thread begin and end while the call is polled for other reasons.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn deadline_passes_after_pauses_of_another_thread() {
+        let deadline = Arc::<PausableDeadline>::default();
+        let pausing = Arc::clone(&deadline);
+        let pauses = tokio::task::spawn_blocking(move || {
+            for _ in 0..10_000 {
+                drop(pausing.pause(1));
+            }
+        });
+        let polled = async {
+            loop {
+                tokio::task::yield_now().await;
+                if pauses.is_finished() {
+                    return pending::<()>().await;
+                }
+            }
+        };
+        let outcome = deadline.limit(Duration::from_millis(20), pin!(polled)).await;
+        assert_eq!(outcome, Err(Expired));
+    }
+}

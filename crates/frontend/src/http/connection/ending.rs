@@ -1,0 +1,70 @@
+//! When a connection ends, and how.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::activity::{Activity, Expired};
+
+/// The reasons for which a connection ends although its client keeps it open.
+pub(super) struct Ending<'a> {
+    /// The server drains: the connection ends with the requests that it carries.
+    pub(super) shutdown: &'a CancellationToken,
+    /// The connection ends at once.
+    pub(super) cut: &'a CancellationToken,
+    pub(super) activity: &'a Activity,
+    pub(super) header_timeout: Duration,
+    is_draining: bool,
+    has_been_idle: bool,
+}
+
+/// How a connection is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// With the requests that it carries.
+    Graceful,
+    /// At once.
+    Abort,
+}
+
+impl<'a> Ending<'a> {
+    pub(super) fn new(
+        shutdown: &'a CancellationToken,
+        cut: &'a CancellationToken,
+        activity: &'a Activity,
+        header_timeout: Duration,
+    ) -> Self {
+        Self { shutdown, cut, activity, header_timeout, is_draining: false, has_been_idle: false }
+    }
+
+    /// Whether [`End::Graceful`] has been returned.
+    pub(super) fn has_begun(&self) -> bool {
+        self.is_draining || self.has_been_idle
+    }
+
+    /// Waits until the connection is to end in a way that has not been returned yet. Cancel safe.
+    pub(super) async fn next(&mut self) -> End {
+        // A connection that has part of a head does not close by itself.
+        let grace = if self.has_been_idle { self.header_timeout } else { Duration::ZERO };
+        let expired = tokio::select! {
+            biased;
+            () = self.cut.cancelled() => return End::Abort,
+            () = self.shutdown.cancelled(), if !self.is_draining => {
+                self.is_draining = true;
+                return End::Graceful;
+            }
+            expired = self.activity.expired(grace) => expired,
+        };
+        match expired {
+            Expired::Idle if !self.has_been_idle => {
+                self.has_been_idle = true;
+                End::Graceful
+            }
+            Expired::Idle => End::Abort,
+            Expired::Stuck => {
+                tracing::debug!("closing a client connection that makes no progress");
+                End::Abort
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+use http_body_util::BodyExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::super::reply;
+use super::*;
+
+const HEAD: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(75);
+const POST: &[u8] = b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n";
+
+/// Answers each request by a function of its number and of the length of its body.
+struct Endpoint<A> {
+    answer: A,
+    requests: AtomicUsize,
+}
+
+impl<A, F> Serve for Endpoint<A>
+where
+    A: Fn(usize) -> F + Send + Sync + 'static,
+    F: Future<Output = StatusCode> + Send,
+{
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Addresses) -> Response<ReplyBody> {
+        let number = 1 + self.requests.fetch_add(1, Ordering::Relaxed);
+        let is_whole = request.into_body().collect().await.is_ok();
+        reply::empty(if is_whole { (self.answer)(number).await } else { StatusCode::BAD_REQUEST })
+    }
+}
+
+fn connection<A>(answer: A, shutdown: &CancellationToken) -> Connection<Endpoint<A>> {
+    Connection {
+        endpoint: Arc::new(Endpoint { answer, requests: AtomicUsize::new(0) }),
+        settings: Arc::new(FrontendSettings {
+            header_timeout: HEAD,
+            idle_connection: IDLE,
+            ..FrontendSettings::default()
+        }),
+        shutdown: shutdown.clone(),
+        cut: CancellationToken::new(),
+    }
+}
+
+async fn status(client: &mut DuplexStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(client.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap().split(' ').nth(1).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn requests_are_answered_in_order_however_their_bytes_arrive() {
+    let (mut client, server) = duplex(64 << 10);
+    let answer = |number| async move {
+        for _ in 0..number {
+            tokio::task::yield_now().await;
+        }
+        if number == 2 { StatusCode::ACCEPTED } else { StatusCode::NO_CONTENT }
+    };
+    let served = connection(answer, &CancellationToken::new()).serve_io(server, Addresses::default());
+    let ask = async {
+        client.write_all(b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\nab").await.unwrap();
+        assert_eq!(status(&mut client).await, "204");
+        // Two at once, the first with a body that comes in pieces.
+        client.write_all(b"POST / HTTP/1.1\r\ncontent-length: 100000\r\n\r\n").await.unwrap();
+        for _ in 0..100 {
+            client.write_all(&[b'x'; 1000]).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        client.write_all(POST).await.unwrap();
+        assert_eq!(status(&mut client).await, "202");
+        assert_eq!(status(&mut client).await, "204");
+        drop(client);
+    };
+    tokio::join!(served, ask);
+}
+
+#[tokio::test]
+async fn request_is_dropped_when_its_client_disconnects() {
+    struct Noted(Arc<AtomicBool>);
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let (mut client, server) = duplex(1 << 10);
+    let (is_dropped, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let answer = {
+        let (is_dropped, begun) = (Arc::clone(&is_dropped), Arc::clone(&begun));
+        move |_| {
+            let (noted, begun) = (Noted(Arc::clone(&is_dropped)), Arc::clone(&begun));
+            async move {
+                let _noted = noted;
+                begun.notify_one();
+                pending().await
+            }
+        }
+    };
+    let served = connection(answer, &CancellationToken::new()).serve_io(server, Addresses::default());
+    let leave = async {
+        client.write_all(POST).await.unwrap();
+        begun.notified().await;
+        assert!(!is_dropped.load(Ordering::Relaxed));
+        drop(client);
+    };
+    tokio::join!(served, leave);
+    assert!(is_dropped.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn connection_ends_on_shutdown_once_its_request_is_answered() {
+    for is_busy in [false, true] {
+        let (mut client, server) = duplex(1 << 10);
+        let (shutdown, answered) = (CancellationToken::new(), Arc::new(Notify::new()));
+        let answer = {
+            let (shutdown, answered) = (shutdown.clone(), Arc::clone(&answered));
+            move |_| {
+                shutdown.cancel();
+                let answered = Arc::clone(&answered);
+                async move {
+                    answered.notified().await;
+                    StatusCode::NO_CONTENT
+                }
+            }
+        };
+        let served = connection(answer, &shutdown).serve_io(server, Addresses::default());
+        let ask = async {
+            if is_busy {
+                client.write_all(POST).await.unwrap();
+                tokio::task::yield_now().await;
+                answered.notify_one();
+                assert_eq!(status(&mut client).await, "204");
+            } else {
+                // The connection has been polled before.
+                tokio::task::yield_now().await;
+                shutdown.cancel();
+            }
+            assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0);
+        };
+        tokio::join!(served, ask);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn head_timeout_counts_from_the_first_byte_of_a_head() {
+    let (mut client, server) = duplex(1 << 10);
+    let answer = |_| async { StatusCode::NO_CONTENT };
+    let served = connection(answer, &CancellationToken::new()).serve_io(server, Addresses::default());
+    let drip = async {
+        client.write_all(POST).await.unwrap();
+        assert_eq!(status(&mut client).await, "204");
+        tokio::time::sleep(HEAD * 5 / 2).await;
+        let start = Instant::now();
+        while client.write_all(b"P").await.is_ok() {
+            tokio::time::sleep(HEAD / 4).await;
+        }
+        assert!((HEAD..=HEAD + HEAD / 4).contains(&start.elapsed()));
+    };
+    tokio::join!(served, drip);
+}
+
+#[tokio::test]
+async fn response_is_written_after_tasks_that_are_ready() {
+    let order = Mutex::new(Vec::new());
+    let response = async {
+        yield_to_other_tasks().await;
+        order.lock().unwrap().push("response");
+    };
+    tokio::join!(response, async { order.lock().unwrap().push("other") });
+    assert_eq!(order.into_inner().unwrap(), ["other", "response"]);
+}

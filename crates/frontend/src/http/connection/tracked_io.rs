@@ -1,0 +1,169 @@
+//! A byte stream that records its traffic, and can give back what was read of it.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+
+use super::activity::Activity;
+
+/// A byte stream that records its traffic in an [`Activity`].
+#[derive(Debug)]
+pub(super) struct TrackedIo<S> {
+    inner: S,
+    activity: Arc<Activity>,
+    /// Bytes that were read of `inner` and are to be read again.
+    unread: Vec<u8>,
+}
+
+impl<S> TrackedIo<S> {
+    /// Records the traffic of `inner` in `activity`.
+    pub(super) fn new(inner: S, activity: Arc<Activity>) -> Self {
+        Self { inner, activity, unread: Vec::new() }
+    }
+
+    /// Puts back `bytes`, which were read last; the next read returns them again.
+    pub(super) fn unread(&mut self, bytes: &[u8]) {
+        self.unread.splice(..0, bytes.iter().copied());
+    }
+}
+
+impl<S: AsyncRead + Unpin> TrackedIo<S> {
+    /// Whether the stream begins with `prefix`. Reads no more than is needed to know, and puts it back.
+    pub(super) async fn begins_with<const N: usize>(&mut self, prefix: &[u8; N]) -> io::Result<bool> {
+        let (mut first, mut len) = ([0; N], 0);
+        while len < N && first.get(..len) == prefix.get(..len) {
+            match self.read(first.get_mut(len..).unwrap_or_default()).await? {
+                0 => break,
+                read => len += read,
+            }
+        }
+        self.unread(first.get(..len).unwrap_or_default());
+        Ok(first == *prefix)
+    }
+
+    /// Waits until the client closes the connection, and resolves to that error. What the client sends meanwhile is
+    /// put back; once there are `limit` bytes of it, no more is read.
+    pub(super) fn poll_closed(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Error> {
+        let mut bytes = [0; 512];
+        while self.unread.len() < limit {
+            let mut read = ReadBuf::new(&mut bytes);
+            match ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read)) {
+                Ok(()) if read.filled().is_empty() => return Poll::Ready(io::ErrorKind::UnexpectedEof.into()),
+                Ok(()) => self.unread.extend_from_slice(read.filled()),
+                Err(error) => return Poll::Ready(error),
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedIo<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.unread.is_empty() {
+            let len = self.unread.len().min(buf.remaining());
+            buf.put_slice(self.unread.get(..len).unwrap_or_default());
+            self.unread = self.unread.split_off(len);
+            return Poll::Ready(Ok(()));
+        }
+        let result = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if result.is_ready() {
+            self.activity.record_read();
+        }
+        result
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedIo<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.activity.record_write(result.is_ready());
+        result
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.activity.record_write(result.is_ready());
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    fn tracked<S>(inner: S) -> TrackedIo<S> {
+        TrackedIo::new(inner, Activity::new(Duration::from_secs(10), Duration::from_secs(75)))
+    }
+
+    #[tokio::test]
+    async fn begins_with_puts_back_what_it_reads() {
+        for (sent, begins) in
+            [("prefix and more", true), ("prefix", true), ("pre", false), ("other", false), ("", false)]
+        {
+            let mut stream = tracked(sent.as_bytes());
+            assert_eq!(stream.begins_with(b"prefix").await.unwrap(), begins, "{sent}");
+            let mut whole = String::new();
+            stream.read_to_string(&mut whole).await.unwrap();
+            assert_eq!(whole, sent);
+        }
+    }
+
+    #[tokio::test]
+    async fn begins_with_waits_for_a_prefix_that_comes_in_pieces() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let server = tokio::spawn(async move {
+            let mut stream = tracked(server);
+            let begins = stream.begins_with(b"prefix").await.unwrap();
+            let mut whole = String::new();
+            stream.read_to_string(&mut whole).await.unwrap();
+            (begins, whole)
+        });
+        for piece in ["p", "ref", "ix!"] {
+            client.write_all(piece.as_bytes()).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        drop(client);
+        assert_eq!(server.await.unwrap(), (true, "prefix!".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn poll_closed_puts_back_what_it_reads_up_to_a_limit() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let mut stream = tracked(server);
+        stream.unread(b"first ");
+        client.write_all(b"then this").await.unwrap();
+        drop(client);
+        // The limit is reached before the end of the stream.
+        let is_closed = poll_fn(|cx| Poll::Ready(stream.poll_closed(cx, 15).is_ready())).await;
+        assert!(!is_closed);
+        let error = poll_fn(|cx| stream.poll_closed(cx, 16)).await;
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        let mut whole = String::new();
+        stream.read_to_string(&mut whole).await.unwrap();
+        assert_eq!(whole, "first then this");
+    }
+}

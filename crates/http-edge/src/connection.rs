@@ -1,0 +1,62 @@
+//! HTTP/1.1 on one connection.
+
+use std::error::Error;
+use std::time::Duration;
+
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::HttpService;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::CancellationToken;
+
+/// The smallest head limit that hyper accepts, in bytes.
+const MIN_HEAD: usize = 8 << 10;
+
+/// Limits of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Http1Limits {
+    /// Most bytes of a request head; at least 8 KiB are always allowed.
+    pub head: usize,
+    /// Time for the head of a request, which is also how long a connection may be idle.
+    pub head_timeout: Duration,
+    /// How long the client may read nothing of a response.
+    pub write_timeout: Duration,
+}
+
+/// Serves requests until the client closes the connection. After `shutdown` the running request is still answered.
+///
+/// # Errors
+///
+/// If the connection breaks or a limit is exceeded.
+pub async fn serve_http1<S, B>(
+    stream: TcpStream,
+    service: S,
+    limits: Http1Limits,
+    shutdown: CancellationToken,
+) -> hyper::Result<()>
+where
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    // Responses are written whole; waiting to fill a segment would only delay them.
+    let _ = stream.set_nodelay(true);
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.write_timeout));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout)
+        .max_buf_size(limits.head.max(MIN_HEAD))
+        .serve_connection(TokioIo::new(Box::pin(stream)), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    }
+}

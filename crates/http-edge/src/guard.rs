@@ -1,0 +1,220 @@
+//! Protection of a listener from web pages: `Host`, which DNS rebinding makes name a foreign site, and `Origin`.
+//!
+//! Source: 2025-11-25 basic/transports, Security Warning; 2026-07-28 streamable-http, Security & Endpoint.
+
+use std::net::IpAddr;
+
+use http::header::{HOST, ORIGIN};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+
+const ANY: &str = "*";
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Which hosts and origins a listener serves.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    any_host: bool,
+    hosts: Vec<HostPort>,
+    origins: Origins,
+}
+
+/// Which origins a listener serves. A request without `Origin` comes from no web page and is always served.
+#[derive(Clone, Debug)]
+pub enum Origins {
+    /// The listener's own pages only: `Origin` must equal `Host`, and `Sec-Fetch-Site` must not name another site.
+    Own,
+    /// Loopback origins and those listed. `*` allows all.
+    Listed(Vec<String>),
+}
+
+/// Why a request is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// No host is named.
+    #[error("\"Host\" is missing")]
+    HostMissing,
+    /// Several hosts, or one that is malformed.
+    #[error("\"Host\" is malformed, or there is more than one")]
+    HostMalformed,
+    /// Another host.
+    #[error("this \"Host\" is not served here; `allowedHosts` lists the names clients may use")]
+    HostNotAllowed,
+    /// Another origin.
+    #[error("this \"Origin\" is not allowed here; `allowedOrigins` lists those that are")]
+    OriginNotAllowed,
+    /// A page of another origin, where only the listener's own pages are served.
+    #[error("requests of pages of another origin are not served here")]
+    OriginForeign,
+}
+
+impl Rejection {
+    /// 400 for what is malformed, 403 for what is not allowed.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::HostMissing | Self::HostMalformed => StatusCode::BAD_REQUEST,
+            Self::HostNotAllowed | Self::OriginNotAllowed | Self::OriginForeign => StatusCode::FORBIDDEN,
+        }
+    }
+}
+
+impl Guard {
+    /// Serves loopback hosts and `hosts`, each as `host` (any port), `host:port`, or `*` for all.
+    #[must_use]
+    pub fn new(hosts: &[String], origins: Origins) -> Self {
+        let origins = match origins {
+            Origins::Own => Origins::Own,
+            Origins::Listed(listed) => Origins::Listed(listed.iter().map(|origin| normalized(origin)).collect()),
+        };
+        let any_host = hosts.iter().any(|host| host == ANY);
+        Self { any_host, hosts: hosts.iter().filter_map(|host| HostPort::parse(host)).collect(), origins }
+    }
+
+    /// Checks the host that a request names: by the authority of its target (`:authority` in HTTP/2), by `Host`, or by
+    /// both. `local` is the address at which the request arrived, which is served too: an address cannot be rebound.
+    ///
+    /// # Errors
+    ///
+    /// If the host is missing, malformed or not allowed.
+    pub fn check_host(&self, target: &Uri, headers: &HeaderMap, local: Option<IpAddr>) -> Result<(), Rejection> {
+        let named = named_hosts(target, headers)?;
+        if named.iter().flatten().all(|host| self.allows_host(host, local)) {
+            return Ok(());
+        }
+        Err(Rejection::HostNotAllowed)
+    }
+
+    /// Checks the origin of a request; returns it if the request has one.
+    ///
+    /// # Errors
+    ///
+    /// If the origin is not allowed.
+    pub fn check_origin<'a>(&self, target: &Uri, headers: &'a HeaderMap) -> Result<Option<&'a HeaderValue>, Rejection> {
+        match &self.origins {
+            Origins::Own => {
+                let foreign = Rejection::OriginForeign;
+                let site = only(headers, SEC_FETCH_SITE).map_err(|()| foreign)?;
+                let origin = only(headers, ORIGIN).map_err(|()| foreign)?;
+                let is_own_site = site.is_none_or(|(_, site)| matches!(site, "same-origin" | "none"));
+                let is_own = origin.is_none_or(|(_, origin)| is_same_origin(origin, target, headers));
+                if is_own_site && is_own { Ok(origin.map(|(value, _)| value)) } else { Err(foreign) }
+            }
+            Origins::Listed(listed) => {
+                let refused = Rejection::OriginNotAllowed;
+                let Some((value, origin)) = only(headers, ORIGIN).map_err(|()| refused)? else { return Ok(None) };
+                let is_listed = || listed.iter().any(|one| one == ANY || *one == normalized(origin));
+                if is_loopback_page(origin) || is_listed() { Ok(Some(value)) } else { Err(refused) }
+            }
+        }
+    }
+
+    fn allows_host(&self, named: &HostPort, local: Option<IpAddr>) -> bool {
+        self.any_host
+            || named.host.is_loopback()
+            || local.is_some_and(|local| named.host == Host::Address(local.to_canonical()))
+            || self.hosts.iter().any(|host| host.host == named.host && (host.port.is_none() || host.port == named.port))
+    }
+}
+
+/// The hosts named by the target and by `Host`, at least one of them.
+fn named_hosts(target: &Uri, headers: &HeaderMap) -> Result<[Option<HostPort>; 2], Rejection> {
+    let header = only(headers, HOST).map_err(|()| Rejection::HostMalformed)?;
+    let texts = [target.authority().map(Authority::as_str), header.map(|(_, text)| text)];
+    if texts.iter().all(Option::is_none) {
+        return Err(Rejection::HostMissing);
+    }
+    let parse = |text: Option<&str>| text.map(|text| HostPort::parse(text).ok_or(Rejection::HostMalformed)).transpose();
+    let [target, header] = texts;
+    Ok([parse(target)?, parse(header)?])
+}
+
+/// Whether a page of `origin` is a page of every host that the request names.
+fn is_same_origin(origin: &str, target: &Uri, headers: &HeaderMap) -> bool {
+    let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    let implied = match scheme {
+        "http" => 80,
+        "https" => 443,
+        _ => return false,
+    };
+    let (Some(origin), Ok(named)) = (HostPort::parse(authority), named_hosts(target, headers)) else { return false };
+    let port = |of: &HostPort| of.port.unwrap_or(implied);
+    named.iter().flatten().all(|host| host.host == origin.host && port(host) == port(&origin))
+}
+
+fn is_loopback_page(origin: &str) -> bool {
+    let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    let is_web = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
+    is_web && HostPort::parse(authority).is_some_and(|page| page.host.is_loopback())
+}
+
+/// An origin in lower case, without the port that its scheme implies.
+fn normalized(origin: &str) -> String {
+    let lower = origin.trim_end_matches('/').to_ascii_lowercase();
+    let implied = match lower.split_once("://") {
+        Some(("http", _)) => ":80",
+        Some(("https", _)) => ":443",
+        _ => return lower,
+    };
+    lower.strip_suffix(implied).map(str::to_owned).unwrap_or(lower)
+}
+
+/// The only value of a header, also as text; an error if there are several or it is not text.
+fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<(&HeaderValue, &str)>, ()> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => value.to_str().map(|text| Some((value, text))).map_err(|_| ()),
+        (Some(_), Some(_)) => Err(()),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct HostPort {
+    host: Host,
+    port: Option<u16>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Host {
+    Address(IpAddr),
+    /// In lower case, without the dot that ends a full name.
+    Name(String),
+}
+
+impl HostPort {
+    /// A host with or without a port; nothing with user info.
+    fn parse(text: &str) -> Option<Self> {
+        let authority: Authority = text.parse().ok()?;
+        // User info is before the host, anything but a port behind it is malformed.
+        let port = match authority.as_str().strip_prefix(authority.host())? {
+            "" | ":" => None,
+            port => Some(port.strip_prefix(':').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?),
+        };
+        let port = port.map(str::parse).transpose().ok()?;
+        Some(Self { host: Host::parse(authority.host())?, port })
+    }
+}
+
+impl Host {
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            return Some(Self::Address(IpAddr::V6(inner.parse().ok()?).to_canonical()));
+        }
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Some(Self::Address(address.to_canonical()));
+        }
+        let name = text.strip_suffix('.').unwrap_or(text);
+        (!name.is_empty()).then(|| Self::Name(name.to_ascii_lowercase()))
+    }
+
+    fn is_loopback(&self) -> bool {
+        match self {
+            Self::Address(address) => address.is_loopback(),
+            Self::Name(name) => name == "localhost",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

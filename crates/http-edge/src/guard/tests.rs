@@ -1,0 +1,135 @@
+use http::Request;
+use http::request::Parts;
+use proptest::prelude::*;
+
+use super::*;
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(ToString::to_string).collect()
+}
+
+fn guard(hosts: &[&str], origins: &[&str]) -> Guard {
+    Guard::new(&owned(hosts), Origins::Listed(owned(origins)))
+}
+
+fn head(uri: &str, headers: &[(&str, &str)]) -> Parts {
+    let request =
+        headers.iter().fold(Request::builder().uri(uri), |request, (name, value)| request.header(*name, *value));
+    request.body(()).unwrap().into_parts().0
+}
+
+fn check(guard: &Guard, uri: &str, headers: &[(&str, &str)]) -> Result<Option<HeaderValue>, u16> {
+    let head = head(uri, headers);
+    let local = Some("192.0.2.7".parse().unwrap());
+    let checked = guard.check_host(&head.uri, &head.headers, local);
+    let checked = checked.and_then(|()| guard.check_origin(&head.uri, &head.headers));
+    checked.map(Option::<&HeaderValue>::cloned).map_err(|rejection| rejection.status().as_u16())
+}
+
+#[test]
+fn hosts_are_loopback_or_the_local_address() {
+    let strict = guard(&[], &[]);
+    for host in [
+        "localhost",
+        "LOCALHOST.:8080",
+        "127.0.0.1",
+        "127.0.0.1:",
+        "127.8.9.1:1",
+        "[::1]:8080",
+        "[::ffff:127.0.0.1]",
+        "192.0.2.7:80",
+    ] {
+        assert_eq!(check(&strict, "/mcp", &[("host", host)]), Ok(None), "{host}");
+    }
+    for host in ["evil.example.com", "localhost.evil.com", "127.0.0.1.nip.io", "0.0.0.0", "192.0.2.8", "[::2]", "127.1"]
+    {
+        assert_eq!(check(&strict, "/mcp", &[("host", host)]), Err(403), "{host}");
+    }
+    for host in
+        ["", "a b", "user@localhost", "localhost:x", "localhost:99999", "[::1", "[::1]x", "localhost:1:2", "[x]"]
+    {
+        assert_eq!(check(&strict, "/mcp", &[("host", host)]), Err(400), "{host}");
+    }
+    assert_eq!(check(&strict, "/mcp", &[]), Err(400));
+    assert_eq!(check(&strict, "/mcp", &[("host", "localhost"), ("host", "localhost")]), Err(400));
+}
+
+#[test]
+fn target_and_host_are_both_checked() {
+    let strict = guard(&[], &[]);
+    assert_eq!(check(&strict, "http://localhost:1/mcp", &[]), Ok(None));
+    assert_eq!(check(&strict, "http://evil.example.com/mcp", &[("host", "localhost")]), Err(403));
+    assert_eq!(check(&strict, "http://localhost/mcp", &[("host", "evil.example.com")]), Err(403));
+}
+
+#[test]
+fn allowed_hosts_have_a_port_or_any() {
+    let open = guard(&["mcp.example.com", "Other.example.com:8443", "not a host"], &[]);
+    assert_eq!(check(&open, "/", &[("host", "MCP.example.com:9")]), Ok(None));
+    assert_eq!(check(&open, "/", &[("host", "other.example.com:8443")]), Ok(None));
+    assert_eq!(check(&open, "/", &[("host", "other.example.com")]), Err(403));
+    assert_eq!(check(&guard(&["*"], &[]), "/", &[("host", "anything.example")]), Ok(None));
+}
+
+#[test]
+fn listed_origins_are_loopback_or_listed() {
+    let host = ("host", "localhost");
+    let listed = guard(&[], &["https://app.example.com", "vscode-webview://panel", "http://plain.example:8080"]);
+    for origin in [
+        "http://localhost:3000",
+        "https://127.0.0.1",
+        "http://[::1]:5",
+        "https://app.example.com",
+        "HTTPS://APP.example.com:443",
+        "vscode-webview://panel",
+        "http://plain.example:8080",
+    ] {
+        assert_eq!(check(&listed, "/", &[host, ("origin", origin)]).unwrap().unwrap(), origin);
+    }
+    for origin in [
+        "null",
+        "",
+        "http://evil.example.com",
+        "http://app.example.com",
+        "https://app.example.com:444",
+        "https://app.example.com.evil.com",
+        "http://localhost.evil.com",
+        "file://localhost",
+        "http://plain.example",
+    ] {
+        assert_eq!(check(&listed, "/", &[host, ("origin", origin)]), Err(403), "{origin}");
+    }
+    let twice = [host, ("origin", "http://localhost"), ("origin", "http://localhost")];
+    assert_eq!(check(&listed, "/", &twice), Err(403));
+    let any = guard(&[], &["*"]);
+    assert!(check(&any, "/", &[host, ("origin", "https://anything.example")]).is_ok());
+}
+
+#[test]
+fn own_origin_is_that_of_the_host() {
+    let own = Guard::new(&owned(&["admin.example.com"]), Origins::Own);
+    let with = |more: &[(&'static str, &'static str)]| {
+        check(&own, "/api/overview", &[&[("host", "localhost:8081")], more].concat()).is_ok()
+    };
+    assert!(with(&[]));
+    assert!(with(&[("origin", "http://localhost:8081")]));
+    assert!(with(&[("sec-fetch-site", "same-origin")]));
+    assert!(with(&[("sec-fetch-site", "none")]));
+    for origin in ["http://localhost:3000", "http://127.0.0.1:8081", "null", "https://evil.example.com", "file://"] {
+        assert!(!with(&[("origin", origin)]), "{origin}");
+    }
+    assert!(!with(&[("sec-fetch-site", "cross-site")]));
+    assert!(!with(&[("sec-fetch-site", "same-site"), ("origin", "http://localhost:8081")]));
+    let behind_tls = [("host", "admin.example.com"), ("origin", "https://admin.example.com")];
+    assert!(check(&own, "/", &behind_tls).is_ok());
+    let differing = [("host", "admin.example.com"), ("origin", "http://localhost")];
+    assert_eq!(check(&own, "http://localhost/", &differing), Err(403));
+}
+
+proptest! {
+    #[test]
+    fn parsing_never_panics(text in "\\PC{0,40}") {
+        let _ = HostPort::parse(&text);
+        let _ = normalized(&text);
+    }
+}

@@ -1,0 +1,85 @@
+//! The HTTP client under both signals.
+//!
+//! The batch processor calls it on a thread without a runtime, where an asynchronous client panics: requests run on the
+//! runtime that the client was made in.
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry_http::{HttpClient, HttpError, Request, Response};
+use tokio::runtime::Handle;
+
+use crate::settings::OtlpTarget;
+use crate::start::StartError;
+use crate::{USER_AGENT, tls};
+
+/// Most bytes of a collector's answer that are read.
+const LONGEST_ANSWER: usize = 64 * 1024;
+
+/// An HTTP client that can be used from any thread.
+#[derive(Clone)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    headers: HeaderMap,
+    handle: Handle,
+}
+
+impl Client {
+    pub(crate) fn new(target: &OtlpTarget, handle: Handle) -> Result<Self, StartError> {
+        let mut http = reqwest::Client::builder()
+            .timeout(target.timeout)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(USER_AGENT);
+        if target.endpoint.scheme() == "https" {
+            http = tls::for_http(&target.tls, http)?;
+        }
+        let http = http.build().map_err(|error| StartError::Exporter { reason: error.to_string() })?;
+        let headers = headers(target)?;
+        Ok(Self { http, headers, handle })
+    }
+}
+
+/// The configured headers of each request to the collector.
+pub(crate) fn headers(target: &OtlpTarget) -> Result<HeaderMap, StartError> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &target.headers {
+        let header = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
+        let (name, mut value) = header.ok_or_else(|| StartError::Header { name: name.clone() })?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+#[async_trait]
+impl HttpClient for Client {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (mut parts, body) = request.into_parts();
+        parts.headers.extend(self.headers.clone());
+        let request = reqwest::Request::try_from(Request::from_parts(parts, body))?;
+        let http = self.http.clone();
+        self.handle.spawn(async move { exchange(&http, request).await }).await?
+    }
+}
+
+async fn exchange(http: &reqwest::Client, request: reqwest::Request) -> Result<Response<Bytes>, HttpError> {
+    // The URL could hold credentials, and log lines name the endpoint already.
+    let mut answer = http.execute(request).await.map_err(reqwest::Error::without_url)?;
+    let mut body = BytesMut::new();
+    while let Some(chunk) = answer.chunk().await.map_err(reqwest::Error::without_url)? {
+        if body.len() + chunk.len() > LONGEST_ANSWER {
+            return Err("the collector's answer is too long".into());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    let mut response = Response::new(body.freeze());
+    *response.status_mut() = answer.status();
+    *response.headers_mut() = answer.headers().clone();
+    Ok(response)
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,194 @@
+//! The standard `OTEL_*` variables.
+//!
+//! They are read through a function, so that nothing here depends on the process's own environment.
+
+use std::time::Duration;
+
+use fanlight_telemetry::{BatchSettings, Sampling};
+use url::Url;
+
+use crate::settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, SettingsError, TlsFiles};
+
+/// Which traces are sampled: `OTEL_TRACES_SAMPLER`, read through `variable`.
+///
+/// # Errors
+///
+/// If the sampler or its argument is none that exists.
+pub fn sampling_from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Sampling, SettingsError> {
+    Env(&variable).sampling()
+}
+
+/// Resource attributes: `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`, read through `variable`.
+pub fn resource_from_env(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    let env = Env(&variable);
+    let mut resource = env.get("OTEL_RESOURCE_ATTRIBUTES").map(|text| pairs(&text)).unwrap_or_default();
+    if let Some(name) = env.get("OTEL_SERVICE_NAME") {
+        resource.retain(|(key, _)| key != "service.name");
+        resource.push(("service.name".to_owned(), name));
+    }
+    resource
+}
+
+impl ExportSettings {
+    /// Reads the `OTEL_*` variables through `variable`; `configured` overrides them. Without an endpoint from either
+    /// nothing is exported, unless `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` is `otlp`.
+    ///
+    /// # Errors
+    ///
+    /// If a variable is malformed.
+    pub fn from_env(
+        configured: Collector<'_>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, SettingsError> {
+        let env = Env(&variable);
+        let queue = env.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048)?.max(1);
+        let batch = BatchSettings {
+            queue,
+            size: env.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)?.clamp(1, queue),
+            delay: env.millis("OTEL_BSP_SCHEDULE_DELAY", 5000)?,
+        };
+        let metrics_every = env.millis("OTEL_METRIC_EXPORT_INTERVAL", 60_000)?.max(Duration::from_millis(100));
+        let mut settings = Self { batch, metrics_every, ..Self::default() };
+        if !env.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+            settings.traces = env.target(configured, "TRACES", "v1/traces")?;
+            settings.metrics = env.target(configured, "METRICS", "v1/metrics")?;
+        }
+        Ok(settings)
+    }
+}
+
+struct Env<'a>(&'a dyn Fn(&str) -> Option<String>);
+
+impl Env<'_> {
+    /// The value of a variable that is set and not blank.
+    fn get(&self, name: &str) -> Option<String> {
+        (self.0)(name).filter(|value| !value.trim().is_empty())
+    }
+
+    /// The variable for one signal, else the one for all; with its name.
+    fn signal(&self, signal: &str, what: &str) -> Option<(String, String)> {
+        let own = format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
+        let common = format!("OTEL_EXPORTER_OTLP_{what}");
+        [own, common].into_iter().find_map(|name| self.get(&name).map(|value| (name, value)))
+    }
+
+    fn target(&self, configured: Collector<'_>, signal: &str, path: &str) -> Result<Option<OtlpTarget>, SettingsError> {
+        let exporter = format!("OTEL_{signal}_EXPORTER");
+        let wanted = match self.get(&exporter).as_deref() {
+            None => false,
+            Some("none") => return Ok(None),
+            Some("otlp") => true,
+            Some(other) => {
+                let value = other.to_owned();
+                return Err(SettingsError::Value { variable: exporter, value, wanted: "use otlp or none" });
+            }
+        };
+        let protocol = self.protocol(configured, signal);
+        // Over gRPC the services have names and URLs no paths.
+        let path = if matches!(protocol, Ok(OtlpProtocol::Grpc)) { "" } else { path };
+        let own = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
+        let common = "OTEL_EXPORTER_OTLP_ENDPOINT";
+        let endpoint = if let Some(base) = configured.endpoint {
+            below(base, path).ok_or("the configured endpoint".to_owned())
+        } else if let Some(whole) = self.get(&own) {
+            below(&whole, "").ok_or(own)
+        } else if let Some(base) = self.get(common) {
+            below(&base, path).ok_or(common.to_owned())
+        } else if wanted {
+            let default = if path.is_empty() { "http://localhost:4317" } else { "http://localhost:4318" };
+            below(default, path).ok_or_else(String::new)
+        } else {
+            return Ok(None);
+        };
+        let endpoint = endpoint.map_err(|variable| SettingsError::Endpoint { variable })?;
+        let protocol = protocol?;
+        let headers = self.signal(signal, "HEADERS").map(|(_, text)| pairs(&text)).unwrap_or_default();
+        let timeout = match self.signal(signal, "TIMEOUT") {
+            Some((name, _)) => self.millis(&name, 10_000)?,
+            None => Duration::from_secs(10),
+        };
+        let file = |what| self.signal(signal, what).map(|(_, path)| path.into());
+        let tls = TlsFiles {
+            certificate: file("CERTIFICATE"),
+            client_certificate: file("CLIENT_CERTIFICATE"),
+            client_key: file("CLIENT_KEY"),
+        };
+        Ok(Some(OtlpTarget { endpoint, protocol, headers, timeout, tls }))
+    }
+
+    fn protocol(&self, configured: Collector<'_>, signal: &str) -> Result<OtlpProtocol, SettingsError> {
+        if let Some(protocol) = configured.protocol {
+            return Ok(protocol);
+        }
+        let Some((variable, value)) = self.signal(signal, "PROTOCOL") else { return Ok(OtlpProtocol::default()) };
+        let named = OtlpProtocol::ALL.into_iter().find(|protocol| protocol.as_str() == value.trim());
+        named.ok_or(SettingsError::Protocol { variable, value })
+    }
+
+    fn sampling(&self) -> Result<Sampling, SettingsError> {
+        let variable = "OTEL_TRACES_SAMPLER";
+        let ratio = || match self.get("OTEL_TRACES_SAMPLER_ARG") {
+            None => Ok(1.0),
+            Some(value) => value.trim().parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio)).ok_or_else(|| {
+                let variable = "OTEL_TRACES_SAMPLER_ARG".to_owned();
+                SettingsError::Value { variable, value, wanted: "use a number from 0 to 1" }
+            }),
+        };
+        Ok(match self.get(variable).as_deref() {
+            None | Some("parentbased_always_on") => Sampling::ParentBasedAlwaysOn,
+            Some("parentbased_always_off") => Sampling::ParentBasedAlwaysOff,
+            Some("parentbased_traceidratio") => Sampling::ParentBasedRatio(ratio()?),
+            Some("always_on") => Sampling::AlwaysOn,
+            Some("always_off") => Sampling::AlwaysOff,
+            Some("traceidratio") => Sampling::Ratio(ratio()?),
+            Some(other) => {
+                return Err(SettingsError::Value {
+                    variable: variable.to_owned(),
+                    value: other.to_owned(),
+                    wanted: "use always_on, always_off or traceidratio, or one of them after parentbased_",
+                });
+            }
+        })
+    }
+
+    fn number(&self, name: &str, default: usize) -> Result<usize, SettingsError> {
+        let Some(value) = self.get(name) else { return Ok(default) };
+        value.trim().parse().map_err(|_| SettingsError::Value {
+            variable: name.to_owned(),
+            value,
+            wanted: "use a whole number",
+        })
+    }
+
+    fn millis(&self, name: &str, default: u64) -> Result<Duration, SettingsError> {
+        let default = usize::try_from(default).unwrap_or(usize::MAX);
+        Ok(Duration::from_millis(self.number(name, default)? as u64))
+    }
+}
+
+/// `path` appended to the URL's own (OTLP exporter configuration, Endpoint URLs for OTLP/HTTP).
+fn below(base: &str, path: &str) -> Option<Url> {
+    let mut url = Url::parse(base.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
+    if !path.is_empty() {
+        let whole = format!("{}/{path}", url.path().trim_end_matches('/'));
+        url.set_path(&whole);
+    }
+    Some(url)
+}
+
+/// `k=v,k=v`, values percent-encoded, as in W3C baggage.
+fn pairs(text: &str) -> Vec<(String, String)> {
+    let decoded = |text: &str| {
+        let text = text.trim().replace('+', "%2B");
+        url::form_urlencoded::parse(text.as_bytes()).map(|(key, _)| key.into_owned()).next().unwrap_or_default()
+    };
+    text.split(',')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(key, value)| (key.trim().to_owned(), decoded(&value.replace('&', "%26").replace('=', "%3D"))))
+        .filter(|(key, _)| !key.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "env_tests.rs"]
+mod tests;

@@ -1,0 +1,109 @@
+//! Metrics as an OTLP request, cumulative since the process began.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fanlight_telemetry::metrics::{BOUNDS, Counts, Family, Labels, Shape, Values};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics,
+    ScopeMetrics, Sum, metric, number_data_point,
+};
+use opentelemetry_proto::tonic::resource::v1;
+use opentelemetry_sdk::Resource;
+
+/// The request.
+pub(crate) fn request(resource: &Resource, since: SystemTime, families: &[Family]) -> ExportMetricsServiceRequest {
+    let times = (nanos(since), nanos(SystemTime::now()));
+    let attributes = resource.iter().map(|(key, value)| key_value(key.as_str(), value.to_string())).collect();
+    let scope = InstrumentationScope {
+        name: "fanlight".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    };
+    let metrics = families.iter().filter(|family| !family.points.is_empty()).map(|family| metric(family, times));
+    ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics {
+            resource: Some(v1::Resource { attributes, ..v1::Resource::default() }),
+            scope_metrics: vec![ScopeMetrics {
+                scope: Some(scope),
+                metrics: metrics.collect(),
+                schema_url: String::new(),
+            }],
+            schema_url: String::new(),
+        }],
+    }
+}
+
+fn metric(family: &Family, times: (u64, u64)) -> Metric {
+    let aggregation_temporality = AggregationTemporality::Cumulative as i32;
+    let numbers = || family.points.iter().filter_map(|(labels, values)| number(labels, values, times)).collect();
+    let data = match family.info.shape {
+        Shape::Gauge => metric::Data::Gauge(Gauge { data_points: numbers() }),
+        Shape::Counter => {
+            metric::Data::Sum(Sum { data_points: numbers(), aggregation_temporality, is_monotonic: true })
+        }
+        Shape::UpDownCounter => {
+            metric::Data::Sum(Sum { data_points: numbers(), aggregation_temporality, is_monotonic: false })
+        }
+        Shape::Histogram => {
+            let points = family.points.iter().filter_map(|(labels, values)| match values {
+                Values::Histogram(counts) => Some(histogram(labels, counts, times)),
+                Values::Integer(_) => None,
+            });
+            metric::Data::Histogram(Histogram { data_points: points.collect(), aggregation_temporality })
+        }
+    };
+    Metric {
+        name: family.info.name.to_owned(),
+        description: family.info.help.to_owned(),
+        unit: family.info.unit.to_owned(),
+        data: Some(data),
+        ..Metric::default()
+    }
+}
+
+fn number(
+    labels: &Labels,
+    values: &Values,
+    (start_time_unix_nano, time_unix_nano): (u64, u64),
+) -> Option<NumberDataPoint> {
+    let Values::Integer(value) = values else { return None };
+    Some(NumberDataPoint {
+        attributes: attributes(labels),
+        start_time_unix_nano,
+        time_unix_nano,
+        value: Some(number_data_point::Value::AsInt(*value)),
+        ..NumberDataPoint::default()
+    })
+}
+
+fn histogram(
+    labels: &Labels,
+    counts: &Counts,
+    (start_time_unix_nano, time_unix_nano): (u64, u64),
+) -> HistogramDataPoint {
+    HistogramDataPoint {
+        attributes: attributes(labels),
+        start_time_unix_nano,
+        time_unix_nano,
+        count: counts.buckets.iter().sum(),
+        sum: Some(counts.sum_seconds),
+        bucket_counts: counts.buckets.clone(),
+        explicit_bounds: BOUNDS.to_vec(),
+        ..HistogramDataPoint::default()
+    }
+}
+
+fn attributes(labels: &Labels) -> Vec<KeyValue> {
+    labels.iter().map(|(key, value)| key_value(key, value.clone())).collect()
+}
+
+fn key_value(key: &str, value: String) -> KeyValue {
+    let value = Some(AnyValue { value: Some(any_value::Value::StringValue(value)) });
+    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+}
+
+fn nanos(time: SystemTime) -> u64 {
+    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+}

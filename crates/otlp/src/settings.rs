@@ -1,0 +1,139 @@
+//! Where spans and metrics are exported to.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fanlight_telemetry::BatchSettings;
+use url::Url;
+
+/// What is exported, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExportSettings {
+    /// Where sampled spans go; `None` exports none.
+    pub traces: Option<OtlpTarget>,
+    /// Where metrics go; `None` exports none.
+    pub metrics: Option<OtlpTarget>,
+    /// The interval between exports of metrics.
+    pub metrics_every: Duration,
+    /// How spans are queued and batched.
+    pub batch: BatchSettings,
+}
+
+impl Default for ExportSettings {
+    /// No export.
+    fn default() -> Self {
+        Self { traces: None, metrics: None, metrics_every: Duration::from_secs(60), batch: BatchSettings::default() }
+    }
+}
+
+/// The transport of OTLP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OtlpProtocol {
+    /// `http/protobuf`: one POST for each batch.
+    #[default]
+    HttpProtobuf,
+    /// `grpc`: over HTTP/2.
+    Grpc,
+}
+
+impl OtlpProtocol {
+    /// Every protocol.
+    pub const ALL: [Self; 2] = [Self::HttpProtobuf, Self::Grpc];
+
+    /// The value of `OTEL_EXPORTER_OTLP_PROTOCOL`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::HttpProtobuf => "http/protobuf",
+            Self::Grpc => "grpc",
+        }
+    }
+}
+
+/// The collector as configured; overrides the environment variables.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Collector<'a> {
+    /// Its base URL.
+    pub endpoint: Option<&'a str>,
+    /// The protocol it speaks.
+    pub protocol: Option<OtlpProtocol>,
+}
+
+/// A collector's endpoint for one signal.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OtlpTarget {
+    /// The whole URL, e.g. `http://127.0.0.1:4318/v1/traces`; for gRPC e.g. `http://127.0.0.1:4317`, and a path is
+    /// not used.
+    pub endpoint: Url,
+    /// The protocol it speaks.
+    pub protocol: OtlpProtocol,
+    /// Headers of each request. Secret: never logged.
+    pub headers: Vec<(String, String)>,
+    /// How long one export may take, retries included.
+    pub timeout: Duration,
+    /// Certificates and key, where `endpoint` is `https`.
+    pub tls: TlsFiles,
+}
+
+/// Files in PEM for TLS to a collector.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The trusted root certificates; those of the system if `None`.
+    pub certificate: Option<PathBuf>,
+    /// Fanlight's own certificate, with its chain, for a collector that requests one.
+    pub client_certificate: Option<PathBuf>,
+    /// Its private key.
+    pub client_key: Option<PathBuf>,
+}
+
+impl OtlpTarget {
+    /// The endpoint without its user info and query, which could be secret.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let origin = self.endpoint.origin().ascii_serialization();
+        match self.protocol {
+            OtlpProtocol::HttpProtobuf => format!("{origin}{}", self.endpoint.path()),
+            OtlpProtocol::Grpc => origin,
+        }
+    }
+}
+
+impl std::fmt::Debug for OtlpTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        let mut shown = f.debug_struct("OtlpTarget");
+        shown.field("protocol", &self.protocol.as_str()).field("endpoint", &self.shown());
+        shown.field("headers", &headers).finish()
+    }
+}
+
+/// An invalid setting. The message names the variable and repeats no value that could be secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// Not a URL.
+    #[error("{variable} is no http or https URL: set it to e.g. http://127.0.0.1:4318")]
+    Endpoint {
+        /// The variable or setting.
+        variable: String,
+    },
+    /// A protocol this program does not speak.
+    #[error(
+        "{variable} is {value:?}, which Fanlight does not support: use http/protobuf (usually port 4318) or grpc (4317)"
+    )]
+    Protocol {
+        /// The variable.
+        variable: String,
+        /// Its value.
+        value: String,
+    },
+    /// A value out of range.
+    #[error("{variable} is {value:?}: {wanted}")]
+    Value {
+        /// The variable.
+        variable: String,
+        /// Its value.
+        value: String,
+        /// What it can be.
+        wanted: &'static str,
+    },
+}

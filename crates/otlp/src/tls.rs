@@ -1,0 +1,84 @@
+//! Certificates and key for TLS to a collector.
+
+use std::path::Path;
+
+use crate::settings::TlsFiles;
+use crate::start::StartError;
+
+/// Contents of the files, in PEM.
+struct Pem {
+    roots: Option<Vec<u8>>,
+    /// Certificate and key.
+    own: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// For gRPC.
+#[cfg(feature = "grpc")]
+pub(crate) fn for_channel(files: &TlsFiles) -> Result<tonic::transport::ClientTlsConfig, StartError> {
+    use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+    let Pem { roots, own } = read(files)?;
+    let config = match roots {
+        Some(roots) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(roots)),
+        None => ClientTlsConfig::new().with_native_roots(),
+    };
+    Ok(match own {
+        Some((certificate, key)) => config.identity(Identity::from_pem(certificate, key)),
+        None => config,
+    })
+}
+
+/// For HTTP.
+pub(crate) fn for_http(
+    files: &TlsFiles,
+    mut client: reqwest::ClientBuilder,
+) -> Result<reqwest::ClientBuilder, StartError> {
+    let Pem { roots, own } = read(files)?;
+    if let Some(roots) = roots {
+        client = client.tls_certs_only(certificates(&roots).unwrap_or_default());
+    }
+    if let Some((mut pem, key)) = own {
+        pem.push(b'\n');
+        pem.extend(key);
+        let identity = reqwest::Identity::from_pem(&pem).map_err(|_| unusable_identity(files))?;
+        client = client.identity(identity);
+    }
+    Ok(client)
+}
+
+fn read(files: &TlsFiles) -> Result<Pem, StartError> {
+    let roots = files.certificate.as_deref().map(contents).transpose()?;
+    if let Some((path, pem)) = files.certificate.as_deref().zip(roots.as_deref()) {
+        certificates(pem).ok_or_else(|| unusable(path, "it holds no certificate in PEM"))?;
+    }
+    let own = match (&files.client_certificate, &files.client_key) {
+        (Some(certificate), Some(key)) => {
+            let (certificate, key) = (contents(certificate)?, contents(key)?);
+            let whole = [certificate.as_slice(), b"\n", key.as_slice()].concat();
+            reqwest::Identity::from_pem(&whole).map_err(|_| unusable_identity(files))?;
+            Some((certificate, key))
+        }
+        (None, None) => None,
+        (Some(path), None) => return Err(unusable(path, "a client certificate needs its key")),
+        (None, Some(path)) => return Err(unusable(path, "a client key needs its certificate")),
+    };
+    Ok(Pem { roots, own })
+}
+
+fn contents(path: &Path) -> Result<Vec<u8>, StartError> {
+    std::fs::read(path).map_err(|error| unusable(path, &error.to_string()))
+}
+
+/// The certificates in `pem`; `None` if there are none, or something else.
+fn certificates(pem: &[u8]) -> Option<Vec<reqwest::Certificate>> {
+    reqwest::Certificate::from_pem_bundle(pem).ok().filter(|all| !all.is_empty())
+}
+
+fn unusable(path: &Path, reason: &str) -> StartError {
+    StartError::Certificate { path: path.display().to_string(), reason: reason.to_owned() }
+}
+
+fn unusable_identity(files: &TlsFiles) -> StartError {
+    let path = files.client_key.as_deref().unwrap_or(Path::new(""));
+    unusable(path, "key and certificate are not both there in PEM")
+}

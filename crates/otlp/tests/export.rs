@@ -1,0 +1,360 @@
+//! Spans and metrics as a collector gets them: decoded from the Protobuf of real requests.
+//!
+//! The crate is built here with the exporter's `http-json` and `reqwest-client` features on, which
+//! would change its protocol and panic on its thread if it were left to choose.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
+
+mod receiver;
+
+use std::time::Duration;
+
+use fanlight_otlp::{ExportSettings, Guard, OtlpProtocol, OtlpTarget, TlsFiles};
+use fanlight_protocol::{Json, Method, Revision};
+use fanlight_telemetry::metrics::DropReason;
+use fanlight_telemetry::ring::Query;
+use fanlight_telemetry::{
+    Arrival, BackendInfo, BackendTelemetry, BatchSettings, Carriers, ContentPolicy, Departure, Endpoint, ErrorType,
+    Event, Headers, Moment, Network, Outcome, Sampling, Settings, Target, Telemetry, TraceContextPolicy, TrustInbound,
+};
+use hyper::StatusCode;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use prost::Message as _;
+use receiver::Receiver;
+
+const SAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const UNSAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+const BOUND: Duration = Duration::from_secs(10);
+
+fn target(receiver: &Receiver, path: &str) -> OtlpTarget {
+    OtlpTarget {
+        endpoint: format!("{}{path}", receiver.endpoint).parse().unwrap(),
+        protocol: OtlpProtocol::HttpProtobuf,
+        headers: vec![("authorization".to_owned(), "Bearer s3cr3t".to_owned())],
+        timeout: Duration::from_secs(5),
+        tls: TlsFiles::default(),
+    }
+}
+
+fn start(export: ExportSettings) -> (Telemetry, Guard) {
+    fanlight_otlp::start(Settings::default(), &export).unwrap()
+}
+
+fn traces_to(receiver: &Receiver) -> ExportSettings {
+    ExportSettings { traces: Some(target(receiver, "/v1/traces")), ..ExportSettings::default() }
+}
+
+fn backend(telemetry: &Telemetry) -> BackendTelemetry {
+    telemetry.backend(BackendInfo {
+        name: "files".to_owned(),
+        endpoint: Endpoint::Http { host: "files.internal".to_owned(), port: 8080 },
+        trace_context: TraceContextPolicy::Forward,
+        content: ContentPolicy { arguments: true, ..ContentPolicy::default() },
+    })
+}
+
+fn arrival<'a>(meta: Option<&'a Json>, header: Option<&'a str>) -> Arrival<'a> {
+    let headers = Headers { traceparent: header, ..Headers::default() };
+    Arrival {
+        method: &Method::CallTool,
+        target: Target::Tool("files__read"),
+        id: None,
+        received: Moment::now(),
+        carriers: Carriers { meta, headers, trust: TrustInbound::Trust },
+    }
+}
+
+const DEPARTURE: Departure<'static> =
+    Departure { method: &Method::CallTool, target: Target::Tool("read"), id: None, attempt: 1 };
+
+async fn exported(receiver: &mut Receiver) -> Vec<Span> {
+    let mut spans = Vec::new();
+    while let Ok(request) = receiver.requests.try_recv() {
+        assert_eq!((request.path.as_str(), request.content_type.as_str()), ("/v1/traces", "application/x-protobuf"));
+        assert_eq!(request.authorization.as_deref(), Some("Bearer s3cr3t"));
+        for resource in ExportTraceServiceRequest::decode(request.body).unwrap().resource_spans {
+            let attributes = resource.resource.unwrap().attributes;
+            assert!(attributes.iter().any(|kv| kv.key == "service.name"));
+            spans.extend(resource.scope_spans.into_iter().flat_map(|scope| scope.spans));
+        }
+    }
+    spans
+}
+
+fn attribute(span: &Span, key: &str) -> Option<String> {
+    let mut found = span.attributes.iter().filter(|kv| kv.key == key);
+    let value = found.next()?.value.clone()?.value?;
+    assert!(found.next().is_none(), "{key} is there twice");
+    Some(match value {
+        Value::StringValue(text) => text,
+        Value::IntValue(number) => number.to_string(),
+        Value::BoolValue(yes) => yes.to_string(),
+        other => format!("{other:?}"),
+    })
+}
+
+fn named<'a>(spans: &'a [Span], name: &str, kind: SpanKind) -> &'a Span {
+    let found: Vec<&Span> = spans.iter().filter(|span| span.name == name && span.kind == kind as i32).collect();
+    assert_eq!(found.len(), 1, "{name} {kind:?} among {:?}", spans.iter().map(|span| &span.name).collect::<Vec<_>>());
+    found[0]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_with_a_question_in_it_is_one_trace() {
+    let mut receiver = Receiver::start(StatusCode::OK).await;
+    let (telemetry, guard) = start(traces_to(&receiver));
+    let backend = backend(&telemetry);
+    let meta = Json::literal(
+        r#"{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","tracestate":"v=1","baggage":"b=1"}"#,
+    );
+    let id = Json::literal("7");
+    let arrival = Arrival { id: Some(&id), ..arrival(Some(&meta), Some(UNSAMPLED)) };
+    let mut server = telemetry.server(&arrival);
+    server.set_network(Network::Http { version: "1.1", client: Some("127.0.0.1:4000".parse().unwrap()) });
+    server.set_revision(Revision::V2025_11_25);
+    server.set_session("s1");
+    let parent = server.parent();
+    parent.cache_hit(false);
+    let connect = parent.connecting(&backend);
+    let initialize =
+        Departure { method: &Method::Initialize, target: Target::None, id: Some((&id).into()), attempt: 1 };
+    connect.parent().client(&backend, &initialize).finish(&Outcome::Finished);
+    connect.finish(&Outcome::Finished);
+    let client = parent.client(&backend, &Departure { id: Some((&id).into()), ..DEPARTURE });
+    client.record_arguments(&Json::literal(r#"{"path":"x","password":"s3"}"#));
+    client.record_result(&Json::literal("{}"));
+    let sent = client.propagation();
+    let none = Json::literal("{}");
+    let question = Arrival {
+        method: &Method::Elicit,
+        target: Target::None,
+        id: Some(&id),
+        received: Moment::now(),
+        carriers: Carriers { meta: Some(&none), ..Carriers::default() },
+    };
+    let asked = client.parent().server(&backend, &question);
+    let ask = Departure { method: &Method::Elicit, target: Target::None, id: Some((&id).into()), attempt: 1 };
+    asked.parent().to_client(&ask).finish(&Outcome::Finished);
+    asked.finish(&Outcome::Finished);
+    for _ in 0..40 {
+        parent.event(&Event::Progress { progress: Some(1.0), total: None });
+    }
+    client.finish(&Outcome::failed(ErrorType::ToolError));
+    server.finish(&Outcome::Failed { error: ErrorType::JsonRpc(-32602), message: Some("no such path") });
+    assert!(guard.shutdown(BOUND).await);
+
+    let spans = exported(&mut receiver).await;
+    assert_eq!(spans.len(), 6);
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == SAMPLED[3..35] && span.trace_state == "v=1"));
+    let server = named(&spans, "tools/call files__read", SpanKind::Server);
+    assert_eq!(hex(&server.parent_span_id), &SAMPLED[36..52]);
+    assert_eq!(server.flags & 0x300, 0x300, "its parent is remote");
+    assert_eq!(server.links.len(), 1);
+    assert_eq!(hex(&server.links[0].trace_id), &UNSAMPLED[3..35]);
+    assert_eq!((server.events.len(), server.dropped_events_count), (32, 8));
+    assert_eq!(server.status.as_ref().unwrap().message, "no such path");
+    for (key, value) in [
+        ("mcp.method.name", "tools/call"),
+        ("gen_ai.tool.name", "files__read"),
+        ("gen_ai.operation.name", "execute_tool"),
+        ("jsonrpc.request.id", "7"),
+        ("mcp.protocol.version", "2025-11-25"),
+        ("mcp.session.id", "e8bc163c82eee187"),
+        ("network.transport", "tcp"),
+        ("network.protocol.version", "1.1"),
+        ("client.address", "127.0.0.1"),
+        ("client.port", "4000"),
+        ("fanlight.cache.hit", "false"),
+        ("error.type", "-32602"),
+        ("rpc.response.status_code", "-32602"),
+    ] {
+        assert_eq!(attribute(server, key).as_deref(), Some(value), "{key}");
+    }
+    let client = named(&spans, "tools/call read", SpanKind::Client);
+    assert_eq!(client.parent_span_id, server.span_id);
+    assert_eq!(client.flags & 0x300, 0x100, "its parent is ours");
+    assert_eq!(attribute(client, "error.type").as_deref(), Some("tool_error"));
+    assert_eq!(attribute(client, "fanlight.attempt").as_deref(), Some("1"));
+    assert_eq!(attribute(client, "server.address").as_deref(), Some("files.internal"));
+    assert_eq!(
+        attribute(client, "gen_ai.tool.call.arguments").as_deref(),
+        Some(r#"{"path":"x","password":"[redacted]"}"#)
+    );
+    assert_eq!(attribute(client, "gen_ai.tool.call.result"), None);
+    let connect = named(&spans, "connect", SpanKind::Internal);
+    assert_eq!(connect.parent_span_id, server.span_id);
+    assert_eq!(named(&spans, "initialize", SpanKind::Client).parent_span_id, connect.span_id);
+    let asked = named(&spans, "elicitation/create", SpanKind::Server);
+    assert_eq!(asked.parent_span_id, client.span_id);
+    assert_eq!(named(&spans, "elicitation/create", SpanKind::Client).parent_span_id, asked.span_id);
+    let headers: Vec<(&str, String)> = sent.headers().map(|(key, value)| (key, value.to_owned())).collect();
+    let traceparent = format!("{}-{}-01", &SAMPLED[..35], hex(&client.span_id));
+    assert_eq!(headers, [("traceparent", traceparent), ("tracestate", "v=1".into()), ("baggage", "b=1".into())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unsampled_trace_is_in_the_ring_and_not_exported() {
+    let mut receiver = Receiver::start(StatusCode::OK).await;
+    let (telemetry, guard) = start(traces_to(&receiver));
+    let backend = backend(&telemetry);
+    for header in [UNSAMPLED, SAMPLED] {
+        let server = telemetry.server(&arrival(None, Some(header)));
+        let client = server.parent().client(&backend, &DEPARTURE);
+        let sent = client.propagation().headers().next().unwrap().1.to_owned();
+        assert!(sent.starts_with(&header[..36]) && sent.ends_with(&header[53..]), "{sent}");
+        client.finish(&Outcome::Finished);
+        server.finish(&Outcome::Finished);
+    }
+    assert!(guard.shutdown(BOUND).await);
+    let spans = exported(&mut receiver).await;
+    assert_eq!(spans.len(), 2);
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == SAMPLED[3..35]));
+    let kept = telemetry.ring().unwrap().query(&Query::default());
+    assert_eq!(kept.iter().map(|trace| trace.spans.len()).collect::<Vec<_>>(), [2, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_from_another_trace_stays_with_its_call() {
+    let (telemetry, _guard) = start(ExportSettings::default());
+    let backend = backend(&telemetry);
+    let server = telemetry.server(&arrival(None, Some(SAMPLED)));
+    let client = server.parent().client(&backend, &DEPARTURE);
+    client.parent().server(&backend, &arrival(None, Some(UNSAMPLED))).finish(&Outcome::Finished);
+    let kept = telemetry.ring().unwrap().query(&Query::default());
+    assert_eq!(kept.len(), 1);
+    let asked = &kept[0].spans[0];
+    assert_eq!(asked.span_context.trace_id().to_string(), &SAMPLED[3..35]);
+    assert_eq!(Some(asked.parent_span_id), client.parent().ids().map(|ids| ids.span_id));
+    assert_eq!(asked.links[0].span_context.trace_id().to_string(), &UNSAMPLED[3..35]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sampler_decides_where_a_trace_begins() {
+    let mut receiver = Receiver::start(StatusCode::OK).await;
+    let settings = Settings { sampling: Sampling::ParentBasedAlwaysOff, ..Settings::default() };
+    let (telemetry, guard) = fanlight_otlp::start(settings, &traces_to(&receiver)).unwrap();
+    let server = telemetry.server(&arrival(None, Some("00-malformed")));
+    let sent = server.parent().client(&backend(&telemetry), &DEPARTURE).propagation();
+    assert!(sent.headers().next().unwrap().1.ends_with("-00"));
+    drop(server);
+    assert!(guard.shutdown(BOUND).await);
+    assert!(exported(&mut receiver).await.is_empty());
+    let kept = telemetry.ring().unwrap().query(&Query { error: Some(true), ..Query::default() });
+    assert_eq!(kept[0].summary().unwrap().error.as_deref(), Some("abandoned"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_delivered_is_counted_and_holds_nothing_up() {
+    let receiver = Receiver::start(StatusCode::BAD_REQUEST).await;
+    let batch = BatchSettings { queue: 4, size: 4, ..BatchSettings::default() };
+    let (telemetry, guard) = start(ExportSettings { batch, ..traces_to(&receiver) });
+    let metrics = telemetry.metrics().unwrap().clone();
+    let ended = 200;
+    for _ in 0..ended {
+        telemetry.server(&arrival(None, None)).finish(&Outcome::Finished);
+    }
+    guard.shutdown(BOUND).await;
+    let full = metrics.spans_dropped(DropReason::QueueFull);
+    let failed = metrics.spans_dropped(DropReason::ExportFailed);
+    assert_eq!(full + failed, ended, "{full} + {failed}");
+    assert!(failed >= 4);
+    let text = telemetry.prometheus();
+    assert!(text.contains(&format!("fanlight_spans_dropped_total{{reason=\"export_failed\"}} {failed}\n")), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutting_down_is_bounded_when_nobody_answers() {
+    // Accepts connections and never answers.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}/v1/traces", silent.local_addr().unwrap());
+    let target = OtlpTarget {
+        endpoint: endpoint.parse().unwrap(),
+        protocol: OtlpProtocol::HttpProtobuf,
+        headers: Vec::new(),
+        timeout: Duration::from_secs(60),
+        tls: TlsFiles::default(),
+    };
+    let (telemetry, guard) = start(ExportSettings { traces: Some(target), ..ExportSettings::default() });
+    telemetry.server(&arrival(None, None)).finish(&Outcome::Finished);
+    let delivered = tokio::time::timeout(Duration::from_secs(10), guard.shutdown(Duration::from_millis(200))).await;
+    assert_eq!(delivered, Ok(false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_exported_too() {
+    let mut receiver = Receiver::start(StatusCode::OK).await;
+    let metrics = Some(target(&receiver, "/v1/metrics"));
+    let every = Duration::from_secs(3600);
+    let (telemetry, guard) = start(ExportSettings { metrics, metrics_every: every, ..ExportSettings::default() });
+    telemetry.server(&arrival(None, None)).finish(&Outcome::Finished);
+    backend(&telemetry).metrics().set_up(true);
+    assert!(guard.shutdown(BOUND).await);
+    let request = receiver.requests.recv().await.unwrap();
+    assert_eq!((request.path.as_str(), request.content_type.as_str()), ("/v1/metrics", "application/x-protobuf"));
+    let request = ExportMetricsServiceRequest::decode(request.body).unwrap();
+    let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
+    let data = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap().data.clone().unwrap();
+    let Data::Histogram(histogram) = data("mcp.server.operation.duration") else { panic!("a histogram") };
+    assert_eq!(histogram.data_points[0].count, 1);
+    assert_eq!(histogram.data_points[0].bucket_counts.len(), histogram.data_points[0].explicit_bounds.len() + 1);
+    let Data::Gauge(up) = data("fanlight.backend.up") else { panic!("a gauge") };
+    assert_eq!(up.data_points[0].attributes[0].key, "fanlight.backend.name");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_hears_of_traces_and_a_slow_one_misses_some() {
+    let (telemetry, _guard) = start(ExportSettings::default());
+    let mut feed = telemetry.ring().unwrap().subscribe();
+    telemetry.server(&arrival(None, Some(SAMPLED))).finish(&Outcome::Finished);
+    assert_eq!(feed.recv().await.unwrap().to_string(), &SAMPLED[3..35]);
+    for _ in 0..1000 {
+        telemetry.server(&arrival(None, Some(SAMPLED))).finish(&Outcome::Finished);
+    }
+    assert!(matches!(feed.recv().await, Err(tokio::sync::broadcast::error::RecvError::Lagged(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_file_has_lines_of_otlp_json_and_rotates() {
+    let folder = std::env::temp_dir().join(format!("fanlight-telemetry-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("traces.jsonl");
+    let mut file = fanlight_telemetry::FileSettings::new(path.clone());
+    (file.max_bytes, file.kept) = (2000, 2);
+    let (telemetry, guard) = Telemetry::start(Settings { file: Some(file), ..Settings::default() }).unwrap();
+    let meta = Json::literal(r#"{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}"#);
+    for _ in 0..300 {
+        let server = telemetry.server(&arrival(Some(&meta), Some(UNSAMPLED)));
+        server.parent().event(&Event::Log { level: None });
+        server.finish(&Outcome::failed(ErrorType::Timeout));
+    }
+    assert!(guard.shutdown(BOUND).await);
+    let mut spans = 0;
+    let mut names: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let entry = entry.unwrap();
+        names.push(entry.file_name().into_string().unwrap());
+        for line in std::fs::read_to_string(entry.path()).unwrap().lines() {
+            // The types of OTLP read exactly its JSON encoding.
+            let request: ExportTraceServiceRequest = serde_json::from_str(line).unwrap();
+            for span in &request.resource_spans[0].scope_spans[0].spans {
+                assert_eq!(hex(&span.trace_id), &SAMPLED[3..35]);
+                assert_eq!(hex(&span.links[0].trace_id), &UNSAMPLED[3..35]);
+                assert_eq!((span.kind, span.events.len()), (SpanKind::Server as i32, 1));
+                assert_eq!(attribute(span, "error.type").as_deref(), Some("timeout"));
+                spans += 1;
+            }
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(spans > 0 && spans <= 300);
+    assert!(names.len() <= 3 && names.contains(&"traces.jsonl".to_owned()), "{names:?}");
+}

@@ -1,0 +1,180 @@
+//! Spans and metrics as a collector gets them over gRPC, from a batch processor whose thread has no
+//! runtime.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
+
+#[path = "grpc/collector.rs"]
+mod collector;
+
+use std::path::Path;
+use std::time::Duration;
+
+use collector::Collector;
+use fanlight_otlp::{ExportSettings, Guard, OtlpProtocol, OtlpTarget, StartError, TlsFiles};
+use fanlight_protocol::Method;
+use fanlight_telemetry::metrics::DropReason;
+use fanlight_telemetry::{
+    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome, Settings, Target,
+    Telemetry, TraceContextPolicy, TrustInbound,
+};
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use tonic::Code;
+
+const SAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const UNSAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+const BOUND: Duration = Duration::from_secs(10);
+
+fn target(endpoint: &str) -> OtlpTarget {
+    OtlpTarget {
+        endpoint: endpoint.parse().unwrap(),
+        protocol: OtlpProtocol::Grpc,
+        headers: vec![("authorization".to_owned(), "Bearer s3cr3t".to_owned())],
+        timeout: Duration::from_secs(5),
+        tls: TlsFiles::default(),
+    }
+}
+
+fn start(traces: Option<OtlpTarget>, metrics: Option<OtlpTarget>) -> Result<(Telemetry, Guard), StartError> {
+    let export =
+        ExportSettings { traces, metrics, metrics_every: Duration::from_secs(3600), ..ExportSettings::default() };
+    fanlight_otlp::start(Settings::default(), &export)
+}
+
+/// A call through to a backend, in the client's trace.
+fn call(telemetry: &Telemetry, traceparent: &str) {
+    let backend = telemetry.backend(BackendInfo {
+        name: "files".to_owned(),
+        endpoint: Endpoint::Stdio,
+        trace_context: TraceContextPolicy::Forward,
+        content: ContentPolicy::default(),
+    });
+    let headers = Headers { traceparent: Some(traceparent), ..Headers::default() };
+    let server = telemetry.server(&Arrival {
+        method: &Method::CallTool,
+        target: Target::Tool("files__read"),
+        id: None,
+        received: Moment::now(),
+        carriers: Carriers { meta: None, headers, trust: TrustInbound::Trust },
+    });
+    let departure = Departure { method: &Method::CallTool, target: Target::Tool("read"), id: None, attempt: 1 };
+    server.parent().client(&backend, &departure).finish(&Outcome::Finished);
+    server.finish(&Outcome::Finished);
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sampled_spans_arrive_once_with_their_parents() {
+    let mut collector = Collector::start(Code::Ok).await;
+    let (telemetry, guard) = start(Some(target(&collector.endpoint)), None).unwrap();
+    call(&telemetry, UNSAMPLED);
+    call(&telemetry, SAMPLED);
+    assert!(guard.shutdown(BOUND).await);
+    let (authorization, request) = collector.traces.recv().await.unwrap();
+    assert_eq!(authorization, ["Bearer s3cr3t"]);
+    assert!(collector.traces.try_recv().is_err(), "one batch");
+    let spans: Vec<_> = request.resource_spans.iter().flat_map(|r| &r.scope_spans).flat_map(|s| &s.spans).collect();
+    assert_eq!(spans.len(), 2, "the trace that is not sampled stays here");
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == SAMPLED[3..35]));
+    let of = |kind: SpanKind| spans.iter().find(|span| span.kind == kind as i32).unwrap();
+    assert_eq!(hex(&of(SpanKind::Server).parent_span_id), &SAMPLED[36..52]);
+    assert_eq!(of(SpanKind::Client).parent_span_id, of(SpanKind::Server).span_id);
+    assert_eq!(telemetry.metrics().unwrap().spans_dropped(DropReason::ExportFailed), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_arrive() {
+    let mut collector = Collector::start(Code::Ok).await;
+    let (telemetry, guard) = start(None, Some(target(&collector.endpoint))).unwrap();
+    call(&telemetry, SAMPLED);
+    assert!(guard.shutdown(BOUND).await);
+    let (authorization, request) = collector.metrics.recv().await.unwrap();
+    assert_eq!(authorization, ["Bearer s3cr3t"]);
+    let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
+    for name in ["mcp.server.operation.duration", "mcp.client.operation.duration"] {
+        assert!(metrics.iter().any(|metric| metric.name == name), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_collector_refuses_is_counted() {
+    let collector = Collector::start(Code::InvalidArgument).await;
+    let (telemetry, guard) = start(Some(target(&collector.endpoint)), None).unwrap();
+    call(&telemetry, SAMPLED);
+    guard.shutdown(BOUND).await;
+    assert_eq!(telemetry.metrics().unwrap().spans_dropped(DropReason::ExportFailed), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_never_answers_does_not_hold_up_the_end() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let (telemetry, guard) = start(Some(target(&endpoint)), None).unwrap();
+    call(&telemetry, SAMPLED);
+    let ended = tokio::time::timeout(BOUND, guard.shutdown(Duration::from_millis(200))).await;
+    assert_eq!(ended, Ok(false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_url_with_credentials_is_refused_without_showing_them() {
+    let error = start(Some(target("http://user:s3cr3t@127.0.0.1:4317")), None).unwrap_err().to_string();
+    assert!(error.contains("OTEL_EXPORTER_OTLP_HEADERS") && !error.contains("s3cr3t"), "{error}");
+}
+
+/// What the standard variables make of a collector with a certificate that no system knows.
+fn over_tls(collector: &Collector, protocol: &str, certificate: Option<&Path>) -> ExportSettings {
+    let variable = |name: &str| match name {
+        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(collector.endpoint.clone()),
+        "OTEL_EXPORTER_OTLP_PROTOCOL" => Some(protocol.to_owned()),
+        "OTEL_EXPORTER_OTLP_CERTIFICATE" => certificate.map(|path| path.display().to_string()),
+        "OTEL_EXPORTER_OTLP_TIMEOUT" => Some("5000".to_owned()),
+        _ => None,
+    };
+    ExportSettings::from_env(Default::default(), variable).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_with_tls_is_known_by_the_certificate_that_is_named() {
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("collector-{}.pem", std::process::id()));
+    std::fs::write(&file, own.cert.pem()).unwrap();
+    for protocol in ["grpc", "http/protobuf"] {
+        let mut collector = Collector::start_with_tls(&own).await;
+        let start = |certificate| {
+            let export = ExportSettings { metrics: None, ..over_tls(&collector, protocol, certificate) };
+            fanlight_otlp::start(Settings::default(), &export).unwrap()
+        };
+        let (telemetry, guard) = start(None);
+        call(&telemetry, SAMPLED);
+        guard.shutdown(BOUND).await;
+        assert_eq!(telemetry.metrics().unwrap().spans_dropped(DropReason::ExportFailed), 2, "{protocol}: not trusted");
+        let (telemetry, guard) = start(Some(file.as_path()));
+        call(&telemetry, SAMPLED);
+        assert!(guard.shutdown(BOUND).await, "{protocol}");
+        assert_eq!(telemetry.metrics().unwrap().spans_dropped(DropReason::ExportFailed), 0, "{protocol}");
+        let (_, request) = collector.traces.recv().await.unwrap();
+        assert_eq!(request.resource_spans[0].scope_spans[0].spans.len(), 2, "{protocol}");
+        assert!(collector.traces.try_recv().is_err(), "{protocol}: the first way in was none");
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_for_tls_that_cannot_be_used_are_told() {
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let collector = Collector::start_with_tls(&own).await;
+    let nonsense = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    for protocol in ["grpc", "http/protobuf"] {
+        for (path, why) in [(Path::new("/no/such.pem"), "No such file"), (&nonsense, "no certificate in PEM")] {
+            let export = over_tls(&collector, protocol, Some(path));
+            let error = fanlight_otlp::start(Settings::default(), &export).unwrap_err().to_string();
+            assert!(error.contains(&path.display().to_string()) && error.contains(why), "{error}");
+        }
+        let mut export = over_tls(&collector, protocol, None);
+        export.traces.as_mut().unwrap().tls.client_certificate = Some(nonsense.clone());
+        let error = fanlight_otlp::start(Settings::default(), &export).unwrap_err().to_string();
+        assert!(error.contains("needs its key"), "{error}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Starting telemetry: the registry of metrics, and the pipeline that ended spans pass through.
+
+use std::io;
+use std::sync::Arc;
+
+use opentelemetry::KeyValue;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SpanExporter;
+
+use crate::console::Console;
+use crate::file::TraceFile;
+use crate::metrics::Metrics;
+use crate::pipeline::{BatchExport, Pipeline};
+use crate::recorder::Recorder;
+use crate::ring::Ring;
+use crate::settings::{BatchSettings, Settings};
+use crate::telemetry::{Guard, Telemetry};
+use crate::worker::Worker;
+
+/// Why telemetry did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The trace file could not be opened.
+    #[error("cannot write traces to {path}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread for telemetry: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// Telemetry that has not been started.
+#[derive(Debug)]
+pub struct Builder {
+    settings: Settings,
+    resource: Resource,
+    metrics: Arc<Metrics>,
+    export: Option<BatchExport>,
+}
+
+impl Builder {
+    /// Telemetry by `settings`, without an exporter.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let resource = resource(&settings);
+        let metrics = Arc::new(Metrics::new(settings.metrics));
+        Self { settings, resource, metrics, export: None }
+    }
+
+    /// Exports sampled spans through `exporter`, in batches.
+    #[must_use]
+    pub fn export_spans(self, exporter: impl SpanExporter + 'static, batch: BatchSettings) -> Self {
+        let export = BatchExport::new(exporter, batch, &self.resource, Arc::clone(&self.metrics));
+        Self { export: Some(export), ..self }
+    }
+
+    /// Starts telemetry. The guard ends it.
+    ///
+    /// # Errors
+    ///
+    /// If the trace file cannot be opened or a thread cannot be started.
+    pub fn start(self) -> Result<(Telemetry, Guard), StartError> {
+        let Self { settings, resource, metrics, export } = self;
+        let is_delivered = settings.console || settings.file.is_some() || export.is_some();
+        let (ring, writers) = if settings.tracing {
+            (settings.ring.map(|limits| Arc::new(Ring::new(limits))), writers(&settings, &resource, &metrics)?)
+        } else {
+            (None, Vec::new())
+        };
+        let pipeline = Pipeline::new(ring.clone(), writers, export.filter(|_| settings.tracing));
+        // Spans that go nowhere are not recorded.
+        let recorder = (!pipeline.is_empty()).then(|| Recorder::new(pipeline, settings.sampling, is_delivered));
+        let guard = Guard::new(recorder.clone());
+        Ok((Telemetry::new(recorder, ring, metrics, resource), guard))
+    }
+}
+
+fn writers(settings: &Settings, resource: &Resource, metrics: &Arc<Metrics>) -> Result<Vec<Worker>, StartError> {
+    let mut writers = Vec::new();
+    if settings.console {
+        let console = Console::new(io::stderr());
+        writers.push(Worker::start("trace-console", console, Arc::clone(metrics)).map_err(StartError::Thread)?);
+    }
+    if let Some(file) = &settings.file {
+        let open = TraceFile::open(file.clone(), resource.clone());
+        let open = open.map_err(|source| StartError::File { path: file.path.display().to_string(), source })?;
+        writers.push(Worker::start("trace-file", open, Arc::clone(metrics)).map_err(StartError::Thread)?);
+    }
+    Ok(writers)
+}
+
+fn resource(settings: &Settings) -> Resource {
+    let given = settings.resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+    Resource::builder_empty()
+        .with_service_name("fanlight")
+        .with_attribute(KeyValue::new("service.version", settings.service_version.clone()))
+        .with_attributes(given)
+        .build()
+}
