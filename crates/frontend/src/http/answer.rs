@@ -23,12 +23,7 @@ use fanlight_canonical::Core;
 impl<C: Core> Endpoint<C> {
     /// Waits for what comes of a call first; an error if it takes long, and its client is to hear
     /// something meanwhile.
-    pub(super) async fn first(
-        &self,
-        call: &mut Call,
-        kept: &Kept,
-        accepts: Accepts,
-    ) -> Result<Option<Said>, Elapsed> {
+    pub(super) async fn first(&self, call: &mut Call, kept: &Kept, accepts: Accepts) -> Result<Option<Said>, Elapsed> {
         let revision = kept.revision();
         let is_told_of_pauses = revision.era() == Era::Legacy && accepts.events && is_pausable(revision);
         loop {

@@ -115,10 +115,7 @@ mod tests {
     #[tokio::test]
     async fn body_declared_larger_than_the_limit_is_not_read() {
         let text = Bytes::from_static(b"0123456789");
-        assert_eq!(
-            read(&mut Full::new(text.clone()), 9, TIME).await,
-            Err(BodyError::TooLarge { limit: 9 })
-        );
+        assert_eq!(read(&mut Full::new(text.clone()), 9, TIME).await, Err(BodyError::TooLarge { limit: 9 }));
         let read = read(&mut Full::new(text.clone()), 10, TIME).await.unwrap();
         assert_eq!(read.as_ptr(), text.as_ptr());
     }

@@ -15,9 +15,9 @@ use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
+use super::connection::{self, Addresses};
 use super::fields::Fields;
 use super::guard::Guard;
-use super::connection::{self, Addresses};
 use super::listener::Serve;
 use super::negotiate::{self, Accepts};
 use super::old::OldSessions;

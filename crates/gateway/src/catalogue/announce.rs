@@ -11,22 +11,6 @@ use tokio::time::Instant;
 
 use super::Change;
 
-/// How long changes of one kind are collected, so that a burst causes one reading and one notification.
-pub(super) const SETTLE: Duration = Duration::from_millis(100);
-
-/// The least time between two notifications of changes that no backend announced: a server whose list
-/// differs at each request would otherwise make clients ask without end.
-const UNANNOUNCED: Duration = Duration::from_secs(5);
-
-/// How a change became known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// A backend announced it.
-    Announced,
-    /// A backend was asked for a client's request.
-    Request,
-}
-
 /// The clients that listen for changes of merged lists, and the notifications that are due.
 #[derive(Default)]
 pub(crate) struct Announcer {
@@ -71,9 +55,8 @@ impl Announcer {
         Registration { announcer: Arc::clone(self), number }
     }
 
-    /// Makes a notification due as soon as the least time since the last one has passed.
-    pub(super) fn announce(&self, change: Change, origin: Origin) {
-        let pause = if origin == Origin::Announced { SETTLE } else { UNANNOUNCED };
+    /// Makes a notification due once `pause` has passed since the last one.
+    pub(super) fn announce(&self, change: Change, pause: Duration) {
         let now = Instant::now();
         if let Some(timing) = self.lock().timing.get_mut(change.index()) {
             let due = timing.sent.map_or(now, |sent| now.max(sent + pause));

@@ -34,16 +34,10 @@ pub(crate) use load::{answered, cut_off};
 pub use snapshot::{Collision, Entry, Snapshot};
 pub(crate) use watch::{ListWatcher, updated_uri};
 
-use crate::topology::{BackendId, Topology};
-use announce::{Announcer, Origin};
+use crate::topology::{BackendId, ListLimits, Topology};
+use announce::Announcer;
 use background::Background;
 use part::Part;
-
-/// How many earlier states of a list are kept for clients that are still paging through them.
-const KEPT_GENERATIONS: usize = 3;
-
-/// How long an unknown name is taken to be unknown before backends are asked again.
-const RECHECK_UNKNOWN_AFTER: Duration = Duration::from_secs(5);
 
 /// One list of all backends.
 pub(crate) struct Catalogue {
@@ -195,7 +189,8 @@ impl Catalogue {
     /// name that should be there is a reason to ask before a `ttlMs` is over (2026-07-28
     /// server/utilities/caching, Freshness Calculation).
     pub(crate) async fn recheck(self: &Arc<Self>, topology: &Arc<Topology>, trace: &Parent) -> Option<Arc<Snapshot>> {
-        let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= RECHECK_UNKNOWN_AFTER));
+        let unknown = topology.limits.unknown;
+        let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
         match due {
             true => Some(self.snapshot_with(topology, |_, part| part.announces && !part.is_behind(), trace).await.0),
             false => None,
@@ -330,14 +325,16 @@ impl Catalogue {
             Some((state.version, all.collect::<Option<Vec<_>>>()?))
         });
         match parts {
-            Some((version, parts)) => self.accept(version, Arc::new(Snapshot::new(self.kind, parts, topology))),
+            Some((version, parts)) => {
+                self.accept(version, Arc::new(Snapshot::new(self.kind, parts, topology)), &topology.limits)
+            }
             None => self.newest(topology).unwrap_or_default(),
         }
     }
 
     /// Keeps `snapshot` unless it equals the newest one, whose cursors then stay valid. One of an
     /// earlier topology serves only the requests that began with that.
-    fn accept(&self, version: u64, snapshot: Arc<Snapshot>) -> Arc<Snapshot> {
+    fn accept(&self, version: u64, snapshot: Arc<Snapshot>, limits: &ListLimits) -> Arc<Snapshot> {
         let previous = self.with(|state| state.snapshots.front().cloned());
         let topology = previous.as_ref().map_or(0, |previous| previous.topology());
         if topology > snapshot.topology() {
@@ -346,7 +343,7 @@ impl Catalogue {
         let is_same_topology = topology == snapshot.topology();
         let is_news = !is_same_topology || previous.as_ref().is_none_or(|previous| !previous.equals(&snapshot));
         let has_changed = previous.as_ref().map(|previous| !previous.offers_the_same(&snapshot));
-        let (newest, has_changed, origin) = self.with(|state| {
+        let (newest, has_changed, pause) = self.with(|state| {
             state.merged = Some((version, snapshot.topology()));
             if is_news {
                 // What an earlier topology had is neither listed any more nor are its backends kept.
@@ -354,19 +351,19 @@ impl Catalogue {
                     state.snapshots.clear();
                 }
                 state.snapshots.push_front(Arc::clone(&snapshot));
-                state.snapshots.truncate(KEPT_GENERATIONS + 1);
+                state.snapshots.truncate(limits.generations + 1);
             }
             let unseen = std::mem::take(&mut state.changed_unseen);
             let announced = std::mem::take(&mut state.read_announced) || unseen;
-            let origin = if announced { Origin::Announced } else { Origin::Request };
-            (state.snapshots.front().cloned(), has_changed.unwrap_or(unseen), origin)
+            let pause = if announced { limits.settle } else { limits.unannounced };
+            (state.snapshots.front().cloned(), has_changed.unwrap_or(unseen), pause)
         });
         // Every client's list passes here: findings are logged once and not each time.
         if is_news {
             snapshot.log_findings();
         }
         if has_changed {
-            self.announcer.announce(self.kind.change(), origin);
+            self.announcer.announce(self.kind.change(), pause);
         }
         newest.unwrap_or(snapshot)
     }

@@ -7,7 +7,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use fanlight_canonical::{BackendClient, CallContext, Interest, Listen, Parent, ServerMessage, ServerMessages};
 use fanlight_protocol::{Method, Notification};
@@ -19,14 +18,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
-use super::announce::{Announcer, SETTLE};
+use super::announce::Announcer;
 use super::background::Background;
 use super::{Catalogues, Change, ListKind, Snapshot};
 use crate::reads::Reads;
 use crate::topology::{BackendId, CurrentTopology, Topology};
-
-/// The pause before another attempt to listen to a backend: doubled each time within these bounds.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The catalogues, and what keeps them current.
 pub(crate) struct ListWatcher {
@@ -148,7 +144,7 @@ impl ListWatcher {
                 }
                 () = self.woken.notified() => {
                     let waits = self.with_pending(|pending| pending.iter().any(|part| !busy.contains(part)));
-                    settled = settled.or_else(|| waits.then(|| Instant::now() + SETTLE));
+                    settled = settled.or_else(|| waits.then(|| Instant::now() + self.topology().limits.settle));
                 }
                 () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
                     settled = None;
@@ -195,7 +191,7 @@ impl ListWatcher {
 
     /// Listens to one backend until it answers that it announces nothing.
     async fn keep_listening(self: Arc<Self>, backend: BackendId, client: Arc<dyn BackendClient>) {
-        let (least, most) = RETRY;
+        let (least, most) = self.topology().limits.listen_retry;
         let mut pause = least;
         loop {
             // Nothing is sent through the channel: the mapping acts on each message at once, so that

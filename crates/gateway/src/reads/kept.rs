@@ -18,9 +18,6 @@ use tokio::time::Instant;
 use super::{Read, is_complete};
 use crate::topology::BackendId;
 
-/// How long a result is kept at most.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-
 /// What an entry takes beside its texts, in bytes.
 const OVERHEAD: usize = 256;
 
@@ -31,6 +28,8 @@ pub struct CacheLimits {
     pub entries: usize,
     /// How many bytes all of them may have together.
     pub bytes: usize,
+    /// How long a result is kept at most.
+    pub longest: Duration,
 }
 
 /// A store of results that any principal may be served.
@@ -50,6 +49,7 @@ pub(super) trait KeptResults: Send + Sync {
 pub(super) struct MemoryResults {
     cache: Mutex<Cache<Key, Entry, Weight>>,
     capacity: u64,
+    longest: Duration,
 }
 
 type Key = (BackendId, Arc<str>);
@@ -83,7 +83,7 @@ impl MemoryResults {
         let capacity = u64::try_from(limits.bytes).unwrap_or(u64::MAX);
         let least = capacity.div_ceil(u64::try_from(limits.entries.max(1)).unwrap_or(u64::MAX));
         let cache = Cache::with_weighter(limits.entries, capacity, Weight { least });
-        Some(Self { cache: Mutex::new(cache), capacity })
+        Some(Self { cache: Mutex::new(cache), capacity, longest: limits.longest })
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache<Key, Entry, Weight>> {
@@ -110,7 +110,7 @@ impl KeptResults for MemoryResults {
         if u64::try_from(bytes).is_ok_and(|bytes| bytes > self.capacity) {
             return;
         }
-        let Some(expires) = Instant::now().checked_add(ttl.min(LONGEST)) else { return };
+        let Some(expires) = Instant::now().checked_add(ttl.min(self.longest)) else { return };
         // Detached, or the whole buffer that it was received in would stay in memory.
         let entry = Entry { params: Bytes::copy_from_slice(&read.params), response: response.detached(), expires };
         self.cache().insert((read.backend, Arc::from(read.uri.as_str())), entry);
