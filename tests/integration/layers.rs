@@ -71,7 +71,7 @@ fn protocol_does_no_io_and_reaches_no_other_crate_of_ours() {
 fn leaves_reach_no_other_crate_of_ours() {
     assert_layer("fanlight-config", &[], &["tokio", "hyper", "reqwest"]);
     assert_layer("fanlight-demo", &[], &[HTTP, &["tokio"]].concat());
-    assert_layer("fanlight-socket", &[], HTTP);
+    assert_layer("fanlight-http-pool", &[], &["reqwest"]);
     assert_layer("fanlight-http-edge", &[], &["reqwest"]);
 }
 
@@ -97,12 +97,15 @@ fn gateway_reaches_no_http_and_no_edge() {
 
 #[test]
 fn backend_reaches_neither_gateway_nor_frontend() {
-    assert_layer("fanlight-backend", &[CORE, &["fanlight-socket"]].concat(), &["axum"]);
+    assert_layer("fanlight-backend", &[CORE, &["fanlight-http-pool"]].concat(), &["axum"]);
+    // Pooled connections are driven by the pool alone.
+    let direct = &workspace()["fanlight-backend"];
+    assert!(!direct.iter().any(|one| !one.dev && ["hyper", "http-body"].contains(&one.name.as_str())));
 }
 
 #[test]
 fn frontend_reaches_neither_gateway_nor_backend() {
-    let ours = [CORE, &["fanlight-http-edge", "fanlight-socket"]].concat();
+    let ours = [CORE, &["fanlight-http-edge"]].concat();
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 

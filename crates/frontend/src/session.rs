@@ -138,7 +138,7 @@ impl Session {
             transport,
             client_info: self.opening.client_info.clone(),
             running: self.in_flight.count(),
-            questions: self.questions.count(),
+            server_requests: self.questions.count(),
             streams: self.streams.count(),
             idle: None,
         }

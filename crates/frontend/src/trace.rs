@@ -101,7 +101,7 @@ impl Counted {
 
     /// A call that waits for its client to come back.
     pub(crate) fn parked(telemetry: &Telemetry) -> Self {
-        Self::new(telemetry, Metrics::parked_calls)
+        Self::new(telemetry, Metrics::suspended_calls)
     }
 
     fn new(telemetry: &Telemetry, change: fn(&Metrics, i64)) -> Self {

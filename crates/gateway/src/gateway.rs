@@ -374,7 +374,10 @@ async fn describe(only: &Member, is_transparent: bool) -> Result<Response, RpcEr
 async fn send_to_all_with(topology: &Topology, capability: &str, call: &Call) -> Result<Response, RpcError> {
     let answers = join_all(topology.ids().map(|backend| async move {
         match topology.has_capability(backend, capability).await {
-            true => Some(topology.send_briefly(backend, call.clone()).await),
+            true => {
+                let answer = topology.briefly(topology.request(backend, call.clone())).await;
+                Some(answer.map_err(|error| fault::no_answer(topology.name(backend), &error)))
+            }
             false => None,
         }
     }))

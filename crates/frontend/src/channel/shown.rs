@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fanlight_telemetry::clients::{Clients, Counts, Seen, SessionView};
+use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
 
 use super::Connection;
 use crate::session::Session;
@@ -21,13 +21,13 @@ impl<C: Core> Connection<C> {
 /// What an operator sees of a client on standard input and output, which has a transport to itself and
 /// so no id.
 impl<C: Core> Clients for Connection<C> {
-    fn seen(&self) -> Seen {
+    fn view(&self) -> ClientsView {
         let session = self.current_session();
         let view =
             |session: Arc<Session>| SessionView { digest: String::new(), streams: 0, ..session.shown("", "stdio") };
-        Seen {
+        ClientsView {
             sessions: session.map(view).into_iter().collect(),
-            parked: self.parking.shown(),
+            suspended: self.parking.shown(),
             streams: self.subscriptions.open(),
         }
     }
@@ -35,7 +35,7 @@ impl<C: Core> Clients for Connection<C> {
     fn counts(&self) -> Counts {
         Counts {
             sessions: usize::from(self.current_session().is_some()),
-            parked: self.parking.count(),
+            suspended: self.parking.count(),
             streams: self.subscriptions.open(),
         }
     }

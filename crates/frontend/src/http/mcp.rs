@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_protocol::{Era, Message, MessageError, Method, Notification, Revision, RpcError, code};
-use fanlight_telemetry::clients::{Clients, Counts, Seen};
+use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Moment, Network};
 use http::request::Parts;
@@ -135,18 +135,18 @@ impl<C: Core> Serve for Endpoint<C> {
 }
 
 impl<C: Core> Clients for Endpoint<C> {
-    fn seen(&self) -> Seen {
+    fn view(&self) -> ClientsView {
         let mut sessions = self.sessions.shown();
         sessions.extend(self.old.shown());
         let streams = sessions.iter().map(|session| session.streams).sum::<usize>() + self.subscriptions.open();
-        Seen { sessions, parked: self.parking.shown(), streams }
+        ClientsView { sessions, suspended: self.parking.shown(), streams }
     }
 
     fn counts(&self) -> Counts {
         let ((sessions, streams), old) = (self.sessions.counts(), self.old.count());
         // A session of the old transport is its stream.
         let streams = streams + old + self.subscriptions.open();
-        Counts { sessions: sessions + old, parked: self.parking.count(), streams }
+        Counts { sessions: sessions + old, suspended: self.parking.count(), streams }
     }
 }
 

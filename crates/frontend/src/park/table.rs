@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fanlight_protocol::seal::KeyError;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
-use fanlight_telemetry::clients::ParkedView;
+use fanlight_telemetry::clients::SuspendedCallView;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -196,16 +196,16 @@ impl Parking {
     }
 
     /// What an operator may see of the calls that are parked now.
-    pub(crate) fn shown(&self) -> Vec<ParkedView> {
+    pub(crate) fn shown(&self) -> Vec<SuspendedCallView> {
         let now = Instant::now();
         let table = self.lock();
         let parked = table.values().filter(|place| place.resume.is_some());
         let view = |place: &Place| {
             let shown = place.shown.as_ref()?;
-            Some(ParkedView {
+            Some(SuspendedCallView {
                 method: shown.method.clone(),
                 name: shown.name.clone(),
-                asked: shown.asked.clone(),
+                requests: shown.asked.clone(),
                 round: place.round,
                 waiting: now.saturating_duration_since(shown.since),
                 left: shown.until.saturating_duration_since(now),

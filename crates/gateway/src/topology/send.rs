@@ -16,12 +16,6 @@ impl Topology {
         answer.map_err(|error| fault::no_answer(self.name(backend), &error))
     }
 
-    /// Sends a request that goes to several backends, and waits no longer than for a list.
-    pub(crate) async fn send_briefly(&self, backend: BackendId, call: Call) -> Result<Response, RpcError> {
-        let answer = self.briefly(self.request(backend, call)).await;
-        answer.map_err(|error| fault::no_answer(self.name(backend), &error))
-    }
-
     /// Sends a request; the error is the backend's own.
     pub(crate) fn request(&self, backend: BackendId, call: Call) -> Pending<'_, Response> {
         match self.get(backend) {

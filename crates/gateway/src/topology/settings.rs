@@ -1,6 +1,5 @@
 //! What a topology is made of.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,14 +46,4 @@ pub struct ListLimits {
     /// The shortest and the longest pause before asking again to listen to a backend that refused;
     /// it doubles with each refusal.
     pub listen_retry: (Duration, Duration),
-}
-
-impl fmt::Debug for BackendEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BackendEntry")
-            .field("name", &self.client.name())
-            .field("prefix", &self.prefix)
-            .field("filtered", &self.permits_tool.is_some())
-            .finish()
-    }
 }

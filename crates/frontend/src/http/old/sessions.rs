@@ -75,7 +75,7 @@ impl<C: Core> OldSessions<C> {
                 transport: "sse",
                 client_info: None,
                 running: 0,
-                questions: 0,
+                server_requests: 0,
                 streams: 1,
                 idle: None,
             })
