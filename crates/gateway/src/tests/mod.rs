@@ -4,6 +4,8 @@ mod changes;
 mod fake;
 mod freshness;
 mod listening;
+mod principals;
 mod reads;
 mod routing;
 mod tasks;
+mod topology;

@@ -16,8 +16,7 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Message, Method, Notification, Response};
 use tokio::sync::Semaphore;
 
-use crate::gateway::Gateway;
-use crate::settings::{BackendEntry, CacheLimits, GatewaySettings, ListLimits};
+use crate::{BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits};
 
 /// Answers each `method` or `method params` from a script; records what it was sent.
 pub(super) struct Fake {
@@ -26,10 +25,10 @@ pub(super) struct Fake {
     script: Mutex<HashMap<String, Scripted>>,
     received: Mutex<Vec<String>>,
     /// How listening fails, if it does.
-    deaf: Mutex<Option<Scripted>>,
+    listen_failure: Mutex<Option<Scripted>>,
     listeners: Arc<Mutex<Listeners>>,
     down: Mutex<bool>,
-    /// Whether a question is asked during each call.
+    /// Whether each call is interrupted by a server request.
     asks: Mutex<bool>,
 }
 
@@ -63,7 +62,7 @@ pub(super) fn fake(name: &'static str, script: &[(&str, &'static str)]) -> Fake 
         description: Mutex::new(Ok(ALL)),
         script: Mutex::new(script),
         received: Mutex::default(),
-        deaf: Mutex::default(),
+        listen_failure: Mutex::default(),
         listeners: Arc::default(),
         down: Mutex::default(),
         asks: Mutex::default(),
@@ -94,15 +93,15 @@ impl Fake {
         *self.description.lock().unwrap() = description;
     }
 
-    pub(super) fn deafen(&self, how: Option<Scripted>) {
-        *self.deaf.lock().unwrap() = how;
+    pub(super) fn fail_to_listen(&self, how: Option<Scripted>) {
+        *self.listen_failure.lock().unwrap() = how;
     }
 
     pub(super) fn ask_during_calls(&self) {
         *self.asks.lock().unwrap() = true;
     }
 
-    /// Dies, or comes back and, as backends do, announces what may have changed meanwhile.
+    /// Fails, or recovers and, as backends do, announces what may have changed meanwhile.
     pub(super) fn set_down(&self, down: bool) {
         *self.down.lock().unwrap() = down;
         if !down {
@@ -122,7 +121,7 @@ impl Fake {
         listeners.open.values().find(|listen| listen.context.caller == client()).unwrap().interest.clone()
     }
 
-    /// Sends a notification to everyone who listens for it.
+    /// Sends a notification to all listeners that want it.
     pub(super) fn announce(&self, method: Method, params: Option<&'static str>) {
         let params = params.map(Json::literal);
         let uri = params.as_ref().and_then(|params| Some(params.get("uri")?.as_str()?.into_owned()));
@@ -134,17 +133,17 @@ impl Fake {
                 (None, Some(uri)) => interest.uris.iter().any(|one| uri.starts_with(&**one)),
                 (None, None) => false,
             };
-            // Whatever it is, it may be what a member means that nobody knows.
+            // An unknown member may ask for any notification.
             if wanted || interest.session || interest.unknown.is_some() {
                 let _ = listen.messages.try_send(ServerMessage::Notification(message.clone()));
             }
         }
     }
 
-    /// Sends a question to those who listen for a session.
+    /// Sends a server request to those that listen for a session.
     pub(super) fn ask_sessions(&self) {
         for listen in self.listeners.lock().unwrap().open.values().filter(|listen| listen.interest.session) {
-            let _ = listen.messages.try_send(question());
+            let _ = listen.messages.try_send(server_request());
         }
     }
 
@@ -166,7 +165,7 @@ impl Fake {
     }
 }
 
-fn question() -> ServerMessage {
+fn server_request() -> ServerMessage {
     let (answer, _) = tokio::sync::oneshot::channel();
     let (method, trace) = (Method::Elicit, Default::default());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(600);
@@ -195,7 +194,7 @@ impl BackendClient for Fake {
         let asks = *self.asks.lock().unwrap();
         Box::pin(async move {
             if asks {
-                call.messages.send(question()).await;
+                call.messages.send(server_request()).await;
             }
             let body = match scripted {
                 Some(Scripted::Body(body)) => body,
@@ -220,9 +219,9 @@ impl BackendClient for Fake {
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
-        let deaf = self.deaf.lock().unwrap().clone();
+        let failure = self.listen_failure.lock().unwrap().clone();
         Box::pin(async move {
-            match deaf {
+            match failure {
                 Some(Scripted::Hangs) => std::future::pending().await,
                 Some(_) => return Err(unreachable()),
                 None => {}
@@ -260,6 +259,7 @@ impl Drop for Open {
 pub(super) struct Scene {
     pub(super) gateway: Gateway,
     pub(super) backends: Vec<Arc<Fake>>,
+    pub(super) ids: Vec<BackendId>,
 }
 
 pub(super) fn scene(backends: Vec<Fake>) -> Scene {
@@ -273,30 +273,35 @@ pub(super) fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) 
 pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, cache: CacheLimits) -> Scene {
     let (backends, prefixes): (Vec<_>, Vec<_>) =
         backends.into_iter().map(|(fake, prefix)| (Arc::new(fake), prefix)).unzip();
-    let entries = backends.iter().zip(prefixes).map(|(fake, prefix)| BackendEntry {
-        client: Arc::<Fake>::clone(fake),
-        prefix: prefix.map(str::to_owned),
-        permits_tool: None,
-    });
+    let ids: Vec<_> = backends.iter().map(|_| BackendId::fresh()).collect();
+    let entries = backends.iter().zip(prefixes).zip(&ids).map(|((fake, prefix), id)| entry(*id, fake, prefix));
     let settings = GatewaySettings {
         backends: entries.collect(),
-        lists: ListLimits {
-            timeout: Duration::from_secs(1),
-            pages: 5,
-            entries: 100,
-            page_size,
-            generations: 3,
-            settle: Duration::from_millis(100),
-            unannounced: Duration::from_secs(5),
-            unknown: Duration::from_secs(5),
-            listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
-        },
+        lists: limits(page_size),
         cache,
         max_tasks: 100,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };
-    Scene { gateway: Gateway::new(settings).unwrap(), backends }
+    Scene { gateway: Gateway::new(settings).unwrap(), backends, ids }
+}
+
+pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> BackendEntry {
+    BackendEntry { id, client: Arc::<Fake>::clone(fake), prefix: prefix.map(str::to_owned), permits_tool: None }
+}
+
+pub(super) fn limits(page_size: usize) -> ListLimits {
+    ListLimits {
+        timeout: Duration::from_secs(1),
+        pages: 5,
+        entries: 100,
+        page_size,
+        generations: 3,
+        settle: Duration::from_millis(100),
+        unannounced: Duration::from_secs(5),
+        unknown: Duration::from_secs(5),
+        listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
+    }
 }
 
 pub(super) fn call(method: &str, params: Option<&str>) -> Call {
@@ -308,16 +313,16 @@ pub(super) fn call(method: &str, params: Option<&str>) -> Call {
     }
 }
 
-/// What a client hears.
+/// A listening client.
 pub(super) struct Client {
     pub(super) listening: Listening,
-    inbox: MessageReceiver,
+    receiver: MessageReceiver,
 }
 
 impl Client {
-    /// What has come: the texts of notifications, the methods of questions.
-    pub(super) fn heard(&mut self) -> Vec<String> {
-        let messages = std::iter::from_fn(|| self.inbox.try_recv());
+    /// What it has received: the texts of notifications, the methods of server requests.
+    pub(super) fn received(&mut self) -> Vec<String> {
+        let messages = std::iter::from_fn(|| self.receiver.try_recv());
         let texts = messages.map(|message| match message {
             ServerMessage::Notification(notification) => {
                 format!("{} {}", notification.method, notification.params().unwrap_or_else(Json::null))
@@ -345,14 +350,14 @@ impl Scene {
     }
 
     pub(super) async fn listen(&self, interest: Interest) -> Client {
-        let (messages, inbox) = ServerMessages::channel(64);
+        let (messages, receiver) = ServerMessages::channel(64);
         let context = Arc::new(CallContext { caller: client(), ..(*CallContext::internal()).clone() });
         let listening = self.gateway.listen(Listen { interest, context, messages }).await.unwrap();
-        Client { listening, inbox }
+        Client { listening, receiver }
     }
 }
 
-/// Lets everything come to rest: time is virtual and passes only when nobody has anything to do.
+/// Waits until all tasks are idle: time is virtual and passes only then.
 pub(super) async fn rest() {
     tokio::time::sleep(Duration::from_millis(999)).await;
 }

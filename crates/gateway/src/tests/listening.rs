@@ -24,7 +24,7 @@ fn two_with_the_same_resource() -> Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_of_lists_are_honoured_if_anyone_has_such_a_list() {
+async fn changes_of_lists_are_honoured_if_a_backend_has_such_a_list() {
     let tools = fake("a", &[]);
     tools.describe_as(Ok(r#"{"capabilities":{"tools":{}}}"#));
     let prompts = fake("b", &[]);
@@ -38,7 +38,7 @@ async fn changes_of_lists_are_honoured_if_anyone_has_such_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_listening_hears_nothing_and_who_did_not_ask_neither() {
+async fn client_gets_no_notification_after_it_stops_listening_or_of_other_kinds() {
     let scene = scene(vec![announcing("a", &[]), announcing("b", &[])]);
     let mut tools = scene.listen(Interest { tools: true, ..Interest::default() }).await;
     let mut prompts = scene.listen(Interest { prompts: true, ..Interest::default() }).await;
@@ -47,15 +47,15 @@ async fn who_stops_listening_hears_nothing_and_who_did_not_ask_neither() {
         scene.backends[0].answer("tools/list", name);
         scene.backends[0].announce(Method::ToolsChanged, None);
         rest().await;
-        assert_eq!(tools.heard(), ["tools/list_changed"]);
-        assert!(prompts.heard().is_empty());
+        assert_eq!(tools.received(), ["tools/list_changed"]);
+        assert!(prompts.received().is_empty());
         tools = scene.listen(Interest { tools: true, ..Interest::default() }).await;
     }
     assert_eq!(scene.backends[0].listeners().0, 1, "lists cost backends one listener in all");
 }
 
 #[tokio::test(start_paused = true)]
-async fn updates_come_under_the_name_the_client_used() {
+async fn updates_have_the_uri_that_the_client_subscribed_to() {
     let scene = two_with_the_same_resource();
     let mut client = scene.listen(uris(&["fanlight://b/x://1", "x://1", "y://unlisted"])).await;
     let honoured: Vec<_> = client.listening.honoured.uris.iter().map(|uri| &**uri).collect();
@@ -73,32 +73,32 @@ async fn updates_come_under_the_name_the_client_used() {
         r#"resources/updated {"uri":"x:\/\/1"}"#,
         r#"resources/updated {"uri":"y://unlisted"}"#,
     ];
-    assert_eq!(client.heard(), expected);
+    assert_eq!(client.received(), expected);
     drop(client);
     rest().await;
     assert_eq!((scene.backends[0].listeners().0, scene.backends[1].listeners().0), (1, 1), "the gateway's own");
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_names_of_one_resource_are_both_told() {
+async fn update_is_sent_under_both_names_of_one_resource() {
     let scene = two_with_the_same_resource();
     let mut client = scene.listen(uris(&["x://1", "fanlight://a/x://1"])).await;
     assert_eq!(client.listening.honoured.uris.len(), 2);
     scene.backends[0].announce(Method::ResourceUpdated, Some(r#"{"uri":"x://1"}"#));
-    let mut heard = client.heard();
-    heard.sort();
-    assert_eq!(heard, [r#"resources/updated {"uri":"fanlight://a/x://1"}"#, r#"resources/updated {"uri":"x://1"}"#]);
+    let mut received = client.received();
+    received.sort();
+    assert_eq!(received, [r#"resources/updated {"uri":"fanlight://a/x://1"}"#, r#"resources/updated {"uri":"x://1"}"#]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_honours_is_not_honoured() {
+async fn interest_that_no_backend_honours_is_not_honoured() {
     let scene = scene(vec![fake("a", &[("resources/list", X)]), fake("b", &[])]);
     let client = scene.listen(uris(&["x://1", "y://z"])).await;
     assert!(client.listening.honoured.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn tasks_go_to_their_owners_and_what_nobody_has_invented_yet_to_everyone() {
+async fn tasks_are_subscribed_at_their_owners_and_unknown_members_at_all_backends() {
     let a = fake("a", &[(r#"tasks/get {"taskId":"a1"}"#, r#""result":{"taskId":"a1"}"#)]);
     let b = fake("b", &[(r#"tasks/get {"taskId":"b1"}"#, r#""result":{"taskId":"b1"}"#)]);
     a.describe_as(Ok(r#"{"capabilities":{"tasks":{},"unknown":{"x":true}}}"#));
@@ -113,7 +113,7 @@ async fn tasks_go_to_their_owners_and_what_nobody_has_invented_yet_to_everyone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_has_invented_yet_brings_no_changes_of_single_lists() {
+async fn unknown_members_bring_no_changes_of_single_lists() {
     let fakes = ["a", "b"].map(|name| {
         let fake = fake(name, &[("tools/list", r#""result":{"tools":[]}"#)]);
         fake.describe_as(Ok(r#"{"capabilities":{"tools":{"listChanged":true},"unknown":{"x":true}}}"#));
@@ -128,11 +128,11 @@ async fn what_nobody_has_invented_yet_brings_no_changes_of_single_lists() {
     scene.backends[1].announce(Method::ToolsChanged, None);
     scene.backends[1].announce(Method::from_name("notifications/x"), Some(r#"{"k":1.0}"#));
     rest().await;
-    assert_eq!(client.heard(), [r#"x {"k":1.0}"#], "the merged list is as it was");
+    assert_eq!(client.received(), [r#"x {"k":1.0}"#], "the merged list is as it was");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_hears_everything_but_changes_of_single_lists() {
+async fn session_gets_everything_but_changes_of_single_lists() {
     let scene = two_with_the_same_resource();
     scene.ask("resources/list", None).await;
     scene.ask("resources/templates/list", None).await;
@@ -152,17 +152,17 @@ async fn a_session_hears_everything_but_changes_of_single_lists() {
         r#"resources/updated {"uri":"z://1"}"#,
         "elicitation/create",
     ];
-    assert_eq!(client.heard(), expected);
+    assert_eq!(client.received(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_waited_for_longer_than_for_a_list() {
+async fn no_backend_is_waited_for_longer_than_for_a_list() {
     let lists = [("resources/list", X), ("resources/templates/list", NONE)];
     let (slow, gone) = (announcing("slow", &lists), announcing("gone", &[]));
-    slow.deafen(Some(Scripted::Hangs));
+    slow.fail_to_listen(Some(Scripted::Hangs));
     slow.set("tools/list", Scripted::Hangs);
     gone.describe_as(Err(unreachable()));
-    gone.deafen(Some(Scripted::Fails(unreachable())));
+    gone.fail_to_listen(Some(Scripted::Fails(unreachable())));
     let good = announcing("good", &[("resources/list", G), ("resources/templates/list", NONE)]);
     let scene = scene(vec![slow, gone, good]);
     let began = Instant::now();

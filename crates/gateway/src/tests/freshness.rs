@@ -13,7 +13,7 @@ const T1: &str = r#""result":{"tools":[{"name":"1"}]}"#;
 const T2: &str = r#""result":{"tools":[{"name":"2"}]}"#;
 
 #[tokio::test(start_paused = true)]
-async fn who_announces_changes_is_not_asked_again() {
+async fn backend_that_announces_changes_is_not_asked_again() {
     let scene = scene(vec![announcing("a", &[("tools/list", T1)]), fake("b", &[("tools/list", T2)])]);
     let first = scene.ask("tools/list", None).await;
     assert_eq!(first, r#"{"tools":[{"name":"a__1"},{"name":"b__2"}]}"#);
@@ -24,7 +24,7 @@ async fn who_announces_changes_is_not_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_is_served_while_its_time_runs_and_tells_what_is_left() {
+async fn list_is_served_during_its_ttl_with_the_rest_of_it() {
     let timed = r#""result":{"tools":[{"name":"1"}],"ttlMs":60000,"cacheScope":"public"}"#;
     let scene = scene(vec![fake("a", &[("tools/list", timed)]), fake("b", &[("tools/list", timed)])]);
     assert!(scene.ask("tools/list", None).await.contains(r#""ttlMs":60000,"cacheScope":"public""#));
@@ -37,7 +37,7 @@ async fn a_list_is_served_while_its_time_runs_and_tells_what_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_page_that_expires_first_counts() {
+async fn list_expires_with_its_first_page_to_expire() {
     let first = r#""result":{"tools":[],"ttlMs":60000,"nextCursor":"n"}"#;
     let second = r#""result":{"tools":[],"ttlMs":5}"#;
     let paged = [("tools/list", first), (r#"tools/list {"cursor":"n"}"#, second)];
@@ -50,7 +50,7 @@ async fn the_page_that_expires_first_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_list_of_one_who_announces_is_served_and_read_anew_meanwhile() {
+async fn expired_list_of_an_announcing_backend_is_served_and_read_again() {
     let timed = r#""result":{"tools":[{"name":"1"}],"ttlMs":60000}"#;
     let scene = scene(vec![announcing("a", &[("tools/list", timed)]), fake("b", &[])]);
     scene.ask("tools/list", None).await;
@@ -66,7 +66,7 @@ async fn an_expired_list_of_one_who_announces_is_served_and_read_anew_meanwhile(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_older_than_an_announced_change_is_never_served() {
+async fn list_older_than_an_announced_change_is_never_served() {
     let scene = scene(vec![announcing("a", &[("tools/list", T1)]), fake("b", &[])]);
     scene.ask("tools/list", None).await;
     rest().await;
@@ -93,7 +93,7 @@ async fn a_list_older_than_an_announced_change_is_never_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everyone_who_waits_after_a_change_shares_one_reading() {
+async fn requests_that_wait_after_a_change_share_one_reading() {
     let scene = scene(vec![announcing("a", &[("tools/list", T1)]), announcing("b", &[("tools/list", T1)])]);
     scene.ask("tools/list", None).await;
     rest().await;
@@ -107,7 +107,7 @@ async fn everyone_who_waits_after_a_change_shares_one_reading() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_is_asked_again_and_what_is_down_is_not_served_as_if_it_were_there() {
+async fn failed_backend_is_asked_again_and_the_list_of_one_that_is_down_is_not_served() {
     let scene = scene(vec![announcing("a", &[("tools/list", T1)]), announcing("b", &[("tools/list", T2)])]);
     scene.backends[0].set("tools/list", Scripted::Fails(unreachable()));
     assert!(scene.ask("tools/list", None).await.contains(r#""a":{"outcome":"unreachable""#));
@@ -119,7 +119,7 @@ async fn what_failed_is_asked_again_and_what_is_down_is_not_served_as_if_it_were
 }
 
 #[tokio::test(start_paused = true)]
-async fn paging_goes_on_while_another_list_changes() {
+async fn paging_continues_while_another_list_changes() {
     let tools = r#""result":{"tools":[{"name":"1"},{"name":"2"},{"name":"3"}]}"#;
     let a = announcing("a", &[("tools/list", tools)]);
     let scene = scene_with(vec![(a, None), (announcing("b", &[("tools/list", tools)]), None)], 2);

@@ -3,13 +3,11 @@
 //! With one backend nothing is renamed. With several, tools and prompts become
 //! `<server>__<name>`, unless the configuration gives another prefix. Resource URIs stay; one that
 //! an earlier backend claims as well is reached under an alias.
-//!
-//! Must not know: lists, or how collisions are reported.
 
 use fanlight_protocol::json::{Json, quote};
 
-/// The longest tool name that common clients take.
-pub const MAX_CLIENT_NAME: usize = 64;
+/// The longest tool name that common clients accept, in characters.
+const MAX_CLIENT_NAME: usize = 64;
 
 const ALIAS_SCHEME: &str = "fanlight://";
 
@@ -20,13 +18,13 @@ pub struct Naming {
     label: String,
 }
 
-/// The namings of backends called `names`, with their configured prefixes, in the same order.
+/// The namings of backends, given by name and configured prefix, in the same order.
 #[must_use]
 pub fn namings(backends: &[(&str, Option<&str>)]) -> Vec<Naming> {
     let mut labels: Vec<String> = Vec::with_capacity(backends.len());
     for (name, _) in backends {
         let plain = label(name);
-        // Two names that differ only in characters a label cannot have still get two labels.
+        // Names that differ only in characters that labels lack get different labels all the same.
         let unique = (1..).map(|n| if n == 1 { plain.clone() } else { format!("{plain}-{n}") });
         labels.extend(unique.into_iter().find(|label| !labels.contains(label)));
     }
@@ -55,8 +53,7 @@ impl Naming {
         self.prefix.is_empty()
     }
 
-    /// The name clients know for the backend's `original`, a JSON string, whose own spelling is
-    /// kept.
+    /// The name that clients see for the backend's `original`, a JSON string, whose escapes are kept.
     #[must_use]
     pub fn visible(&self, original: &Json) -> Json {
         match original.as_text().strip_prefix('"') {
@@ -70,36 +67,34 @@ impl Naming {
         }
     }
 
-    /// The backend's own name for what clients call `visible`, if that carries this backend's
-    /// prefix.
+    /// The backend's own name for what clients call `visible`, if that has this backend's prefix.
     #[must_use]
     pub fn original<'a>(&self, visible: &'a str) -> Option<&'a str> {
         visible.strip_prefix(&self.prefix).filter(|original| !original.is_empty())
     }
 
-    /// How many characters of a name the prefix takes.
+    /// The length of the prefix in bytes.
     #[must_use]
     pub fn prefix_len(&self) -> usize {
         self.prefix.len()
     }
 
-    /// The URI under which a resource stays readable whose own URI another backend claims. The
-    /// original stands at the end as it is, so that a template's alias expands to an alias.
+    /// The URI under which a resource stays readable whose own URI another backend claims. It ends
+    /// with the unchanged original, so that a template's alias expands to an alias.
     #[must_use]
     pub fn alias(&self, uri: &str) -> String {
         format!("{ALIAS_SCHEME}{}/{uri}", self.label)
     }
 
-    /// The original of an alias that this naming made.
+    /// The original URI of an alias that this naming has made.
     #[must_use]
     pub fn unalias<'a>(&self, uri: &'a str) -> Option<&'a str> {
         uri.strip_prefix(ALIAS_SCHEME)?.strip_prefix(self.label.as_str())?.strip_prefix('/')
     }
 }
 
-/// What common clients would object to in a tool's name; `None` if nothing.
-#[must_use]
-pub fn client_objection(name: &str) -> Option<String> {
+/// Why common clients would reject a tool's name; `None` if they would not.
+pub(crate) fn client_objection(name: &str) -> Option<String> {
     if name.chars().count() > MAX_CLIENT_NAME {
         return Some(format!("{name:?} is longer than {MAX_CLIENT_NAME} characters"));
     }
@@ -112,14 +107,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_backend_keeps_its_names() {
+    fn names_of_one_backend_are_unchanged() {
         let naming = &namings(&[("a", None)])[0];
         assert!(naming.is_identity());
         assert_eq!(naming.visible(&Json::literal(r#""\u0041""#)).as_text(), r#""\u0041""#);
     }
 
     #[test]
-    fn several_backends_get_prefixes() {
+    fn names_of_several_backends_get_prefixes() {
         let all = namings(&[("my server", None), ("my_server", None), ("c", Some("")), ("d", Some("x-"))]);
         let names: Vec<_> =
             all.iter().map(|n| n.visible(&Json::literal(r#""t\u0041""#)).as_text().to_owned()).collect();
@@ -129,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_lead_back() {
+    fn alias_gives_back_its_original() {
         let naming = &namings(&[("a", None), ("b", None)])[1];
         let alias = naming.alias("file:///x?y#{z}");
         assert_eq!(alias, "fanlight://b/file:///x?y#{z}");
@@ -138,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn objections() {
+    fn client_objection_names_what_clients_reject() {
         assert!(client_objection("a_B-9").is_none());
         assert!(client_objection("a.b").is_some());
         assert!(client_objection(&"a".repeat(65)).is_some());

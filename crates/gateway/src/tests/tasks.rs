@@ -1,9 +1,14 @@
-//! Tasks of several backends: whose each is, who is asked if that is not known, and the merged list.
+//! Tasks of several backends: their owners, the search for an unknown one, and the merged list.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::{CallContext, Caller, Principal, ServerMessages};
+use fanlight_canonical::{Call, CallContext, Caller, Principal, ServerMessages, SessionKey};
+use fanlight_protocol::Method;
+use fanlight_protocol::json::Json;
+use tokio::time::Instant;
 
-use super::super::*;
 use super::fake::*;
 
 const LEGACY: &str =
@@ -31,7 +36,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn what_is_asked_of_a_task_goes_to_who_made_it() {
+async fn requests_about_a_task_go_to_the_backend_that_created_it() {
     let list = ("tools/list", r#""result":{"tools":[{"name":"t"}]}"#);
     let state = r#""result":{ "taskId":"same","x":1.0}"#;
     let others = [
@@ -63,7 +68,7 @@ async fn what_is_asked_of_a_task_goes_to_who_made_it() {
 }
 
 #[tokio::test]
-async fn the_backends_that_have_tasks_are_asked_for_an_unknown_one_and_once() {
+async fn unknown_task_is_looked_for_once_at_the_backends_that_have_tasks() {
     let without = tasked("without", r#"{"capabilities":{"tools":{}}}"#, &[("tasks/get", r#""result":{"taskId":"t"}"#)]);
     let legacy = tasked("legacy", LEGACY, &[("tasks/get", NOT_FOUND)]);
     let get = r#""result":{"taskId":"t","ttlMs":1}"#;
@@ -76,7 +81,7 @@ async fn the_backends_that_have_tasks_are_asked_for_an_unknown_one_and_once() {
     scene.ask_as(Some(1), "tasks/cancel", r#"{"taskId":"t"}"#).await;
     assert!(scene.received(1).is_empty(), "the owner is known now");
     scene.ask_as(Some(2), "tasks/cancel", r#"{"taskId":"t"}"#).await;
-    assert_eq!(scene.received(1).len(), 1, "but not what another client may ask");
+    assert_eq!(scene.received(1).len(), 1, "but not to another client");
 
     let unknown = error_of(&scene.ask_as(None, "tasks/get", r#"{"taskId":"u"}"#).await);
     assert_eq!(unknown, (-32602, "Failed to retrieve task: Task not found".into()));
@@ -91,7 +96,7 @@ async fn the_backends_that_have_tasks_are_asked_for_an_unknown_one_and_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_that_know_an_unknown_task_the_first_in_order_has_it() {
+async fn unknown_task_that_two_backends_know_belongs_to_the_first() {
     let state = |at: &str| -> &'static str { format!(r#""result":{{"taskId":"t","at":{at}}}"#).leak() };
     let a = tasked("a", MODERN, &[]);
     a.set("tasks/get", Scripted::Late(state("1")));
@@ -105,7 +110,7 @@ async fn of_two_that_know_an_unknown_task_the_first_in_order_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_could_not_be_asked_for_everywhere_may_still_be_found() {
+async fn task_is_found_although_other_backends_do_not_answer() {
     let hanging = tasked("hanging", MODERN, &[]);
     hanging.set("tasks/get", Scripted::Hangs);
     let gone = tasked("gone", LEGACY, &[]);
@@ -122,7 +127,7 @@ async fn a_task_that_could_not_be_asked_for_everywhere_may_still_be_found() {
 }
 
 #[tokio::test]
-async fn an_owner_that_knows_its_task_no_more_is_forgotten() {
+async fn owner_that_no_longer_knows_its_task_is_forgotten() {
     let list = ("tools/list", r#""result":{"tools":[{"name":"t"}]}"#);
     let a =
         tasked("a", LEGACY, &[list, ("tools/call", r#""result":{"task":{"taskId":"t"}}"#), ("tasks/get", NOT_FOUND)]);
@@ -130,12 +135,12 @@ async fn an_owner_that_knows_its_task_no_more_is_forgotten() {
     let scene = scene(vec![a, b]);
     scene.ask_as(None, "tools/call", r#"{"name":"a__t"}"#).await;
     let first = scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await;
-    assert_eq!(error_of(&first), (-32602, "not here".into()), "what its owner says stands");
+    assert_eq!(error_of(&first), (-32602, "not here".into()), "the answer of its owner counts");
     assert_eq!(scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await, r#"{"taskId":"t"}"#);
 }
 
 #[tokio::test]
-async fn tasks_are_listed_page_by_page_over_all_who_list_them() {
+async fn tasks_of_all_backends_are_listed_page_by_page() {
     let a = tasked(
         "a",
         LEGACY,
@@ -171,7 +176,7 @@ async fn tasks_are_listed_page_by_page_over_all_who_list_them() {
             r#"{"tasks":[{"taskId":"c2","z":1E400}],"w":1.0}"#,
         ]
     );
-    // Whose they are is known from the list.
+    // Their owners are known from the list.
     scene.received(0);
     scene.ask_as(Some(1), "tasks/get", r#"{"taskId":"c2"}"#).await;
     assert_eq!(
@@ -184,7 +189,7 @@ async fn tasks_are_listed_page_by_page_over_all_who_list_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_says_whose_tasks_it_lacks() {
+async fn list_of_tasks_reports_the_backends_it_lacks() {
     let slow = tasked("slow", LEGACY, &[]);
     slow.set("tasks/list", Scripted::Hangs);
     let refusing = tasked("refusing", LEGACY, &[("tasks/list", r#""error":{"code":-5,"message":"no"}"#)]);
@@ -197,9 +202,12 @@ async fn a_list_says_whose_tasks_it_lacks() {
 }
 
 #[tokio::test]
-async fn without_tasks_there_is_no_list_and_with_one_backend_all_passes() {
-    let nobody = scene(vec![fake("a", &[]), fake("b", &[])]);
-    assert_eq!(error_of(&nobody.ask_as(None, "tasks/list", "").await), (-32601, "Method not found: tasks/list".into()));
+async fn list_of_tasks_is_unknown_without_tasks_and_passes_with_one_backend() {
+    let without = scene(vec![fake("a", &[]), fake("b", &[])]);
+    assert_eq!(
+        error_of(&without.ask_as(None, "tasks/list", "").await),
+        (-32601, "Method not found: tasks/list".into())
+    );
     for prefix in [None, Some("p-")] {
         let only =
             fake("only", &[("tasks/get {\"taskId\":7}", r#""result":{"x":1.0}"#), ("tasks/list", r#""result":{}"#)]);

@@ -1,11 +1,8 @@
-//! Tasks: a task id belongs to the backend that made it, and whatever is asked of the task goes there.
+//! Tasks: a task id belongs to the backend that made it, and requests about the task are sent there.
 //!
-//! Ids are never rewritten, so the core remembers whose each is (`owners`). Where it does not know,
-//! after a restart or on another replica, it asks the backends that have tasks: asking for the state
-//! of a task changes nothing.
-//!
-//! Must not know: the ways of speaking of tasks beyond the places of ids and lifetimes (the backend's
-//! edge answers in the client's).
+//! Ids are never rewritten, so the core remembers which backend has each task (`owners`). Where it does
+//! not know, after a restart or on another replica, it asks the backends that have tasks: asking for the
+//! state of a task changes nothing. Of the two dialects of tasks it reads ids and lifetimes only.
 
 mod list;
 mod owners;
@@ -21,24 +18,23 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use memchr::memmem;
 
-use self::owners::{How, Owners};
-use crate::catalogue::Sources;
+use self::owners::{Evidence, MemoryOwners, TaskKey, TaskOwners};
 use crate::cursor::CursorSeal;
 use crate::fault;
+use crate::topology::{BackendId, Topology};
 
 /// Tasks of one request whose owners are asked for at the same time.
 const ASKED_AT_ONCE: usize = 16;
 
 /// The tasks of all backends.
 pub(crate) struct Tasks {
-    sources: Arc<Sources>,
-    owners: Owners,
+    owners: Box<dyn TaskOwners>,
 }
 
 impl Tasks {
     /// Remembers the owners of at most `limit` tasks.
-    pub(crate) fn new(sources: &Arc<Sources>, limit: usize) -> Self {
-        Self { sources: Arc::clone(sources), owners: Owners::new(limit) }
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { owners: Box::new(MemoryOwners::new(limit)) }
     }
 
     /// Whether requests of this method are about tasks.
@@ -50,56 +46,76 @@ impl Tasks {
     }
 
     /// Answers a request about tasks.
-    pub(crate) async fn handle(&self, call: Call, seal: &CursorSeal) -> Result<Response, RpcError> {
+    pub(crate) async fn handle(
+        &self,
+        topology: &Topology,
+        call: Call,
+        seal: &CursorSeal,
+    ) -> Result<Response, RpcError> {
         if call.method == Method::ListTasks {
-            return self.list(&call, seal).await;
+            return self.list(topology, &call, seal).await;
         }
         let task = task_id(call.params.as_ref())?;
         let (method, context) = (call.method.clone(), Arc::clone(&call.context));
-        let backend = self.owner_of(&context, &task).await?;
-        let response = self.sources.send(backend, call).await?;
+        let backend = self.owner_of(topology, &context, &task).await?;
+        let response = topology.send(backend, call).await?;
         match (method, response.result()) {
             (Method::GetTask | Method::CancelTask, Some(state)) => {
-                self.owners.learn(context.session(), &state, backend, How::Seen);
+                self.learn(&context, &state, backend, Evidence::Seen).await;
             }
-            // It does not know the task, or no longer: the next request looks elsewhere.
+            // It does not know the task, or no longer: for the next request all are asked.
             (Method::GetTask, None) if response.error_code() == Some(code::INVALID_PARAMS) => {
-                self.owners.forget(context.session(), &task);
+                self.owners.forget(&TaskKey::new(&context.caller, &task)).await;
             }
             _ => {}
         }
         Ok(response)
     }
 
-    /// Learns whose a task is that a backend has just made for a client, if its answer is one.
-    pub(crate) fn note(&self, context: &CallContext, backend: usize, response: &Response) {
+    /// Remembers the owner of a task if the answer of a backend has created one.
+    pub(crate) async fn note(&self, context: &CallContext, backend: BackendId, response: &Response) {
         if let Some(task) = response.result().as_ref().and_then(created) {
-            self.owners.learn(context.session(), &task, backend, How::Created);
+            self.learn(context, &task, backend, Evidence::Created).await;
         }
     }
 
-    /// The backend whose task this is: its place in the configuration. Asks the backends if that is
-    /// not known.
-    pub(crate) async fn owner_of(&self, context: &Arc<CallContext>, task: &str) -> Result<usize, RpcError> {
-        match self.owners.of(context.session(), task) {
+    async fn learn(&self, context: &CallContext, state: &Json, backend: BackendId, evidence: Evidence) {
+        if let Some((task, kept_for)) = owners::id_and_time(state) {
+            self.owners.learn(TaskKey::new(&context.caller, &task), backend, kept_for, evidence).await;
+        }
+    }
+
+    /// The backend that has this task. Asks the backends if that is not known.
+    async fn owner_of(
+        &self,
+        topology: &Topology,
+        context: &Arc<CallContext>,
+        task: &str,
+    ) -> Result<BackendId, RpcError> {
+        let known = self.owners.find(&TaskKey::new(&context.caller, task)).await;
+        match known.filter(|backend| topology.get(*backend).is_some()) {
             Some(backend) => Ok(backend),
-            None => self.find(context, task).await,
+            None => self.find(topology, context, task).await,
         }
     }
 
-    /// The backends that have these tasks; nothing of those that nobody has.
-    pub(crate) async fn owners_of(&self, context: &Arc<CallContext>, tasks: &[Arc<str>]) -> HashMap<Arc<str>, usize> {
+    /// The backends that have these tasks, without the tasks that no backend has.
+    pub(crate) async fn owners_of(
+        &self,
+        topology: &Topology,
+        context: &Arc<CallContext>,
+        tasks: &[Arc<str>],
+    ) -> HashMap<Arc<str>, BackendId> {
         let asked = tasks.iter().cloned().map(|task| async move {
-            let owner = self.owner_of(context, &task).await.ok()?;
+            let owner = self.owner_of(topology, context, &task).await.ok()?;
             Some((task, owner))
         });
         futures_util::stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).filter_map(std::future::ready).collect().await
     }
 
-    /// Asks every backend at once. Should several know the task, it is that of the first in
-    /// configuration order, however fast the others are: with guessable ids the answer would else
-    /// differ from time to time.
-    async fn find(&self, context: &Arc<CallContext>, task: &str) -> Result<usize, RpcError> {
+    /// Asks every backend at once. Should several know the task, the first in configuration order has
+    /// it, however fast the others are: with guessable ids the answer would otherwise vary.
+    async fn find(&self, topology: &Topology, context: &Arc<CallContext>, task: &str) -> Result<BackendId, RpcError> {
         let mut params = ObjectBuilder::new();
         params.string("taskId", task);
         let call = Call {
@@ -109,39 +125,43 @@ impl Tasks {
             context: Arc::new(CallContext { wants_progress: false, ..(**context).clone() }),
             messages: ServerMessages::discard(),
         };
-        let backends = 0..self.sources.backends.len();
-        let mut asked: FuturesOrdered<_> =
-            backends.map(|backend| self.sources.briefly(self.state(backend, task, call.clone()))).collect();
+        let mut asked: FuturesOrdered<_> = topology
+            .ids()
+            .map(async |backend| (backend, topology.briefly(state_of(topology, backend, task, call.clone())).await))
+            .collect();
         let mut not_asked = Vec::new();
-        let mut backend = 0;
-        while let Some(answer) = asked.next().await {
+        while let Some((backend, answer)) = asked.next().await {
             match answer {
                 Ok(Some(state)) => {
-                    self.owners.learn(context.session(), &state, backend, How::Seen);
+                    self.learn(context, &state, backend, Evidence::Seen).await;
                     return Ok(backend);
                 }
                 Ok(None) => {}
-                Err(error) => not_asked.push((self.sources.name(backend), error)),
+                Err(error) => not_asked.push((topology.name(backend), error)),
             }
-            backend += 1;
         }
         Err(fault::unknown_task(&not_asked))
     }
-
-    /// The state of the task at a backend; `None` if that does not know it.
-    async fn state(&self, backend: usize, task: &str, call: Call) -> Result<Option<Json>, BackendError> {
-        let capabilities = self.sources.capabilities(backend).await?;
-        let has_tasks = capabilities.get("tasks").is_some_and(|tasks| tasks.is_object());
-        if !has_tasks && !has_tasks_extension(&capabilities) {
-            return Ok(None);
-        }
-        let response = self.sources.request(backend, call).await?;
-        let is_it = |state: &Json| state.get("taskId").is_some_and(|id| id.as_str().as_deref() == Some(task));
-        Ok(response.result().filter(is_it))
-    }
 }
 
-/// `params.taskId`, which alone says which task is meant (2025-11-25 basic/utilities/tasks,
+/// The state of the task at a backend; `None` if that does not know it.
+async fn state_of(
+    topology: &Topology,
+    backend: BackendId,
+    task: &str,
+    call: Call,
+) -> Result<Option<Json>, BackendError> {
+    let capabilities = topology.capabilities(backend).await?;
+    let has_tasks = capabilities.get("tasks").is_some_and(|tasks| tasks.is_object());
+    if !has_tasks && !has_tasks_extension(&capabilities) {
+        return Ok(None);
+    }
+    let response = topology.request(backend, call).await?;
+    let is_it = |state: &Json| state.get("taskId").is_some_and(|id| id.as_str().as_deref() == Some(task));
+    Ok(response.result().filter(is_it))
+}
+
+/// `params.taskId`, which alone identifies the task (2025-11-25 basic/utilities/tasks,
 /// Associating Task-Related Messages).
 fn task_id(params: Option<&Json>) -> Result<String, RpcError> {
     let missing = || fault::invalid_params("params.taskId is missing");
@@ -153,12 +173,11 @@ fn task_id(params: Option<&Json>) -> Result<String, RpcError> {
     text.ok_or_else(|| fault::invalid_params("params.taskId must be a string"))
 }
 
-/// The task that an answer to any request creates, in either way of speaking of tasks.
+/// The task that an answer to any request creates, in either dialect.
 fn created(result: &Json) -> Option<Json> {
-    // Almost no result does. Of a short one that is told by its text, where an escape could hide the
-    // word; of a long one by its members, over whose values a walk steps.
+    // Almost no result creates one. A short one is searched for the word, which an escape could hide;
+    // of a long one, finding the members is faster, since that skips their values.
     const SHORT: usize = 1 << 10;
-    // What each search would begin with, done once.
     static TASK_ID: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("taskId"));
     static ESCAPE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\\u"));
     let text = result.bytes();
@@ -178,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_are_known_in_either_form_and_nothing_else_is() {
+    fn created_task_is_found_in_either_dialect() {
         let id = |text: &'static str| created(&Json::literal(text)).map(|task| task.get("taskId").unwrap().to_string());
         assert_eq!(id(r#"{"task":{"taskId":"a","ttl":1}}"#).as_deref(), Some("\"a\""));
         assert_eq!(id(r#"{"taskId":"b","resultType":"t\u0061sk"}"#).as_deref(), Some("\"b\""));
@@ -194,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_known_however_long_the_result_is() {
+    fn created_task_is_found_in_a_long_result() {
         let long = |members: &str| {
             let text = format!(r#"{{"content":[{{"text":"{} taskId"}}],{members}}}"#, "x".repeat(4 << 10));
             created(&Json::parse(text.into(), 8).unwrap()).map(|task| task.get("taskId").unwrap().to_string())

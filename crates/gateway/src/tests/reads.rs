@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{Call, CallContext, Caller, Interest, Principal, ServerMessages, SessionKey};
-use fanlight_protocol::Method;
 use fanlight_protocol::json::Json;
+use fanlight_protocol::{Message, Method};
 use futures_util::poll;
 use tokio::sync::Semaphore;
 use tokio::time::advance;
 
 use super::fake::*;
-use crate::settings::CacheLimits;
+use crate::CacheLimits;
 
 const PUBLIC: &str = r#""result":{"contents":["1"],"ttlMs":60000,"cacheScope":"public"}"#;
 const PRIVATE: &str = r#""result":{"contents":["1"],"ttlMs":60000,"cacheScope":"private"}"#;
@@ -42,12 +42,12 @@ fn by(context: CallContext) -> Call {
     Call { context: Arc::new(context), ..call("resources/read", Some(URI)) }
 }
 
-fn anyone() -> CallContext {
+fn without_session() -> CallContext {
     (*CallContext::internal()).clone()
 }
 
 #[tokio::test]
-async fn the_same_read_at_the_same_time_is_sent_once() {
+async fn equal_reads_at_one_time_are_sent_once() {
     let scene = reader("");
     let gate = scene.gate(PRIVATE);
     let own = r#"{"uri":"fanlight://a/x://1","_meta":{"io.modelcontextprotocol/clientInfo":{"name":"c"}}}"#;
@@ -61,17 +61,17 @@ async fn the_same_read_at_the_same_time_is_sent_once() {
 }
 
 #[tokio::test]
-async fn reads_that_a_server_can_tell_apart_are_sent_apart() {
+async fn reads_that_a_server_can_tell_apart_are_sent_separately() {
     let scene = reader("");
     let gate = scene.gate(PRIVATE);
     gate.add_permits(9);
     let other = r#"{"uri":"fanlight://a/x://1","_meta":{"k":1}}"#;
     let calls = [
-        by(anyone()),
-        by(CallContext { capabilities: Json::literal(r#"{"sampling":{}}"#), ..anyone() }),
-        by(CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..anyone() }),
-        by(CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..anyone() }),
-        by(CallContext { wants_progress: true, ..anyone() }),
+        by(without_session()),
+        by(CallContext { capabilities: Json::literal(r#"{"sampling":{}}"#), ..without_session() }),
+        by(CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..without_session() }),
+        by(CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..without_session() }),
+        by(CallContext { wants_progress: true, ..without_session() }),
         call("resources/read", Some(other)),
         call("resources/read", Some(r#"{"uri":"fanlight://a/x://1","requestState":"s"}"#)),
         call("resources/read", Some(r#"{"uri":"fanlight://a/x://1","requestState":"s"}"#)),
@@ -82,7 +82,7 @@ async fn reads_that_a_server_can_tell_apart_are_sent_apart() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_harms_no_other_and_the_last_one_cancels() {
+async fn shared_read_survives_each_cancelled_request_but_the_last() {
     let scene = reader("");
     let gate = scene.gate(PRIVATE);
     let mut leader = Box::pin(scene.read());
@@ -98,7 +98,7 @@ async fn whoever_leaves_harms_no_other_and_the_last_one_cancels() {
         assert!(follower.await.contains("contents"));
     }
     assert_eq!(scene.reads(), 1);
-    // Nobody is left: what was going on is gone, and the next one begins anew.
+    // No request is left: the read is cancelled, and the next one begins another.
     let mut alone = Box::pin(scene.read());
     assert!(poll!(&mut alone).is_pending());
     drop(alone);
@@ -108,26 +108,27 @@ async fn whoever_leaves_harms_no_other_and_the_last_one_cancels() {
 }
 
 #[tokio::test]
-async fn what_the_server_asks_one_client_is_not_shared() {
+async fn read_with_a_server_request_is_not_shared() {
     let scene = reader(PUBLIC);
     let gate = scene.gate(PRIVATE);
     scene.backends[0].ask_during_calls();
     let asked = || {
-        let (messages, inbox) = ServerMessages::channel(4);
-        (Call { messages, ..by(anyone()) }, inbox)
+        let (messages, receiver) = ServerMessages::channel(4);
+        (Call { messages, ..by(without_session()) }, receiver)
     };
-    let ((first, mut inbox), (second, mut other)) = (asked(), asked());
+    let ((first, mut receiver), (second, mut other)) = (asked(), asked());
     gate.add_permits(2);
     let (_, _) = tokio::join!(scene.gateway.handle(first), scene.gateway.handle(second));
     assert_eq!(scene.reads(), 2);
-    assert!(inbox.try_recv().is_some() && other.try_recv().is_some());
+    assert!(receiver.try_recv().is_some() && other.try_recv().is_some());
 
     // Nor is it kept, whatever the server calls it.
     scene.gate(PUBLIC).add_permits(9);
-    for context in
-        [anyone(), CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..anyone() }]
-    {
-        let (messages, _inbox) = ServerMessages::channel(4);
+    for context in [
+        without_session(),
+        CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..without_session() },
+    ] {
+        let (messages, _receiver) = ServerMessages::channel(4);
         scene.gateway.handle(Call { messages, ..by(context) }).await;
         assert_eq!(scene.reads(), 1);
     }
@@ -138,9 +139,9 @@ async fn what_the_server_asks_one_client_is_not_shared() {
 }
 
 #[tokio::test]
-async fn an_error_that_may_come_of_an_unanswered_question_is_not_shared() {
+async fn error_that_may_be_due_to_an_unanswered_server_request_is_not_shared() {
     let scene = reader("");
-    let gate = scene.gate(r#""error":{"code":-5,"message":"nobody answered"}"#);
+    let gate = scene.gate(r#""error":{"code":-5,"message":"not answered"}"#);
     let mut leader = Box::pin(scene.read());
     assert!(poll!(&mut leader).is_pending());
     let mut follower = Box::pin(scene.read());
@@ -150,23 +151,23 @@ async fn an_error_that_may_come_of_an_unanswered_question_is_not_shared() {
     assert!(poll!(&mut follower).is_pending());
     scene.gate(PRIVATE);
     gate.add_permits(1);
-    assert!(follower.await.contains("nobody answered"));
+    assert!(follower.await.contains("not answered"));
     assert_eq!(scene.reads(), 2);
-    // With the one there whose call it is, all share it.
+    // While the request whose call is sent waits, all share its error.
     let gate = scene.gate(r#""error":{"code":-5,"message":"no"}"#);
     tokio::join!(scene.read(), scene.read(), async { gate.add_permits(1) });
     assert_eq!(scene.reads(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn public_results_are_served_for_their_time_to_anyone() {
+async fn public_results_are_served_to_all_during_their_ttl() {
     let scene = reader(PUBLIC);
     assert_eq!(scene.read().await, r#"{"contents":["1"],"ttlMs":60000,"cacheScope":"public"}"#);
     advance(Duration::from_secs(59)).await;
     let session = by(CallContext {
         caller: Caller::session_of(Principal::anonymous(), SessionKey(1)),
         wants_progress: true,
-        ..anyone()
+        ..without_session()
     });
     let served = scene.gateway.handle(session).await.body().as_text().to_owned();
     assert_eq!(served, r#"{"contents":["1"],"ttlMs":1000,"cacheScope":"public"}"#);
@@ -178,7 +179,7 @@ async fn public_results_are_served_for_their_time_to_anyone() {
 }
 
 #[tokio::test]
-async fn nothing_else_is_kept() {
+async fn results_that_are_not_public_or_have_no_ttl_are_not_kept() {
     for body in [
         PRIVATE,
         r#""result":{"contents":[],"ttlMs":60000}"#,
@@ -196,7 +197,7 @@ async fn nothing_else_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn announced_changes_evict() {
+async fn announced_changes_evict_kept_results() {
     let scene = reader(PUBLIC);
     let interest = Interest { uris: vec!["fanlight://a/x://1".into()], ..Interest::default() };
     let _client = scene.listen(interest).await;
@@ -219,7 +220,7 @@ async fn announced_changes_evict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_read_before_a_change_is_neither_kept_nor_joined() {
+async fn read_that_began_before_a_change_is_neither_kept_nor_joined() {
     let scene = reader("");
     let _client = scene.listen(Interest { uris: vec!["fanlight://a/x://1".into()], ..Interest::default() }).await;
     rest().await;
@@ -240,7 +241,7 @@ async fn what_was_read_before_a_change_is_neither_kept_nor_joined() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_evicts_once_however_many_listen() {
+async fn change_evicts_once_for_any_number_of_listeners() {
     let only = scene(vec![announcing("a", &[])]);
     let several = scene(vec![announcing("a", &[]), fake("b", &[])]);
     for scene in [only, several] {
@@ -256,13 +257,27 @@ async fn a_change_evicts_once_however_many_listen() {
                 .enumerate()
         {
             scene.backends[0].announce(method.clone(), *params);
-            assert_eq!(scene.gateway.reads.changes(0), count as u64 + 1);
+            assert_eq!(scene.gateway.reads.changes(scene.ids[0]), count as u64 + 1);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn notification_counts_once_for_all_its_copies_and_again_with_an_equal_text() {
+    let scene = scene(vec![announcing("a", &[]), fake("b", &[])]);
+    let text = bytes::Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}"#);
+    for count in 1..=3 {
+        // Each is read from the same buffer, so that even its address is equal.
+        let Ok(Message::Notification(notification)) = Message::parse(text.clone(), 8) else { panic!() };
+        for copy in [notification.clone(), notification.clone(), notification] {
+            scene.gateway.lists.notified(scene.ids[0], &copy);
+            assert_eq!(scene.gateway.reads.changes(scene.ids[0]), count);
         }
     }
 }
 
 #[tokio::test]
-async fn what_is_kept_is_bounded() {
+async fn kept_results_are_bounded() {
     let read = async |scene: &Scene, n: usize| {
         let uri = format!(r#"{{"uri":"fanlight://a/x://{n}"}}"#);
         scene.ask("resources/read", Some(&uri)).await;
@@ -285,7 +300,7 @@ async fn what_is_kept_is_bounded() {
 }
 
 #[tokio::test]
-async fn the_only_backend_gets_the_same_treatment() {
+async fn reads_of_the_only_backend_are_kept_and_evicted() {
     let scene = scene(vec![announcing("a", &[("resources/read", PUBLIC)])]);
     let read = async || scene.ask("resources/read", Some(r#"{"uri":"x://1"}"#)).await;
     let mut client = scene.listen(Interest { uris: vec!["x://1".into()], tools: true, ..Interest::default() }).await;
@@ -294,7 +309,7 @@ async fn the_only_backend_gets_the_same_treatment() {
     assert_eq!(scene.reads(), 1);
     scene.backends[0].announce(Method::ResourceUpdated, Some(r#"{ "uri":"x:\/\/1" }"#));
     scene.backends[0].announce(Method::ToolsChanged, None);
-    assert_eq!(client.heard(), [r#"resources/updated { "uri":"x:\/\/1" }"#, "tools/list_changed"]);
+    assert_eq!(client.received(), [r#"resources/updated { "uri":"x:\/\/1" }"#, "tools/list_changed"]);
     read().await;
     assert_eq!(scene.reads(), 1);
 }

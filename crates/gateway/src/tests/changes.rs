@@ -1,4 +1,4 @@
-//! Announcements of backends, and what clients are told of them.
+//! Announcements of backends, and the notifications of clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +19,13 @@ fn lists() -> Interest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_costs_one_reading_of_one_backend_and_is_told_once() {
+async fn burst_causes_one_reading_of_one_backend_and_one_notification() {
     let scene = scene(vec![announcing("a", &[("tools/list", T1)]), announcing("b", &[("tools/list", T1)])]);
     let mut client = scene.listen(lists()).await;
     scene.ask("tools/list", None).await;
     rest().await;
     scene.forget();
-    assert!(client.heard().is_empty());
+    assert!(client.received().is_empty());
     scene.backends[0].answer("tools/list", T2);
     for _ in 0..50 {
         scene.backends[0].announce(Method::ToolsChanged, None);
@@ -34,21 +34,21 @@ async fn a_burst_costs_one_reading_of_one_backend_and_is_told_once() {
     rest().await;
     assert_eq!(scene.received(0), ["tools/list"]);
     assert!(scene.received(1).is_empty());
-    assert_eq!(client.heard(), ["tools/list_changed"]);
+    assert_eq!(client.received(), ["tools/list_changed"]);
     assert!(scene.ask("tools/list", None).await.contains(r#""a__3""#));
-    assert!(scene.received(0).is_empty(), "the new list is there before it is told");
+    assert!(scene.received(0).is_empty(), "the new list is there before clients are notified");
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_are_told_only_what_has_changed() {
+async fn clients_are_notified_of_changed_entries_only() {
     let scene = scene(vec![announcing("a", &[("tools/list", T1)]), announcing("b", &[])]);
     let mut client = scene.listen(lists()).await;
     rest().await;
-    for (list, told) in [(T1, 0), (T1_REORDERED, 0), (T2, 1), (T2, 0)] {
+    for (list, notified) in [(T1, 0), (T1_REORDERED, 0), (T2, 1), (T2, 0)] {
         scene.backends[0].answer("tools/list", list);
         scene.backends[0].announce(Method::ToolsChanged, None);
         rest().await;
-        assert_eq!(client.heard().len(), told, "{list}");
+        assert_eq!(client.received().len(), notified, "{list}");
     }
     // What changed in words only is served as the backend says it now.
     scene.backends[0].answer("tools/list", T1_REORDERED);
@@ -57,24 +57,24 @@ async fn clients_are_told_only_what_has_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_found_by_asking_are_told_but_not_without_end() {
+async fn unannounced_changes_are_notified_at_a_limited_rate() {
     let scene = scene(vec![fake("a", &[("tools/list", T1)]), fake("b", &[])]);
     let mut client = scene.listen(lists()).await;
     rest().await;
-    let mut told = 0;
+    let mut notified = 0;
     for list in [T2, T1, T2, T1, T2, T1] {
         scene.backends[0].answer("tools/list", list);
         scene.ask("tools/list", None).await;
         rest().await;
-        told += client.heard().len();
+        notified += client.received().len();
     }
-    assert!((1..=2).contains(&told), "told {told} times in six seconds");
+    assert!((1..=2).contains(&notified), "notified {notified} times in six seconds");
     sleep(Duration::from_secs(6)).await;
-    assert!(told + client.heard().len() >= 2, "the last change is told in the end");
+    assert!(notified + client.received().len() >= 2, "the last change is notified in the end");
 }
 
 #[tokio::test(start_paused = true)]
-async fn resources_and_templates_are_one_announcement() {
+async fn resources_and_templates_share_one_notification() {
     let scene = scene(vec![announcing("a", &[]), announcing("b", &[])]);
     let mut client = scene.listen(lists()).await;
     rest().await;
@@ -83,11 +83,11 @@ async fn resources_and_templates_are_one_announcement() {
         .answer("resources/templates/list", r#""result":{"resourceTemplates":[{"uriTemplate":"x://{y}"}]}"#);
     scene.backends[0].announce(Method::ResourcesChanged, None);
     rest().await;
-    assert_eq!(client.heard(), ["resources/list_changed"]);
+    assert_eq!(client.received(), ["resources/list_changed"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_before_anyone_had_a_list_is_told() {
+async fn change_before_the_first_list_is_notified() {
     let scene = scene(vec![announcing("a", &[]), announcing("b", &[])]);
     let gate = Arc::new(Semaphore::new(0));
     scene.backends[0].set("tools/list", Scripted::Waits(Arc::clone(&gate), T1));
@@ -96,37 +96,37 @@ async fn a_change_before_anyone_had_a_list_is_told() {
     scene.backends[0].announce(Method::ToolsChanged, None);
     gate.add_permits(9);
     rest().await;
-    assert_eq!(client.heard(), ["tools/list_changed"]);
+    assert_eq!(client.received(), ["tools/list_changed"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_dies_and_comes_back_changes_the_list_twice() {
+async fn backend_that_fails_and_recovers_changes_the_list_twice() {
     let scene = scene(vec![announcing("a", &[("tools/list", T1)]), announcing("b", &[("tools/list", T1)])]);
     let mut client = scene.listen(lists()).await;
     rest().await;
     scene.backends[0].set_down(true);
     assert!(!scene.ask("tools/list", None).await.contains("a__1"));
     rest().await;
-    assert_eq!(client.heard(), ["tools/list_changed"]);
+    assert_eq!(client.received(), ["tools/list_changed"]);
     scene.backends[0].set_down(false);
     rest().await;
-    assert_eq!(client.heard(), ["tools/list_changed"]);
+    assert_eq!(client.received(), ["tools/list_changed"]);
     assert!(scene.ask("tools/list", None).await.contains("a__1"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_comes_late_is_listened_to_and_its_tools_are_told() {
+async fn backend_that_starts_late_is_listened_to_and_its_tools_are_notified() {
     for how in [Scripted::Fails(unreachable()), Scripted::Hangs] {
         let late = announcing("late", &[("tools/list", T1)]);
-        late.deafen(Some(how));
+        late.fail_to_listen(Some(how));
         late.describe_as(Err(unreachable()));
         let scene = scene(vec![late, announcing("b", &[("tools/list", T1)])]);
         let mut client = scene.listen(lists()).await;
         rest().await;
         scene.backends[0].describe_as(Ok(ANNOUNCING));
-        scene.backends[0].deafen(None);
+        scene.backends[0].fail_to_listen(None);
         sleep(Duration::from_secs(5)).await;
-        assert_eq!(client.heard(), ["tools/list_changed"]);
+        assert_eq!(client.received(), ["tools/list_changed"]);
         assert_eq!(scene.backends[0].listeners(), (1, 1));
     }
 }
@@ -147,7 +147,7 @@ async fn listening_begins_with_the_first_list_and_ends_with_the_gateway() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_gateway_leaves_nothing_behind() {
+async fn dropped_gateway_drops_its_backends_and_listeners() {
     let scene = scene(vec![announcing("a", &[("tools/list", T1)]), announcing("b", &[])]);
     let client = scene.listen(lists()).await;
     rest().await;

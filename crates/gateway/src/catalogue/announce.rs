@@ -1,6 +1,4 @@
-//! Telling clients that a merged list has changed: who wants to hear of it, and how often at most.
-//!
-//! Must not know: what changed, or how that was found.
+//! Notifying clients that a merged list has changed: which clients, and how often at most.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,25 +9,14 @@ use fanlight_protocol::Notification;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::catalogue::Change;
-use crate::settings::ListLimits;
+use super::Change;
 
-/// How a change came to be known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// A backend announced it.
-    Announced,
-    /// A client's request had a backend asked.
-    Asked,
-}
-
-/// Who listens for changes of merged lists, and what is still to be told.
+/// The clients that listen for changes of merged lists, and the notifications that are due.
+#[derive(Default)]
 pub(crate) struct Announcer {
-    settle: Duration,
-    unannounced: Duration,
     state: Mutex<State>,
     /// Something has become due.
-    pub(crate) woken: Notify,
+    pub(super) woken: Notify,
 }
 
 #[derive(Default)]
@@ -47,50 +34,44 @@ struct Listener {
 #[derive(Clone, Copy, Default)]
 struct Timing {
     due: Option<Instant>,
-    told: Option<Instant>,
+    sent: Option<Instant>,
 }
 
-/// A listener's place; it hears nothing more once this is dropped.
-pub(crate) struct Registered {
+/// The registration of a listener, which ends when this is dropped.
+pub(crate) struct Registration {
     announcer: Arc<Announcer>,
     number: u64,
 }
 
 impl Announcer {
-    pub(crate) fn new(limits: &ListLimits) -> Arc<Self> {
-        let ListLimits { settle, unannounced, .. } = *limits;
-        Arc::new(Self { settle, unannounced, state: Mutex::default(), woken: Notify::new() })
-    }
-
-    /// Lets somebody hear of the changes in `interest`.
-    pub(crate) fn register(self: &Arc<Self>, interest: &Interest, messages: ServerMessages) -> Registered {
+    /// Sends notifications of the changes in `interest` to `messages` from now on.
+    pub(crate) fn register(self: &Arc<Self>, interest: &Interest, messages: ServerMessages) -> Registration {
         let wants = Change::ALL.map(|change| change.is_in(interest));
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
         state.listeners.insert(number, Listener { wants, messages });
         drop(state);
-        Registered { announcer: Arc::clone(self), number }
+        Registration { announcer: Arc::clone(self), number }
     }
 
-    /// Has a change told, as soon as the least time since the last one has passed.
-    pub(crate) fn announce(&self, change: Change, found: Found) {
-        let pause = if found == Found::Announced { self.settle } else { self.unannounced };
+    /// Makes a notification due once `pause` has passed since the last one.
+    pub(super) fn announce(&self, change: Change, pause: Duration) {
         let now = Instant::now();
         if let Some(timing) = self.lock().timing.get_mut(change.index()) {
-            let due = timing.told.map_or(now, |told| now.max(told + pause));
+            let due = timing.sent.map_or(now, |sent| now.max(sent + pause));
             timing.due = Some(timing.due.map_or(due, |earlier| earlier.min(due)));
         }
         self.woken.notify_one();
     }
 
-    /// When [`Announcer::tell`] is to be called next.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    /// When [`Announcer::send_due`] is to be called next.
+    pub(super) fn due(&self) -> Option<Instant> {
         self.lock().timing.iter().filter_map(|timing| timing.due).min()
     }
 
-    /// Tells what is due. Whoever has no room for it misses it.
-    pub(crate) fn tell(&self) {
+    /// Sends what is due. A listener whose channel is full misses it.
+    pub(super) fn send_due(&self) {
         let now = Instant::now();
         let mut state = self.lock();
         for change in Change::ALL {
@@ -98,7 +79,7 @@ impl Announcer {
             if timing.due.is_none_or(|due| due > now) {
                 continue;
             }
-            *timing = Timing { due: None, told: Some(now) };
+            *timing = Timing { due: None, sent: Some(now) };
             let notification = Notification::new(change.method(), None);
             let wanting = state.listeners.values().filter(|listener| listener.wants.get(change.index()) == Some(&true));
             for listener in wanting {
@@ -112,8 +93,8 @@ impl Announcer {
     }
 }
 
-impl Registered {
-    /// Leaves only what is in `interest`.
+impl Registration {
+    /// Drops what is not in `interest`.
     pub(crate) fn narrow(&self, interest: &Interest) {
         if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
             listener.wants = Change::ALL.map(|change| change.is_in(interest));
@@ -121,7 +102,7 @@ impl Registered {
     }
 }
 
-impl Drop for Registered {
+impl Drop for Registration {
     fn drop(&mut self) {
         let gone = self.announcer.lock().listeners.remove(&self.number);
         drop(gone);

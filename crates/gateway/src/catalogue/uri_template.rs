@@ -1,9 +1,7 @@
 //! Whether a URI can have come from a resource template (RFC 6570).
 //!
-//! Answers for routing only: a variable matches any text that its operator could have produced,
-//! whatever the variable's value. Work is bounded by URI length × template length.
-//!
-//! Must not know: which backend a template belongs to.
+//! For routing only: a variable matches any text that its operator could have produced, whatever the
+//! variable's value. Work is bounded by URI length × template length.
 
 /// A parsed template.
 #[derive(Clone, Debug)]
@@ -11,7 +9,7 @@ pub(crate) struct UriTemplate(Vec<Part>);
 
 #[derive(Clone, Debug)]
 enum Part {
-    /// This very text.
+    /// This text.
     Literal(String),
     /// `{var}`, `{.var}`, `{;var}`: any text within one path segment.
     Segment,
@@ -98,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_expansions_only() {
+    fn template_matches_its_expansions_only() {
         assert!(matches("file:///{path}", "file:///a"));
         assert!(!matches("file:///{path}", "file:///a/b"));
         assert!(!matches("file:///{path}", "file:///"));

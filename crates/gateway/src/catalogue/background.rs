@@ -1,12 +1,10 @@
-//! The owner of everything the core does without being asked.
-//!
-//! Must not know: what is done.
+//! The owner of the tasks that the core runs by itself.
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// Starts tasks that end with their owner.
+/// Starts tasks that end with it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Background {
     tasks: TaskTracker,

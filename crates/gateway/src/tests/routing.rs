@@ -1,12 +1,16 @@
 //! Naming, merging, routing and fan-out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::*;
+use fanlight_protocol::json::Json;
+use tokio::time::Instant;
+
 use super::fake::*;
+use crate::catalogue::ListKind;
 
 #[tokio::test]
-async fn one_backend_is_passed_through() {
+async fn requests_to_one_backend_pass_unchanged() {
     let scene = scene(vec![fake(
         "a",
         &[
@@ -59,7 +63,7 @@ async fn tools_of_several_backends_are_listed_and_called_by_prefix() {
 }
 
 #[tokio::test]
-async fn a_prefixed_name_finds_its_backend_without_a_list() {
+async fn prefixed_name_finds_its_backend_without_a_list() {
     let scene = scene(vec![fake("a", &[]), fake("b", &[("tools/call", r#""result":{"ok":1}"#)])]);
     assert_eq!(scene.ask("tools/call", Some(r#"{"name":"b__hidden"}"#)).await, r#"{"ok":1}"#);
     assert_eq!(scene.received(1), [r#"tools/call {"name":"hidden"}"#]);
@@ -67,7 +71,7 @@ async fn a_prefixed_name_finds_its_backend_without_a_list() {
 }
 
 #[tokio::test]
-async fn pages_are_read_to_the_end_and_cut_anew() {
+async fn pages_of_backends_are_read_to_the_end_and_divided_again() {
     let scene = scene_with(
         vec![
             (
@@ -108,7 +112,7 @@ async fn pages_are_read_to_the_end_and_cut_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_backend_costs_only_its_own_part() {
+async fn failing_backend_costs_only_its_own_part() {
     let good = fake("good", &[("tools/list", r#""result":{"tools":[{"name":"t"}]}"#)]);
     let slow = fake("slow", &[]);
     slow.set("tools/list", Scripted::Hangs);
@@ -128,7 +132,7 @@ async fn a_bad_backend_costs_only_its_own_part() {
 
 /// Of a long answer only the outline is known to be right.
 #[tokio::test]
-async fn a_long_list_that_is_no_json_is_left_out_and_a_long_result_is_passed_on() {
+async fn long_invalid_list_is_left_out_and_long_invalid_result_is_passed() {
     let padding = " ".repeat(70_000);
     let broken = |what: &str| -> &'static str { format!(r#""result":{{{what},,"{padding}":nul}}"#).leak() };
     let bad = fake("bad", &[]);
@@ -159,21 +163,21 @@ async fn colliding_names_go_to_the_first_and_are_reported() {
 }
 
 #[tokio::test]
-async fn many_collisions_are_one_line() {
+async fn many_collisions_make_one_log_line() {
     let tools = r#""result":{"tools":[{"name":"1"},{"name":"2"},{"name":"3"},{"name":"4"},{"name":"5"},{"name":"6"},{"name":"7"}]}"#;
     let list = [("tools/list", tools), ("resources/list", r#""result":{"resources":[{"uri":"f://x"}]}"#)];
     let scene = scene_with(vec![(fake("a", &list), Some("")), (fake("b", &list), Some(""))], 10);
     let found = async |kind| scene.gateway.catalogue(kind).await.findings();
     let named = "1 (a, b), 2 (a, b), 3 (a, b), 4 (a, b), 5 (a, b), 2 more".to_owned();
-    let what = "backends claim the same names; what a later one has is left out";
+    let what = "backends claim the same names; those of a later one are left out";
     assert_eq!(found(ListKind::Tools).await, [(7, named, what)]);
-    let what = "backends claim the same URIs; that of a later one has an alias";
+    let what = "backends claim the same URIs; those of a later one get aliases";
     assert_eq!(found(ListKind::Resources).await, [(1, "f://x (a, b)".to_owned(), what)]);
     assert_eq!(found(ListKind::Prompts).await, []);
 }
 
 #[tokio::test]
-async fn a_uri_that_two_claim_stays_readable_twice() {
+async fn uri_that_two_backends_claim_is_readable_at_both() {
     let backend = |name, read| {
         fake(
             name,
@@ -195,7 +199,7 @@ async fn a_uri_that_two_claim_stays_readable_twice() {
 }
 
 #[tokio::test]
-async fn resources_are_found_by_template_and_else_by_asking_in_turn() {
+async fn resources_are_found_by_template_or_else_by_asking_in_turn() {
     let empty = ("resources/list", r#""result":{"resources":[]}"#);
     let a = fake(
         "a",
@@ -247,7 +251,7 @@ async fn prompts_are_completed_under_their_own_names() {
 }
 
 #[tokio::test]
-async fn requests_at_the_same_time_share_one_fan_out() {
+async fn requests_at_one_time_share_one_fan_out() {
     let list = [("tools/list", r#""result":{"tools":[]}"#)];
     let scene = scene(vec![fake("a", &list), fake("b", &list)]);
     let (first, second) = tokio::join!(scene.ask("tools/list", None), scene.ask("tools/list", None));
@@ -258,7 +262,7 @@ async fn requests_at_the_same_time_share_one_fan_out() {
 }
 
 #[tokio::test]
-async fn the_log_level_goes_to_all_who_log() {
+async fn log_level_is_sent_to_all_backends_that_log() {
     let scene = scene(vec![fake("a", &[("logging/setLevel", r#""result":{}"#)]), fake("b", &[])]);
     assert_eq!(scene.ask("logging/setLevel", Some(r#"{"level":"debug"}"#)).await, "{}");
     assert_eq!(scene.received(1), [r#"logging/setLevel {"level":"debug"}"#]);
@@ -296,7 +300,7 @@ async fn tool_definition_is_read_again_after_a_passed_list_has_shown_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_that_hangs_holds_up_no_call_of_another() {
+async fn hanging_backend_delays_no_call_of_another() {
     let list = r#""result":{"tools":[{"name":"t"}]}"#;
     let slow = fake("slow", &[]);
     for method in ["tools/list", "resources/read", "logging/setLevel"] {
@@ -315,7 +319,7 @@ async fn a_backend_that_hangs_holds_up_no_call_of_another() {
 }
 
 #[tokio::test]
-async fn an_unknown_name_tells_which_backends_could_not_be_listed() {
+async fn error_for_an_unknown_name_lists_unlisted_backends() {
     let gone = fake("gone", &[]);
     gone.describe_as(Err(unreachable()));
     let scene = scene(vec![fake("a", &[("tools/list", r#""result":{"tools":[]}"#)]), gone]);
@@ -326,7 +330,7 @@ async fn an_unknown_name_tells_which_backends_could_not_be_listed() {
 }
 
 #[tokio::test]
-async fn subscriptions_go_to_who_has_the_resource_or_to_all() {
+async fn subscriptions_go_to_the_backend_of_the_resource_or_to_all() {
     let list = ("resources/list", r#""result":{"resources":[{"uri":"x://b"}]}"#);
     let taken = ("resources/subscribe", r#""result":{}"#);
     let scene = scene(vec![fake("a", &[taken]), fake("b", &[list, taken]), fake("c", &[])]);

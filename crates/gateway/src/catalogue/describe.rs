@@ -1,6 +1,4 @@
-//! How several backends describe themselves as one server.
-//!
-//! Must not know: how an era spells a description (the client's edge).
+//! The description of several backends as one server.
 
 use fanlight_canonical::{BackendError, Outcome, Parent};
 use fanlight_protocol::json::{Edits, Json, ObjectBuilder};
@@ -10,25 +8,25 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::catalogue::{Change, Sources};
+use super::Change;
 use crate::merge::{self, Contribution, Except};
+use crate::topology::Topology;
 
-/// Members that are merged by a rule of their own, or belong to one hop.
+/// Members that have a rule of their own here, or belong to one hop.
 const OWN_RULES: [&str; 5] = ["capabilities", "instructions", "protocolVersion", "supportedVersions", "resultType"];
 
-/// The merged server is none of the backends, so who each of them is stands under its name.
+/// The merged server is none of the backends, so the identity of each stands under its name.
 const REPLACED: [&str; 2] = ["serverInfo", meta::SERVER_INFO];
 
 /// The description of all backends together: `capabilities` (the union), `serverInfo`
 /// (`identity`), `instructions` (joined), and everything else by the merge policy.
-pub(crate) async fn all(sources: &Sources, identity: &Json, trace: &Parent) -> Json {
-    let limit = sources.limits.timeout;
-    let asked = join_all(sources.backends.iter().map(|backend| timeout(limit, backend.client.describe()))).await;
-    let described = asked.into_iter().map(|outcome| match outcome {
-        Ok(answer) => answer,
-        Err(_) => Err(BackendError::Timeout { after: limit, sent: false }),
-    });
-    let descriptions: Vec<_> = sources.backends.iter().map(|backend| backend.client.name()).zip(described).collect();
+pub(crate) async fn all(topology: &Topology, identity: &Json, trace: &Parent) -> Json {
+    let limit = topology.limits.timeout;
+    let descriptions = join_all(topology.backends().iter().map(async |backend| {
+        let description = timeout(limit, backend.client.describe()).await;
+        (backend.name(), description.unwrap_or(Err(BackendError::Timeout { after: limit, sent: false })))
+    }))
+    .await;
     trace.partial_failures(descriptions.iter().filter(|(_, description)| description.is_err()).count());
     merged(&descriptions, identity)
 }
@@ -59,7 +57,7 @@ fn merged(descriptions: &[(&str, Result<ServerDescription, BackendError>)], iden
     result.finish()
 }
 
-/// A description of the only backend, whose lists are compared all the same.
+/// The description of the only backend of a topology that is not transparent.
 pub(crate) fn only(description: &ServerDescription) -> Json {
     let json = description.json();
     let place = json.members().find(|member| member.is(json, "capabilities")).map(|member| member.value);
@@ -70,7 +68,7 @@ pub(crate) fn only(description: &ServerDescription) -> Json {
     edits.finish_json()
 }
 
-/// Changes of lists are announced by the gateway itself, whatever the servers do.
+/// Promises changes of lists: the gateway announces them itself, whatever the servers do.
 fn with_list_changes(capabilities: &Json) -> Json {
     Change::ALL.into_iter().fold(capabilities.clone(), |all, change| {
         let name = change.capability();
@@ -100,16 +98,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_of_every_list_are_promised() {
+    fn description_promises_changes_of_every_list() {
         let text = r#"{ "capabilities":{ "tools" : {"listChanged":true}, "x":1.0 },"serverInfo":{} }"#;
         assert_eq!(only(&Json::literal(text).into()).as_text(), text);
         let text = r#"{"capabilities":{"resources":{"listChanged":false,"subscribe":true},"prompts":null}, "y":0}"#;
-        let told = r#"{"capabilities":{"resources":{"listChanged":true,"subscribe":true},"prompts":null}, "y":0}"#;
-        assert_eq!(only(&Json::literal(text).into()).as_text(), told);
+        let promised = r#"{"capabilities":{"resources":{"listChanged":true,"subscribe":true},"prompts":null}, "y":0}"#;
+        assert_eq!(only(&Json::literal(text).into()).as_text(), promised);
     }
 
     #[test]
-    fn several_servers_describe_themselves_as_one() {
+    fn descriptions_of_several_servers_are_merged() {
         let legacy = Json::literal(
             r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"A"},"instructions":"Do.","x":1}"#,
         );
