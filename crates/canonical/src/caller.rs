@@ -47,6 +47,22 @@ impl Principal {
     pub const fn operator() -> Self {
         Self(Identity::Operator)
     }
+
+    /// Bytes that differ between any two principals and are equal in all processes, to bind sealed
+    /// state to its principal.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match &self.0 {
+            Identity::Gateway => vec![0],
+            Identity::Operator => vec![1],
+            Identity::Anonymous => vec![2],
+            Identity::Named(name) => {
+                let Name { issuer, subject } = &**name;
+                let length = (issuer.len() as u64).to_be_bytes();
+                [&[3][..], &length, issuer.as_bytes(), subject.as_bytes()].concat()
+            }
+        }
+    }
 }
 
 /// Identifies a session of a client within this process.
@@ -142,6 +158,20 @@ mod tests {
         assert_ne!(ann, Principal::named("https://a.example", "bob"));
         assert_ne!(ann, Principal::anonymous());
         assert_ne!(Principal::operator(), Principal::anonymous());
+    }
+
+    #[test]
+    fn principal_bytes_differ_as_principals_do() {
+        let principals = [
+            Principal::anonymous(),
+            Principal::operator(),
+            Principal::named("a", "bc"),
+            Principal::named("ab", "c"),
+            Principal::named("", "abc"),
+        ];
+        for (one, other) in principals.iter().flat_map(|one| principals.iter().map(move |other| (one, other))) {
+            assert_eq!(one.to_bytes() == other.to_bytes(), one == other, "{one:?} {other:?}");
+        }
     }
 
     #[test]

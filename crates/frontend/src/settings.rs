@@ -8,6 +8,8 @@ use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio::runtime::Handle;
 
+use crate::facts::Identify;
+
 /// How clients are served. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct FrontendSettings {
@@ -43,7 +45,7 @@ pub struct FrontendSettings {
     pub max_concurrent: usize,
     /// Messages of servers buffered per request.
     pub notification_buffer: usize,
-    /// Questions of servers that one legacy client, or one modern call, may have open at once.
+    /// ServerRequests of servers that one legacy client, or one modern call, may have open at once.
     pub max_questions: usize,
     /// How often a modern server may ask for input in one call of a legacy client.
     pub max_input_rounds: usize,
@@ -82,6 +84,8 @@ pub struct FrontendSettings {
     pub keep_alive: Duration,
     /// How long a stream of a legacy session can be resumed after its connection is gone.
     pub resume: Duration,
+    /// Who a client is.
+    pub identify: Identify,
     /// What records requests.
     pub telemetry: Telemetry,
     /// What the trace context of clients is worth.
@@ -132,6 +136,7 @@ impl Default for FrontendSettings {
             stream_after: Duration::from_secs(5),
             keep_alive: Duration::from_secs(25),
             resume: Duration::from_secs(5 * 60),
+            identify: Identify::default(),
             telemetry: Telemetry::off(),
             trust_inbound: TrustInbound::Trust,
         }

@@ -70,10 +70,16 @@ impl Seal {
     /// `plain` as URL-safe text; `None` if the cipher fails, which it has no reason to.
     #[must_use]
     pub fn seal(&self, plain: &[u8]) -> Option<String> {
+        self.seal_for(plain, &[])
+    }
+
+    /// The same, bound to an `owner`: it opens only with the same one.
+    #[must_use]
+    pub fn seal_for(&self, plain: &[u8], owner: &[u8]) -> Option<String> {
         let mut sealed = plain.to_vec();
         let nonce: [u8; NONCE_LEN] = random()?;
-        let (unique, purpose) = (Nonce::assume_unique_for_key(nonce), Aad::from(self.purpose));
-        self.first.key.seal_in_place_append_tag(unique, purpose, &mut sealed).ok()?;
+        let (unique, bound) = (Nonce::assume_unique_for_key(nonce), Aad::from(self.bound_to(owner)));
+        self.first.key.seal_in_place_append_tag(unique, bound, &mut sealed).ok()?;
         let mut whole = nonce.to_vec();
         whole.append(&mut sealed);
         Some(URL_SAFE_NO_PAD.encode(whole))
@@ -82,14 +88,25 @@ impl Seal {
     /// What `text` holds, if one of the keys sealed it for this purpose. The caller bounds its length.
     #[must_use]
     pub fn open(&self, text: &str) -> Option<Vec<u8>> {
+        self.open_for(text, &[])
+    }
+
+    /// The same, for what was sealed for `owner`.
+    #[must_use]
+    pub fn open_for(&self, text: &str, owner: &[u8]) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
         self.keys().find_map(|key| {
             let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
             let mut sealed = sealed.to_vec();
-            let plain = key.key.open_in_place(nonce, Aad::from(self.purpose), &mut sealed).ok()?;
+            let plain = key.key.open_in_place(nonce, Aad::from(self.bound_to(owner)), &mut sealed).ok()?;
             Some(plain.to_vec())
         })
+    }
+
+    /// The associated data: the purpose, and the owner if there is one.
+    fn bound_to(&self, owner: &[u8]) -> Vec<u8> {
+        if owner.is_empty() { self.purpose.to_vec() } else { [self.purpose, &[0], owner].concat() }
     }
 
     /// The name of the key that seals, which tells nothing of it.
@@ -140,6 +157,15 @@ mod tests {
         assert_eq!(with(&[2], b"a").open(&text), None);
         assert_eq!(with(&[1], b"b").open(&text), None);
         assert_eq!(with(&[], b"a").open(&with(&[], b"a").seal(b"secret").unwrap()), None);
+    }
+
+    #[test]
+    fn sealed_text_opens_only_for_its_owner() {
+        let seal = with(&[1], b"a");
+        let text = seal.seal_for(b"secret", b"ann").unwrap();
+        assert_eq!(seal.open_for(&text, b"ann").as_deref(), Some(&b"secret"[..]));
+        assert_eq!(seal.open_for(&text, b"bob"), None);
+        assert_eq!(seal.open(&text), None);
     }
 
     #[test]

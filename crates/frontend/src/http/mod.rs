@@ -1,24 +1,17 @@
 //! The HTTP side of the front end: Streamable HTTP for clients of both eras, and beside it the
 //! deprecated HTTP+SSE transport.
-//!
-//! Must not know: what the core does with a request.
 
-mod answer;
-mod batch;
+mod arrived;
 mod body;
 mod connection;
 mod cors;
 mod events;
 mod fields;
-mod get;
-mod headers;
 mod listener;
 mod mcp;
 mod negotiate;
-mod old;
-pub(crate) mod reply;
-mod request;
-mod stream;
+mod reply;
+mod sse_transport;
 mod workers;
 
 use std::sync::Arc;

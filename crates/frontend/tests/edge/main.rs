@@ -13,6 +13,7 @@ mod http_streams;
 mod missing_capability;
 mod old_sse;
 mod parked;
+mod principals;
 mod relayed;
 mod resume;
 mod stdio;
