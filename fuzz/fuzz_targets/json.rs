@@ -1,5 +1,5 @@
-//! The slicer and the splicer against serde_json: both accept the same texts, and everything sliced
-//! out is itself JSON.
+//! Slicing and splicing, compared with serde_json: both accept the same texts, and every slice is itself
+//! JSON.
 #![no_main]
 
 use bytes::Bytes;
@@ -9,9 +9,9 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
 
 fuzz_target!(|data: &[u8]| {
-    let outline = Json::validate_structure(Bytes::copy_from_slice(data), DEFAULT_NESTING);
-    if let Ok(outline) = &outline {
-        walk(outline, 0);
+    let structure = Json::validate_structure(Bytes::copy_from_slice(data), DEFAULT_NESTING);
+    if let Ok(structure) = &structure {
+        walk(structure, 0);
     }
     let parsed = Json::parse(Bytes::copy_from_slice(data), DEFAULT_NESTING);
     let reference = std::str::from_utf8(data).ok().and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
@@ -20,16 +20,20 @@ fuzz_target!(|data: &[u8]| {
         assert!(reference.is_none(), "refused what serde_json accepts");
         return;
     };
-    assert_eq!(outline.as_ref(), Ok(&value), "what is JSON has an outline");
-    if let Ok(outline) = &outline {
-        same_walk(&value, outline, 0);
+    assert_eq!(structure.as_ref(), Ok(&value), "valid JSON has a valid structure");
+    if let Ok(structure) = &structure {
+        same_walk(&value, structure, 0);
     }
     if let Some(reference) = reference {
         assert_eq!(value.as_text(), reference.get());
     }
     for place in value.elements().chain(value.members().map(|member| member.value)) {
         let replaced = value.with_indexed(place, &Json::literal(r#"{"added":[1]}"#));
-        same_walk(&replaced, &Json::validate_structure(replaced.bytes().clone(), DEFAULT_NESTING + 1).expect("is JSON again"), 0);
+        same_walk(
+            &replaced,
+            &Json::validate_structure(replaced.bytes().clone(), DEFAULT_NESTING + 1).expect("is JSON again"),
+            0,
+        );
     }
     for element in value.elements() {
         check(&value.slice(element));
@@ -49,23 +53,23 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// What was noted while a text was validated is what is read where nothing was noted.
-fn same_walk(noted: &Json, read: &Json, depth: usize) {
-    assert!(noted.members().eq(read.members()));
+/// A text with an index has the members that are read without one.
+fn same_walk(indexed: &Json, read: &Json, depth: usize) {
+    assert!(indexed.members().eq(read.members()));
     for member in read.members() {
         let Some(name) = member.name(read) else { continue };
-        assert_eq!(noted.get(&name), read.get(&name));
-        assert_eq!(noted.find([&name]), read.find([&name]));
+        assert_eq!(indexed.get(&name), read.get(&name));
+        assert_eq!(indexed.find([&name]), read.find([&name]));
     }
-    assert!(noted.elements().eq(read.elements()));
-    for place in noted.members().map(|member| member.value).chain(noted.elements()) {
+    assert!(indexed.elements().eq(read.elements()));
+    for place in indexed.members().map(|member| member.value).chain(indexed.elements()) {
         if depth < 5 {
-            same_walk(&noted.slice(place.clone()), &read.slice(place), depth + 1);
+            same_walk(&indexed.slice(place.clone()), &read.slice(place), depth + 1);
         }
     }
 }
 
-/// What has an outline and may be no JSON can be walked all the same.
+/// Text with a valid structure can be walked, also if it is not JSON.
 fn walk(value: &Json, depth: usize) {
     for place in value.members().map(|member| member.value).chain(value.elements()) {
         if depth < 8 {
@@ -73,7 +77,7 @@ fn walk(value: &Json, depth: usize) {
         }
     }
     if value.is_object() {
-        rewrite_object(value, |member| member.key.start % 2 == 0, b"\"added\":1");
+        let _ = rewrite_object(value, |member| member.key.start % 2 == 0, b"\"added\":1");
     }
 }
 

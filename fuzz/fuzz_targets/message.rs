@@ -1,5 +1,5 @@
-//! Envelopes: whatever comes in, places of the parts lie where they should, and giving a response
-//! another id changes nothing else.
+//! Envelopes: the parts of any message have correct ranges, and a response with another id is otherwise
+//! unchanged.
 #![no_main]
 
 use bytes::Bytes;

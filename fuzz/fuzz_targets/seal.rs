@@ -1,4 +1,4 @@
-//! Sealed text (cursors, parked calls): what was not sealed does not open, and what was does.
+//! Sealed text (cursors, suspended calls): text that was not sealed does not open, and sealed text does.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -12,6 +12,6 @@ static SEAL: LazyLock<Seal> =
 fuzz_target!(|input: (&str, &[u8])| {
     let (text, plain) = input;
     assert_eq!(SEAL.open(text), None);
-    let sealed = SEAL.seal(plain).expect("sealing has no reason to fail");
+    let sealed = SEAL.seal(plain).expect("sealing does not fail");
     assert_eq!(SEAL.open(&sealed).as_deref(), Some(plain));
 });

@@ -30,6 +30,7 @@ pub struct AdminSettings {
     pub keep_alive: Duration,
 }
 
+#[cfg(any(test, feature = "test-support"))]
 impl Default for AdminSettings {
     fn default() -> Self {
         Self {

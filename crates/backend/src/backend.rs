@@ -30,9 +30,9 @@ use fanlight_canonical::BackendError;
 use fanlight_canonical::{BackendClient, BackendState, BackendStatus, Call, Pending, SessionKey};
 use fanlight_canonical::{Listen, Listening};
 
-/// Longest wait for everything to end: a process has two seconds each to end by itself, after
-/// SIGTERM and after SIGKILL, and what it left behind as long again.
-const STOPPING: Duration = Duration::from_secs(12);
+/// Waits of [`Timeouts::process_stop`] until everything has ended: a process has three, and the processes that it left
+/// behind have as many.
+const STOP_STEPS: u32 = 6;
 
 /// One MCP server, kept connected.
 pub struct Backend {
@@ -64,6 +64,7 @@ impl Backend {
         let context = LinkContext {
             name: Arc::clone(&name),
             limits,
+            timeouts,
             question: timeouts.question,
             declared: Arc::new(Declared::nothing()),
             outlet: Outlet::new(Arc::clone(&hub), Origin::Base).0,
@@ -72,8 +73,9 @@ impl Backend {
             telemetry,
             root,
         };
+        let bounds = (timeouts.connect, timeouts.idle_connection);
         let http = |url: &str, headers: &[(String, Secret)]| {
-            let endpoint = HttpEndpoint::new(url, headers, &identity, timeouts.connect, limits.concurrency);
+            let endpoint = HttpEndpoint::new(url, headers, &identity, bounds, limits.concurrency);
             endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint)))
         };
         let sse_first = matches!(transport, TransportSettings::Sse { .. });
@@ -106,7 +108,7 @@ impl Backend {
     pub async fn stop(&self) {
         self.shutdown.cancel();
         self.tasks.close();
-        if timeout(STOPPING, self.tasks.wait()).await.is_err() {
+        if timeout(self.timeouts.process_stop * STOP_STEPS, self.tasks.wait()).await.is_err() {
             tracing::warn!(backend = &*self.name, "backend did not stop in time");
         }
     }
@@ -206,6 +208,10 @@ mod tests {
                 question: LONG,
                 session_idle: LONG,
                 task: LONG,
+                process_stop: LONG,
+                session_end: LONG,
+                idle_connection: LONG,
+                reconnect: crate::RetryDelays { shortest: LONG, longest: LONG },
             },
             limits: Limits {
                 concurrency: 1,

@@ -4,20 +4,30 @@
 
 use std::time::Duration;
 
-const FIRST_DELAY: Duration = Duration::from_millis(500);
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
+use crate::settings::RetryDelays;
 
 /// Delays that double from attempt to attempt, up to a limit.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Backoff {
+    delays: RetryDelays,
     failures: u32,
 }
 
 impl Backoff {
+    pub(crate) fn new(delays: RetryDelays) -> Self {
+        Self { delays, failures: 0 }
+    }
+
+    /// Begins with the shortest delay again.
+    pub(crate) fn reset(&mut self) {
+        self.failures = 0;
+    }
+
     /// The delay before the next attempt: between half and all of the nominal one, so that many
     /// gateways do not come back to one server at once.
     pub(crate) fn next_delay(&mut self) -> Duration {
-        let nominal = FIRST_DELAY.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_DELAY);
+        let RetryDelays { shortest, longest } = self.delays;
+        let nominal = shortest.saturating_mul(2_u32.saturating_pow(self.failures)).min(longest);
         self.failures = self.failures.saturating_add(1);
         nominal.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
@@ -29,12 +39,13 @@ mod tests {
 
     #[test]
     fn delays_grow_to_a_limit() {
-        let mut backoff = Backoff::default();
+        let longest = Duration::from_secs(30);
+        let mut backoff = Backoff::new(RetryDelays { shortest: Duration::from_millis(500), longest });
         for nominal in [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000] {
             let delay = backoff.next_delay().as_millis();
             assert!((nominal / 2..=nominal).contains(&delay), "{delay} of {nominal}");
         }
         backoff.failures = u32::MAX;
-        assert!(backoff.next_delay() <= LONGEST_DELAY);
+        assert!(backoff.next_delay() <= longest);
     }
 }

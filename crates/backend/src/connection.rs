@@ -26,6 +26,7 @@ use crate::dialect::Dialect;
 use crate::exchange::{LinkContext, Reply};
 use crate::handshake::{Agreed, Known};
 use crate::link::Link;
+use crate::settings::RetryDelays;
 use crate::tool_table::ToolTable;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
@@ -101,6 +102,11 @@ impl Failure {
 }
 
 impl Connection {
+    /// Pauses between attempts to open a stream on it.
+    pub(crate) fn retry_delays(&self) -> RetryDelays {
+        self.context.timeouts.reconnect
+    }
+
     pub(crate) fn new(context: LinkContext, agreed: Agreed, reprobed: bool) -> Self {
         let Agreed { link, dialect, description } = agreed;
         let capabilities = ServerDescription::from(description.clone()).capabilities();

@@ -18,7 +18,7 @@ use crate::deadline::PausableDeadline;
 use crate::declared::Declared;
 use crate::dialect::Mirror;
 use crate::hub::Outlet;
-use crate::settings::Limits;
+use crate::settings::{Limits, Timeouts};
 use crate::trace::Sending;
 use fanlight_canonical::{CallContext, ServerMessages};
 
@@ -27,6 +27,7 @@ use fanlight_canonical::{CallContext, ServerMessages};
 pub(crate) struct LinkContext {
     pub(crate) name: Arc<str>,
     pub(crate) limits: Limits,
+    pub(crate) timeouts: Timeouts,
     /// How long a client may take to answer a question of the server.
     pub(crate) question: Duration,
     /// What is declared to a legacy server on behalf of the link's clients.

@@ -35,5 +35,6 @@ pub mod worker;
 
 pub use backend::Backend;
 pub use settings::{
-    BackendSettings, EraChoice, Identity, Limits, Secret, SessionPolicy, TelemetrySettings, Timeouts, TransportSettings,
+    BackendSettings, EraChoice, Identity, Limits, RetryDelays, Secret, SessionPolicy, TelemetrySettings, Timeouts,
+    TransportSettings,
 };

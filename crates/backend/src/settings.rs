@@ -39,7 +39,8 @@ pub struct BackendSettings {
 }
 
 /// What is recorded of a backend.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
+#[cfg_attr(any(test, feature = "test-support"), derive(Default))]
 pub struct TelemetrySettings {
     /// What records it.
     pub telemetry: Telemetry,
@@ -135,6 +136,23 @@ pub struct Timeouts {
     pub session_idle: Duration,
     /// Waiting for the end of a task, and remembering one that nobody asks for.
     pub task: Duration,
+    /// Each step of ending a process: by itself, after SIGTERM, after SIGKILL.
+    pub process_stop: Duration,
+    /// The server's answer to the end of a session.
+    pub session_end: Duration,
+    /// An HTTP connection that no request uses; it is closed between half of this and this.
+    pub idle_connection: Duration,
+    /// Pauses between attempts to connect, or to open a stream.
+    pub reconnect: RetryDelays,
+}
+
+/// Pauses between attempts, which double from the shortest to the longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryDelays {
+    /// After the first failure.
+    pub shortest: Duration,
+    /// After many.
+    pub longest: Duration,
 }
 
 /// Bounds on size and number.

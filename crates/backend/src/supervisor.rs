@@ -119,7 +119,7 @@ impl Supervisor {
     }
 
     async fn keep_connected(&self) {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new(self.settings.timeouts.reconnect);
         let given = self.for_client.map(|given| given.known);
         let mut remembered = given;
         let mut last_loss = self.for_client.filter(|given| given.reprobed).map(|_| Loss::EraDoubt);
@@ -148,7 +148,7 @@ impl Supervisor {
                         remembered = given;
                     }
                     if !connection.is_channel() || connection.age() >= STABLE {
-                        backoff = Backoff::default();
+                        backoff.reset();
                         early_ends = 0;
                         continue;
                     }

@@ -1,6 +1,5 @@
 //! The command line.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -24,8 +23,6 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Count instructions per call under valgrind, and fail if there are more than the budget allows
     Check(CheckArgs),
-    /// Put load on something that is running, for profilers
-    Load(LoadArgs),
     /// Be a fake MCP server over HTTP
     Serve(FakeArgs),
     /// Be a fake MCP server over stdio
@@ -96,28 +93,4 @@ pub(crate) struct CheckArgs {
     /// Count only what spans cost, with none, in the ring, and exported; leave the budget alone
     #[arg(long, conflicts_with = "update")]
     pub(crate) only_tracing: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LoadArgs {
-    /// Where the MCP endpoint listens
-    pub(crate) address: SocketAddr,
-    /// The era of the clients
-    #[arg(long, value_enum, default_value = "modern")]
-    pub(crate) era: Era,
-    /// The tool to call: text_, rows_ or structured_ and a number of bytes
-    #[arg(long, default_value = "text_200")]
-    pub(crate) tool: String,
-    /// What precedes the tool's name for clients
-    #[arg(long, default_value = "")]
-    pub(crate) prefix: String,
-    /// Connections
-    #[arg(long, default_value_t = 16)]
-    pub(crate) connections: usize,
-    /// Calls a second; without it, as many as answers come
-    #[arg(long)]
-    pub(crate) rate: Option<f64>,
-    /// How long
-    #[arg(long, default_value_t = 10.0)]
-    pub(crate) seconds: f64,
 }

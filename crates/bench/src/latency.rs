@@ -1,6 +1,4 @@
 //! Latencies: recorded in nanoseconds with three significant digits, told in microseconds.
-//!
-//! Must not know: what took that long.
 
 use std::time::Duration;
 
@@ -53,12 +51,8 @@ fn micros(nanos: u64) -> f64 {
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let upper = *sorted.get(sorted.len() / 2)?;
-    if sorted.len() % 2 == 1 {
-        return Some(upper);
-    }
-    let lower = *sorted.get(sorted.len() / 2 - 1)?;
-    Some(f64::midpoint(lower, upper))
+    let (lower, upper) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
+    Some(f64::midpoint(*sorted.get(lower)?, *sorted.get(upper)?))
 }
 
 #[cfg(test)]

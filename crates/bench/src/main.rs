@@ -1,7 +1,5 @@
 //! Measures Fanlight: what a call costs beside a plain reverse proxy, how long it takes, what it holds in memory, and how
 //! many instructions it takes. docs/performance.md says how to run it and how to read it.
-//!
-//! Must not know: anything of Fanlight's inside. It is measured from without, as the program that users run.
 
 mod cargo;
 mod check;
@@ -48,7 +46,6 @@ fn in_runtime(command: Command) -> Result<()> {
         let work = async {
             match command {
                 Command::Serve(args) => fake::serve(&args).await,
-                Command::Load(args) => run::load(&args).await,
                 Command::Run(args) => run::run(&args).await,
                 Command::Check(args) => check::run(&args).await,
                 Command::Echo { .. } => Ok(()),

@@ -1,6 +1,4 @@
 //! Tables for people and JSON for programs.
-//!
-//! Must not know: how anything was measured.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,9 +7,9 @@ use std::path::Path;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::error::{BenchError, Doing, Result};
-use crate::goals::{self, Bound, Goal, ratio};
-use crate::results::{Median, Results, Sample};
+use crate::error::{Doing, Result};
+use crate::goals::{self, Bound, ratio};
+use crate::results::Results;
 use crate::scenario::{Plan, calls};
 
 /// The machine that was measured on.
@@ -47,48 +45,29 @@ fn first_line(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// The file's content.
-#[derive(Serialize)]
-struct File<'a> {
-    machine: &'a Machine,
-    rounds: usize,
-    seconds: f64,
-    connections: usize,
-    goals: Vec<Goal>,
-    medians: Vec<Median>,
-    samples: &'a [Sample],
-    skipped: &'a [String],
-    failures: &'a [String],
-}
-
+/// Writes everything that was measured to a JSON file.
 pub(crate) fn write(path: &Path, machine: &Machine, plan: &Plan, results: &Results) -> Result<()> {
-    let file = File {
-        machine,
-        rounds: plan.rounds,
-        seconds: plan.window.as_secs_f64(),
-        connections: plan.connections,
-        goals: goals::all(results),
-        medians: results.medians(),
-        samples: &results.samples,
-        skipped: &results.skipped,
-        failures: &results.failures,
-    };
-    let text = serde_json::to_string_pretty(&file).map_err(|error| BenchError::Other(error.to_string()))?;
-    fs::write(path, text).doing(format!("writing {}", path.display()))
+    let file = serde_json::json!({
+        "machine": machine,
+        "rounds": plan.rounds,
+        "seconds": plan.window.as_secs_f64(),
+        "connections": plan.connections,
+        "goals": goals::all(results),
+        "medians": results.medians(),
+        "samples": results.samples,
+        "skipped": results.skipped,
+        "failures": results.failures,
+    });
+    fs::write(path, format!("{file:#}")).doing(format!("writing {}", path.display()))
 }
 
 /// What a person reads: the costs of calls beside nginx, all medians, the goals, and what is missing.
 pub(crate) fn tables(machine: &Machine, plan: &Plan, results: &Results) -> String {
+    let Machine { processor, processors, kernel, load_before, load_after } = machine;
+    let (rounds, seconds, connections) = (plan.rounds, plan.window.as_secs_f64(), plan.connections);
     let mut text = format!(
-        "{} processors, {}; Linux {}; load before {}, after {}\n{} rounds of {} s, {} connections; medians\n\n",
-        machine.processors,
-        machine.processor,
-        machine.kernel,
-        machine.load_before,
-        machine.load_after,
-        plan.rounds,
-        plan.window.as_secs_f64(),
-        plan.connections
+        "{processors} processors, {processor}; Linux {kernel}; load before {load_before}, after {load_after}\n\
+         {rounds} rounds of {seconds} s, {connections} connections; medians\n\n"
     );
     for (title, table) in [
         ("CPU per call, in us", calls_table(plan, results)),
@@ -121,15 +100,8 @@ fn calls_table(plan: &Plan, results: &Results) -> Table {
             let cpu = |system: &str| results.median(&calls::scenario(*era, tool), system, "cpu_us_per_call");
             let (nginx, one, ten) = (cpu("nginx"), cpu("fanlight"), cpu("fanlight10"));
             if nginx.or(one).or(ten).is_some() {
-                let label = format!("{name}, {}", era.as_str());
-                table.add_row([
-                    label,
-                    shown(nginx),
-                    shown(one),
-                    shown(ratio(one, nginx)),
-                    shown(ten),
-                    shown(ratio(ten, one)),
-                ]);
+                let numbers = [nginx, one, ratio(one, nginx), ten, ratio(ten, one)].map(shown);
+                table.add_row([format!("{name}, {}", era.as_str())].into_iter().chain(numbers));
             }
         }
     }

@@ -1,6 +1,4 @@
 //! What was measured: samples, one for each round, and their medians.
-//!
-//! Must not know: how anything was measured, or how it is shown.
 
 use std::collections::BTreeMap;
 
@@ -55,20 +53,13 @@ impl Results {
     /// The medians, in the order of measurement.
     pub(crate) fn medians(&self) -> Vec<Median> {
         let mut medians: Vec<Median> = Vec::new();
-        for sample in &self.samples {
-            let (scenario, system) = (&sample.scenario, &sample.system);
+        for Sample { scenario, system, values, .. } in &self.samples {
             if medians.iter().any(|known| known.scenario == *scenario && known.system == *system) {
                 continue;
             }
-            let names: std::collections::BTreeSet<_> =
-                self.of(scenario, system).flat_map(|sample| sample.values.keys().copied()).collect();
-            let values = names.into_iter().filter_map(|name| Some((name, self.median(scenario, system, name)?)));
-            medians.push(Median {
-                scenario: scenario.clone(),
-                system: system.clone(),
-                rounds: self.of(scenario, system).count(),
-                values: values.collect(),
-            });
+            let values = values.keys().filter_map(|name| Some((*name, self.median(scenario, system, name)?)));
+            let (values, rounds) = (values.collect(), self.of(scenario, system).count());
+            medians.push(Median { scenario: scenario.clone(), system: system.clone(), rounds, values });
         }
         medians
     }

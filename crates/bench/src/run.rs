@@ -1,18 +1,14 @@
-//! `run`: measures what the command line asks for and reports it. `load`: puts load on something that is running.
+//! `run`: measures what the command line asks for and reports it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
 
 use crate::cargo;
-use crate::cli::{LoadArgs, RunArgs};
+use crate::cli::RunArgs;
 use crate::era::Era;
 use crate::error::{BenchError, Result};
-use crate::fake::payload::Tool;
-use crate::load::calls::{Load, Pace};
-use crate::load::request::Message;
 use crate::report::{self, Machine};
 use crate::results::Results;
 use crate::scenario::{Group, Plan, Run};
@@ -84,25 +80,4 @@ fn cores(args: &RunArgs, results: &mut Results) -> Result<(Cores, Cores)> {
     }
     pin(load)?;
     Ok((Cores::One(gateway), Cores::One(load)))
-}
-
-pub(crate) async fn load(args: &LoadArgs) -> Result<()> {
-    let tool = Tool::from_name(&args.tool);
-    let tool = tool.ok_or_else(|| BenchError::Other(format!("no tool is called {}", args.tool)))?;
-    let messages = Arc::new(vec![Message::call(args.era, &format!("{}{}", args.prefix, args.tool), tool)]);
-    let load = Load { address: args.address, era: args.era, connections: args.connections, messages };
-    let time = Duration::try_from_secs_f64(args.seconds)
-        .map_err(|_| BenchError::Other("the number of seconds is no time".into()))?;
-    let served = load.open().await?.run(args.rate.map_or(Pace::Closed, Pace::Rate), time).await?;
-    let percentile = |percent| served.latencies.percentile(percent);
-    println!(
-        "{} calls, {:.0} a second; p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us, longest {:.0} us",
-        served.calls,
-        served.per_second(),
-        percentile(50.0),
-        percentile(99.0),
-        percentile(99.9),
-        served.latencies.max()
-    );
-    Ok(())
 }

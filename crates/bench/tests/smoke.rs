@@ -47,9 +47,10 @@ fn a_short_run_without_anything_in_between() {
 }
 
 #[test]
-fn it_ends_when_its_input_makes_no_sense() {
+fn program_that_is_missing_is_named_in_the_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fanlight-bench"));
-    let ran = command.args(["load", "127.0.0.1:1", "--tool", "nonsense"]).output().unwrap();
+    let ran = command.args(["check", "--fanlight", "/nowhere/fanlight"]).output().unwrap();
     assert!(!ran.status.success());
-    assert!(String::from_utf8_lossy(&ran.stderr).contains("no tool is called nonsense"));
+    let error = String::from_utf8_lossy(&ran.stderr);
+    assert!(error.contains("/nowhere/fanlight is not here") || error.contains("valgrind"), "{error}");
 }

@@ -1,52 +1,50 @@
-//! Fanlight's configuration file: reading, checking, schema.
+//! Fanlight's configuration file: reading, checking, schema, reference.
 //!
-//! A file is JSON or YAML; the `mcp.json` of a desktop client is one as it stands. [`load`] yields a complete [`Config`] or
-//! every problem of the file at once, each with its place, the text it is about and what to do.
+//! A file is JSON or YAML; the `mcp.json` of a desktop client is one without changes. [`load`] yields a complete [`Config`] or
+//! every problem of the file at once, each with its position, an excerpt and a hint.
 //!
-//! The way of a file, one module for each step: `source` (text and places) → `syntax` (a tree of nodes) → `secrets` (what may
-//! be shown) → `file`, `server` and `transport` (fields, by way of `reader`, which substitutes variables) → `problem` and `render`.
-//! `fields` and `limits` hold the tables of all fields, which the `schema` is made from too.
+//! Each option is defined once, with the struct that holds it, in `model`: key, type, default, range, description,
+//! example. The `option` module turns a definition into a parser; `output` makes the JSON Schema, docs/configuration.md
+//! and config/fanlight.yaml from the same definitions.
 //!
-//! This crate is a leaf. It knows nothing of the protocol, opens no connection, and reads the process environment only
-//! through the function its caller gives it.
+//! Reading a file: `syntax` (text to a tree of nodes with spans) → `option` (fields of a section, with variables replaced) →
+//! `read` (checks between options, servers) → `report` (problems, with secrets masked).
+//!
+//! This crate has no I/O but [`load`]: it opens no connection, and reads the process environment only through the function
+//! that its caller passes.
 
-mod config;
-mod fields;
-mod file;
-mod limits;
-mod problem;
-mod reader;
-mod render;
-mod schema;
-mod secrets;
-mod server;
-mod shown;
-mod source;
-mod substitute;
+mod definition;
+mod model;
+mod option;
+mod output;
+mod read;
+mod report;
 mod syntax;
-mod telemetry;
-mod transport;
-mod tree;
 mod units;
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-pub use config::{
-    Admin, Config, EraChoice, OtlpChoice, SealKey, Secret, Server, SessionChoice, Telemetry, ToolFilter, Transport,
-    TrustChoice,
-};
-pub use limits::{Limits, Timeouts};
-pub use problem::{ConfigErrors, Problem, Severity};
-pub use schema::schema;
-pub use source::Position;
+pub use model::Config;
+pub use model::limits::{Limits, Timeouts};
+pub use model::operators::{Admin, OtlpChoice, Telemetry, TrustChoice};
+pub use model::secret::{SealKey, Secret};
+pub use model::server::{EraChoice, Server, SessionChoice};
+pub use model::tools::ToolFilter;
+pub use model::transport::Transport;
+pub use output::reference::reference;
+pub use output::sample::sample;
+pub use output::schema::schema;
+pub use report::problem::{ConfigErrors, Problem, Severity};
+pub use syntax::source::Position;
 
-use problem::Findings;
-use reader::Reader;
-use secrets::Masked;
-use source::Source;
-use syntax::Syntax;
+use option::Options as _;
+use option::reader::Reader;
+use read::file;
+use report::mask::Masked;
+use report::problem::Findings;
+use syntax::source::{Source, Syntax};
 
 /// Size of the largest config file, in bytes.
 pub const MAX_FILE_SIZE: usize = 1 << 20;
@@ -54,15 +52,15 @@ pub const MAX_FILE_SIZE: usize = 1 << 20;
 /// A config file that can be used.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// What it says.
+    /// Its content.
     pub config: Config,
-    /// What in it has no effect, or not the one its author may expect; in the order of the file.
+    /// Settings without effect, or not with the effect that their author may expect; in the order of the file.
     pub warnings: Vec<Problem>,
-    /// The file, as it was named to [`load`] or [`parse`].
+    /// The file, as passed to [`load`] or [`parse`].
     pub path: PathBuf,
 }
 
-/// Reads and checks a config file. `env` looks up the variables the file names.
+/// Reads and checks a config file. `env` looks up the variables that the file names.
 ///
 /// # Errors
 ///
@@ -81,8 +79,8 @@ pub fn load(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded,
     parse(&text, path, env)
 }
 
-/// Checks the text of a config file. `origin` is what messages call it; its extension tells YAML from JSON, and its folder
-/// is what a relative `cwd` is relative to. `env` looks up the variables the text names.
+/// Checks the text of a config file. `origin` is its name in messages; its extension tells YAML from JSON, and a relative
+/// `cwd` is relative to its folder. `env` looks up the variables that the text names.
 ///
 /// # Errors
 ///
@@ -96,16 +94,16 @@ pub fn parse(text: &str, origin: &Path, env: &dyn Fn(&str) -> Option<String>) ->
     let syntax = Syntax::of(origin, source.text());
     let mut findings = Findings::default();
     let root = syntax::parse(&source, syntax, &mut findings);
-    let masked = Masked::of(root.as_ref(), &source, syntax);
+    let masked = Masked::of(root.as_ref(), Config::SECTION, &source, syntax);
 
-    let mut reader = Reader { source: &source, env, findings };
+    let mut reader = Reader { root: Config::SECTION, source: &source, env, findings };
     let folder = origin.parent().unwrap_or(Path::new(""));
     let config = root.map(|root| file::read(&mut reader, &root, folder)).unwrap_or_default();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
     Ok(Loaded { config, warnings, path: origin.to_owned() })
 }
 
-/// The bytes of a file; of one that is too large, one more than may be.
+/// The bytes of a file; of a larger file than allowed, one byte more than that.
 fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = MAX_FILE_SIZE as u64 + 1;

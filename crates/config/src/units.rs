@@ -20,10 +20,12 @@ const SIZE_UNITS: &[(&str, u64)] = &[
     ("GiB", 1 << 30),
 ];
 
-/// `500ms`, `30s`, `1m30s`, `1.5h`, or plain seconds. `None` for anything else and for what is beyond `u64` seconds.
+/// `500ms`, `30s`, `1m30s`, `1.5h`, or plain seconds. `None` for anything else and for more than `u64` seconds.
+///
+/// Our own and not humantime: that takes spaces and words, and no fractions or plain numbers.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
-    if let Some((amount, "")) = split_amount(text) {
-        return scale(amount, Duration::from_secs(1));
+    if let Some((seconds, "")) = split_amount(text) {
+        return Duration::try_from_secs_f64(seconds).ok();
     }
     let mut total = Duration::ZERO;
     let mut rest = text;
@@ -32,23 +34,29 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
         let end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
         let (unit, tail) = after.split_at(end);
         let (_, unit) = DURATION_UNITS.iter().find(|(name, _)| *name == unit)?;
-        total = total.checked_add(scale(amount, *unit)?)?;
+        total = total.checked_add(Duration::try_from_secs_f64(amount * unit.as_secs_f64()).ok()?)?;
         rest = tail;
     }
     (!text.is_empty()).then_some(total)
 }
 
 /// `16MiB`, `64KiB`, `1MB`, or plain bytes; the case of the unit does not matter.
-pub(crate) fn parse_size(text: &str) -> Option<u64> {
+pub(crate) fn parse_size(text: &str) -> Option<usize> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (amount, unit) = text.split_at(digits);
     let amount: u64 = amount.parse().ok()?;
     let unit = unit.trim_start();
     if unit.is_empty() {
-        return (digits == text.len()).then_some(amount);
+        return (digits == text.len()).then(|| usize::try_from(amount).ok())?;
     }
     let (_, factor) = SIZE_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
-    amount.checked_mul(*factor)
+    usize::try_from(amount.checked_mul(*factor)?).ok()
+}
+
+/// Decimal digits.
+pub(crate) fn parse_count(text: &str) -> Option<usize> {
+    let all_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    all_digits.then(|| text.parse().ok())?
 }
 
 /// The shortest form of one unit that says it exactly.
@@ -70,36 +78,12 @@ pub(crate) fn format_size(bytes: usize) -> String {
         .map_or_else(|| bytes.to_string(), |(name, factor)| format!("{}{name}", bytes / factor))
 }
 
-/// A decimal number: whole part, and nanoseconds per unit of its fraction.
-#[derive(Clone, Copy)]
-struct Amount {
-    whole: u64,
-    billionths: u32,
-}
-
 /// The decimal number a text starts with, and what follows it.
-fn split_amount(text: &str) -> Option<(Amount, &str)> {
+fn split_amount(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, rest) = text.split_at(end);
-    let (whole, fraction) = match number.split_once('.') {
-        Some((_, "")) => return None,
-        Some(parts) => parts,
-        None => (number, ""),
-    };
-    if fraction.len() > 9 || fraction.contains('.') {
-        return None;
-    }
-    let amount = Amount { whole: whole.parse().ok()?, billionths: format!("{fraction:0<9}").parse().ok()? };
-    Some((amount, rest))
-}
-
-fn scale(amount: Amount, unit: Duration) -> Option<Duration> {
-    let nanos = u128::from(amount.whole)
-        .checked_mul(unit.as_nanos())?
-        .checked_add(u128::from(amount.billionths) * unit.as_nanos() / 1_000_000_000)?;
-    let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
-    let subsecond = u32::try_from(nanos % 1_000_000_000).ok()?;
-    Some(Duration::new(seconds, subsecond))
+    let is_decimal = !number.starts_with('.') && !number.ends_with('.');
+    is_decimal.then(|| Some((number.parse().ok()?, rest)))?
 }
 
 #[cfg(test)]
@@ -107,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations() {
+    fn durations_are_read() {
         for (text, millis) in [
             ("500ms", 500),
             ("30s", 30_000),
@@ -130,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn sizes_are_read() {
         for (text, bytes) in
             [("0", 0), ("17", 17), ("17B", 17), ("1MB", 1_000_000), ("64KiB", 65_536), ("16 mib", 16 << 20)]
         {
@@ -142,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn formatting_is_read_back() {
+    fn formatted_values_are_read_back() {
         for millis in [1, 500, 1500, 30_000, 90_000, 3_600_000, 86_400_000] {
             let duration = Duration::from_millis(millis);
             assert_eq!(parse_duration(&format_duration(duration)), Some(duration));

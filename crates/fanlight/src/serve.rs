@@ -57,7 +57,7 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
     backends_end.cancel();
     drop(workers);
     admin_listener.stop().await;
-    telemetry::end(guard).await;
+    telemetry::end(guard, loaded.config.timeouts.flush).await;
     info!("stopped");
     served.map_err(|error| Failure::other(error.to_string()))
 }
@@ -90,7 +90,7 @@ async fn stdio_until(mut loaded: Loaded, args: &StdioArgs, shutdown: Cancellatio
     assembly.stop().await;
     backends_end.cancel();
     admin_listener.stop().await;
-    telemetry::end(guard).await;
+    telemetry::end(guard, loaded.config.timeouts.flush).await;
     served.map_err(|error| Failure::other(error.to_string()))
 }
 

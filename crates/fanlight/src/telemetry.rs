@@ -1,17 +1,16 @@
 //! Starts telemetry as the configuration, the environment and the command line ask for it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use fanlight_config::{Config, OtlpChoice};
 use fanlight_otlp::{Collector, ExportSettings, Guard, OtlpProtocol, resource_from_env, sampling_from_env};
+use fanlight_telemetry::metrics::MetricLimits;
 use fanlight_telemetry::{FileSettings, RingLimits, Settings, Telemetry};
 use tracing::{info, warn};
 
 use crate::cli::TraceArgs;
 use crate::failure::Failure;
-
-/// Time limit for delivering the last spans and metrics at shutdown.
-const FLUSH: Duration = Duration::from_secs(3);
 
 /// Starts telemetry within the runtime. [`end`] delivers what is queued.
 pub(crate) fn start(config: &Config, args: &TraceArgs) -> Result<(Telemetry, Guard), Failure> {
@@ -31,22 +30,29 @@ pub(crate) fn start(config: &Config, args: &TraceArgs) -> Result<(Telemetry, Gua
     if let Some(target) = &export.traces {
         info!(endpoint = target.shown(), "exporting traces");
     }
-    let ring = RingLimits { traces: config.limits.traces, bytes: config.limits.trace_bytes };
+    let limits = &config.limits;
+    let ring = RingLimits { traces: limits.traces, bytes: limits.trace_bytes };
+    let file = |path: &PathBuf| FileSettings {
+        path: path.clone(),
+        max_bytes: limits.trace_file_bytes as u64,
+        kept: limits.trace_files,
+    };
     let settings = Settings {
+        tracing: true,
         ring: (ring.traces > 0).then_some(ring),
         console: args.trace_console,
-        file: args.trace_file.clone().map(FileSettings::new),
+        file: args.trace_file.as_ref().map(file),
+        metrics: MetricLimits { names_per_backend: limits.metric_names, series: limits.metric_series },
         sampling: sampling_from_env(variable).map_err(usage)?,
         resource,
         service_version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..Settings::default()
     };
     fanlight_otlp::start(settings, &export).map_err(|error| Failure::other(error.to_string()))
 }
 
 /// Delivers the spans and metrics that are still queued.
-pub(crate) async fn end(guard: Guard) {
-    if !guard.shutdown(FLUSH).await {
+pub(crate) async fn end(guard: Guard, limit: Duration) {
+    if !guard.shutdown(limit).await {
         warn!("traces or metrics lost at shutdown: the collector did not take them in time");
     }
 }

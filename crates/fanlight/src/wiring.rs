@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fanlight_backend::{
-    Backend, BackendSettings, EraChoice, Identity, Secret, SessionPolicy, TelemetrySettings, TransportSettings,
+    Backend, BackendSettings, EraChoice, Identity, RetryDelays, Secret, SessionPolicy, TelemetrySettings,
+    TransportSettings,
 };
 use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Loaded, TrustChoice};
-use fanlight_frontend::FrontendSettings;
+use fanlight_frontend::{FrontendSettings, Identify};
 use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
@@ -74,8 +75,17 @@ impl Assembly {
                 pages: config.limits.list_pages,
                 entries: config.limits.list_entries,
                 page_size: config.limits.page_size,
+                generations: config.limits.list_generations,
+                settle: config.timeouts.list_settle,
+                unannounced: config.timeouts.list_unannounced,
+                unknown: config.timeouts.unknown_name,
+                listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
             },
-            cache: CacheLimits { entries: config.limits.cache_entries, bytes: config.limits.cache_bytes },
+            cache: CacheLimits {
+                entries: config.limits.cache_entries,
+                bytes: config.limits.cache_bytes,
+                longest: config.timeouts.cache,
+            },
             max_tasks: config.limits.tasks,
             keys: keys(config),
             identity: identity_json(),
@@ -138,9 +148,13 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             connect: config.timeouts.connect,
             probe: config.timeouts.probe,
             call: server.timeout,
-            question: config.timeouts.question,
+            question: config.timeouts.client_answer,
             session_idle: config.timeouts.backend_session_idle,
             task: config.timeouts.task,
+            process_stop: config.timeouts.process_stop,
+            session_end: config.timeouts.session_end,
+            idle_connection: config.timeouts.backend_idle_connection,
+            reconnect: RetryDelays { shortest: config.timeouts.reconnect, longest: config.timeouts.reconnect_max },
         },
         limits: fanlight_backend::Limits {
             concurrency: server.concurrency,
@@ -208,20 +222,22 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Front
         max_concurrent: config.limits.concurrency,
         nesting: config.limits.nesting,
         workers: Vec::new(),
+        identify: Identify::default(),
         max_connections: config.limits.connections,
+        http2_streams: u32::try_from(config.limits.http2_streams).unwrap_or(u32::MAX),
         max_streams: config.limits.streams,
         max_sessions: config.limits.sessions,
         notification_buffer: config.limits.notifications,
-        max_questions: config.limits.questions,
+        max_questions: config.limits.server_requests,
         max_input_rounds: config.limits.input_rounds,
-        max_parked: config.limits.parked_calls,
+        max_parked: config.limits.suspended_calls,
         max_subscriptions: config.limits.subscriptions,
         max_description: config.limits.client_description,
         max_batch: config.limits.batch,
         replay_events: config.limits.replay_events,
         replay_bytes: config.limits.replay_bytes,
         replay_total_bytes: config.limits.replay_total_bytes,
-        input_timeout: config.timeouts.question,
+        input_timeout: config.timeouts.client_answer,
         header_timeout: config.timeouts.header,
         body_timeout: config.timeouts.body,
         idle_connection: config.timeouts.idle_connection,

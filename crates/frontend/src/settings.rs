@@ -36,6 +36,8 @@ pub struct FrontendSettings {
     pub workers: Vec<Handle>,
     /// HTTP connections open at once; further ones wait in the listener's backlog.
     pub max_connections: usize,
+    /// Requests at once on one HTTP/2 connection.
+    pub http2_streams: u32,
     /// Event streams open at once on which HTTP clients only listen; further ones are refused. Never
     /// more than three quarters of [`Self::max_connections`], whatever this says.
     pub max_streams: usize,
@@ -100,6 +102,7 @@ impl FrontendSettings {
     }
 }
 
+#[cfg(any(test, feature = "test-support"))]
 impl Default for FrontendSettings {
     fn default() -> Self {
         Self {
@@ -113,6 +116,7 @@ impl Default for FrontendSettings {
             nesting: 128,
             workers: Vec::new(),
             max_connections: 16_384,
+            http2_streams: 100,
             max_streams: 12_288,
             max_sessions: 10_000,
             max_concurrent: 256,
@@ -127,7 +131,7 @@ impl Default for FrontendSettings {
             replay_bytes: 1 << 20,
             replay_total_bytes: 256 << 20,
             input_timeout: Duration::from_secs(10 * 60),
-            max_line: 64 << 20,
+            max_line: 16 << 20,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_connection: Duration::from_secs(75),

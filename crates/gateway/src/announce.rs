@@ -12,13 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::catalogue::Change;
-
-/// How long changes of one kind are collected, so that a burst is told, and asked for, once.
-pub(crate) const SETTLE: Duration = Duration::from_millis(100);
-
-/// The least time between two announcements of what no backend announced: a server whose list is
-/// different each time it is asked would otherwise have clients ask without end.
-const UNANNOUNCED: Duration = Duration::from_secs(5);
+use crate::settings::ListLimits;
 
 /// How a change came to be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +24,9 @@ pub(crate) enum Found {
 }
 
 /// Who listens for changes of merged lists, and what is still to be told.
-#[derive(Default)]
 pub(crate) struct Announcer {
+    settle: Duration,
+    unannounced: Duration,
     state: Mutex<State>,
     /// Something has become due.
     pub(crate) woken: Notify,
@@ -62,6 +57,11 @@ pub(crate) struct Registered {
 }
 
 impl Announcer {
+    pub(crate) fn new(limits: &ListLimits) -> Arc<Self> {
+        let ListLimits { settle, unannounced, .. } = *limits;
+        Arc::new(Self { settle, unannounced, state: Mutex::default(), woken: Notify::new() })
+    }
+
     /// Lets somebody hear of the changes in `interest`.
     pub(crate) fn register(self: &Arc<Self>, interest: &Interest, messages: ServerMessages) -> Registered {
         let wants = Change::ALL.map(|change| change.is_in(interest));
@@ -75,7 +75,7 @@ impl Announcer {
 
     /// Has a change told, as soon as the least time since the last one has passed.
     pub(crate) fn announce(&self, change: Change, found: Found) {
-        let pause = if found == Found::Announced { SETTLE } else { UNANNOUNCED };
+        let pause = if found == Found::Announced { self.settle } else { self.unannounced };
         let now = Instant::now();
         if let Some(timing) = self.lock().timing.get_mut(change.index()) {
             let due = timing.told.map_or(now, |told| now.max(told + pause));

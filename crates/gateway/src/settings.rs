@@ -50,6 +50,18 @@ pub struct ListLimits {
     pub entries: usize,
     /// How many entries a page towards clients has.
     pub page_size: usize,
+    /// Earlier states of a list kept for clients that are still paging through them.
+    pub generations: usize,
+    /// How long changes of one kind are collected, so that a burst is announced, and read, once.
+    pub settle: Duration,
+    /// The least time between two announcements of changes that no backend announced: a server whose
+    /// list is different each time it is read would otherwise have clients ask without end.
+    pub unannounced: Duration,
+    /// How long an unknown name stays unknown before backends are asked again.
+    pub unknown: Duration,
+    /// The shortest and the longest pause before asking again to listen to a backend that refused;
+    /// it doubles with each refusal.
+    pub listen_retry: (Duration, Duration),
 }
 
 /// Bounds for results that are kept to be served again. With 0 of either, none are.
@@ -59,6 +71,8 @@ pub struct CacheLimits {
     pub entries: usize,
     /// How many bytes all of them may have together.
     pub bytes: usize,
+    /// How long a result is kept at most, whatever the server says.
+    pub longest: Duration,
 }
 
 impl fmt::Debug for BackendEntry {

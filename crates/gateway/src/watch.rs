@@ -9,7 +9,6 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use fanlight_canonical::{CallContext, Interest, Listen, Parent, ServerMessage, ServerMessages};
 use fanlight_protocol::json::Json;
@@ -21,14 +20,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::debug;
 
-use crate::announce::{Announcer, SETTLE};
+use crate::announce::Announcer;
 use crate::background::Background;
 use crate::cache::Reads;
 use crate::catalogue::{Catalogues, Change, ListKind, Snapshot, Sources};
-
-/// How long to wait before asking again to listen to a backend that could not be listened to:
-/// doubled each time within these bounds.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Listens on behalf of the catalogues.
 pub(crate) struct Watch {
@@ -49,7 +44,7 @@ type Part = (Change, usize);
 
 impl Watch {
     pub(crate) fn new(sources: Arc<Sources>, reads: Arc<Reads>) -> Arc<Self> {
-        let (announcer, background) = (Arc::<Announcer>::default(), Background::default());
+        let (announcer, background) = (Announcer::new(&sources.limits), Background::default());
         let catalogues = Arc::new(Catalogues::new(&sources, &announcer, &background));
         let latest = sources.backends.iter().map(|_| Mutex::default()).collect();
         Arc::new(Self {
@@ -138,7 +133,7 @@ impl Watch {
                 }
                 () = self.woken.notified() => {
                     let waits = self.with_pending(|pending| pending.iter().any(|part| !busy.contains(part)));
-                    settled = settled.or_else(|| waits.then(|| Instant::now() + SETTLE));
+                    settled = settled.or_else(|| waits.then(|| Instant::now() + self.sources.limits.settle));
                 }
                 () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
                     settled = None;
@@ -163,7 +158,7 @@ impl Watch {
     /// nothing.
     async fn keep_listening(self: &Arc<Self>, backend: usize) {
         let Some(entry) = self.sources.backends.get(backend) else { return };
-        let (least, most) = RETRY;
+        let (least, most) = self.sources.limits.listen_retry;
         let mut pause = least;
         loop {
             // Nothing goes through the channel: what is heard is noted at once, so that none of a

@@ -29,6 +29,9 @@ pub fn resource_from_env(variable: impl Fn(&str) -> Option<String>) -> Vec<(Stri
     resource
 }
 
+/// How long one export may take where no variable says.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+
 impl ExportSettings {
     /// Reads the `OTEL_*` variables through `variable`; `configured` overrides them. Without an endpoint from either
     /// nothing is exported, unless `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` is `otlp`.
@@ -41,14 +44,15 @@ impl ExportSettings {
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, SettingsError> {
         let env = Env(&variable);
-        let queue = env.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048)?.max(1);
+        let defaults = Self::default();
+        let queue = env.number("OTEL_BSP_MAX_QUEUE_SIZE", defaults.batch.queue)?.max(1);
         let batch = BatchSettings {
             queue,
-            size: env.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)?.clamp(1, queue),
-            delay: env.millis("OTEL_BSP_SCHEDULE_DELAY", 5000)?,
+            size: env.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaults.batch.size)?.clamp(1, queue),
+            delay: env.millis("OTEL_BSP_SCHEDULE_DELAY", defaults.batch.delay)?,
         };
-        let metrics_every = env.millis("OTEL_METRIC_EXPORT_INTERVAL", 60_000)?.max(Duration::from_millis(100));
-        let mut settings = Self { batch, metrics_every, ..Self::default() };
+        let metrics_every = env.millis("OTEL_METRIC_EXPORT_INTERVAL", defaults.metrics_every)?;
+        let mut settings = Self { batch, metrics_every: metrics_every.max(Duration::from_millis(100)), ..defaults };
         if !env.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
             settings.traces = env.target(configured, "TRACES", "v1/traces")?;
             settings.metrics = env.target(configured, "METRICS", "v1/metrics")?;
@@ -104,8 +108,8 @@ impl Env<'_> {
         let protocol = protocol?;
         let headers = self.signal(signal, "HEADERS").map(|(_, text)| pairs(&text)).unwrap_or_default();
         let timeout = match self.signal(signal, "TIMEOUT") {
-            Some((name, _)) => self.millis(&name, 10_000)?,
-            None => Duration::from_secs(10),
+            Some((name, _)) => self.millis(&name, EXPORT_TIMEOUT)?,
+            None => EXPORT_TIMEOUT,
         };
         let file = |what| self.signal(signal, what).map(|(_, path)| path.into());
         let tls = TlsFiles {
@@ -160,8 +164,8 @@ impl Env<'_> {
         })
     }
 
-    fn millis(&self, name: &str, default: u64) -> Result<Duration, SettingsError> {
-        let default = usize::try_from(default).unwrap_or(usize::MAX);
+    fn millis(&self, name: &str, default: Duration) -> Result<Duration, SettingsError> {
+        let default = usize::try_from(default.as_millis()).unwrap_or(usize::MAX);
         Ok(Duration::from_millis(self.number(name, default)? as u64))
     }
 }

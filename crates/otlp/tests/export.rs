@@ -327,8 +327,7 @@ async fn the_file_has_lines_of_otlp_json_and_rotates() {
     let folder = std::env::temp_dir().join(format!("fanlight-telemetry-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("traces.jsonl");
-    let mut file = fanlight_telemetry::FileSettings::new(path.clone());
-    (file.max_bytes, file.kept) = (2000, 2);
+    let file = fanlight_telemetry::FileSettings { path: path.clone(), max_bytes: 2000, kept: 2 };
     let (telemetry, guard) = Telemetry::start(Settings { file: Some(file), ..Settings::default() }).unwrap();
     let meta = Json::literal(r#"{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}"#);
     for _ in 0..300 {

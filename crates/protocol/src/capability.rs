@@ -1,9 +1,9 @@
-//! What a client has declared that it can do, and what of it a server's question needs.
+//! The capabilities that a client declares, and those that a server's request to the client needs.
 //!
 //! A capability is declared by an object; anything else in its place, `null` too, declares nothing.
 //!
 //! Source: 2025-11-25 and 2026-07-28 client/elicitation, client/sampling, client/roots, Capabilities
-//! and Error Handling. Must not know: who asks, or what is done about it.
+//! and Error Handling.
 
 use crate::error::{RpcError, code};
 use crate::json::{Json, ObjectBuilder};
@@ -14,14 +14,14 @@ use crate::method::Method;
 /// (2026-07-28 basic/index, Error Codes).
 const REQUIRED: &str = "requiredCapabilities";
 
-/// What a question can need of a client.
+/// A capability of a client that a request of a server can need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClientCapability {
-    /// Elicitation by a form: what `elicitation` without any mode stands for.
+    /// Elicitation by a form; also what `elicitation` without a mode declares.
     ElicitationByForm,
     /// `elicitation.url`
     ElicitationByUrl,
-    /// Elicitation in a mode that no revision has, which nothing declares.
+    /// Elicitation in a mode that no revision has, and that nothing can declare.
     ElicitationByOther,
     /// `sampling`
     Sampling,
@@ -34,7 +34,7 @@ pub enum ClientCapability {
 }
 
 impl ClientCapability {
-    /// What a question needs; `None` for one of which nothing is known.
+    /// The capability that a server's request needs; `None` for an unknown method.
     #[must_use]
     pub fn of(method: &Method, params: Option<&Json>) -> Option<Self> {
         let param = |name: &str| params.and_then(|params| params.get(name));
@@ -57,7 +57,7 @@ impl ClientCapability {
         }
     }
 
-    /// Whether a client with these capabilities has what is needed.
+    /// Whether these capabilities declare it.
     #[must_use]
     pub fn is_declared_in(self, capabilities: &Json) -> bool {
         let Some(declared) = self.parent_in(capabilities) else { return false };
@@ -73,7 +73,7 @@ impl ClientCapability {
         }
     }
 
-    /// The member of capabilities that this is, or is a part of.
+    /// The member of `ClientCapabilities` that declares it, itself or by one of its members.
     fn member(self) -> &'static str {
         match self {
             Self::ElicitationByForm | Self::ElicitationByUrl | Self::ElicitationByOther => "elicitation",
@@ -83,7 +83,7 @@ impl ClientCapability {
         }
     }
 
-    /// The part of that member that it is, if it is not all of it.
+    /// The member within that one, unless the outer one alone declares it.
     fn part(self) -> Option<&'static str> {
         match self {
             Self::ElicitationByForm => Some("form"),
@@ -99,7 +99,7 @@ impl ClientCapability {
     }
 }
 
-/// A need that a client's capabilities do not meet.
+/// A capability that is needed and that a client has not declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MissingCapability {
     /// The capability that is missing.
@@ -109,21 +109,21 @@ pub struct MissingCapability {
 }
 
 impl MissingCapability {
-    /// What a client with these capabilities lacks to be asked this; `None` if it may be asked. A
-    /// method of which nothing is known lacks nothing: it is the client's to judge.
+    /// What these capabilities lack for a request of a server; `None` if nothing. An unknown method
+    /// lacks nothing: the client decides.
     #[must_use]
     pub fn for_server_request(capabilities: &Json, method: &Method, params: Option<&Json>) -> Option<Self> {
         Self::of(capabilities, ClientCapability::of(method, params)?)
     }
 
-    /// What a client with these capabilities lacks; `None` if nothing.
+    /// Of one capability; `None` if it is declared.
     #[must_use]
     pub fn of(capabilities: &Json, capability: ClientCapability) -> Option<Self> {
         let missing = Self { capability, in_part: capability.parent_in(capabilities).is_some() };
         (!capability.is_declared_in(capabilities)).then_some(missing)
     }
 
-    /// The error that a legacy server gets which asks for it. "Server sends an `elicitation/create`
+    /// The error for a legacy server that needs it. "Server sends an `elicitation/create`
     /// request with a mode not declared in client capabilities: -32602" (2025-11-25
     /// client/elicitation, Error Handling), likewise for tools; "client does not support roots:
     /// -32601" (client/roots), likewise for the others.
@@ -140,14 +140,14 @@ impl MissingCapability {
     }
 }
 
-/// Whether these capabilities, a client's or a server's, have the extension for tasks.
+/// Whether these capabilities, a client's or a server's, declare the extension for tasks.
 #[must_use]
 pub fn has_tasks_extension(capabilities: &Json) -> bool {
     ClientCapability::Tasks.is_declared_in(capabilities)
 }
 
-/// The error for a client that lacks what a request takes (2026-07-28 basic/index, Error Codes);
-/// `None` if nothing that it could declare would help. `more` are further members of `data`.
+/// The error for a client that lacks capabilities (2026-07-28 basic/index, Error Codes); `None` if
+/// none of them can be declared. `more` are further members of `data`.
 #[must_use]
 pub fn missing_capability_error(missing: &[MissingCapability], more: &[(&str, Json)]) -> Option<RpcError> {
     let required = required_capabilities(missing)?;
@@ -160,8 +160,7 @@ pub fn missing_capability_error(missing: &[MissingCapability], more: &[(&str, Js
     Some(error.with_data(data.finish()))
 }
 
-/// The `ClientCapabilities` object that has all of this and nothing else; `None` if there is nothing
-/// to declare.
+/// The `ClientCapabilities` object that declares exactly these; `None` if none can be declared.
 #[must_use]
 pub fn required_capabilities(missing: &[MissingCapability]) -> Option<Json> {
     let mut all = ObjectBuilder::new();
@@ -176,7 +175,7 @@ pub fn required_capabilities(missing: &[MissingCapability]) -> Option<Json> {
 }
 
 fn required_parts(missing: &[MissingCapability]) -> Json {
-    // A plain `elicitation` stands for forms as long as no mode is named.
+    // `elicitation` without modes declares forms.
     let names_modes =
         missing.iter().any(|missing| missing.in_part || missing.capability == ClientCapability::ElicitationByUrl);
     let mut needs: Vec<ClientCapability> = missing.iter().map(|missing| missing.capability).collect();
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_declared_is_asked() {
+    fn server_request_needs_a_declared_capability() {
         let (no_method, no_mode) = (Some(code::METHOD_NOT_FOUND), Some(code::INVALID_PARAMS));
         for (capabilities, method, params, expected) in [
             ("{}", "elicitation/create", "{}", no_method),
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_told_what_to_declare() {
+    fn missing_capability_error_names_what_to_declare() {
         let url = r#"{"mode":"url"}"#;
         let none = |method, params| missing("{}", method, params).unwrap();
         let (form, by_url) = (none("elicitation/create", "{}"), none("elicitation/create", url));
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tasks_extension_is_declared_by_an_object() {
+    fn tasks_extension_is_declared_by_an_object() {
         let has = |text| has_tasks_extension(&Json::literal(text));
         assert!(has(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#));
         for no in ["{}", r#"{"extensions":null}"#, r#"{"extensions":{"io.modelcontextprotocol/tasks":true}}"#] {

@@ -1,8 +1,6 @@
 //! JSON-RPC errors that Fanlight itself originates.
 //!
-//! Errors of backends are never decoded into this type: they pass as text.
-//!
-//! Must not know: HTTP statuses; which fault deserves which error.
+//! Errors of backends pass as text and are never decoded into this type.
 
 use crate::json::{Json, ObjectBuilder};
 

@@ -1,6 +1,4 @@
 //! Header values that mirror body members (2026-07-28 streamable-http, Value Encoding).
-//!
-//! Must not know: which members are mirrored, or what an HTTP library calls a header.
 
 use std::borrow::Cow;
 
@@ -35,7 +33,7 @@ pub fn name_member(method: &Method) -> Option<&'static str> {
 const SENTINEL_START: &str = "=?base64?";
 const SENTINEL_END: &str = "?=";
 
-/// Why a header value stands for nothing.
+/// Why a header value cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderValueError {
     /// Bytes that a header value may not have.
@@ -59,7 +57,7 @@ pub fn encode(value: &str) -> Cow<'_, str> {
     }
 }
 
-/// What a received header value stands for.
+/// The text that a received header value encodes.
 pub fn decode(value: &[u8]) -> Result<Cow<'_, str>, HeaderValueError> {
     let text = std::str::from_utf8(value).map_err(|_| HeaderValueError::Characters)?;
     if !text.bytes().all(is_value_byte) {
@@ -90,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_of_the_specification() {
+    fn values_are_encoded_as_in_the_examples_of_the_specification() {
         for (value, header) in [
             ("us-west1", "us-west1"),
             ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),
@@ -104,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_methods_that_name_something() {
+    fn name_member_is_known_for_methods_that_have_one() {
         for (method, member) in [
             ("tools/call", Some("name")),
             ("prompts/get", Some("name")),
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_stands_for_nothing() {
+    fn decode_refuses_malformed_values() {
         assert_eq!(decode(b"caf\xc3\xa9"), Err(HeaderValueError::Characters));
         assert_eq!(decode(b"a\x01"), Err(HeaderValueError::Characters));
         assert_eq!(decode(b"=?base64?***?="), Err(HeaderValueError::Base64));
@@ -131,14 +129,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trips(value in any::<String>()) {
+        fn encoded_value_decodes_to_itself(value in any::<String>()) {
             let header = encode(&value);
             prop_assert!(header.bytes().all(is_value_byte));
             prop_assert_eq!(decode(header.as_bytes()).unwrap(), value.as_str());
         }
 
         #[test]
-        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn decode_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = decode(&bytes);
         }
     }

@@ -2,10 +2,11 @@
 //! views over results, the framings of the two transports, revisions, and header codecs.
 //!
 //! Nothing here decodes a message into a struct that is written out again: a message is its text
-//! (reference-counted bytes) plus the places of the members somebody asked for. What nobody asks
-//! for is never touched, so a member invented next year passes through unchanged.
+//! (reference-counted bytes) plus the offsets of the members that are read. Members that are not read
+//! are not touched, so a member that a later revision adds passes through unchanged.
 //!
-//! Must not know: sockets, processes, clocks, any other crate of the workspace.
+//! This crate does no I/O and depends on no other crate of the workspace (`tests/integration/layers.rs`
+//! checks that).
 
 pub mod capability;
 pub mod derived;

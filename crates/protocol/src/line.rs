@@ -1,14 +1,12 @@
 //! Line framing of the stdio transport: one message a line, bounded.
-//!
-//! Must not know: pipes, or what a line says.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// How much of either end of a line that is too long is kept, so that the request it belongs to can
-/// be found: some senders write `id` first, others last.
+/// Bytes that are kept of both ends of a line that is too long, so that the request it answers can be
+/// found: some senders write `id` first, others last.
 const KEPT: usize = 4096;
 
-/// One line without its line break, or what is known of one that exceeded the limit.
+/// One line without its line break, or the ends of one that exceeded the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     /// A whole line.
@@ -35,7 +33,7 @@ pub struct LineDecoder {
     dropped: Option<Dropped>,
 }
 
-/// What is kept of a line that is too long.
+/// The ends of a line that is too long.
 #[derive(Debug)]
 struct Dropped {
     head: Bytes,
@@ -69,8 +67,8 @@ impl LineDecoder {
         Self { buffer: BytesMut::new(), searched: 0, limit, dropped: None }
     }
 
-    /// Where received bytes are to be appended. Call [`LineDecoder::next_line`] until it has no
-    /// more before appending again, so that the limit bounds the buffer.
+    /// The buffer to append received bytes to. Call [`LineDecoder::next_line`] until it returns `None`
+    /// before appending again, so that the limit bounds the buffer.
     pub fn buffer_mut(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
@@ -101,7 +99,7 @@ impl LineDecoder {
         }
     }
 
-    /// What stands after the last line break once the stream has ended.
+    /// The text after the last line break, once the stream has ended.
     pub fn finish(&mut self) -> Option<Line> {
         let line = self.buffer.split().freeze();
         self.searched = 0;
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_lines_across_chunks() {
+    fn lines_may_span_chunks() {
         let mut decoder = LineDecoder::new(100);
         assert_eq!(feed(&mut decoder, b"ab"), []);
         assert_eq!(feed(&mut decoder, b"c\r\n\n\r\nd\ne"), [whole("abc"), whole("d")]);
@@ -159,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_too_long_costs_only_itself() {
+    fn line_over_the_limit_does_not_affect_the_next() {
         let mut decoder = LineDecoder::new(4);
         assert_eq!(feed(&mut decoder, b"123456"), []);
         assert!(decoder.buffer_mut().is_empty());
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_line_too_long_are_kept() {
+    fn line_over_the_limit_keeps_both_ends() {
         let mut decoder = LineDecoder::new(10);
         let text = format!("first{}last\n", "x".repeat(3 * KEPT));
         let lines: Vec<_> = text.as_bytes().chunks(1000).flat_map(|chunk| feed(&mut decoder, chunk)).collect();
@@ -180,7 +178,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn chunking_does_not_matter(lines in proptest::collection::vec("[a-z]{1,12}", 0..8), cuts in proptest::collection::vec(1usize..9, 1..20)) {
+        fn lines_do_not_depend_on_chunks(lines in proptest::collection::vec("[a-z]{1,12}", 0..8), cuts in proptest::collection::vec(1usize..9, 1..20)) {
             let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
             let mut decoder = LineDecoder::new(8);
             let (mut got, mut rest, mut cuts) = (Vec::new(), text.as_bytes(), cuts.into_iter().cycle());

@@ -1,6 +1,4 @@
-//! JSON-RPC envelopes: what kind of message a text is, and where its parts stand.
-//!
-//! Must not know: what any method means, or how messages travel.
+//! JSON-RPC envelopes: the kind of a message, and the offsets of its parts.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,15 +12,15 @@ use crate::json::{Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, Syn
 use crate::method::Method;
 use crate::result::ResultView;
 
-/// Messages of servers longer than this many bytes are looked at as [`Json::validate_structure`] does.
+/// Of forwarded messages longer than this many bytes only the structure is validated.
 const LONG: usize = 64 << 10;
 
 /// One message, as received.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// Wants an answer.
+    /// A request, which has to be answered.
     Request(Request),
-    /// Wants none.
+    /// A notification, which is not answered.
     Notification(Notification),
     /// The answer to a request.
     Response(Response),
@@ -67,11 +65,11 @@ pub struct Notification {
     pub method: Method,
     /// `params` within the text.
     params: Option<Range<usize>>,
-    /// Of progress, the token within the text: each hop looks at it, and the last replaces it.
+    /// The range of a progress token within the text. It is read often, and replaced for the client.
     token: Option<Range<usize>>,
 }
 
-/// A response: the text of the whole message, with the places of its id and its body.
+/// A response: the text of the whole message, with the ranges of its id and its body.
 #[derive(Clone)]
 pub struct Response {
     text: Json,
@@ -87,8 +85,8 @@ impl Message {
         Self::of(Json::parse(text, nesting)?)
     }
 
-    /// The same for a message that is passed on: of a long one, only the outline is checked. Whoever
-    /// puts parts of it into a text with parts of others' has to parse them.
+    /// Reads a message that is forwarded whole: of a long one only the structure is validated. Parts of
+    /// it that are merged with other text have to be parsed first.
     pub fn parse_for_forwarding(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
         if text.len() > LONG { Self::of(Json::validate_structure(text, nesting)?) } else { Self::parse(text, nesting) }
     }
@@ -101,8 +99,8 @@ impl Message {
         }
     }
 
-    /// Reads each message of an array, which 2025-03-26 alone has; `None` if `text` is no array. The
-    /// fault of one does not concern the others.
+    /// Reads each message of a batch, which only 2025-03-26 has; `None` if `text` is not an array. An
+    /// invalid message does not affect the others.
     pub fn parse_batch(text: Bytes, nesting: usize) -> Result<Option<Vec<Result<Self, MessageError>>>, SyntaxError> {
         let batch = Json::parse(text, nesting)?;
         let parse = |range| Self::parse(batch.slice(range).into_bytes(), nesting);
@@ -176,7 +174,7 @@ impl Notification {
         notification
     }
 
-    /// Where the token of a progress notification stands within the text.
+    /// The range of the token of a progress notification within the text.
     #[must_use]
     pub fn progress_token(&self) -> Option<Range<usize>> {
         self.token.clone()
@@ -188,7 +186,7 @@ impl Notification {
         self.params.clone().map(|range| self.text.slice(range))
     }
 
-    /// Where the member `key` of `params` stands within the text.
+    /// The range of the member `key` of `params` within the text.
     #[must_use]
     pub fn param_range(&self, key: &str) -> Option<Range<usize>> {
         let params = self.params.clone()?;
@@ -197,8 +195,7 @@ impl Notification {
         Some(params.start + member.value.start..params.start + member.value.end)
     }
 
-    /// The same notification with the value at `range`, which must be one of its own, replaced, to be
-    /// sent.
+    /// The text to send with the value at `range`, which must be one of its own, replaced.
     #[must_use]
     pub fn to_message(&self, range: Range<usize>, value: &Json) -> Chunks {
         let text = self.text.bytes();
@@ -208,7 +205,7 @@ impl Notification {
         [text.slice(..range.start), value.bytes().clone(), text.slice(range.end..)].into_iter().collect()
     }
 
-    /// The same notification with the value at `range` of the text replaced.
+    /// The text with the value at `range` replaced.
     #[must_use]
     pub fn with_value(&self, range: Range<usize>, value: &Json) -> Json {
         self.text.with(range, value)
@@ -223,8 +220,7 @@ impl Notification {
         Self::of(text, method, params)
     }
 
-    /// The same notification with the value of the member `key` of `params` replaced, if there is
-    /// one.
+    /// The notification with the value of the member `key` of `params` replaced, if it has one.
     #[must_use]
     pub fn with_param(&self, key: &str, value: &Json) -> Self {
         let (Some(range), Some(params)) = (self.param_range(key), self.params.clone()) else { return self.clone() };
@@ -290,7 +286,7 @@ impl Response {
         (!self.is_error).then(|| self.body())
     }
 
-    /// The member `key` of the result, unless this is an error, to be looked at.
+    /// The member `key` of the result, borrowed; `None` of an error.
     #[must_use]
     pub fn peek_result(&self, key: &str) -> Option<Value<'_>> {
         if self.is_error { None } else { self.text.peek_in(self.body.clone(), key) }
@@ -314,7 +310,7 @@ impl Response {
         self.error()?.get("code")?.as_i64()
     }
 
-    /// The same response with another result or error object in its place.
+    /// The response with another result or error object.
     #[must_use]
     pub fn with_body(&self, body: &Json) -> Self {
         let mut edits = Edits::new(self.text.bytes().clone());
@@ -349,14 +345,14 @@ impl Response {
         self.derived.as_deref()
     }
 
-    /// The same response in memory of its own ([`Json::detached`]).
+    /// The response in memory of its own ([`Json::detached`]).
     #[must_use]
     pub fn detached(&self) -> Self {
         Self { text: self.text.detached(), ..self.clone() }
     }
 
-    /// The message to send: as received, but with `id` in place of the id it came with, and
-    /// `added` (raw member text without outer commas) put at the front of the body.
+    /// The message to send: as received, but with `id` instead of its own id and with `added` (raw
+    /// member text without outer commas) at the front of the body.
     #[must_use]
     pub fn to_message(&self, id: &Json, added: Bytes) -> Chunks {
         let mut edits = Edits::new(self.text.bytes().clone());

@@ -1,18 +1,16 @@
 //! Keys of `_meta` that the specification reserves, and which of them belong to one hop only.
-//!
-//! Must not know: how `_meta` objects of several backends are merged (the gateway's policy).
 
 use crate::message::Notification;
 
 /// The revision of a request (2026-07-28 basic, `_meta`).
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// Who sends a request.
+/// The client that sends a request.
 pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
-/// What the sender of a request can do.
+/// The capabilities of the client that sends a request.
 pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// The least severe log message wanted for a request.
 pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-/// Who answers a request.
+/// The server that answers a request.
 pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// Which `subscriptions/listen` request a notification answers: the request's id.
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";

@@ -1,6 +1,4 @@
 //! The methods of all revisions, by name.
-//!
-//! Must not know: what any of them does.
 
 use std::fmt;
 
@@ -33,7 +31,7 @@ macro_rules! methods {
                 }
             }
 
-            /// The same of a method that Fanlight knows: names that need no copy.
+            /// The name of a method that Fanlight knows, which needs no copy.
             #[must_use]
             pub fn known_name(&self) -> Option<&'static str> {
                 match self {
@@ -83,15 +81,15 @@ methods! {
 }
 
 impl Method {
-    /// Whether a server may answer this request with a wish for input (2026-07-28
+    /// Whether a server may answer this request with input requests (2026-07-28
     /// basic/patterns/mrtr, Supported Requests).
     #[must_use]
     pub fn may_need_input(&self) -> bool {
         matches!(self, Self::CallTool | Self::GetPrompt | Self::ReadResource)
     }
 
-    /// Whether this is a question that a wish for input can hold: nothing else can be asked that way
-    /// (2026-07-28 basic/patterns/mrtr, Server Requirements).
+    /// Whether this is a method that input requests can have (2026-07-28 basic/patterns/mrtr, Server
+    /// Requirements).
     #[must_use]
     pub fn is_input_request(&self) -> bool {
         matches!(self, Self::Elicit | Self::CreateMessage | Self::ListRoots)

@@ -2,7 +2,7 @@
 //! the header values that a call's arguments make.
 //!
 //! Source: 2026-07-28 server/tools, x-mcp-header, and streamable-http, Custom Headers from Tool
-//! Parameters. Must not know: HTTP libraries, or where the schema came from.
+//! Parameters.
 
 use crate::json::{Edits, Json, Kind, retain_elements};
 
@@ -42,7 +42,7 @@ pub enum AnnotationError {
         name: String,
     },
     /// The annotation cannot be reached through `properties` alone.
-    #[error("x-mcp-header stands where `properties` alone do not lead")]
+    #[error("x-mcp-header is not reachable through `properties` alone")]
     Unreachable,
 }
 
@@ -58,10 +58,9 @@ pub fn annotations(input_schema: &Json) -> Result<Vec<ParamHeader>, AnnotationEr
     Ok(found)
 }
 
-/// Looks at every tool of a `tools/list` result: `on_tool` is told its name (empty if it has none)
-/// and its mirrored parameters, or why its annotations are invalid. Returns the result without the
-/// tools of the latter kind, which must not be offered over modern Streamable HTTP; `None` if there
-/// are none.
+/// A `tools/list` result without the tools whose annotations are invalid, which must not be offered
+/// over modern Streamable HTTP; `None` if there are none. Calls `on_tool` for each tool with its name
+/// (empty if it has none) and its mirrored parameters, or why its annotations are invalid.
 pub fn without_invalid_tools(
     result: &Json,
     mut on_tool: impl FnMut(&str, Result<Vec<ParamHeader>, AnnotationError>),
@@ -85,8 +84,8 @@ pub fn without_invalid_tools(
     Some(edits.finish_json())
 }
 
-/// Walks one schema. `path` is the chain of properties that leads to it; `None` where something
-/// else than `properties` was passed on the way. Depth is bounded by the text's nesting limit.
+/// Walks one schema. `path` is the chain of properties that leads to it; `None` below any other
+/// keyword than `properties`. Depth is bounded by the nesting limit of the text.
 fn schema(
     node: &Json,
     mut path: Option<&mut Vec<String>>,
@@ -178,8 +177,8 @@ fn is_primitive(declared: &Json) -> bool {
 }
 
 impl ParamHeader {
-    /// What the header says for a call with `arguments`, before encoding; `None` when it is to be
-    /// left out because the value is absent, null or nothing a header can say.
+    /// The header's value for a call with `arguments`, before encoding; `None` when there is no header
+    /// because the argument is absent, null or of a type that a header cannot have.
     #[must_use]
     pub fn value(&self, arguments: &Json) -> Option<String> {
         let value = self.path.iter().try_fold(arguments.clone(), |at, name| at.get(name))?;
@@ -191,7 +190,7 @@ impl ParamHeader {
         }
     }
 
-    /// Whether a received, decoded header value says the same as `value`: integers are compared
+    /// Whether a received, decoded header value matches `value`: integers are compared
     /// as numbers (streamable-http, Server Validation), everything else as text.
     #[must_use]
     pub fn values_match(received: &str, value: &str) -> bool {
@@ -199,7 +198,7 @@ impl ParamHeader {
     }
 }
 
-/// The integer a number's lexeme stands for, if it is one and within the safe range.
+/// The value of a number, if it is an integer within the safe range.
 fn integer(lexeme: &str) -> Option<i64> {
     let number = lexeme.parse::<i64>().ok().or_else(|| integral_double(lexeme))?;
     (-SAFE_INTEGER..=SAFE_INTEGER).contains(&number).then_some(number)
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_annotations_through_properties() {
+    fn annotations_are_found_through_properties() {
         let found = of(r#"{"a":{"type":"string","x-mcp-header":"Region"},"o":{"properties":{"n":{"type":["integer","null"],"x-mcp-header":"N"}}}}"#).unwrap();
         assert_eq!(found[0], ParamHeader { name: "Region".into(), path: vec!["a".into()] });
         assert_eq!(found[1].path, ["o", "n"]);
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_annotations_that_break_the_rules() {
+    fn annotations_that_break_the_rules_are_refused() {
         let name = |value: &str| of(&format!(r#"{{"a":{{"type":"string","x-mcp-header":{value}}}}}"#));
         for value in [r#""""#, r#""a b""#, r#""a\n""#, r#""é""#, "7"] {
             assert!(matches!(name(value), Err(AnnotationError::Name { .. })), "{value}");
@@ -270,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn a_property_or_a_value_of_that_name_is_no_annotation() {
+    fn property_or_value_of_that_name_is_not_an_annotation() {
         assert_eq!(of(r#"{"x-mcp-header":{"type":"string"}}"#), Ok(vec![]));
         assert_eq!(of(r#"{"a":{"default":{"x-mcp-header":"q"}}}"#), Ok(vec![]));
     }
 
     #[test]
-    fn integers_compare_as_numbers() {
+    fn values_match_compares_integers_as_numbers() {
         assert!(ParamHeader::values_match("42.0", "42"));
         assert!(!ParamHeader::values_match("42.5", "42"));
         assert!(!ParamHeader::values_match("a", "b"));

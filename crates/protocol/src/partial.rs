@@ -1,7 +1,5 @@
-//! Finding the id of a message of which only the ends are at hand, because it is too long to be
-//! read whole, or because it is no JSON.
-//!
-//! Must not know: what becomes of the message.
+//! The id of a message of which only the beginning and the end are known, because it is too long or is
+//! not JSON.
 
 use bytes::Bytes;
 
@@ -14,8 +12,8 @@ pub fn id(head: &[u8], tail: &[u8]) -> Option<Json> {
     id_in_head(head).or_else(|| id_in_tail(tail))
 }
 
-/// The value of the member `id` of the object that begins with `head`, if it stands there whole
-/// and is a string or an integer.
+/// The value of the member `id` of the object that begins with `head`, if it is complete
+/// there and is a string or an integer.
 #[must_use]
 pub fn id_in_head(head: &[u8]) -> Option<Json> {
     let mut depth = 0_usize;
@@ -105,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_an_id_that_comes_last() {
+    fn id_in_the_tail_is_found() {
         let last = |tail: &str| shown(id_in_tail(tail.as_bytes()));
         assert_eq!(last(r#"xxx"}]},"jsonrpc":"2.0","id":7}"#).as_deref(), Some("7"));
         assert_eq!(last(r#""}, "id" : "a\"b" } "#).as_deref(), Some(r#""a\"b""#));
@@ -116,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_outermost_id_only() {
+    fn id_in_the_head_is_that_of_the_outermost_object() {
         assert_eq!(id(r#"{"jsonrpc":"2.0","id": 7 ,"method":"x","params":{"a":"aaaa"#).as_deref(), Some("7"));
         assert_eq!(id(r#" { "i\u0064" : "a\"b" , "params":"#).as_deref(), Some(r#""a\"b""#));
         assert_eq!(id(r#"{"params":{"id":1,"x":[{"id":2}]},"id":3,"#).as_deref(), Some("3"));
@@ -141,12 +139,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(head in "[\\[\\]{}\":,idx\\\\ 0-9]{0,40}") {
+        fn id_in_head_never_panics(head in "[\\[\\]{}\":,idx\\\\ 0-9]{0,40}") {
             let _ = id_in_head(head.as_bytes());
         }
 
         #[test]
-        fn whatever_follows_does_not_matter(id in 0u32.., tail in "[ -~]{0,20}") {
+        fn id_in_head_does_not_depend_on_what_follows(id in 0u32.., tail in "[ -~]{0,20}") {
             let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"params\":{{\"x\":\"{tail}");
             let found = id_in_head(head.as_bytes()).unwrap();
             prop_assert_eq!(found.as_text(), id.to_string());

@@ -2,8 +2,6 @@
 //!
 //! A view is the result's text. Members that Fanlight has no name for are reached through
 //! [`ResultView::json`], so a field invented next year needs no code here.
-//!
-//! Must not know: which backend a result came from.
 
 use crate::json::Json;
 use crate::meta;

@@ -1,6 +1,4 @@
 //! Protocol revisions and the two eras they fall into.
-//!
-//! Must not know: what differs between revisions; that is the business of the edges.
 
 use std::fmt;
 

@@ -1,9 +1,7 @@
 //! Sealing bytes so that a client that carries them can neither read nor change them.
 //!
-//! AES-256-GCM-SIV: a nonce that is used twice by accident, or by two replicas with one key, tells
-//! nothing but that two sealed texts are equal.
-//!
-//! Must not know: what is sealed, or who carries it.
+//! AES-256-GCM-SIV: a nonce that is used twice by accident, or by two replicas with one key, reveals
+//! only that two sealed texts are equal.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +11,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// Secret keys: the first seals, every one opens, so that a new key can be put first while what was
-/// sealed with the old one is still about. Without any, a random one is made for each [`Seal`].
+/// Secret keys: the first seals, all open, so that keys can be rotated while text sealed with an old key
+/// is in use. Without keys a random one is made for each [`Seal`].
 #[derive(Clone, Default)]
 pub struct Keys(Arc<[[u8; 32]]>);
 
@@ -56,7 +54,7 @@ impl fmt::Debug for Seal {
 }
 
 impl Seal {
-    /// Seals with `keys`. What is sealed for one `purpose` does not open for another.
+    /// Seals with `keys`. Text sealed for one `purpose` does not open for another.
     ///
     /// # Errors
     ///
@@ -67,7 +65,7 @@ impl Seal {
         Ok(Self { first, others: keys.collect::<Result<_, _>>()?, purpose })
     }
 
-    /// `plain` as URL-safe text; `None` if the cipher fails, which it has no reason to.
+    /// `plain` as URL-safe text; `None` if the cipher fails.
     #[must_use]
     pub fn seal(&self, plain: &[u8]) -> Option<String> {
         self.seal_for(plain, &[])
@@ -85,7 +83,7 @@ impl Seal {
         Some(URL_SAFE_NO_PAD.encode(whole))
     }
 
-    /// What `text` holds, if one of the keys sealed it for this purpose. The caller bounds its length.
+    /// The content of `text`, if one of the keys sealed it for this purpose. The caller bounds its length.
     #[must_use]
     pub fn open(&self, text: &str) -> Option<Vec<u8>> {
         self.open_for(text, &[])
@@ -109,7 +107,7 @@ impl Seal {
         if owner.is_empty() { self.purpose.to_vec() } else { [self.purpose, &[0], owner].concat() }
     }
 
-    /// The name of the key that seals, which tells nothing of it.
+    /// The name of the key that seals: a hash that does not reveal the key.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.first.name
@@ -134,8 +132,8 @@ impl Key {
     }
 }
 
-/// Random bytes of the system's. The cipher's library has a generator of its own, which takes some
-/// 50 ms to gather its seed when it is first used: too long for a start, or for one client's wait.
+/// Random bytes of the system. The generator of the cipher's library takes some 50 ms to gather its
+/// seed when it is first used.
 fn random<const N: usize>() -> Option<[u8; N]> {
     let mut random = [0; N];
     getrandom::fill(&mut random).ok()?;
@@ -149,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opens_only_with_the_key_and_for_the_purpose_it_was_sealed_with() {
+    fn sealed_text_opens_only_with_its_key_and_purpose() {
         let seal = with(&[1], b"a");
         let text = seal.seal(b"secret").unwrap();
         assert_eq!(seal.open(&text).as_deref(), Some(&b"secret"[..]));
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_key_seals_and_all_open() {
+    fn first_key_seals_and_all_open() {
         let (old, new, newest) = (with(&[1], b"a"), with(&[2, 1], b"a"), with(&[3, 2], b"a"));
         let (by_old, by_new) = (old.seal(b"x").unwrap(), new.seal(b"x").unwrap());
         assert_eq!(new.open(&by_old).as_deref(), Some(&b"x"[..]));
@@ -180,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_not_shown() {
+    fn keys_are_not_in_debug_output() {
         assert_eq!(format!("{:?}", Keys::new([[97; 32], [98; 32]])), "Keys(2)");
     }
 
@@ -190,12 +188,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn refuses_what_it_did_not_seal(text in ".{0,300}") {
+        fn text_that_was_not_sealed_does_not_open(text in ".{0,300}") {
             prop_assert_eq!(with(&[1], b"a").open(&text), None);
         }
 
         #[test]
-        fn every_byte_counts(at in any::<prop::sample::Index>(), bit in 0..8u8) {
+        fn changed_byte_does_not_open(at in any::<prop::sample::Index>(), bit in 0..8u8) {
             let seal = with(&[1], b"a");
             let mut bytes = URL_SAFE_NO_PAD.decode(seal.seal(b"secret").unwrap()).unwrap();
             let at = at.index(bytes.len());

@@ -1,6 +1,4 @@
-//! Server-Sent Events: the event stream format of the HTML standard, section 9.2, both ways.
-//!
-//! Must not know: HTTP, or what an event says.
+//! Server-Sent Events, decoded and encoded: the event stream format of the HTML standard, section 9.2.
 
 use std::ops::Range;
 
@@ -9,9 +7,9 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 /// The media type of an event stream.
 pub const CONTENT_TYPE: &str = "text/event-stream";
 
-/// What comes before the data of a message that has no line breaks, and after it.
+/// The text before the data of a message that has no line breaks.
 pub const MESSAGE_START: &[u8] = b"event: message\ndata: ";
-/// See [`MESSAGE_START`].
+/// The text after the data of a message.
 pub const MESSAGE_END: &[u8] = b"\n\n";
 
 /// One event that carries data.
@@ -25,7 +23,7 @@ pub struct Event {
     pub id: Option<Bytes>,
 }
 
-/// Why a stream cannot be read on.
+/// An event over the limit, after which a stream cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event larger than {limit} bytes")]
 pub struct EventTooLarge {
@@ -35,13 +33,13 @@ pub struct EventTooLarge {
 
 /// Cuts a byte stream into events.
 ///
-/// Lines are looked at where they stand; what has been read is let go of once for each event.
+/// Lines are read within the buffer, which is emptied once for each event.
 #[derive(Debug)]
 pub struct EventDecoder {
     buffer: BytesMut,
-    /// How much of the buffer has been read: whole lines.
+    /// Bytes of the buffer that have been read: whole lines.
     read: usize,
-    /// How much of it has been searched for the end of a line.
+    /// Bytes of it that have been searched for the end of a line.
     searched: usize,
     limit: usize,
     at_start: bool,
@@ -50,7 +48,7 @@ pub struct EventDecoder {
     name: Bytes,
     data: Option<Data>,
     data_len: usize,
-    /// What the last `id` field said; in force once its event is complete.
+    /// The value of the last `id` field, which applies once its event is complete.
     id: Option<Bytes>,
     last_event_id: Option<Bytes>,
     retry_millis: Option<u64>,
@@ -85,8 +83,8 @@ impl EventDecoder {
         }
     }
 
-    /// Appends received bytes. Call [`EventDecoder::next_event`] until it has no more before
-    /// appending again, so that the limit bounds the buffer.
+    /// Appends received bytes. Call [`EventDecoder::next_event`] until it returns `None`
+    /// before appending again, so that the limit bounds the buffer.
     pub fn push(&mut self, chunk: &[u8]) {
         self.buffer.extend_from_slice(chunk);
     }
@@ -106,15 +104,15 @@ impl EventDecoder {
             }
             self.field(line)?;
         }
-        self.let_go();
+        self.drop_read();
         if self.buffer.len() + self.data_len > self.limit {
             return Err(EventTooLarge { limit: self.limit });
         }
         Ok(None)
     }
 
-    /// The id of the last complete event, one without data included: where the stream can be taken
-    /// up again. An empty id takes the earlier ones back.
+    /// The id of the last complete event, also of one without data: where the stream can be resumed. An
+    /// empty id resets it.
     #[must_use]
     pub fn last_event_id(&self) -> Option<&Bytes> {
         self.last_event_id.as_ref().filter(|id| !id.is_empty())
@@ -141,7 +139,7 @@ impl EventDecoder {
         }
     }
 
-    /// Where the next line stands, without its end.
+    /// The range of the next line, without its line break.
     fn next_line(&mut self) -> Option<Range<usize>> {
         if self.at_start && self.buffer.len() < 3 && b"\xef\xbb\xbf".starts_with(&self.buffer) {
             return None;
@@ -175,10 +173,10 @@ impl EventDecoder {
                 let start = line.end - value.len();
                 self.add_data(start..line.end)?;
             }
-            // Nearly every server says so of every event.
+            // Nearly every event of every server.
             b"event" if value == b"message" => self.name = Bytes::from_static(b"message"),
             b"event" => self.name = Bytes::copy_from_slice(value),
-            // Kept for longer than the event, and so in memory of its own.
+            // In memory of its own, since it outlives the event.
             b"id" if !value.contains(&0) => self.id = Some(Bytes::copy_from_slice(value)),
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
                 if let Some(millis) = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
@@ -227,8 +225,8 @@ impl EventDecoder {
         Some(Event { name, data, id: self.id.clone() })
     }
 
-    /// Lets go of the lines that have been read; the data of an event that is not complete stays.
-    fn let_go(&mut self) {
+    /// Drops the lines that have been read, but for the data of an incomplete event.
+    fn drop_read(&mut self) {
         if self.read == 0 {
             return;
         }
@@ -242,7 +240,7 @@ impl EventDecoder {
         }
     }
 
-    /// The lines that have been read, which are in the buffer no more.
+    /// Takes the lines that have been read out of the buffer.
     fn split_read(&mut self) -> Bytes {
         let lines = self.buffer.split_to(self.read).freeze();
         self.searched = self.searched.saturating_sub(self.read);
@@ -266,7 +264,7 @@ pub fn put_message(out: &mut BytesMut, parts: &[impl AsRef<[u8]>]) {
     let mut after_cr = false;
     for part in parts {
         let mut rest = part.as_ref();
-        // A line break may stand in two parts.
+        // A line break may be in two parts.
         if !rest.is_empty() && std::mem::take(&mut after_cr) {
             rest = rest.strip_prefix(b"\n").unwrap_or(rest);
         }
@@ -305,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_of_the_standard() {
+    fn stream_is_decoded_as_in_the_standard() {
         let stream = b"\xef\xbb\xbf: comment\r\nevent: message\r\nid: 7\r\ndata: a\r\ndata:b\rdata\n\nretry: 50\n\nid\ndata: c\n\ndata: cut";
         let events = decode(&[stream]);
         assert_eq!(data(&events), [b"a\nb\n".as_slice(), b"c"]);
@@ -314,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn only_complete_events_say_where_the_stream_can_be_taken_up() {
+    fn last_event_id_is_that_of_a_complete_event() {
         let mut decoder = EventDecoder::new(1000);
         let mut id_after = |text: &str| {
             decoder.push(text.as_bytes());
@@ -329,13 +327,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_break_may_be_cut_in_two() {
+    fn line_break_may_span_chunks() {
         assert_eq!(data(&decode(&[b"data: a\r", b"\n\r", b"\ndata: b\n\n"])), [b"a".as_slice(), b"b"]);
         assert_eq!(data(&decode(&[b"\xef", b"\xbb", b"\xbfdata: a\n\n"])), [b"a".as_slice()]);
     }
 
     #[test]
-    fn events_are_bounded() {
+    fn event_over_the_limit_is_an_error() {
         let mut decoder = EventDecoder::new(10);
         decoder.push(b"data: 0123456789\n\n");
         assert_eq!(decoder.next_event().unwrap().unwrap().data, "0123456789");
@@ -347,12 +345,12 @@ mod tests {
     }
 
     #[test]
-    fn encodes_line_breaks() {
+    fn encoded_message_has_one_data_field_for_each_line() {
         assert_eq!(encode_message(b"{\n\"a\":1\r\n}"), "event: message\ndata: {\ndata: \"a\":1\ndata: }\n\n");
     }
 
     #[test]
-    fn what_has_been_read_is_let_go_of() {
+    fn lines_that_were_read_do_not_stay_in_the_buffer() {
         let mut decoder = EventDecoder::new(100);
         for _ in 0..100 {
             decoder.push(b": a comment of some length\nid: 7\n");
@@ -371,7 +369,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trips_however_it_is_cut(messages in proptest::collection::vec("[a-z:\\n ]{1,20}", 0..6), cuts in proptest::collection::vec(1usize..7, 1..20)) {
+        fn events_do_not_depend_on_chunks(messages in proptest::collection::vec("[a-z:\\n ]{1,20}", 0..6), cuts in proptest::collection::vec(1usize..7, 1..20)) {
             let stream = messages.iter().flat_map(|message| encode_message(message.as_bytes())).collect::<Vec<u8>>();
             let (mut chunks, mut rest, mut cuts) = (Vec::new(), stream.as_slice(), cuts.into_iter().cycle());
             while !rest.is_empty() {
@@ -384,14 +382,14 @@ mod tests {
         }
 
         #[test]
-        fn parts_make_the_same_event_as_the_whole(parts in proptest::collection::vec("[a\\r\\n]{0,4}", 0..5)) {
+        fn message_in_parts_is_encoded_like_the_whole(parts in proptest::collection::vec("[a\\r\\n]{0,4}", 0..5)) {
             let mut out = BytesMut::new();
             put_message(&mut out, &parts);
             prop_assert_eq!(out.freeze(), encode_message(parts.concat().as_bytes()));
         }
 
         #[test]
-        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn decoder_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut decoder = EventDecoder::new(50);
             decoder.push(&bytes);
             while let Ok(Some(_)) = decoder.next_event() {}

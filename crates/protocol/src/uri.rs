@@ -1,13 +1,11 @@
-//! What a URI says of the resources it is part of.
-//!
-//! Must not know: schemes.
+//! The resources that a URI can be part of.
 
-/// Parts of one URI at most. Each is looked up by its text, so that a server which sends a URI of
-/// nothing but separators would otherwise cost the square of its length.
+/// The most parts of one URI. Each is looked up by its text, so a URI of separators alone would
+/// otherwise cost the square of its length.
 const PARTS: usize = 64;
 
-/// A URI, and every part of it from the front that can name something that it is part of: the first
-/// 64 of them, and the URI itself last.
+/// The prefixes of a URI that can name a resource that contains it, at most 64, and the URI itself
+/// last.
 pub fn with_parents(uri: &str) -> impl Iterator<Item = &str> {
     let ends = uri.bytes().enumerate().filter(|(_, byte)| matches!(byte, b'/' | b'?' | b'#'));
     let parents = ends.flat_map(|(at, _)| [at, at + 1]).filter(|end| *end < uri.len() && *end > 0);
@@ -21,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_belong_to_what_holds_them() {
+    fn prefixes_end_at_separators() {
         let parents: Vec<_> = with_parents("a://b/c?d").collect();
         assert_eq!(parents, ["a:", "a:/", "a://", "a://b", "a://b/", "a://b/c", "a://b/c?", "a://b/c?d"]);
         assert_eq!(with_parents("a/").collect::<Vec<_>>(), ["a", "a/"]);
@@ -30,7 +28,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_of_separators_has_few_parts() {
+    fn prefixes_of_a_uri_of_separators_are_bounded() {
         let long = "/".repeat(1 << 20);
         let parts: Vec<_> = with_parents(&long).collect();
         assert_eq!((parts.len(), parts.first(), parts.last()), (PARTS + 1, Some(&"/"), Some(&long.as_str())));

@@ -31,6 +31,7 @@ pub struct ContentPolicy {
     pub max_bytes: usize,
 }
 
+#[cfg(any(test, feature = "test-support"))]
 impl Default for ContentPolicy {
     fn default() -> Self {
         Self { arguments: false, results: false, max_bytes: 4096 }

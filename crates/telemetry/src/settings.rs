@@ -32,6 +32,7 @@ pub struct Settings {
     pub service_version: String,
 }
 
+#[cfg(any(test, feature = "test-support"))]
 impl Default for Settings {
     /// The ring, and nothing else.
     fn default() -> Self {
@@ -57,14 +58,6 @@ pub struct FileSettings {
     pub max_bytes: u64,
     /// How many earlier ones are kept.
     pub kept: usize,
-}
-
-impl FileSettings {
-    /// Files of 64 MiB, three of them besides the one that is written.
-    #[must_use]
-    pub fn new(path: PathBuf) -> Self {
-        Self { path, max_bytes: 64 * 1024 * 1024, kept: 3 }
-    }
 }
 
 /// How spans are queued and batched for an exporter.

@@ -78,7 +78,7 @@ fn alerts_name_what_is_exposed() {
 #[test]
 fn the_alert_on_parked_calls_knows_the_default_limit() {
     let schema: Value = serde_json::from_str(SCHEMA).expect("JSON");
-    let limit = &schema["$defs"]["limits"]["properties"]["parkedCalls"]["default"];
+    let limit = &schema["$defs"]["limits"]["properties"]["suspendedCalls"]["default"];
     assert!(limit.is_u64(), "no default in the schema: {limit}");
     assert!(ALERTS.contains(&format!("fanlight_calls_parked > 0.8 * {limit}")), "the limit is {limit}");
 }

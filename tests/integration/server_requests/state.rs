@@ -111,7 +111,7 @@ async fn request_state_is_accepted_once() {
 #[tokio::test]
 async fn request_state_expires_with_its_call() {
     for front in [Transport::Http, Transport::Stdio] {
-        let mut held = Held::start(front, r#","timeouts":{"question":"300ms"}"#).await;
+        let mut held = Held::start(front, r#","timeouts":{"clientAnswer":"300ms"}"#).await;
         held.backend.wait_for("notifications/cancelled", 1).await;
         let state = held.state.clone();
         let late = held.retry("tools/call", CALL, &state).await;

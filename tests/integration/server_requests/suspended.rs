@@ -48,7 +48,7 @@ async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
         for back in BACKS {
             let backend = backend(Era::Legacy, back).await;
             backend.once("tools/call", asks_for_roots());
-            let limits = r#","limits":{"parkedCalls":1},"timeouts":{"question":"2s"}"#;
+            let limits = r#","limits":{"suspendedCalls":1},"timeouts":{"clientAnswer":"2s"}"#;
             let mut client = client_of(&backend, front, limits).await;
             let left = client.request("1", "tools/call", CALL, "").await;
             assert_parked(&left);
@@ -74,7 +74,7 @@ async fn suspended_calls_are_limited() {
         format!(r#"{{"content":[],"got":{}}}"#, answers[0].member("error").expect("an error"))
     };
     backend.on("tools/call", Reply::conclude(refused).asking(&[ASK]));
-    let mut client = client_of(&backend, Transport::Http, r#","limits":{"parkedCalls":1}"#).await;
+    let mut client = client_of(&backend, Transport::Http, r#","limits":{"suspendedCalls":1}"#).await;
     let held = client.request("1", "tools/call", CALL, "").await;
     assert_parked(&held);
     client.request("2", "tools/call", CALL, "").await.member("result.got.code");

@@ -127,8 +127,18 @@ impl Scene {
             backends.into_iter().map(|fake| BackendEntry { client: Arc::new(fake), prefix: None, permits_tool: None });
         let gateway = Gateway::new(GatewaySettings {
             backends: entries.collect(),
-            lists: ListLimits { timeout: Duration::from_secs(5), pages: 5, entries: 100, page_size: 100 },
-            cache: CacheLimits { entries: 0, bytes: 0 },
+            lists: ListLimits {
+                timeout: Duration::from_secs(5),
+                pages: 5,
+                entries: 100,
+                page_size: 100,
+                generations: 3,
+                settle: Duration::from_millis(100),
+                unannounced: Duration::from_secs(5),
+                unknown: Duration::from_secs(5),
+                listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
+            },
+            cache: CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO },
             max_tasks: 10,
             keys: fanlight_protocol::seal::Keys::default(),
             identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),

@@ -81,6 +81,8 @@ pub(super) enum HttpError {
 pub(super) struct ClientSettings {
     /// How long it may take to make a connection, looking up the address included.
     pub(super) connect_timeout: Duration,
+    /// A connection that no request uses is closed between half of this and this.
+    pub(super) idle_timeout: Duration,
     /// Connections kept for later requests at most.
     pub(super) most_idle: usize,
 }
@@ -97,6 +99,7 @@ impl HttpClient {
             .retry(reqwest::retry::never())
             .connect_timeout(settings.connect_timeout)
             .tcp_nodelay(true)
+            .pool_idle_timeout(settings.idle_timeout)
             .pool_max_idle_per_host(settings.most_idle);
         if loopback {
             builder = builder.no_proxy();

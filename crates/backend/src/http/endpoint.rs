@@ -47,7 +47,7 @@ impl HttpEndpoint {
         url: &str,
         configured: &[(String, Secret)],
         identity: &Identity,
-        connect_timeout: Duration,
+        (connect_timeout, idle_timeout): (Duration, Duration),
         concurrency: usize,
     ) -> Result<Self, BackendError> {
         let unusable = |reason: String| BackendError::Unreachable { reason };
@@ -58,7 +58,7 @@ impl HttpEndpoint {
         }
         let (url, credentials) = without_credentials(url);
         let target = Target::new(url).ok_or_else(|| unusable("its URL is not one that HTTP can name".into()))?;
-        let settings = ClientSettings { connect_timeout, most_idle: concurrency };
+        let settings = ClientSettings { connect_timeout, idle_timeout, most_idle: concurrency };
         let client = HttpClient::new(&target, settings)
             .map_err(|error| unusable(format!("no HTTP client: {}", error.reason())))?;
         let mut headers = HeaderMap::new();
@@ -178,7 +178,7 @@ mod tests {
     fn endpoint(url: &str, headers: &[(&str, &str)]) -> Result<HttpEndpoint, BackendError> {
         let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
         let identity = Identity { name: "fanlight".into(), version: "1".into() };
-        HttpEndpoint::new(url, &headers, &identity, Duration::from_secs(1), 8)
+        HttpEndpoint::new(url, &headers, &identity, (Duration::from_secs(1), Duration::from_secs(90)), 8)
     }
 
     #[tokio::test]

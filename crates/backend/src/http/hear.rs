@@ -43,7 +43,7 @@ impl HttpLink {
     /// Keeps the stream up, passing on what arrives, until there can be none. `seasoned`: the
     /// session is old enough for the server to have forgotten it.
     pub(crate) async fn hear(&self, seasoned: bool, told: impl Fn(Hearing)) -> Deaf {
-        let (mut position, mut backoff) = (Position::default(), Backoff::default());
+        let (mut position, mut backoff) = (Position::default(), Backoff::new(self.context.timeouts.reconnect));
         let (mut opened, mut missed) = (seasoned, false);
         loop {
             let (began, mut failing) = (Instant::now(), false);
@@ -71,7 +71,7 @@ impl HttpLink {
                 }
             }
             if began.elapsed() >= STABLE {
-                backoff = Backoff::default();
+                backoff.reset();
             }
             let delay = backoff.next_delay();
             sleep(position.retry.filter(|retry| !failing || *retry > delay).unwrap_or(delay)).await;

@@ -40,8 +40,6 @@ use fanlight_canonical::BackendError;
 const SIDE_MESSAGE: Duration = Duration::from_secs(5);
 /// How long an answer to a question of the server's may take.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long a server may take to end a session.
-const SESSION_END: Duration = Duration::from_secs(1);
 /// What is read of a stream after its answer, so that its connection can be used again.
 const REST: (usize, Duration) = (64 << 10, Duration::from_millis(250));
 
@@ -127,7 +125,7 @@ impl HttpLink {
         }
         let ending = self.endpoint.execute(http::Method::DELETE, self.heads.of_message(), Bytes::new());
         // Servers may refuse (405), and there is nobody left whom a failure would concern.
-        let _ = timeout(SESSION_END, ending).await;
+        let _ = timeout(self.context.timeouts.session_end, ending).await;
     }
 
     /// Sends a message that is no request.

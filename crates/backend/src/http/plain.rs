@@ -90,9 +90,9 @@ impl PlainClient {
 
     /// The idle connections of all workers are as many as those of one would be.
     fn pool(&self) -> Arc<Pool> {
-        let ClientSettings { connect_timeout, most_idle } = self.settings;
+        let ClientSettings { connect_timeout, idle_timeout, most_idle } = self.settings;
         let connector = Connector::new(self.origin.clone(), connect_timeout);
-        Pool::new(connector, most_idle.div_ceil(workers()))
+        Pool::new(connector, idle_timeout, most_idle.div_ceil(workers()))
     }
 }
 

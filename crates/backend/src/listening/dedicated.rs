@@ -45,11 +45,12 @@ impl Dedicated {
 
     async fn keep(mut self) {
         let mut state = self.state.clone();
-        let mut backoff = Backoff::default();
+        let mut failed = None;
         while let Some(connection) = connected(&mut state, || {}).await {
+            let backoff = failed.get_or_insert_with(|| Backoff::new(connection.retry_delays()));
             if connection.era() == Era::Modern {
                 tokio::select! {
-                    end = self.hear(&connection, &mut backoff) => {
+                    end = self.hear(&connection, backoff) => {
                         if !matches!(end, End::Broken) {
                             return;
                         }
@@ -70,7 +71,7 @@ impl Dedicated {
         loop {
             match heard {
                 Heard::Acknowledged(agreed) => {
-                    *backoff = Backoff::default();
+                    backoff.reset();
                     let mut honoured = Filter::acknowledged(&agreed).honours(&self.listen.interest);
                     honoured.unknown = Filter::unknown(&agreed);
                     match self.honoured.take() {

@@ -71,7 +71,7 @@ impl<'a> Shared<'a> {
             next: None,
             shrink: None,
             hold: None,
-            backoff: Backoff::default(),
+            backoff: Backoff::new(connection.retry_delays()),
             refused: None,
             given_up: None,
             unsupported: false,
@@ -170,7 +170,8 @@ impl<'a> Shared<'a> {
                 self.hub.agree(&next.asked, &honoured);
                 self.unsettled = true;
                 self.current = Some((next, honoured));
-                (self.shrink, self.backoff) = (None, Backoff::default());
+                self.shrink = None;
+                self.backoff.reset();
                 if std::mem::take(&mut self.missed) {
                     self.hub.announce(Origin::Base, lists);
                 }

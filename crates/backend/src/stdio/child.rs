@@ -16,8 +16,6 @@ use super::ProcessSettings;
 use crate::excerpt::excerpt;
 use fanlight_canonical::BackendError;
 
-/// How long a process may take to end: by itself, then after SIGTERM, then after SIGKILL.
-const GRACE: Duration = Duration::from_secs(2);
 /// How often it is looked whether what a process left behind has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -76,24 +74,25 @@ impl Process {
     }
 
     /// Waits for the process, whose standard input has been closed, and makes it end if it does
-    /// not; then ends what is left of its group. Bounded, and leaves no zombie.
-    pub(super) async fn end(&mut self) {
-        if timeout(GRACE, self.wait()).await.is_err() {
+    /// not; then ends what is left of its group. Bounded, and leaves no zombie. `grace` is the time
+    /// that it has to end by itself, then after SIGTERM, then after SIGKILL.
+    pub(super) async fn end(&mut self, grace: Duration) {
+        if timeout(grace, self.wait()).await.is_err() {
             self.signal(Signal::TERM);
-            if timeout(GRACE, self.wait()).await.is_err() {
+            if timeout(grace, self.wait()).await.is_err() {
                 self.signal(Signal::KILL);
-                let _ = timeout(GRACE, self.wait()).await;
+                let _ = timeout(grace, self.wait()).await;
             }
         }
-        self.end_group().await;
+        self.end_group(grace).await;
     }
 
     /// Processes that the child started and left behind are nobody's children here: all that can
     /// be done is to look whether they are gone.
-    async fn end_group(&mut self) {
+    async fn end_group(&mut self, grace: Duration) {
         if self.group_exists() {
             self.signal(Signal::TERM);
-            let deadline = Instant::now() + GRACE;
+            let deadline = Instant::now() + grace;
             while self.group_exists() && Instant::now() < deadline {
                 tokio::time::sleep(LOOK).await;
             }

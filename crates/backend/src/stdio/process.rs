@@ -64,7 +64,7 @@ async fn mind(mut process: Process, stdout: ChildStdout, shared: &Shared) {
         () = shared.end.cancelled() => None,
     };
     shared.close(&BackendError::Exited { status: status.map(|status| status.to_string()) });
-    let mut ending = pin!(process.end());
+    let mut ending = pin!(process.end(shared.context.timeouts.process_stop));
     if read_all {
         return ending.await;
     }

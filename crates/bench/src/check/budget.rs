@@ -46,17 +46,13 @@ impl Budget {
         for (name, found) in counted {
             let budget = self.instructions.get(name).copied().unwrap_or(0.0);
             let change = (found / budget - 1.0) * 100.0;
-            let verdict = if budget <= 0.0 {
-                count += 1;
-                "NO BUDGET"
-            } else if change > self.tolerance_percent {
-                count += 1;
-                "OVER BUDGET"
-            } else if change < -self.tolerance_percent {
-                "under budget: lower it with --update, or it cannot be kept"
-            } else {
-                "ok"
+            let verdict = match change {
+                _ if budget <= 0.0 => "NO BUDGET",
+                over if over > self.tolerance_percent => "OVER BUDGET",
+                under if under < -self.tolerance_percent => "under budget: lower it with --update",
+                _ => "ok",
             };
+            count += usize::from(verdict.ends_with("BUDGET"));
             let _ = writeln!(text, "{name:<32} {found:>12.0} of {budget:>12.0} ({change:+.1}%) {verdict}");
         }
         for name in self.instructions.keys().filter(|name| !counted.contains_key(*name)) {

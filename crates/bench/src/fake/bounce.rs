@@ -1,7 +1,5 @@
 //! Servers that go away and come back, one after another, as servers do that are deployed anew: their connections
 //! break, nobody listens for a while, and who comes back finds none of the sessions from before.
-//!
-//! Must not know: MCP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,22 +14,20 @@ use crate::error::{Doing, Result};
 /// How long nobody listens.
 const DOWN: Duration = Duration::from_millis(300);
 
-/// Which server it is, of how many, and how long it takes until it is the next one's turn; zero for never.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
-    pub(super) number: u32,
-    pub(super) of: u32,
-    pub(super) every: Duration,
-}
-
-/// Serves until the future is dropped.
-pub(super) async fn serve(mut listener: TcpListener, turn: Turn, shared: Arc<http::Shared>) -> Result<()> {
+/// Serves until the future is dropped. Of `count` servers another one goes away after each time of `every`, in the order
+/// of their numbers; none does if that is zero.
+pub(super) async fn serve(
+    mut listener: TcpListener,
+    (number, count): (u32, u32),
+    every: Duration,
+    shared: Arc<http::Shared>,
+) -> Result<()> {
     let address: SocketAddr = listener.local_addr().doing("a listener's address")?;
-    let mut up = turn.every * (turn.number + 1);
+    let mut up = every * (number + 1);
     let mut life = 0;
     loop {
         let serving = http::accept(listener, life, Arc::clone(&shared));
-        if turn.every.is_zero() {
+        if every.is_zero() {
             return serving.await;
         }
         if let Ok(ended) = timeout(up, serving).await {
@@ -40,6 +36,6 @@ pub(super) async fn serve(mut listener: TcpListener, turn: Turn, shared: Arc<htt
         sleep(DOWN).await;
         listener = bind(address)?;
         life += 1;
-        up = (turn.every * turn.of).saturating_sub(DOWN);
+        up = (every * count).saturating_sub(DOWN);
     }
 }

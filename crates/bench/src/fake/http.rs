@@ -38,14 +38,9 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(super) fn new(args: &FakeArgs) -> Self {
-        Self {
-            rpc: Rpc::new(args.era, args.tools),
-            delay: Duration::from_millis(args.delay_ms),
-            sessions: AtomicU64::new(1),
-            lists: AtomicU64::new(0),
-            exported: AtomicU64::new(0),
-            emitted: watch::Sender::new(0),
-        }
+        let (rpc, delay) = (Rpc::new(args.era, args.tools), Duration::from_millis(args.delay_ms));
+        let (sessions, lists, exported) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
+        Self { rpc, delay, sessions, lists, exported, emitted: watch::Sender::new(0) }
     }
 }
 

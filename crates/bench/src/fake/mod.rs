@@ -5,8 +5,6 @@
 //! `subscriptions/listen`); over stdio it answers the same, line by line. Besides, for the benchmark alone:
 //! `GET /stats` tells what it was asked, `POST /emit` sends one notification on every open stream, and `POST /v1/traces`
 //! takes traces as a collector does and throws them away.
-//!
-//! Must not know: who asks, or what is measured.
 
 mod bounce;
 mod http;
@@ -22,7 +20,6 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-use self::bounce::Turn;
 use crate::era::Era;
 use crate::error::{BenchError, Doing, Result};
 
@@ -88,9 +85,9 @@ fn bind(address: SocketAddr) -> Result<TcpListener> {
 pub(crate) async fn run(args: &FakeArgs, listeners: Vec<TcpListener>) -> Result<()> {
     let shared = Arc::new(http::Shared::new(args));
     let mut serving = tokio::task::JoinSet::new();
-    let (of, every) = (u32::try_from(listeners.len()).unwrap_or(u32::MAX), Duration::from_millis(args.bounce_ms));
+    let (count, every) = (u32::try_from(listeners.len()).unwrap_or(u32::MAX), Duration::from_millis(args.bounce_ms));
     for (number, listener) in (0..).zip(listeners) {
-        serving.spawn(bounce::serve(listener, Turn { number, of, every }, Arc::clone(&shared)));
+        serving.spawn(bounce::serve(listener, (number, count), every, Arc::clone(&shared)));
     }
     match serving.join_next().await {
         Some(Ok(Err(error))) => Err(error),

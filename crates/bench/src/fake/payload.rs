@@ -1,6 +1,4 @@
 //! The results and tools of the fake server. The load generator knows them too, and checks every answer against them.
-//!
-//! Must not know: how they are sent.
 
 use bytes::Bytes;
 
@@ -51,52 +49,51 @@ impl Tool {
             Era::Modern => r#""resultType":"complete","#,
             Era::Legacy => "",
         };
-        let meta = |end: &str| format!(r#""_meta":{{"dev.example/trace":"0af7651916cd43dd8448eb211c80319c{end}"}}}}"#);
-        let text = |text: &str| format!(r#"{{{result_type}"content":[{{"type":"text","text":"{text}"}}],{}"#, meta(""));
-        let rows =
-            |rows: &str| format!(r#"{{{result_type}"content":[],"structuredContent":{{"rows":[{rows}]}},{}"#, meta(""));
-        let structured = |rows: &str, note: &str, end: &str| {
-            let content = format!(r#"{{"rows":[{rows}],"note":"{note}"}}"#);
-            let serialised = content.replace('"', r#"\""#);
+        let result = |content: &str, end: &str| {
             format!(
-                r#"{{{result_type}"content":[{{"type":"text","text":"{serialised}"}}],"structuredContent":{content},{}"#,
-                meta(end)
+                r#"{{{result_type}{content},"_meta":{{"dev.example/trace":"0af7651916cd43dd8448eb211c80319c{end}"}}}}"#
             )
         };
+        let text = |text: &str| format!(r#""content":[{{"type":"text","text":"{text}"}}]"#);
+        let rows = |rows: &str, note: &str| format!(r#"{{"rows":[{rows}],"note":"{note}"}}"#);
+        let alone = |value: &str| format!(r#""content":[],"structuredContent":{value}"#);
+        let serialised = |value: &str| format!(r#"{},"structuredContent":{value}"#, text(&value.replace('"', r#"\""#)));
         match self {
-            Self::Text(size) => text(&fill(size.saturating_sub(text("").len()), line)),
-            Self::Rows(size) => rows(&fill(size.saturating_sub(rows("").len()), row_or_rest)),
-            Self::Structured(size) => {
-                let mut left = size.saturating_sub(structured("", "", "").len());
-                let rows = fill(left, |number, _| {
-                    let row = row(number);
-                    left = left.checked_sub(2 * row.len() + row.matches('"').count())?;
-                    Some(row)
-                });
-                structured(&rows, &"x".repeat(left / 2), &"0".repeat(left % 2))
+            Self::Progress => result(&text(""), ""),
+            Self::Text(size) => {
+                let left = size.saturating_sub(result(&text(""), "").len());
+                let (lines, left) = fill(left, line, str::len);
+                result(&text(&(lines + &"x".repeat(left))), "")
             }
-            Self::Progress => text(""),
+            Self::Rows(size) => {
+                let (filling, left) = fill(size.saturating_sub(result(&alone(&rows("", "")), "").len()), row, str::len);
+                result(&alone(&rows(&filling, &"x".repeat(left))), "")
+            }
+            Self::Structured(size) => {
+                let twice = |row: &str| 2 * row.len() + row.matches('"').count();
+                let (filling, left) =
+                    fill(size.saturating_sub(result(&serialised(&rows("", "")), "").len()), row, twice);
+                result(&serialised(&rows(&filling, &"x".repeat(left / 2))), &"0".repeat(left % 2))
+            }
         }
         .into()
     }
 }
 
-/// Pieces of filling, until there is none: `piece` makes one from its number and how many bytes are left.
-fn fill(mut left: usize, mut piece: impl FnMut(usize, usize) -> Option<String>) -> String {
-    let mut text = String::new();
-    let mut number = 0;
-    while let Some(piece) = piece(number, left).filter(|piece| !piece.is_empty()) {
-        text += &piece;
-        left -= piece.len();
-        number += 1;
+/// Pieces that take at most `left` bytes, where each takes what `size` says; also the bytes left over.
+fn fill(mut left: usize, piece: fn(usize) -> String, size: impl Fn(&str) -> usize) -> (String, usize) {
+    let mut pieces = String::new();
+    for piece in (0..).map(piece) {
+        let Some(rest) = left.checked_sub(size(&piece)) else { break };
+        pieces += &piece;
+        left = rest;
     }
-    text
+    (pieces, left)
 }
 
-/// A line of 80 bytes with its escaped line break, or as much as fits.
-fn line(number: usize, left: usize) -> Option<String> {
-    let line = format!("{number:06}  let answer = \\\"{:x<51}\\\";  // line\\n", "");
-    (left > 0).then(|| if left >= line.len() { line } else { "x".repeat(left) })
+/// A line with its escaped line break.
+fn line(number: usize) -> String {
+    format!("{number:06}  let answer = \\\"{:x<51}\\\";  // line\\n", "")
 }
 
 /// A small object of the usual kinds of values, with the comma before it.
@@ -107,21 +104,6 @@ fn row(number: usize) -> String {
         number + 100_000,
         number % 97
     )
-}
-
-/// A row, or an object that takes up what is left.
-fn row_or_rest(number: usize, left: usize) -> Option<String> {
-    let row = row(number);
-    // What remains after this row must be nothing or enough for an object that fills it.
-    let shortest = r#",{"rest":""}"#.len();
-    match left.checked_sub(row.len()) {
-        Some(rest) if rest == 0 || rest >= shortest => Some(row),
-        _ => {
-            let comma = if number == 0 { "" } else { "," };
-            let rest = left.checked_sub(comma.len() + r#"{"rest":""}"#.len())?;
-            Some(format!(r#"{comma}{{"rest":"{}"}}"#, "x".repeat(rest)))
-        }
-    }
 }
 
 /// The text of a `tools/list` result with `count` tools on one page.
@@ -169,8 +151,7 @@ mod tests {
                         serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{tool:?}: {error}"));
                     assert!(value["content"].is_array());
                     assert_eq!(value.get("resultType").is_some(), era == Era::Modern);
-                    let exact = !matches!(tool, Tool::Rows(_)) || size >= 260;
-                    assert!(text.len() == size || !exact, "{tool:?} {era:?}: {}", text.len());
+                    assert_eq!(text.len(), size, "{tool:?} {era:?}");
                 }
             }
         }

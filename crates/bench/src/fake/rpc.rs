@@ -1,6 +1,4 @@
 //! What the fake server answers to one message, whatever carried it.
-//!
-//! Must not know: transports.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

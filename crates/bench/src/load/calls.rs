@@ -3,8 +3,6 @@
 //! *Closed loop*: each connection sends its next request when it has the answer to the last. *Fixed rate*: requests are
 //! due at fixed times whatever happened to those before, and latency counts from when one was due, so that a system that
 //! stalls is not spared the requests it would have got meanwhile (coordinated omission).
-//!
-//! Must not know: what is in front of the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,17 +38,16 @@ pub(crate) enum Pace {
     Count(u64),
 }
 
-/// What came of a load.
+/// What was answered, and how long each answer took.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
-    pub(crate) calls: u64,
     pub(crate) took: Duration,
     pub(crate) latencies: Latencies,
 }
 
 impl Served {
     pub(crate) fn per_second(&self) -> f64 {
-        count(self.calls) / self.took.as_secs_f64().max(1e-9)
+        count(self.latencies.count()) / self.took.as_secs_f64().max(1e-9)
     }
 }
 
@@ -112,7 +109,7 @@ impl Ready {
             latencies.add(&own);
             self.workers.push(worker);
         }
-        Ok(Served { calls: latencies.count(), took: start.elapsed(), latencies })
+        Ok(Served { took: start.elapsed(), latencies })
     }
 }
 
@@ -133,36 +130,25 @@ impl Schedule {
 
 impl Worker {
     async fn work(&mut self, schedule: &Schedule) -> Result<Latencies> {
-        let mut latencies = Latencies::new()?;
-        match schedule.pace {
-            Pace::Closed => {
-                let mut before = Instant::now();
-                while before < schedule.end {
-                    self.turn().await?;
-                    let after = Instant::now();
-                    latencies.record(after - before);
-                    before = after;
+        let (mut latencies, mut timer) = (Latencies::new()?, Timer::new()?);
+        let mut before = Instant::now();
+        for turn in 0.. {
+            let done = match schedule.pace {
+                Pace::Closed => before >= schedule.end,
+                Pace::Count(turns) => turn == turns,
+                Pace::Rate(rate) => {
+                    before = schedule.due(schedule.claimed.fetch_add(1, Ordering::Relaxed), rate);
+                    before >= schedule.end
                 }
+            };
+            if done {
+                break;
             }
-            Pace::Count(turns) => {
-                for _ in 0..turns {
-                    let before = Instant::now();
-                    self.turn().await?;
-                    latencies.record(before.elapsed());
-                }
-            }
-            Pace::Rate(rate) => {
-                let mut timer = Timer::new()?;
-                loop {
-                    let due = schedule.due(schedule.claimed.fetch_add(1, Ordering::Relaxed), rate);
-                    if due >= schedule.end {
-                        break;
-                    }
-                    timer.until(due).await?;
-                    self.turn().await?;
-                    latencies.record(due.elapsed());
-                }
-            }
+            timer.until(before).await?;
+            self.turn().await?;
+            let after = Instant::now();
+            latencies.record(after - before);
+            before = after;
         }
         Ok(latencies)
     }

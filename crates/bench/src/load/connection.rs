@@ -124,65 +124,45 @@ pub(crate) fn unexpected(head: &Head, body: &[u8]) -> BenchError {
 #[derive(Debug)]
 pub(crate) struct Body {
     framing: Framing,
-    /// Bytes of the chunk, or of the body, that are still to come.
+    /// Whether a chunk has begun.
+    started: bool,
+    /// Bytes of the chunk, or of the body, that have not been received.
     left: usize,
-    /// What has come and nobody has taken yet.
+    /// What has been received and not been taken.
     pub(crate) data: BytesMut,
 }
 
 impl Body {
     pub(crate) fn new(head: &Head) -> Self {
         let left = if let Framing::Length(length) = head.framing { length } else { 0 };
-        Self { framing: head.framing, left, data: BytesMut::new() }
+        Self { framing: head.framing, started: false, left, data: BytesMut::new() }
     }
 
-    /// Moves what belongs to the body from `received` to `data`; true once it is complete.
+    /// Moves what belongs to the body from `received` to `data`; true once it is complete (RFC 9112, 7.1).
     fn take(&mut self, received: &mut BytesMut) -> Result<bool> {
-        match self.framing {
-            Framing::Length(_) => {
-                self.take_left(received);
-                Ok(self.left == 0)
-            }
-            Framing::Chunked => self.take_chunks(received),
-        }
-    }
-
-    fn take_left(&mut self, received: &mut BytesMut) {
-        let count = self.left.min(received.len());
-        self.data.extend_from_slice(&received.split_to(count));
-        self.left -= count;
-    }
-
-    /// RFC 9112, 7.1. `left` counts a chunk's own line break too.
-    fn take_chunks(&mut self, received: &mut BytesMut) -> Result<bool> {
         loop {
-            if self.left > 2 {
-                let count = (self.left - 2).min(received.len());
-                self.data.extend_from_slice(&received.split_to(count));
-                self.left -= count;
+            let count = self.left.min(received.len());
+            self.data.extend_from_slice(&received.split_to(count));
+            self.left -= count;
+            if self.framing != Framing::Chunked || self.left > 0 {
+                return Ok(self.left == 0);
             }
-            if self.left > 0 && self.left <= 2 {
-                if received.len() < self.left {
-                    return Ok(false);
-                }
-                received.advance(self.left);
-                self.left = 0;
-            }
-            if self.left > 0 {
+            // A line break after the chunk before, the size of the next, and an empty line after the last.
+            let line = if self.started { received.strip_prefix(b"\r\n") } else { Some(&received[..]) };
+            let Some(line) = line else { return Ok(false) };
+            let wrong = |_| BenchError::Wrong(format!("a chunk of the size {:?}", shown(line)));
+            let httparse::Status::Complete((length, size)) = httparse::parse_chunk_size(line).map_err(wrong)? else {
+                return Ok(false);
+            };
+            let end = received.len() - line.len() + length + if size == 0 { 2 } else { 0 };
+            if received.len() < end {
                 return Ok(false);
             }
-            let Some(end) = memmem::find(received, b"\r\n") else { return Ok(false) };
-            let size = chunk_size(received.get(..end).unwrap_or_default())?;
+            received.advance(end);
             if size == 0 {
-                // There are no trailers here, only the empty line.
-                let complete = received.len() >= end + 4;
-                if complete {
-                    received.advance(end + 4);
-                }
-                return Ok(complete);
+                return Ok(true);
             }
-            received.advance(end + 2);
-            self.left = size + 2;
+            (self.started, self.left) = (true, usize::try_from(size).unwrap_or(usize::MAX));
         }
     }
 
@@ -190,12 +170,6 @@ impl Body {
     pub(crate) fn next_event(&mut self) -> Option<Bytes> {
         take_event(&mut self.data)
     }
-}
-
-fn chunk_size(line: &[u8]) -> Result<usize> {
-    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
-    let size = std::str::from_utf8(digits).ok().and_then(|digits| usize::from_str_radix(digits.trim(), 16).ok());
-    size.ok_or_else(|| BenchError::Wrong(format!("a chunk of the size {:?}", shown(line))))
 }
 
 /// The data of the next event that has any. Events here have one line of data and end with an empty line.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::calls::count;
+use super::calls::Served;
 use super::connection::{Body, Connection, unexpected};
 use super::request::{Id, Message, shown};
 use super::session::Client;
@@ -30,24 +30,11 @@ pub(crate) struct Progress {
     pub(crate) every_ms: u64,
 }
 
-/// What came of them.
-#[derive(Debug)]
-pub(crate) struct Arrived {
-    pub(crate) latencies: Latencies,
-    pub(crate) took: Duration,
-}
-
-impl Arrived {
-    pub(crate) fn per_second(&self) -> f64 {
-        count(self.latencies.count()) / self.took.as_secs_f64().max(1e-9)
-    }
-}
-
 const PATIENCE: u64 = 120;
 
 impl Progress {
     /// Opens the connections first, then makes all calls at once and reads them to their ends.
-    pub(crate) async fn run(&self) -> Result<Arrived> {
+    pub(crate) async fn run(&self) -> Result<Served> {
         let mut clients = Vec::new();
         for _ in 0..self.streams {
             clients.push(within("a connection", PATIENCE, Client::open(self.address, self.era)).await?);
@@ -61,7 +48,7 @@ impl Progress {
         }
         let mut latencies = Latencies::new()?;
         join_all("the events", PATIENCE, running).await?.iter().for_each(|of_one| latencies.add(of_one));
-        Ok(Arrived { latencies, took: start.elapsed() })
+        Ok(Served { took: start.elapsed(), latencies })
     }
 }
 

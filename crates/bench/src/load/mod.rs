@@ -1,6 +1,4 @@
 //! The load generator: clients of both eras over HTTP/1.1 and stdio that check every byte that comes back.
-//!
-//! Must not know: what is under test.
 
 pub(crate) mod calls;
 pub(crate) mod connection;

@@ -1,7 +1,5 @@
 //! Requests as the clients of each era send them, ready to be sent again and again with another id, and what has to
 //! come back.
-//!
-//! Must not know: sockets.
 
 use bytes::Bytes;
 use memchr::memmem;
@@ -20,13 +18,7 @@ pub(crate) struct Id([u8; 10]);
 impl Id {
     /// The id of the request with this number, below nine billion.
     pub(crate) fn number(number: u64) -> Self {
-        let mut digits = [b'0'; 10];
-        let mut rest = FIRST_ID + number;
-        for digit in digits.iter_mut().rev() {
-            *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
-            rest /= 10;
-        }
-        Self(digits)
+        Self((FIRST_ID + number).to_string().into_bytes().try_into().unwrap_or([b'0'; 10]))
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {

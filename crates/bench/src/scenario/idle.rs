@@ -43,10 +43,10 @@ async fn hold(run: &Run, era: Era, kind: Kind) -> Result<Values> {
 async fn hold_on(system: &System, era: Era, streams: usize, fakes: &Fakes) -> Result<Values> {
     let warm = idle::open(system.address, era, 16).await?;
     tokio::time::sleep(REST / 4).await;
-    let (before, cpu_before) = (system.usage()?.resident, system.usage()?.cpu);
+    let before = system.usage()?.resident;
     let opened = idle::open(system.address, era, streams).await?;
     tokio::time::sleep(REST).await;
-    let after = system.usage()?;
+    let after = system.usage()?.resident;
     let streams = count(u64::try_from(opened.len()).unwrap_or(1)).max(1.0);
     let server = fakes.first()?;
     let emitted = async {
@@ -60,9 +60,8 @@ async fn hold_on(system: &System, era: Era, streams: usize, fakes: &Fakes) -> Re
     drop((opened, warm));
     Ok(Values::from([
         ("streams", streams),
-        ("kib_per_stream", count(after.resident.saturating_sub(before)) / 1024.0 / streams),
+        ("kib_per_stream", count(after.saturating_sub(before)) / 1024.0 / streams),
         ("kib_per_stream_after_event", count(after_event.saturating_sub(before)) / 1024.0 / streams),
-        ("cpu_us_per_opening", (after.cpu - cpu_before).as_secs_f64() * 1e6 / streams),
         ("notified_percent", count(u64::try_from(notified).unwrap_or(0)) * 100.0 / streams),
     ]))
 }

@@ -4,8 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::Run;
 use crate::era::Era;
 use crate::error::{BenchError, Result, join_all};
@@ -63,26 +61,15 @@ async fn pages(run: &mut Run, era: Era, fakes: &Fakes) -> Result<()> {
     system.stop().await
 }
 
-#[derive(Deserialize)]
-struct Page {
-    result: PageResult,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PageResult {
-    next_cursor: Option<String>,
-}
-
 /// The requests for all pages, found by asking for each.
 async fn walk(system: &System, era: Era) -> Result<Vec<Message>> {
     let mut client = Client::open(system.address, era).await?;
     let mut messages = vec![Message::list(era, None, TOOLS)];
     while let Some(message) = messages.last() {
         let answer = client.once(message).await?;
-        let page: Page = serde_json::from_slice(&answer).map_err(|_| BenchError::Wrong(shown(&answer)))?;
-        match page.result.next_cursor {
-            Some(cursor) if messages.len() < 100 => messages.push(Message::list(era, Some(&cursor), TOOLS)),
+        let page: serde_json::Value = serde_json::from_slice(&answer).map_err(|_| BenchError::Wrong(shown(&answer)))?;
+        match page["result"]["nextCursor"].as_str() {
+            Some(cursor) if messages.len() < 100 => messages.push(Message::list(era, Some(cursor), TOOLS)),
             _ => break,
         }
     }

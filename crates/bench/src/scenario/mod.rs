@@ -1,6 +1,4 @@
 //! What is measured. Each group stands for itself: it starts what it needs and ends it.
-//!
-//! Must not know: how results are shown.
 
 pub(crate) mod calls;
 mod events;
@@ -149,7 +147,7 @@ async fn under_load(system: &System, load: &Load, pace: Pace, window: Duration) 
     let before = system.usage()?;
     let served = ready.run(pace, window).await?;
     let after = system.usage()?;
-    let calls = count(served.calls).max(1.0);
+    let calls = count(served.latencies.count()).max(1.0);
     let cpu = (after.cpu - before.cpu).as_secs_f64();
     Ok(Values::from([
         ("cpu_us_per_call", cpu * 1e6 / calls),

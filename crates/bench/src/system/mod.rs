@@ -1,6 +1,4 @@
 //! The systems that are compared: nothing in between (`direct`), nginx, and Fanlight with one and with ten backends.
-//!
-//! Must not know: what is measured.
 
 mod fanlight;
 mod nginx;
@@ -13,7 +11,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde::Serialize;
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 pub(crate) use fanlight::FanlightConfig;
 pub(crate) use process::{Cores, Process};
@@ -131,10 +129,7 @@ impl System {
     }
 
     pub(crate) async fn stop(self) -> Result<()> {
-        match self.process {
-            Some(process) => process.stop().await,
-            None => Ok(()),
-        }
+        stop(self.process).await
     }
 }
 
@@ -142,14 +137,9 @@ impl System {
 #[derive(Debug)]
 pub(crate) struct Fakes {
     pub(crate) addresses: Vec<SocketAddr>,
-    home: Home,
-}
-
-/// Where fake servers run.
-#[derive(Debug)]
-enum Home {
-    Process(Box<Process>),
-    Task(JoinHandle<Result<()>>),
+    /// Where they run: another process, or a task of this one that ends with this value.
+    process: Option<Process>,
+    _task: JoinSet<Result<()>>,
 }
 
 impl Fakes {
@@ -173,15 +163,16 @@ impl Fakes {
         let said = process.line_after(fake::LISTENING).await?;
         let parse = |word: &str| word.parse().map_err(|_| BenchError::Other(format!("no address: {word}")));
         let addresses: Vec<SocketAddr> = said.split_whitespace().map(parse).collect::<Result<_>>()?;
-        Ok(Self { addresses, home: Home::Process(Box::new(process)) })
+        Ok(Self { addresses, process: Some(process), _task: JoinSet::new() })
     }
 
     /// Starts as many in this process, on the thread that makes the load: where two threads share a processor, one waits
     /// for the other's time slice now and then, which takes milliseconds.
     pub(crate) async fn here(args: FakeArgs) -> Result<Self> {
         let (listeners, addresses) = fake::listen(args.servers).await?;
-        let home = Home::Task(tokio::spawn(async move { fake::run(&args, listeners).await }));
-        Ok(Self { addresses, home })
+        let mut task = JoinSet::new();
+        task.spawn(async move { fake::run(&args, listeners).await });
+        Ok(Self { addresses, process: None, _task: task })
     }
 
     /// The only one, or the first.
@@ -190,13 +181,14 @@ impl Fakes {
     }
 
     pub(crate) async fn stop(self) -> Result<()> {
-        match self.home {
-            Home::Process(process) => process.stop().await,
-            Home::Task(task) => {
-                task.abort();
-                Ok(())
-            }
-        }
+        stop(self.process).await
+    }
+}
+
+async fn stop(process: Option<Process>) -> Result<()> {
+    match process {
+        Some(process) => process.stop().await,
+        None => Ok(()),
     }
 }
 

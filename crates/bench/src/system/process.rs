@@ -1,6 +1,4 @@
 //! A process under test: started on the processor it is to have, and ended with its owner whatever happens.
-//!
-//! Must not know: what it is.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -37,7 +35,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program`. It ends, too, if this process is killed, where `setpriv` (util-linux) is there to arrange it.
+    /// Starts `program`.
     pub(crate) fn start(name: &str, program: &Path, args: &[OsString], cores: Cores) -> Result<Self> {
         let mut process = Self::spawn(name, program, args, cores, false)?;
         let (sender, lines) = mpsc::channel(LINES);
@@ -66,7 +64,7 @@ impl Process {
     }
 
     fn spawn(name: &str, program: &Path, args: &[OsString], cores: Cores, piped: bool) -> Result<Self> {
-        let mut command = tied_to_this_process(program);
+        let mut command = Command::new(program);
         command.args(args).kill_on_drop(true).stdout(Stdio::piped());
         command.stdin(if piped { Stdio::piped() } else { Stdio::null() });
         command.stderr(if piped { Stdio::null() } else { Stdio::piped() });
@@ -124,18 +122,6 @@ async fn forward(output: impl AsyncRead + Unpin, sender: mpsc::Sender<String>) {
     }
 }
 
-fn tied_to_this_process(program: &Path) -> Command {
-    let helper = ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists());
-    match helper {
-        Some(helper) => {
-            let mut command = Command::new(helper);
-            command.args(["--pdeathsig", "KILL", "--"]).arg(program);
-            command
-        }
-        None => Command::new(program),
-    }
-}
-
 /// Runs `start` with this thread on the given processors: children inherit where their parent runs.
 pub(crate) fn on_cores<T>(cores: Cores, start: impl FnOnce() -> Result<T>) -> Result<T> {
     let Cores::One(core) = cores else { return start() };
@@ -164,10 +150,9 @@ pub(crate) fn raise_file_limit(wanted: u64) -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: Some(wanted), maximum: Some(now.maximum.map_or(wanted, |most| most.max(wanted))) };
-    let within_hard = Rlimit { current: now.maximum, maximum: now.maximum };
     if now.current.is_none_or(|current| current >= wanted) || setrlimit(Resource::Nofile, raised).is_ok() {
         return wanted;
     }
-    let _ = setrlimit(Resource::Nofile, within_hard);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
     getrlimit(Resource::Nofile).current.unwrap_or(wanted)
 }

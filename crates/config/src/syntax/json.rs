@@ -5,9 +5,9 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::{ParseError, ParseErrorKind};
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-use crate::problem::Finding;
-use crate::source::Span;
-use crate::tree::{Entry, MAX_DEPTH, Node, Value};
+use super::source::Span;
+use super::tree::{Entry, MAX_DEPTH, Node, Value};
+use crate::report::problem::Finding;
 
 /// The tree of a JSON text; `None` when it holds no value.
 pub(super) fn parse(text: &str) -> Result<Option<Node>, Finding> {

@@ -1,35 +1,16 @@
-//! From text to a [`Node`] tree. JSON (with comments and trailing commas, as editors write it) and YAML each have a parser;
-//! what comes out is the same.
+//! From text to a [`Node`] tree. JSON (with comments and trailing commas, as editors write it) and YAML have a parser each,
+//! with the same result.
 
 mod json;
+pub(crate) mod source;
+pub(crate) mod tree;
 mod yaml;
 
-use std::path::Path;
+use std::collections::HashMap;
 
-use crate::problem::{Finding, Findings};
-use crate::source::{Source, Span};
-use crate::tree::{self, Node};
-
-/// The two syntaxes of a config file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Syntax {
-    Json,
-    Yaml,
-}
-
-impl Syntax {
-    /// YAML by its file name; otherwise what the text looks like, so that a name such as `mcp.conf` works too.
-    pub(crate) fn of(origin: &Path, text: &str) -> Self {
-        let extension = origin.extension().and_then(|e| e.to_str()).unwrap_or("");
-        if extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml") {
-            return Self::Yaml;
-        }
-        match text.trim_start().chars().next() {
-            Some('{' | '/') => Self::Json,
-            _ => Self::Yaml,
-        }
-    }
-}
+use crate::report::problem::{Finding, Findings, quoted};
+use source::{Source, Span, Syntax};
+use tree::{Node, Value};
 
 /// The tree of the file, or `None` after a syntax error was reported. Duplicate keys are reported as well.
 pub(crate) fn parse(source: &Source, syntax: Syntax, findings: &mut Findings) -> Option<Node> {
@@ -39,7 +20,7 @@ pub(crate) fn parse(source: &Source, syntax: Syntax, findings: &mut Findings) ->
     };
     match parsed {
         Ok(Some(root)) => {
-            tree::find_duplicate_keys(&root, findings);
+            find_duplicate_keys(&root, findings);
             Some(root)
         }
         Ok(None) => {
@@ -53,6 +34,31 @@ pub(crate) fn parse(source: &Source, syntax: Syntax, findings: &mut Findings) ->
             findings.push(finding);
             None
         }
+    }
+}
+
+/// Reports each key that occurs twice in one mapping.
+fn find_duplicate_keys(node: &Node, findings: &mut Findings) {
+    match &node.value {
+        Value::List(items) => {
+            for item in items {
+                find_duplicate_keys(item, findings);
+            }
+        }
+        Value::Map(entries) => {
+            let mut first: HashMap<&str, Span> = HashMap::with_capacity(entries.len());
+            for entry in entries {
+                if let Some(earlier) = first.insert(&entry.key, entry.key_span) {
+                    findings.push(
+                        Finding::error(entry.key_span, format!("duplicate key {}", quoted(&entry.key)))
+                            .help("keep one of the two")
+                            .first_at(earlier),
+                    );
+                }
+                find_duplicate_keys(&entry.value, findings);
+            }
+        }
+        _ => {}
     }
 }
 

@@ -1,14 +1,17 @@
 //! YAML 1.2 with the core schema. Aliases are resolved here, within a budget, so that no small file becomes a large tree.
+//!
+//! Built on the parser's events and not on serde-saphyr: messages need the span of every key and value, and a file with
+//! duplicate keys is read to its end.
 
 use std::collections::HashMap;
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Tag};
 
-use crate::problem::Finding;
-use crate::source::Span;
-use crate::tree::{Entry, MAX_DEPTH, Node, Value};
+use super::source::Span;
+use super::tree::{Entry, MAX_DEPTH, Node, Value};
+use crate::report::problem::Finding;
 
-/// What the copies of anchored values may weigh in all ([`Node::weight`]): far more than a config has, far less than harms.
+/// Bound on the copies of anchored values, by [`Node::weight`]: far more than a config has, far less than does harm.
 const MAX_COPIED_WEIGHT: usize = 250_000;
 
 /// The tree of a YAML text; `None` when it holds no value.
@@ -32,7 +35,7 @@ struct Builder<'t> {
     copied_weight: usize,
 }
 
-/// A list or mapping whose end has not been seen.
+/// A list or mapping that is not complete.
 struct Collection {
     anchor: usize,
     span: Span,
@@ -70,7 +73,7 @@ impl<'t> Builder<'t> {
                 Err(Finding::error(span, "a second YAML document starts here")
                     .help("a config file is one document: remove the `---` or merge the two"))
             }
-            // `Event` may grow; what is no value has no place in the tree.
+            // `Event` is non-exhaustive; other events carry no value.
             _ => Ok(()),
         }
     }
@@ -95,7 +98,7 @@ impl<'t> Builder<'t> {
         self.finish(Node { span, value }, collection.anchor)
     }
 
-    /// Puts a whole node where it belongs.
+    /// Adds a complete node to the collection that is open.
     fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Finding> {
         if anchor != 0 {
             self.spend(node.weight(), node.span)?;
@@ -104,7 +107,7 @@ impl<'t> Builder<'t> {
         self.attach(node)
     }
 
-    /// Puts a copy of an anchored node in the place of its alias.
+    /// Adds a copy of an anchored node for its alias.
     fn resolve(&mut self, id: usize, span: Span) -> Result<(), Finding> {
         let Some(node) = self.anchors.get(&id) else {
             return Err(
@@ -143,7 +146,7 @@ impl<'t> Builder<'t> {
     }
 }
 
-/// A key is text whatever it looks like: a server may be named `null` or `1`.
+/// A key is always text: a server may be named `null` or `1`.
 fn key_text(node: &Node, text: &str) -> Result<String, Finding> {
     match &node.value {
         Value::String(text) | Value::Number(text) => Ok(text.clone()),
@@ -158,7 +161,7 @@ fn key_text(node: &Node, text: &str) -> Result<String, Finding> {
     }
 }
 
-/// The value of a scalar by the YAML 1.2 core schema: only plain scalars are anything but strings.
+/// The value of a scalar by the YAML 1.2 core schema: other than plain scalars are strings.
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Result<Value, Finding> {
     check_tag(tag, &["str", "int", "float", "bool", "null"], span)?;
     let forced_string = tag.is_some_and(|tag| tag.core_suffix() == Some("str"));
@@ -176,26 +179,13 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Resu
 
 /// Whether the core schema reads a plain scalar as an integer or a float (YAML 1.2.2, section 10.3.2).
 fn is_number(text: &str) -> bool {
-    let all = |digits: &str, ok: fn(&char) -> bool| !digits.is_empty() && digits.chars().all(|digit| ok(&digit));
-    if let Some(digits) = text.strip_prefix("0o") {
-        return all(digits, |c| ('0'..='7').contains(c));
-    }
-    if let Some(digits) = text.strip_prefix("0x") {
-        return all(digits, char::is_ascii_hexdigit);
-    }
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
-        return true;
-    }
-    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
-        None => (unsigned, None),
+    let in_radix = |prefix: &str, radix: u32| {
+        text.strip_prefix(prefix).is_some_and(|digits| !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix)))
     };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let is_digits = |part: &str| part.chars().all(|c| c.is_ascii_digit());
-    let exponent_ok =
-        exponent.map(|e| e.strip_prefix(['-', '+']).unwrap_or(e)).is_none_or(|e| all(e, char::is_ascii_digit));
-    !(whole.is_empty() && fraction.is_empty()) && is_digits(whole) && is_digits(fraction) && exponent_ok
+    let decimal =
+        text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)) && text.parse::<f64>().is_ok();
+    let infinite = || matches!(text.strip_prefix(['-', '+']).unwrap_or(text), ".inf" | ".Inf" | ".INF");
+    decimal || in_radix("0o", 8) || in_radix("0x", 16) || infinite() || matches!(text, ".nan" | ".NaN" | ".NAN")
 }
 
 fn check_tag(tag: Option<&Tag>, allowed: &[&str], span: Span) -> Result<(), Finding> {
@@ -232,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_core_schema() {
+    fn number_is_recognised_by_the_core_schema() {
         for text in ["0", "-1", "+12", "1.5", ".5", "5.", "1e3", "1.5E-3", "0x1F", "0o17", ".inf", ".nan"] {
             assert!(is_number(text), "{text}");
         }

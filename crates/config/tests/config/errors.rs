@@ -12,7 +12,7 @@ fn help_of(text: &str) -> String {
 }
 
 #[test]
-fn every_problem_of_a_file_is_reported_at_once_in_its_order() {
+fn all_problems_of_a_file_are_reported_at_once_in_its_order() {
     let text = "\
 lissten: 127.0.0.1:8080
 path: mcp
@@ -46,7 +46,7 @@ admin: {listen: 8081}
             "10:5 both `command` and `url` are given (first on line 9)",
             "11:3 the server `two` has neither `command` nor `url`",
             "13:10 `url` is neither an http nor an https URL",
-            "14:10 `moderm` is no value of `era`",
+            "14:10 `moderm` is not a value of `era`",
             "15:3 the name of a server is empty",
             "18:17 the environment variable `MISSING` is not set",
             "19:3 duplicate key `four` (first on line 16)",
@@ -56,7 +56,7 @@ admin: {listen: 8081}
 }
 
 #[test]
-fn errors_are_laid_out_with_source_line_caret_and_help() {
+fn rendered_error_has_source_line_caret_and_help() {
     let text = "mcpServers:\n  gh:\n    comand: run\n    url: http://example.com/mcp\n";
     let rendered = parse_yaml(text).unwrap_err().render(false);
     let expected = "\
@@ -75,12 +75,12 @@ folder/f.yaml: 1 error
 }
 
 #[test]
-fn unknown_fields_say_what_was_meant() {
+fn unknown_field_has_a_hint_at_what_was_meant() {
     for (text, help) in [
         (with_server("allowed_origins: []"), "did you mean `allowedOrigins`?"),
-        (with_server("requestBody: 1MiB"), "`requestBody` stands in `limits`"),
-        (with_server("prefix: x"), "`prefix` stands in a server"),
-        (with_server("gh: {command: run}"), "a server stands under `mcpServers`"),
+        (with_server("requestBody: 1MiB"), "`requestBody` belongs in `limits`"),
+        (with_server("prefix: x"), "`prefix` belongs in a server"),
+        (with_server("gh: {command: run}"), "a server belongs under `mcpServers`"),
         (server("command: run\ntools: {alow: []}"), "did you mean `allow`?"),
         (server("command: run\nautoAprove: []"), "did you mean `autoApprove`?"),
         (server("command: run\n<<: {}"), "YAML 1.2 has no merge keys: repeat the fields"),
@@ -91,7 +91,7 @@ fn unknown_fields_say_what_was_meant() {
 }
 
 #[test]
-fn wrong_types() {
+fn values_of_a_wrong_type_are_reported() {
     for (text, message) in [
         (with_server("listen: [1]"), "1:9 `listen` must be a string, not a list"),
         (with_server("allowedHosts: x"), "1:15 `allowedHosts` must be a list of strings, not a string"),
@@ -115,7 +115,7 @@ fn wrong_types() {
 }
 
 #[test]
-fn values_out_of_range() {
+fn values_out_of_range_are_reported() {
     for (text, message) in [
         (with_server("limits: {sessions: 0}"), "1:20 `sessions` is out of range: at least 1, at most 10000000"),
         (with_server("limits: {message: 2GiB}"), "1:19 `message` is out of range: at least 1KiB, at most 1GiB"),
@@ -124,7 +124,7 @@ fn values_out_of_range() {
         (with_server("timeouts: {call: 0}"), "1:18 `call` is out of range: at least 1ms, at most 1d"),
         (with_server("timeouts: {sessionIdle: 31d}"), "1:25 `sessionIdle` is out of range: at least 1ms, at most 30d"),
         (server("command: run\ntimeout: 600000"), "4:14 `timeout` is out of range: at least 1ms, at most 1d"),
-        (server("command: run\nsession: shard"), "4:14 `shard` is no value of `session`"),
+        (server("command: run\nsession: shard"), "4:14 `shard` is not a value of `session`"),
         (
             server("command: run\nconcurrency: 1000000"),
             "4:18 `concurrency` is out of range: at least 1, at most 100000",
@@ -135,7 +135,7 @@ fn values_out_of_range() {
 }
 
 #[test]
-fn addresses_origins_hosts_and_keys() {
+fn malformed_addresses_origins_hosts_and_keys_are_reported() {
     for (text, message) in [
         (with_server("listen: ':8080'"), "1:9 `:8080` is not an address with a port"),
         (with_server("listen: example.com:80"), "1:9 `example.com:80` is not an address with a port"),
@@ -143,23 +143,20 @@ fn addresses_origins_hosts_and_keys() {
         (with_server("listen: ''"), "1:9 `` is not an address with a port"),
         (
             with_server("admin: {listen: 0.0.0.0:1}"),
-            "1:8 the admin listener is reached from other machines, and has no token",
+            "1:8 the admin listener can be reached from other machines, and has no token",
         ),
         (
             with_server("admin: {listen: '[::]:1', token: null}"),
-            "1:8 the admin listener is reached from other machines, and has no token",
+            "1:8 the admin listener can be reached from other machines, and has no token",
         ),
-        (with_server("admin: {token: short}"), "1:16 this is not a token that nobody can guess"),
-        (
-            with_server("admin: {listen: 0.0.0.0:1, token: '${EMPTY}'}"),
-            "1:35 this is not a token that nobody can guess",
-        ),
-        (with_server("admin: {token: 'has spaces in it, so no'}"), "1:16 this is not a token that nobody can guess"),
+        (with_server("admin: {token: short}"), "1:16 this token is too easy to guess"),
+        (with_server("admin: {listen: 0.0.0.0:1, token: '${EMPTY}'}"), "1:35 this token is too easy to guess"),
+        (with_server("admin: {token: 'has spaces in it, so no'}"), "1:16 this token is too easy to guess"),
         (with_server("admin: {listen: 127.0.0.1:8080}"), "1:8 `listen` and `admin.listen` are the same address"),
         (with_server("path: /a b"), "1:7 `/a b` is not the path of an endpoint"),
         (with_server("ssePath: sse"), "1:10 `sse` is not the path of an endpoint"),
-        (with_server("ssePath: /mcp/"), "1:10 `path` and `ssePath` are in each other's way"),
-        (with_server("ssePath: /a\npath: /a/message"), "1:10 `path` and `ssePath` are in each other's way"),
+        (with_server("ssePath: /mcp/"), "1:10 `path` and `ssePath` overlap"),
+        (with_server("ssePath: /a\npath: /a/message"), "1:10 `path` and `ssePath` overlap"),
         (with_server("allowedOrigins: [example.com]"), "1:18 `example.com` is not an origin"),
         (with_server("allowedOrigins: ['https://e.com/x']"), "1:18 `https://e.com/x` is not an origin"),
         (with_server("allowedHosts: ['https://e.com']"), "1:16 `https://e.com` is not a host"),
@@ -171,13 +168,13 @@ fn addresses_origins_hosts_and_keys() {
 }
 
 #[test]
-fn transports_that_contradict_themselves() {
+fn contradictory_transports_are_reported() {
     for (lines, message) in [
         ("type: stdio", "2:3 the server `a` has no `command`"),
         ("type: http", "2:3 the server `a` has no `url`"),
         ("type: stdio\nurl: http://e.com", "3:11 the type `stdio` does not fit `url`"),
         ("type: sse\ncommand: run", "3:11 the type `sse` does not fit `command`"),
-        ("type: htpp\nurl: http://e.com", "3:11 `htpp` is no value of `type`"),
+        ("type: htpp\nurl: http://e.com", "3:11 `htpp` is not a value of `type`"),
         ("url: http://e.com\nhttpUrl: http://e.com", "4:5 both `url` and `httpUrl` are given (first on line 3)"),
         ("url: e.com", "3:10 `url` is not a URL: relative URL without a base"),
         ("url: 'http://'", "3:10 `url` is not a URL: empty host"),
@@ -204,7 +201,7 @@ fn transports_that_contradict_themselves() {
 }
 
 #[test]
-fn files_without_servers() {
+fn file_without_servers_is_reported() {
     assert_eq!(errors("path: /x"), ["1:1 the file names no servers: `mcpServers` is missing"]);
     assert_eq!(
         errors("servers: {a: {command: run}}\nmcpServers: {b: {command: run}}"),
@@ -215,12 +212,21 @@ fn files_without_servers() {
 }
 
 #[test]
-fn what_deserves_a_warning() {
+fn former_name_of_an_option_beside_its_name_is_reported() {
+    assert_eq!(
+        errors(&with_server("limits: {serverRequests: 5, questions: 6}")),
+        ["1:29 both `serverRequests` and `questions` are given (first on line 1)"]
+    );
+}
+
+#[test]
+fn settings_without_the_expected_effect_are_warned_of() {
     for (text, message) in [
         (server("command: run\nautoApprove: [x]"), "4:5 `autoApprove` has no effect here"),
+        (with_server("limits: {parkedCalls: 5}"), "1:10 `parkedCalls` is now called `suspendedCalls`"),
         (with_server("inputs: []"), "1:1 `inputs` has no effect here"),
         (server("command: npx -y thing"), "3:14 `command` is the name of one program, spaces included"),
-        (server("command: ~/run"), "3:14 `~` does not stand for the home folder here"),
+        (server("command: ~/run"), "3:14 `~` does not mean the home folder here"),
         (server("command: run\nheaders: {a: b}"), "4:5 `headers` has no effect without `url`"),
         (server("url: http://e.com\nargs: [x]"), "4:5 `args` has no effect without `command`"),
         (server("url: http://e.com\nheaders: {Accept: x}"), "4:15 the header `Accept` has no effect here"),
@@ -231,7 +237,7 @@ fn what_deserves_a_warning() {
         ),
         (
             "mcpServers: {My Server: {command: a}, b: {command: b}}".to_owned(),
-            "1:14 tool names of this server start with characters some clients refuse",
+            "1:14 tool names of this server start with characters that some clients refuse",
         ),
     ] {
         assert_eq!(warnings(&text), [message], "{text}");
@@ -239,7 +245,7 @@ fn what_deserves_a_warning() {
 }
 
 #[test]
-fn a_file_with_very_many_errors_shows_the_first_hundred() {
+fn errors_beyond_the_first_hundred_are_counted() {
     let text = (0..150).map(|n| format!("bad{n}: x\n")).collect::<String>();
     let errors = parse_yaml(&text).unwrap_err();
     assert_eq!(errors.problems().len(), 100);
@@ -257,7 +263,7 @@ mcpServers:
 }
 
 #[test]
-fn files_that_cannot_be_read() {
+fn unreadable_files_are_reported() {
     let folder = tempfile();
     let missing = load(&folder.join("none.yaml"), &env).unwrap_err();
     assert!(missing.problems()[0].message().starts_with("cannot read the file: "));
@@ -277,7 +283,7 @@ fn files_that_cannot_be_read() {
 }
 
 #[test]
-fn a_file_of_the_greatest_size_is_read() {
+fn file_of_the_largest_size_is_read() {
     let mut text = with_server("");
     text.push_str(&"#\n".repeat((MAX_FILE_SIZE - text.len()) / 2));
     assert!(parse(&text, Path::new("f.yaml"), &env).is_ok());

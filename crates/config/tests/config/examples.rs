@@ -1,4 +1,4 @@
-//! Every file in config/ loads, says what it is meant to say, and fits the schema.
+//! Every file in config/ loads, with the settings that it is meant to show.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,7 +46,7 @@ fn every_example_loads_without_any_variable_set() {
 }
 
 #[test]
-fn the_desktop_file() {
+fn desktop_file_is_read_without_changes() {
     let loaded = load_example("mcp.json");
     assert_eq!(loaded.path, folder().join("mcp.json"));
     assert_eq!(server_names(&loaded.config), ["filesystem", "memory", "time"]);
@@ -63,7 +63,7 @@ fn the_desktop_file() {
 }
 
 #[test]
-fn the_minimal_file_is_the_defaults_and_one_server() {
+fn minimal_file_has_the_defaults_and_one_server() {
     let config = load_example("minimal.yaml").config;
     let defaults = Config::default();
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
@@ -77,7 +77,7 @@ fn the_minimal_file_is_the_defaults_and_one_server() {
 }
 
 #[test]
-fn the_full_file_repeats_the_defaults_and_sets_the_rest() {
+fn full_file_repeats_the_defaults_and_sets_the_rest() {
     let config = load_example("fanlight.yaml").config;
     let defaults = Config::default();
     assert_eq!(config.listen, defaults.listen);
@@ -103,7 +103,7 @@ fn the_full_file_repeats_the_defaults_and_sets_the_rest() {
 }
 
 #[test]
-fn http_and_stdio_side_by_side() {
+fn http_and_stdio_servers_are_read_from_one_file() {
     let config = load_example("http-and-stdio.yaml").config;
     let Transport::Http { url, headers } = &config.servers[0].transport else {
         panic!("not HTTP");

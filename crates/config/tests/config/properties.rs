@@ -1,4 +1,4 @@
-//! Arbitrary text is answered, never with a panic, and what is reported lies within the text.
+//! Arbitrary text never causes a panic, and every reported position lies within the text.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! The schema and the parser say the same.
+//! The schema, the parser and the files made from the definitions agree.
 
-use fanlight_config::{parse, schema};
+use fanlight_config::{parse, reference, sample, schema};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -32,10 +32,10 @@ fn with_field(section: &str, name: &str, value: &Value) -> Value {
     file
 }
 
-/// Each section with the names of its fields in the schema, and whether the schema says anything of their values.
+/// Each section with the names of its fields in the schema, and whether the schema restricts their values.
 fn schema_fields() -> Vec<(String, String, bool)> {
     let schema: Value = serde_json::from_str(&schema()).unwrap();
-    let sections = ["top", "server", "admin", "limits", "timeouts", "tools"];
+    let sections = ["top", "server", "admin", "telemetry", "limits", "timeouts", "tools"];
     let mut fields = Vec::new();
     for section in sections {
         let place = if section == "top" { &schema } else { &schema["$defs"][section] };
@@ -50,14 +50,32 @@ fn schema_fields() -> Vec<(String, String, bool)> {
 }
 
 #[test]
-fn the_committed_schema_is_the_current_one() {
-    let path = examples::folder().join("schema.json");
-    if std::env::var_os("UPDATE_SCHEMA").is_some() {
-        std::fs::write(&path, schema()).unwrap();
+fn generated_files_are_current() {
+    for (name, current) in
+        [("schema.json", schema()), ("fanlight.yaml", sample()), ("../docs/configuration.md", reference())]
+    {
+        let path = examples::folder().join(name);
+        if std::env::var_os("UPDATE_GENERATED").is_some() {
+            std::fs::write(&path, &current).unwrap();
+        }
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(committed == current, "run this test with UPDATE_GENERATED=1 to write config/{name}");
     }
-    let committed = std::fs::read_to_string(path).unwrap_or_default();
-    let advice = "run this test with UPDATE_SCHEMA=1 to write config/schema.json";
-    assert!(committed == schema(), "{advice}");
+}
+
+#[test]
+fn every_option_is_in_the_sample_and_the_reference() {
+    let (sample, reference) = (sample(), reference());
+    let aliases =
+        ["servers", "serverUrl", "httpUrl", "disabled", "disabledTools", "excludeTools", "includeTools", "$schema"];
+    for (section, name, says) in schema_fields().into_iter().filter(|(_, name, _)| !is_former(name)) {
+        let documented = reference.contains(&format!("| `{name}` |"));
+        let shown = sample.contains(&format!("{name}: ")) || sample.contains(&format!("{name}:\n"));
+        // Keys of other programs are only listed.
+        let known = says || name == "$schema";
+        assert_eq!(documented, known, "{section} {name}");
+        assert_eq!(shown, known && !aliases.contains(&name.as_str()), "{section} {name}");
+    }
 }
 
 #[test]
@@ -88,7 +106,7 @@ fn every_field_of_the_schema_is_read_by_the_parser() {
 #[test]
 fn every_field_of_the_parser_is_in_the_schema() {
     let known = schema_fields();
-    for section in ["top", "server", "admin", "limits", "timeouts", "tools"] {
+    for section in ["top", "server", "admin", "telemetry", "limits", "timeouts", "tools"] {
         // The parser lists the fields it knows when it is given one that resembles none.
         let file = with_field(section, "qqqqqqqq", &json!(1));
         let errors = parse(&file.to_string(), Path::new("f.json"), &crate::env).unwrap_err();
@@ -165,7 +183,12 @@ fn schema_and_parser_agree_on_values() {
     }
 }
 
-/// A YAML text as a JSON value, by way of a parser that is not ours.
+/// Whether an option had this name in earlier versions.
+fn is_former(name: &str) -> bool {
+    ["questions", "parkedCalls", "question"].contains(&name)
+}
+
+/// A YAML text as a JSON value, read by another parser than ours.
 fn yaml_as_json(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }

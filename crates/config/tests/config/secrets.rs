@@ -1,8 +1,8 @@
-//! No message shows a secret: neither what a variable holds nor what the file has in a place for secrets.
+//! No message shows a secret: neither the value of a variable nor a literal secret of the file.
 
 use crate::{parse_json, parse_yaml, server};
 
-/// Everything one may see of the problems of a bad file.
+/// Everything that is shown of the problems of a bad file.
 fn shown(text: &str) -> String {
     let errors = match text.starts_with('{') {
         true => parse_json(text).unwrap_err(),
@@ -58,7 +58,7 @@ fn literal_secrets_beside_a_problem_are_hidden() {
 }
 
 #[test]
-fn a_long_line_is_cut_around_the_problem_and_shows_no_secret() {
+fn long_line_is_cut_around_the_problem_and_shows_no_secret() {
     let servers: Vec<String> =
         (0..50).map(|n| format!(r#""é{n}": {{"url": "http://e.com/x/s3cret", "bad{n}": 1}}"#)).collect();
     let text = format!(r#"{{"mcpServers": {{{}}}}}"#, servers.join(", "));
@@ -87,7 +87,7 @@ fn hidden_text_keeps_the_caret_in_place_and_names_of_variables() {
 }
 
 #[test]
-fn a_broken_file_shows_no_value() {
+fn broken_file_shows_no_value() {
     for text in [
         "{\"mcpServers\": {\"a\": {\"env\": {\"KEY\": \"s3cret\" \"B\": 1}}}}",
         "{\"mcpServers\": {\"a\": {\"env\": {\"KEY: \"s3cret\", \"B\": 1}}}}",
@@ -105,7 +105,7 @@ fn a_broken_file_shows_no_value() {
 }
 
 #[test]
-fn the_debug_form_of_a_config_shows_no_secret() {
+fn debug_form_of_a_config_shows_no_secret() {
     let text = "
 keys: ['6161616161616161616161616161616161616161616161616161616161616161']
 mcpServers:
@@ -117,7 +117,7 @@ mcpServers:
 }
 
 #[test]
-fn the_shown_form_of_a_config_has_every_name_and_no_secret() {
+fn shown_form_of_a_config_has_every_name_and_no_secret() {
     let text = "
 admin: {listen: '0.0.0.0:8081', token: s3cret-s3cret-s3cret}
 keys: ['6161616161616161616161616161616161616161616161616161616161616161']
@@ -133,12 +133,13 @@ mcpServers:
     let (a, b) = (&shown["mcpServers"]["a"], &shown["mcpServers"]["b"]);
     assert_eq!((&a["args"][0], &a["env"]["K"], &a["tools"]["deny"][0]), (&"***".into(), &"***".into(), &"x*".into()));
     assert_eq!((&b["url"], &b["headers"]["k"]), (&"https://e.com/***".into(), &"***".into()));
-    // Every field of the file that has a value of its own is there, by the name it has in the file.
+    // Every option is there, by its name in the file.
     let schema: serde_json::Value = serde_json::from_str(&fanlight_config::schema()).unwrap();
     for (section, shown) in [("limits", &shown["limits"]), ("timeouts", &shown["timeouts"]), ("admin", &shown["admin"])]
     {
         for name in schema["$defs"][section]["properties"].as_object().unwrap().keys() {
-            assert!(shown.get(name).is_some(), "{section}.{name}");
+            let is_former = schema["$defs"][section]["properties"][name].get("deprecated").is_some();
+            assert!(is_former || shown.get(name).is_some(), "{section}.{name}");
         }
     }
     let others = ["$schema", "servers"];
@@ -149,19 +150,19 @@ mcpServers:
 }
 
 #[test]
-fn a_token_in_a_bad_file_is_not_shown() {
+fn token_in_a_bad_file_is_not_shown() {
     let shown = shown("admin: {listen: 127.0.0.1:1, token: s3cret, lissten: s3cret}\nmcpServers: {}\n");
     assert!(!shown.contains("s3cret") && shown.contains("127.0.0.1:1"), "{shown}");
 }
 
-/// Files with secrets in every place for one.
+/// Files with a secret in every option that may hold one.
 const WITH_SECRETS: &[&str] = &[
     r#"{"mcpServers": {"a": {"command": "run", "args": ["--key", "s3cret"], "env": {"K": "s3cret"}, "bad": 1}, "b": {"url": "http://e.com/x/s3cret", "headers": {"A": "B s3cret"}}}}"#,
     "mcpServers:\n  a:\n    command: run\n    args: [--key, s3cret]\n    env:\n      K: s3cret\n    bad: 1\n  b:\n    url: http://e.com/x/s3cret\n    headers:\n      A: B s3cret\n",
 ];
 
 #[test]
-fn a_file_with_any_one_character_missing_shows_no_secret() {
+fn file_with_any_one_character_missing_shows_no_secret() {
     for text in WITH_SECRETS {
         for (at, c) in text.char_indices() {
             let damaged = format!("{}{}", &text[..at], &text[at + c.len_utf8()..]);

@@ -1,4 +1,4 @@
-//! JSON and YAML: positions, malformed text, and files that try to be too much.
+//! JSON and YAML: positions, malformed text, and files that expand or nest too much.
 
 use fanlight_config::Transport;
 
@@ -10,7 +10,7 @@ fn json_errors(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn json_with_tabs_and_windows_line_ends_has_the_same_positions() {
+fn positions_in_json_are_right_after_tabs_and_windows_line_ends() {
     let text = "{\r\n\t\"mcpServers\": {\r\n\t\t\"a\": {\"command\": \"run\", \"é\": 1}\r\n\t}\r\n}\r\n";
     assert_eq!(json_errors(text), ["3:27 unknown field `é`"]);
     assert_eq!(errors(text), json_errors(text), "JSON is YAML too");
@@ -21,7 +21,7 @@ fn json_with_tabs_and_windows_line_ends_has_the_same_positions() {
 }
 
 #[test]
-fn yaml_with_windows_line_ends_and_a_byte_order_mark() {
+fn positions_in_yaml_are_right_after_windows_line_ends_and_a_byte_order_mark() {
     let text = "\u{feff}path: /x\r\nmcpServers:\r\n  a:\r\n    command: run\r\n    bad: 1\r\n";
     assert_eq!(errors(text), ["5:5 unknown field `bad`"]);
     assert_eq!(good(&text.replace("    bad: 1\r\n", "")).path, "/x");
@@ -39,7 +39,7 @@ fn json_escapes_reach_the_value() {
 }
 
 #[test]
-fn malformed_json_has_a_place() {
+fn malformed_json_is_reported_at_its_position() {
     for (text, message) in [
         ("{\"a\": 1 \"b\": 2}", "1:8 malformed JSON: expected comma"),
         ("{\n  a: 1}", "2:3 malformed JSON: expected string for object property"),
@@ -54,7 +54,7 @@ fn malformed_json_has_a_place() {
 }
 
 #[test]
-fn malformed_yaml_has_a_place() {
+fn malformed_yaml_is_reported_at_its_position() {
     for (text, start) in [
         ("a: b: c", "1:5 malformed YAML: "),
         ("a:\n\tb: c", "2:2 malformed YAML: "),
@@ -73,7 +73,7 @@ fn malformed_yaml_has_a_place() {
 }
 
 #[test]
-fn empty_files() {
+fn empty_file_is_reported() {
     for text in ["", "\n\n", "# nothing\n", "---\n", "null"] {
         assert_eq!(errors(text), ["1:1 the file is empty"], "{text:?}");
     }
@@ -81,7 +81,7 @@ fn empty_files() {
 }
 
 #[test]
-fn json_under_any_name_is_json() {
+fn json_is_recognised_under_any_file_name() {
     let text = "{\"a\": 1 \"b\": 2}";
     let origin = std::path::Path::new("mcp.conf");
     let errors = fanlight_config::parse(text, origin, &crate::env).unwrap_err();
@@ -89,7 +89,7 @@ fn json_under_any_name_is_json() {
 }
 
 #[test]
-fn anchors_and_aliases_work() {
+fn anchors_and_aliases_are_resolved() {
     let config = good(
         "
 mcpServers:
@@ -101,7 +101,7 @@ mcpServers:
 }
 
 #[test]
-fn aliases_cannot_blow_a_file_up() {
+fn aliases_expand_within_a_bound() {
     let mut values = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..10 {
         let items = vec![format!("*a{}", level - 1); 10].join(", ");
@@ -136,6 +136,6 @@ fn nesting_is_bounded() {
     }
     let block: String = (0..100).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
     assert!(errors(&block)[0].contains("deeper than 64 levels"));
-    // What is deep but allowed is an unknown field like any other.
+    // A value that is deep but within the bound is an unknown field like any other.
     assert_eq!(errors(&with_server(&format!("x: {}", "[".repeat(50) + &"]".repeat(50)))).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! What good files say: values, variables, defaults, order.
+//! Good files: values, variables, defaults, order.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn servers_keep_the_order_of_the_file() {
 }
 
 #[test]
-fn variables_stand_in_every_value_and_in_no_key() {
+fn variables_are_replaced_in_every_value_and_in_no_key() {
     let config = good(
         "
 listen: ${LISTEN:-127.0.0.1:9999}
@@ -57,7 +57,7 @@ mcpServers:
 }
 
 #[test]
-fn bad_expressions_are_shown_where_they_stand() {
+fn bad_expressions_are_reported_at_their_position() {
     for (lines, message) in [
         ("command: x${MISSING}", "3:15 the environment variable `MISSING` is not set"),
         ("command: 'x${OPEN'", "3:16 this `${` has no closing brace"),
@@ -76,12 +76,12 @@ fn bad_expressions_are_shown_where_they_stand() {
             "3:22 the environment variable `B` is not set"
         ]
     );
-    // Settings of a client are not read, so their expressions are nobody's business.
+    // Settings of a client are not read, nor are their expressions.
     assert!(parse_yaml(&server("command: run\ndescription: ${MISSING}")).is_ok());
 }
 
 #[test]
-fn defaults_of_the_file_are_those_of_its_servers_wherever_they_stand() {
+fn servers_take_defaults_from_the_file_also_where_they_are_set_later() {
     let config = good(
         "
 mcpServers:
@@ -109,7 +109,7 @@ fn numbers_and_booleans_are_text_in_arguments_variables_and_headers() {
 }
 
 #[test]
-fn the_child_folder_is_relative_to_the_file() {
+fn working_directory_of_a_child_is_relative_to_the_file() {
     for (cwd, expected) in [("sub", "folder/sub"), ("/abs", "/abs")] {
         let config = good(&server(&format!("command: run\ncwd: {cwd}")));
         let Transport::Stdio { cwd, .. } = &config.servers[0].transport else {
@@ -120,7 +120,7 @@ fn the_child_folder_is_relative_to_the_file() {
 }
 
 #[test]
-fn the_admin_listener_can_be_switched_off() {
+fn admin_listener_can_be_switched_off() {
     for off in ["null", "off", "'off'"] {
         let config = good(&with_server(&format!("admin: {{listen: {off}}}")));
         assert_eq!(config.admin.listen, None, "{off}");
@@ -132,7 +132,7 @@ fn the_admin_listener_can_be_switched_off() {
 }
 
 #[test]
-fn the_admin_listener_goes_beyond_this_machine_with_a_token_only() {
+fn admin_listener_leaves_loopback_with_a_token_only() {
     let config = good(&with_server("admin: {listen: 0.0.0.0:9, token: 0123456789abcdef}"));
     assert_eq!(config.admin.token.as_ref().unwrap().expose(), "0123456789abcdef");
     assert!(config.admin.may_listen("192.0.2.1:1".parse().unwrap()));
@@ -145,7 +145,7 @@ fn the_admin_listener_goes_beyond_this_machine_with_a_token_only() {
 }
 
 #[test]
-fn the_old_transport_is_found_and_switched_off() {
+fn sse_transport_is_recognised_and_switched_off() {
     assert_eq!(good(&with_server("path: /x")).sse_path.as_deref(), Some("/sse"));
     assert_eq!(good(&with_server("ssePath: /old")).sse_path.as_deref(), Some("/old"));
     for off in ["ssePath: off", "ssePath: null", "path: /sse\nssePath: off", "path: /sse/", "path: /sse/message"] {
@@ -180,7 +180,7 @@ fn keys_are_base64_or_hexadecimal() {
 }
 
 #[test]
-fn keys_of_other_clients_keep_their_meaning() {
+fn settings_of_other_clients_keep_their_meaning() {
     let loaded = parse_json(
         r#"{
   // VS Code writes comments, and `servers`.
@@ -200,7 +200,7 @@ fn keys_of_other_clients_keep_their_meaning() {
 }
 
 #[test]
-fn a_server_may_be_named_like_a_boolean_a_number_or_null() {
+fn server_may_be_named_like_a_boolean_a_number_or_null() {
     let names = good("mcpServers: {True: {command: a}, 1: {command: b}, null: {command: c}}")
         .servers
         .into_iter()

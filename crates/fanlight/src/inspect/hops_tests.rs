@@ -79,5 +79,5 @@ fn judge_finds_a_trace_that_was_not_propagated() {
 fn judge_accepts_a_gateway_that_forwards_the_client_context() {
     let spans = recorded(BOTH, &client(&[]));
     let hops = judge(&SENT, &spans, &answer("aaaaaaaaaaaaaaaa"), |_| false);
-    assert!(hops[1].carried.is_ok() && hops[1].notes[1].contains("hands on what came"), "{hops:?}");
+    assert!(hops[1].carried.is_ok() && hops[1].notes[1].contains("forwards the client's context"), "{hops:?}");
 }

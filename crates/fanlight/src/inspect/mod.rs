@@ -49,7 +49,7 @@ pub(crate) async fn with_traced_assembly<T>(
 ) -> Result<T, Failure> {
     let (telemetry, guard) = telemetry::start(config, &TraceArgs::default())?;
     let result = observed(config, &telemetry, async |assembly| command(assembly, &telemetry).await).await;
-    telemetry::end(guard).await;
+    telemetry::end(guard, config.timeouts.flush).await;
     result
 }
 

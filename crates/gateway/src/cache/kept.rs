@@ -21,15 +21,13 @@ use tokio::time::Instant;
 use super::{Read, is_complete};
 use crate::settings::CacheLimits;
 
-/// What a result is kept for at most, whatever the server says.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-
 /// What an entry takes beside its texts.
 const OVERHEAD: usize = 256;
 
 pub(super) struct Kept {
     cache: Cache<Key, Entry, Weight>,
     capacity: u64,
+    longest: Duration,
 }
 
 type Key = (usize, Arc<str>);
@@ -58,7 +56,11 @@ impl Kept {
     pub(super) fn new(limits: CacheLimits) -> Self {
         let capacity = u64::try_from(limits.bytes).unwrap_or(u64::MAX);
         let least = capacity.div_ceil(u64::try_from(limits.entries.max(1)).unwrap_or(u64::MAX));
-        Self { cache: Cache::with_weighter(limits.entries, capacity, Weight { least }), capacity }
+        Self {
+            cache: Cache::with_weighter(limits.entries, capacity, Weight { least }),
+            capacity,
+            longest: limits.longest,
+        }
     }
 
     /// The result kept for this very read, with what is left of its time.
@@ -87,7 +89,7 @@ impl Kept {
         if u64::try_from(bytes).is_ok_and(|bytes| bytes > self.capacity) {
             return;
         }
-        let Some(expires) = Instant::now().checked_add(ttl.min(LONGEST)) else { return };
+        let Some(expires) = Instant::now().checked_add(ttl.min(self.longest)) else { return };
         // What it was cut from is not to stay with it.
         let entry = Entry { params: Bytes::copy_from_slice(&read.params), response: response.detached(), expires };
         self.cache.insert((read.backend, Arc::from(read.uri.as_str())), entry);

@@ -35,12 +35,6 @@ use crate::naming::Naming;
 use crate::settings::{BackendEntry, ListLimits};
 use part::Part;
 
-/// How many earlier states of a list are kept for clients that are still paging through them.
-const KEPT_GENERATIONS: usize = 3;
-
-/// How long an unknown name is taken to be unknown before backends are asked again.
-const RECHECK_UNKNOWN_AFTER: Duration = Duration::from_secs(5);
-
 /// One list of all backends.
 pub(crate) struct Catalogue {
     kind: ListKind,
@@ -188,7 +182,8 @@ impl Catalogue {
     /// name that should be there is a reason to ask before a `ttlMs` is over (2026-07-28
     /// server/utilities/caching, Freshness Calculation).
     pub(crate) async fn recheck(self: &Arc<Self>, trace: &Parent) -> Option<Arc<Snapshot>> {
-        let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= RECHECK_UNKNOWN_AFTER));
+        let unknown = self.sources.limits.unknown;
+        let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
         match due {
             true => Some(self.snapshot_with(|_, part| part.announces && !part.is_behind(), trace).await.0),
             false => None,
@@ -335,7 +330,7 @@ impl Catalogue {
             state.merged = Some(version);
             if is_news {
                 state.snapshots.push_front(Arc::clone(&snapshot));
-                state.snapshots.truncate(KEPT_GENERATIONS + 1);
+                state.snapshots.truncate(self.sources.limits.generations + 1);
             }
             let unseen = std::mem::take(&mut state.changed_unseen);
             let announced = std::mem::take(&mut state.read_announced) || unseen;

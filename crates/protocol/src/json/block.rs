@@ -1,6 +1,4 @@
-//! Blocks of 64 bytes, looked at together: what is found in one is a word with a bit for each byte, the lowest for the first.
-//!
-//! Must not know: what is looked for.
+//! Searches in blocks of 64 bytes: the result is a word with a bit for each byte, the lowest for the first.
 
 use wide::u8x16;
 
@@ -9,7 +7,7 @@ pub(super) const LANES: usize = 16;
 /// Bytes of a block.
 pub(super) const BLOCK: usize = 64;
 
-/// For which bytes `test` has all bits set; it leaves those of the others clear.
+/// The bytes for which `test` sets all bits; of the others it sets none.
 #[inline(always)]
 pub(super) fn find(block: &[u8; BLOCK], test: impl Fn(u8x16) -> u8x16) -> u64 {
     let found = vectors(block).map(|bytes| u64::from(test(bytes).to_bitmask()));
@@ -35,9 +33,9 @@ pub(super) struct Escapes {
     pub(super) escaped: u64,
 }
 
-/// Tells the backslashes that begin an escape from those that are escaped: they alternate, so of a run
+/// Separates the backslashes that begin an escape from those that are escaped. They alternate: of a run
 /// of backslashes every other one begins an escape, counted from the first. Adding the first bit of a
-/// run to the run clears it, which tells the runs that begin at even places from the others.
+/// run to the run clears it, which separates the runs that begin at even offsets from the others.
 ///
 /// `carry` is one if the first byte is escaped by the last byte of the block before; it is set for the
 /// next block.

@@ -1,25 +1,21 @@
-//! The brackets of a JSON text that stand outside of strings, found 64 bytes at a time: what is
-//! within a string is told by arithmetic on one bit for each byte, not by looking at one byte after
-//! the other. Langdale and Lemire, "Parsing gigabytes of JSON per second" (2019), section 3.1,
+//! The brackets of a JSON text outside of its strings, found 64 bytes at a time: which bytes are within
+//! a string is computed by arithmetic on one bit for each byte. Langdale and Lemire, "Parsing gigabytes of JSON per second" (2019), section 3.1,
 //! describe the method.
-//!
-//! Must not know: which brackets belong together, or anything of the grammar between them.
 
 use wide::u8x16;
 
 use super::block::{BLOCK, Escapes, escapes, find, is, is_control};
 use super::scan_string::escape;
 
-/// Every `{`, `}`, `[` and `]` of a text outside of its strings, in order, and beside them whatever may
-/// stand nowhere: control characters but for white space, and within strings backslashes that begin no
-/// escape.
+/// Every `{`, `}`, `[` and `]` of a text outside of its strings, in order, and what is invalid: control
+/// characters other than white space between tokens, and within strings backslashes that begin no escape.
 pub(super) struct Brackets<'a> {
     text: &'a [u8],
-    /// Where the block begins that `left` is of.
+    /// The offset of the block that `left` belongs to.
     base: usize,
-    /// What of the block was not taken yet.
+    /// The bytes found in the block and not yet returned.
     left: u64,
-    /// Where the next block begins.
+    /// The offset of the next block.
     next: usize,
     /// All ones if that is within a string.
     within: u64,
@@ -33,7 +29,7 @@ impl<'a> Brackets<'a> {
         Self { text, base: start, left: 0, next: start, within: 0, escaped: 0 }
     }
 
-    /// Where the next one stands; the length of the text if there is none.
+    /// The offset of the next one; the length of the text if there is none.
     #[inline]
     pub(super) fn next(&mut self) -> usize {
         while self.left == 0 {
@@ -103,7 +99,7 @@ fn is_bracket(bytes: u8x16) -> u8x16 {
     is(folded, b'{') | is(folded, b'}')
 }
 
-/// Which control characters are within strings, or are not the white space of RFC 8259, section 2.
+/// The control characters that are within strings, or are not the white space of RFC 8259, section 2.
 #[inline]
 fn misplaced(block: &[u8; BLOCK], controls: u64, within: u64) -> u64 {
     let mut found = controls & within;
@@ -118,8 +114,8 @@ fn misplaced(block: &[u8; BLOCK], controls: u64, within: u64) -> u64 {
     found
 }
 
-/// Each bit tells whether an odd number of bits is set at or below it: with a bit for each quote,
-/// which bytes are within strings, the opening quote included.
+/// Sets each bit that has an odd number of set bits at or below it: with a bit for each quote, the bytes
+/// within strings, the opening quote included.
 #[inline]
 fn below(bits: u64) -> u64 {
     let mut bits = bits;
@@ -133,7 +129,7 @@ fn below(bits: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The same, byte by byte, up to a backslash outside of strings, which no JSON has.
+    /// The reference, byte by byte, up to a backslash outside of strings, which no JSON has.
     fn plainly(text: &[u8]) -> (Vec<usize>, usize) {
         let (mut found, mut within, mut escaped) = (Vec::new(), false, false);
         for (at, byte) in text.iter().enumerate() {
@@ -158,7 +154,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_found_is_what_is_seen_byte_by_byte(
+        fn brackets_match_a_scan_byte_by_byte(
             text in proptest::collection::vec(proptest::sample::select(&b"\"\"\"\\\\u0a{}[]:, \x01\n\x0c"[..]), 0..300),
         ) {
             let (expected, until) = plainly(&text);

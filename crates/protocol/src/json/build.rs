@@ -1,6 +1,4 @@
 //! Writing the JSON that Fanlight itself originates, from raw members.
-//!
-//! Must not know: what it writes about.
 
 use bytes::Bytes;
 
@@ -98,7 +96,7 @@ impl Default for ArrayBuilder {
 }
 
 impl ArrayBuilder {
-    /// An empty array with room for `bytes` bytes of text.
+    /// An empty array with a capacity of `bytes` bytes of text.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         let mut out = Vec::with_capacity(bytes + 2);

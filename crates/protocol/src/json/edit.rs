@@ -1,6 +1,4 @@
-//! Changing text by splicing: everything outside the edited places keeps its bytes.
-//!
-//! Must not know: why something is changed.
+//! Changing text by splicing: everything outside the edited ranges keeps its bytes.
 
 use std::ops::Range;
 
@@ -16,9 +14,9 @@ pub struct Edits {
     edits: SmallVec<[(Range<usize>, Bytes); FEW]>,
 }
 
-/// Edits made in a text without memory of their own, but for it.
+/// Edits that are stored without an allocation.
 const FEW: usize = 3;
-/// An edited text of so many bytes is copied: that costs less than to count who else has parts of it.
+/// Up to so many bytes an edited text is copied, which costs less than sharing parts of the original.
 const SHORT: usize = 8 << 10;
 
 impl Edits {
@@ -40,7 +38,7 @@ impl Edits {
         self.insert_owned_members(object_start, Bytes::copy_from_slice(members));
     }
 
-    /// The same for text that needs no copy.
+    /// Like [`Edits::insert_members`], for text that needs no copy.
     pub fn insert_owned_members(&mut self, object_start: usize, members: Bytes) {
         if members.is_empty() {
             return;
@@ -88,7 +86,7 @@ impl Edits {
         whole.into()
     }
 
-    /// Sorts the edits, and leaves out what does not fit.
+    /// Sorts the edits, and drops those that overlap or lie outside.
     fn put_in_order(&mut self) {
         // An insertion goes before a replacement that begins at the same place.
         self.edits.sort_by_key(|(range, _)| (range.start, range.end));
@@ -96,7 +94,7 @@ impl Edits {
         let end = self.base.len();
         self.edits.retain(|(range, _)| {
             let fits = done <= range.start && range.start <= range.end && range.end <= end;
-            debug_assert!(fits, "overlapping or misplaced edit at {range:?}");
+            debug_assert!(fits, "overlapping edit, or one outside of the text, at {range:?}");
             done = if fits { range.end } else { done };
             fits
         });
@@ -109,7 +107,7 @@ impl Edits {
     }
 }
 
-/// Pieces of text; those of an edited message need no memory of their own, but for it.
+/// Pieces of text; as many as an edited message has are stored without an allocation.
 type Parts = SmallVec<[Bytes; 2 * FEW]>;
 
 /// Text in pieces, to be sent one after the other.
@@ -181,7 +179,7 @@ impl FromIterator<Bytes> for Chunks {
     }
 }
 
-/// The object with the members `keep` says no to taken out and `added` (raw member text without
+/// The object without the members for which `keep` is false, and with `added` (raw member text without
 /// outer commas) appended. Kept members keep their bytes and the white space before them.
 #[must_use]
 pub fn rewrite_object(object: &Json, mut keep: impl FnMut(&Member) -> bool, added: &[u8]) -> Json {
@@ -207,8 +205,8 @@ pub fn rewrite_object(object: &Json, mut keep: impl FnMut(&Member) -> bool, adde
     Json::trusted(Bytes::from(out))
 }
 
-/// The array with only the elements that `keep` says yes to, asked by their place among them. What
-/// stands around the kept elements keeps its bytes.
+/// The array with only the elements for whose index `keep` is true. The text around them keeps its
+/// bytes.
 #[must_use]
 pub fn retain_elements(array: &Json, mut keep: impl FnMut(usize) -> bool) -> Json {
     let text = array.bytes();

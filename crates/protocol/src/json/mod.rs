@@ -1,9 +1,7 @@
 //! JSON as text: validated once, then sliced by reference and spliced by edits.
 //!
 //! [`Json`] holds one complete JSON value exactly as it was received. Number lexemes, escapes, key
-//! order and unknown members are never looked at unless asked for, and never rewritten.
-//!
-//! Must not know: what the text means. Names of MCP members belong to the modules above.
+//! order and unknown members are read only on request, and never rewritten.
 
 mod block;
 mod brackets;
@@ -37,7 +35,7 @@ pub use value::{Kind, Value};
 pub const DEFAULT_NESTING: usize = 128;
 
 /// One JSON value as text. Invariant: the bytes are UTF-8, hold exactly one value, and neither begin
-/// nor end with white space. It is one by RFC 8259, or as far as [`Json::validate_structure`] looks.
+/// nor end with white space. It is one by RFC 8259, or as far as [`Json::validate_structure`] checks.
 #[derive(Clone)]
 pub struct Json(Bytes, OffsetIndex);
 
@@ -58,11 +56,10 @@ impl Json {
         Ok(Self(text.slice(range), index))
     }
 
-    /// The same for text that is passed on rather than read: checks what others rely on, and leaves
-    /// the rest to whom it is for. That it is UTF-8, that strings end and hold no control characters
-    /// and no malformed escapes, that brackets belong together and nest at most `nesting` deep, and
-    /// that nothing follows: all of this is checked; what stands between brackets and strings is not.
-    /// Takes a third of the time.
+    /// Validates only the structure of `text`, for text that is forwarded rather than read: that it is
+    /// UTF-8, that strings end and have no control characters and no malformed escapes, that brackets
+    /// match and nest at most `nesting` levels, and that nothing follows. What is between brackets and
+    /// strings is not checked. Takes a third to a half of the time of [`Json::parse`].
     pub fn validate_structure(text: Bytes, nesting: usize) -> Result<Self, SyntaxError> {
         let mut index = IndexBuilder::new(text.len());
         let range = scan::structure(&text, nesting, &mut index)?;
@@ -88,13 +85,13 @@ impl Json {
         Self(Bytes::from_static(b"{}"), OffsetIndex::default())
     }
 
-    /// The JSON string that stands for `text`.
+    /// `text` as a JSON string.
     #[must_use]
     pub fn string(text: &str) -> Self {
         Self(Bytes::from(quote(text)), OffsetIndex::default())
     }
 
-    /// The JSON number that stands for `number`.
+    /// `number` as a JSON number.
     #[must_use]
     pub fn integer(number: i64) -> Self {
         Self(Bytes::from(number.to_string()), OffsetIndex::default())
@@ -123,11 +120,11 @@ impl Json {
     /// The text, as received.
     #[must_use]
     pub fn as_text(&self) -> &str {
-        // The invariant says UTF-8; the empty string stands for a broken invariant.
+        // The invariant says UTF-8; if it were broken, this is empty.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The type, told by the first byte.
+    /// The type, by the first byte.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.value().kind()
@@ -151,8 +148,8 @@ impl Json {
         self.value().is_true()
     }
 
-    /// The characters of a string, escapes decoded. `None` for other types and for strings that no
-    /// Unicode text can stand for (a lone surrogate escape).
+    /// The characters of a string, escapes decoded. `None` for other types and for strings that
+    /// are not Unicode text (a lone surrogate escape).
     #[must_use]
     pub fn as_str(&self) -> Option<Cow<'_, str>> {
         self.value().as_str()
@@ -182,49 +179,50 @@ impl Json {
     /// The members of an object in order; none for other types.
     #[must_use]
     pub fn members(&self) -> Members<'_> {
-        Members::new(&self.0, self.1.ahead(0))
+        Members::new(&self.0, self.1.cursor(0))
     }
 
     /// The elements of an array in order; none for other types.
     #[must_use]
     pub fn elements(&self) -> Elements<'_> {
-        Elements::new(&self.0, self.1.ahead(0))
+        Elements::new(&self.0, self.1.cursor(0))
     }
 
     /// The value of the first member called `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Self> {
-        Some(self.slice(object::place(&self.0, self.1.ahead(0), key)?))
+        Some(self.slice(object::value_range(&self.0, self.1.cursor(0), key)?))
     }
 
-    /// The same, only to be looked at.
+    /// The value of the first member called `key`, borrowed.
     #[must_use]
     pub fn peek(&self, key: &str) -> Option<Value<'_>> {
         self.peek_in(0..self.0.len(), key)
     }
 
-    /// The value of the first member called `key` of the object at `range`, as for [`Json::slice`].
+    /// The value of the first member called `key` of the object at `range` (as for [`Json::slice`]),
+    /// borrowed.
     #[must_use]
     pub fn peek_in(&self, range: Range<usize>, key: &str) -> Option<Value<'_>> {
-        let ahead = self.1.ahead(range.start);
+        let cursor = self.1.cursor(range.start);
         let object = self.0.get(range)?;
-        object.get(object::place(object, ahead, key)?).map(Value)
+        object.get(object::value_range(object, cursor, key)?).map(Value)
     }
 
-    /// The value itself, to be looked at.
+    /// The value itself, borrowed.
     #[must_use]
     pub fn value(&self) -> Value<'_> {
         Value(&self.0)
     }
 
-    /// The value at `range`, as for [`Json::slice`], to be looked at.
+    /// The value at `range` (as for [`Json::slice`]), borrowed.
     #[must_use]
     pub fn at(&self, range: Range<usize>) -> Option<Value<'_>> {
         self.0.get(range).map(Value)
     }
 
-    /// Where the values of `keys` stand, in one pass; a key that occurs twice is refused, since
-    /// two readers could disagree on which one counts.
+    /// The ranges of the values of `keys`, in one pass; a key that occurs twice is an error, since two
+    /// readers could disagree on which one counts.
     pub fn find<const N: usize>(&self, keys: [&str; N]) -> Result<[Option<Range<usize>>; N], DuplicateMember> {
         object::find(self, keys)
     }
@@ -258,8 +256,8 @@ impl Json {
         Self::trusted(Bytes::from(text))
     }
 
-    /// The same as [`Json::with`], for what is soon walked over: what was noted of this value is noted of the new one
-    /// too, as far as it still holds. Takes some 400 bytes more.
+    /// Like [`Json::with`], and keeps the offset index for quick lookups in the new value, as far as it
+    /// still applies. Takes some 400 bytes more.
     #[must_use]
     pub fn with_indexed(&self, range: Range<usize>, value: &Self) -> Self {
         let index = self.1.replaced(self.0.len(), &range, value.0.len());
@@ -267,22 +265,22 @@ impl Json {
         Self(text, index)
     }
 
-    /// The same value, looked through once so that later walks need not read it again, as those over
-    /// received values do. Worth its while for what was built here and is walked often.
+    /// This value with an offset index, which received values have from validation: worthwhile for a
+    /// value that was built here and is read often.
     #[must_use]
     pub fn indexed(self) -> Self {
         Self::validate_structure(self.0.clone(), MAX_NESTING).unwrap_or(self)
     }
 
-    /// The same text in memory of its own. A slice keeps the whole message it was cut from: what is
-    /// to stay longer than the message is to let go of the rest.
+    /// The text in memory of its own. A slice keeps the whole message in memory; a value that outlives
+    /// the message should not.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self(Bytes::copy_from_slice(&self.0), self.1.detached(&self.0))
     }
 
-    /// The same value on one line: line breaks, which can only stand between tokens, are dropped.
-    /// Returns the very same bytes when there are none.
+    /// The value on one line: line breaks, which can only be between tokens, are dropped. Returns the
+    /// same bytes if there are none.
     #[must_use]
     pub fn on_one_line(&self) -> Self {
         let text = on_one_line(&self.0);

@@ -1,13 +1,11 @@
-//! Walking the members of an object and the elements of an array, by place.
+//! Iterators over the members of an object and the elements of an array, by their ranges.
 //!
-//! In validated text a scan error cannot occur. In text of which only the outline was checked it can,
-//! and there the walk just ends; what it came to until then is whole values.
-//!
-//! Must not know: which members matter.
+//! In validated text a scan error cannot occur. In text of which only the structure was validated it
+//! can: there the iterator ends. All values before are whole.
 
 use std::ops::Range;
 
-use super::offset_index::Ahead;
+use super::offset_index::IndexCursor;
 use super::scan;
 use super::{Json, string};
 
@@ -19,7 +17,7 @@ pub struct DuplicateMember {
     pub key: String,
 }
 
-/// One member of an object, as places in the object's text.
+/// One member of an object, as ranges of the object's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Just after the `{` or `,` before the key: where the white space that leads to it begins.
@@ -66,9 +64,9 @@ impl Key<'_> {
     }
 }
 
-/// Where the value of the first member called `key` stands in the object `text`.
-pub(super) fn place(text: &[u8], ahead: Ahead<'_>, key: &str) -> Option<Range<usize>> {
-    Members::new(text, ahead)
+/// The range of the value of the first member called `key` in the object `text`.
+pub(super) fn value_range(text: &[u8], cursor: IndexCursor<'_>, key: &str) -> Option<Range<usize>> {
+    Members::new(text, cursor)
         .find(|member| member.key_in(text).is_some_and(|found| found.is(key)))
         .map(|member| member.value)
 }
@@ -96,12 +94,12 @@ pub struct Members<'a> {
     text: &'a [u8],
     /// Just after the `{` or `,` that precedes the next member; the text's length when done.
     at: usize,
-    ahead: Ahead<'a>,
+    cursor: IndexCursor<'a>,
 }
 
 impl<'a> Members<'a> {
-    pub(super) fn new(text: &'a [u8], ahead: Ahead<'a>) -> Self {
-        Self { text, at: first(text, b'{', b'}'), ahead }
+    pub(super) fn new(text: &'a [u8], cursor: IndexCursor<'a>) -> Self {
+        Self { text, at: first(text, b'{', b'}'), cursor }
     }
 }
 
@@ -115,7 +113,7 @@ impl Iterator for Members<'_> {
         }
         let lead = self.at;
         let key_start = scan::white_space(self.text, lead);
-        let (key, value, plain) = match self.ahead.member_at(key_start) {
+        let (key, value, plain) = match self.cursor.member_at(key_start) {
             Some((key, value)) => (key, value, true),
             None => self.read(key_start)?,
         };
@@ -134,22 +132,22 @@ impl Members<'_> {
             return None;
         }
         let value = scan::white_space(self.text, colon + 1);
-        let end = value_end(self.text, value, &mut self.ahead)?;
+        let end = value_end(self.text, value, &mut self.cursor)?;
         Some((start..key.at, value..end, key.plain))
     }
 }
 
-/// The elements of an array in order, as places. See [`Json::elements`].
+/// The elements of an array in order, as ranges. See [`Json::elements`].
 #[derive(Debug)]
 pub struct Elements<'a> {
     text: &'a [u8],
     at: usize,
-    ahead: Ahead<'a>,
+    cursor: IndexCursor<'a>,
 }
 
 impl<'a> Elements<'a> {
-    pub(super) fn new(text: &'a [u8], ahead: Ahead<'a>) -> Self {
-        Self { text, at: first(text, b'[', b']'), ahead }
+    pub(super) fn new(text: &'a [u8], cursor: IndexCursor<'a>) -> Self {
+        Self { text, at: first(text, b'[', b']'), cursor }
     }
 }
 
@@ -161,7 +159,7 @@ impl Iterator for Elements<'_> {
             return None;
         }
         let start = scan::white_space(self.text, self.at);
-        let end = value_end(self.text, start, &mut self.ahead)?;
+        let end = value_end(self.text, start, &mut self.cursor)?;
         self.at = following(self.text, end);
         Some(start..end)
     }
@@ -174,9 +172,9 @@ fn first(text: &[u8], open: u8, close: u8) -> usize {
     1
 }
 
-/// Where a value ends: read, unless that is known.
-fn value_end(text: &[u8], start: usize, ahead: &mut Ahead<'_>) -> Option<usize> {
-    let known = ahead.end_of(start);
+/// The end of a value: from the index, or by reading the value.
+fn value_end(text: &[u8], start: usize, cursor: &mut IndexCursor<'_>) -> Option<usize> {
+    let known = cursor.end_of(start);
     known.or_else(|| scan::step_over(text, start).ok())
 }
 

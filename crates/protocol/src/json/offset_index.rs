@@ -1,45 +1,43 @@
-//! What is noted of a text while it is validated, so that whoever walks it later does not read it
-//! again: where the members of its outermost objects stand, and where the long values end.
+//! An index of a validated text: the offsets of the members of its outermost objects, and the ends of its
+//! long values, so that later lookups do not read the text again.
 //!
-//! Nothing depends on a place being noted: a walk reads what it finds none for.
-//!
-//! Must not know: which members matter.
+//! It is an optimisation only: what is not in it is found by reading the text.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// Members are noted down to so many levels of objects and arrays: those of a message, of its
-/// parameters or its result, and of the objects in these.
+/// Levels of objects and arrays whose members are indexed: those of a message, of its parameters or
+/// result, and of the objects in these.
 pub(super) const LEVELS: usize = 3;
-/// Members noted at most; further ones are read when they are walked over.
+/// The most members in an index.
 const MOST_MEMBERS: usize = 64;
-/// Members noted without memory of their own.
+/// Members that are stored without a further allocation.
 const FEW_MEMBERS: usize = 20;
-/// A value shorter than this many bytes is read again as quickly as it is looked up.
+/// Bytes from which a value is indexed; a shorter one is read as quickly as it is looked up.
 pub(super) const LONG: usize = 512;
-/// Long values noted at most; of more, the longest.
+/// The most long values in an index; of more, the longest.
 const MOST: usize = 64;
 
-/// What is known of a text that may be a slice of the one that was validated.
+/// The index of a text that may be a slice of the one that was validated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OffsetIndex {
-    places: Option<Arc<Offsets>>,
+    offsets: Option<Arc<Offsets>>,
     /// Where the slice begins.
     base: usize,
 }
 
-/// The places of what was noted, in the text that was validated.
+/// The offsets, in the text that was validated.
 #[derive(Debug, Default)]
 struct Offsets {
-    /// By where they begin.
+    /// Sorted by offset.
     members: SmallVec<[MemberOffsets; FEW_MEMBERS]>,
-    /// The long values, by where they begin.
+    /// Start and end of the long values, sorted by start.
     values: Vec<(usize, usize)>,
 }
 
-/// Where a member stands whose key has no escapes.
+/// The offsets of a member whose key has no escapes.
 #[derive(Clone, Copy, Debug)]
 struct MemberOffsets {
     /// The key with its quotes.
@@ -50,57 +48,57 @@ struct MemberOffsets {
 }
 
 impl OffsetIndex {
-    /// What is known of the slice `text`, which begins at `start`.
+    /// The index of the slice `text`, which begins at `start`.
     #[inline]
     pub(super) fn slice(&self, start: usize, text: &[u8]) -> Self {
-        // In anything else that is short there is nothing to be noted.
+        // Other short text has nothing to index.
         if text.len() < LONG && text.first() != Some(&b'{') {
             return Self::default();
         }
-        Self { places: self.places.clone(), base: self.base + start }
+        Self { offsets: self.offsets.clone(), base: self.base + start }
     }
 
-    /// What is worth keeping with a `text` that is kept for long.
+    /// The index for a copy of `text` that is stored; not worth its memory for a short one.
     pub(super) fn detached(&self, text: &[u8]) -> Self {
         if text.len() < LONG { Self::default() } else { self.clone() }
     }
 
-    /// What is known of a text of `length` bytes once the value at `range` has given way to one of `new` bytes.
+    /// The index of a text of `length` bytes after the value at `range` was replaced by one of `new` bytes.
     pub(super) fn replaced(&self, length: usize, range: &Range<usize>, new: usize) -> Self {
         if range.start > range.end || range.end > length {
             return self.clone();
         }
-        let moved = self.places.as_ref().and_then(|places| {
+        let moved = self.offsets.as_ref().and_then(|offsets| {
             let replaced = self.base + range.start..self.base + range.end;
-            places.moved(&(self.base..self.base + length), &replaced, new)
+            offsets.moved(&(self.base..self.base + length), &replaced, new)
         });
-        Self { places: moved.map(Arc::new), base: 0 }
+        Self { offsets: moved.map(Arc::new), base: 0 }
     }
 
-    /// For one walk through the value that begins at `at`, from its beginning.
+    /// A cursor for one pass over the value that begins at `at`.
     #[inline]
-    pub(super) fn ahead(&self, at: usize) -> Ahead<'_> {
-        let Some(places) = &self.places else { return Ahead::default() };
+    pub(super) fn cursor(&self, at: usize) -> IndexCursor<'_> {
+        let Some(offsets) = &self.offsets else { return IndexCursor::default() };
         let base = self.base + at;
-        let first = places.members.partition_point(|member| (member.key as usize) < base);
-        let members = places.members.get(first..).unwrap_or_default();
-        let values = if places.values.is_empty() {
+        let first = offsets.members.partition_point(|member| (member.key as usize) < base);
+        let members = offsets.members.get(first..).unwrap_or_default();
+        let values = if offsets.values.is_empty() {
             &[]
         } else {
-            let first = places.values.partition_point(|(start, _)| *start < base);
-            places.values.get(first..).unwrap_or_default()
+            let first = offsets.values.partition_point(|(start, _)| *start < base);
+            offsets.values.get(first..).unwrap_or_default()
         };
-        Ahead { members, values, base }
+        IndexCursor { members, values, base }
     }
 }
 
 impl Offsets {
-    /// The places within `whole`, counted from its beginning, once the value at `range` is one of `new` bytes: without
-    /// those within that value. `None` if they cannot be told.
+    /// The offsets within `whole`, relative to its start, after the value at `range` was replaced by one of `new`
+    /// bytes, without those within that value. `None` if one does not fit.
     fn moved(&self, whole: &Range<usize>, range: &Range<usize>, new: usize) -> Option<Self> {
         let place = |start: usize, end: usize| {
             let before = start - whole.start;
-            // What begins behind the value moves as its end does; so does the end of what it stands in.
+            // What begins after the value moves with its end; so does the end of what contains it.
             let behind = |at: usize| (at + new).checked_sub(range.len() + whole.start);
             match (start >= range.end, end >= range.end) {
                 (true, _) => behind(start).zip(behind(end)),
@@ -127,17 +125,17 @@ impl Offsets {
     }
 }
 
-/// What a walk has not come to yet.
+/// The part of an index after the current position of a pass.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ahead<'a> {
+pub(super) struct IndexCursor<'a> {
     members: &'a [MemberOffsets],
     values: &'a [(usize, usize)],
     base: usize,
 }
 
-impl Ahead<'_> {
-    /// The key and the value of the member that begins at `start`, if it was noted. `start` must not
-    /// decrease from one question to the next.
+impl IndexCursor<'_> {
+    /// The key and the value of the member that begins at `start`, if it is indexed. `start` must not
+    /// decrease from one call to the next.
     #[inline]
     pub(super) fn member_at(&mut self, start: usize) -> Option<(Range<usize>, Range<usize>)> {
         let start = start + self.base;
@@ -155,8 +153,8 @@ impl Ahead<'_> {
         None
     }
 
-    /// Where the value that begins at `start` ends, if it was noted. `start` must not decrease from
-    /// one question to the next.
+    /// The end of the value that begins at `start`, if it is indexed. `start` must not decrease from
+    /// one call to the next.
     pub(super) fn end_of(&mut self, start: usize) -> Option<usize> {
         let start = start + self.base;
         while let Some(((begins, ends), rest)) = self.values.split_first() {
@@ -169,11 +167,11 @@ impl Ahead<'_> {
     }
 }
 
-/// Notes members and long values while a text is validated.
+/// Builds an index while a text is validated.
 #[derive(Debug)]
 pub(super) struct IndexBuilder {
-    places: Offsets,
-    /// Which of the members is the one whose value is being read, for each level.
+    offsets: Offsets,
+    /// For each level, the member whose value is being read.
     open: [usize; LEVELS],
     most_members: usize,
     least: usize,
@@ -184,63 +182,63 @@ impl IndexBuilder {
     #[inline]
     pub(super) fn new(len: usize) -> Self {
         Self {
-            places: Offsets::default(),
+            offsets: Offsets::default(),
             open: [usize::MAX; LEVELS],
             most_members: if u32::try_from(len).is_ok() { MOST_MEMBERS } else { 0 },
             least: if len < 2 * LONG { usize::MAX } else { LONG },
         }
     }
 
-    /// The value at `value` of the member with this `key` begins, within so many levels. `plain`:
-    /// there are no escapes in the key.
+    /// The value at `value` of the member with this `key` begins at this level of nesting. `plain`: the
+    /// key has no escapes.
     #[inline]
     pub(super) fn member_begins(&mut self, level: usize, key: Range<usize>, plain: bool, value: usize) {
         let Some(open) = self.open.get_mut(level.wrapping_sub(1)) else { return };
-        if !plain || self.places.members.len() >= self.most_members {
+        if !plain || self.offsets.members.len() >= self.most_members {
             *open = usize::MAX;
             return;
         }
-        *open = self.places.members.len();
-        // They fit, or there would be no room.
+        *open = self.offsets.members.len();
+        // They fit: `most_members` is zero for a longer text.
         let (key, key_end, value) = (key.start as u32, key.end as u32, value as u32);
-        self.places.members.push(MemberOffsets { key, key_end, value, value_end: value });
+        self.offsets.members.push(MemberOffsets { key, key_end, value, value_end: value });
     }
 
-    /// The value of the member that is being read within so many levels ends.
+    /// The value of the current member of this level ends.
     #[inline]
     pub(super) fn member_ends(&mut self, level: usize, end: usize) {
-        let open = self.open.get(level.wrapping_sub(1)).and_then(|open| self.places.members.get_mut(*open));
+        let open = self.open.get(level.wrapping_sub(1)).and_then(|open| self.offsets.members.get_mut(*open));
         if let Some(member) = open {
             member.value_end = end as u32;
         }
     }
 
-    /// A value ends.
+    /// Adds a value that has ended, if it is long.
     #[inline]
-    pub(super) fn note(&mut self, value: Range<usize>) {
+    pub(super) fn add_value(&mut self, value: Range<usize>) {
         if value.len() >= self.least {
-            self.keep(value);
+            self.add_long_value(value);
         }
     }
 
     #[cold]
-    fn keep(&mut self, value: Range<usize>) {
-        while self.places.values.len() >= MOST {
+    fn add_long_value(&mut self, value: Range<usize>) {
+        while self.offsets.values.len() >= MOST {
             self.least = self.least.saturating_mul(2);
             let least = self.least;
-            self.places.values.retain(|(start, end)| end - start >= least);
+            self.offsets.values.retain(|(start, end)| end - start >= least);
         }
         if value.len() >= self.least {
-            self.places.values.push((value.start, value.end));
+            self.offsets.values.push((value.start, value.end));
         }
     }
 
-    /// What was noted, for the slice of the text that begins at `start`.
+    /// The index, for the slice of the text that begins at `start`.
     pub(super) fn finish(mut self, start: usize) -> OffsetIndex {
-        if self.places.members.is_empty() && self.places.values.is_empty() {
+        if self.offsets.members.is_empty() && self.offsets.values.is_empty() {
             return OffsetIndex::default();
         }
-        self.places.values.sort_unstable();
-        OffsetIndex { places: Some(Arc::new(self.places)), base: start }
+        self.offsets.values.sort_unstable();
+        OffsetIndex { offsets: Some(Arc::new(self.offsets)), base: start }
     }
 }

@@ -1,8 +1,6 @@
 //! The validating scanner: where does a JSON value end, and is it one?
 //!
 //! Iterative, so that hostile nesting costs a bit a level and never the stack.
-//!
-//! Must not know: members by name, or anything above the grammar of RFC 8259.
 
 use std::ops::Range;
 
@@ -59,14 +57,14 @@ pub(super) fn fail<T>(kind: SyntaxErrorKind, at: usize) -> Scanned<T> {
     Err(SyntaxError { kind, at })
 }
 
-/// Validates `text` as exactly one value between optional white space; returns where it stands.
-/// `index` is told of the members and values within it.
+/// Validates `text` as exactly one value between optional white space; returns its range. The offsets
+/// of members and values are added to `index`.
 pub(super) fn document(text: &[u8], nesting: usize, index: &mut IndexBuilder) -> Scanned<Range<usize>> {
     one_value(text, |start| container(text, start, nesting, index))
 }
 
-/// Looks at `text` only as far as [`Json::validate_structure`](super::Json::validate_structure) says; else as [`document`],
-/// but that no members are noted.
+/// Like [`document`], but checks only what [`Json::validate_structure`](super::Json::validate_structure)
+/// names, and adds no members to `index`.
 pub(super) fn structure(text: &[u8], nesting: usize, index: &mut IndexBuilder) -> Scanned<Range<usize>> {
     one_value(text, |start| match text.get(start) {
         Some(b'{' | b'[') => container_structure(text, start, nesting, index),
@@ -74,8 +72,7 @@ pub(super) fn structure(text: &[u8], nesting: usize, index: &mut IndexBuilder) -
     })
 }
 
-/// UTF-8 that is one value between optional white space. `end_of` is told where the value begins, and
-/// finds where it ends.
+/// UTF-8 that is one value between optional white space. `end_of` maps the start of the value to its end.
 fn one_value(text: &[u8], end_of: impl FnOnce(usize) -> Scanned<usize>) -> Scanned<Range<usize>> {
     if let Err(error) = simdutf8::compat::from_utf8(text) {
         return fail(SyntaxErrorKind::Utf8, error.valid_up_to());
@@ -89,7 +86,7 @@ fn one_value(text: &[u8], end_of: impl FnOnce(usize) -> Scanned<usize>) -> Scann
     Ok(start..end)
 }
 
-/// The outline of the object or array that begins at `start`.
+/// Validates the structure of the object or array that begins at `start`; returns its end.
 fn container_structure(text: &[u8], start: usize, nesting: usize, index: &mut IndexBuilder) -> Scanned<usize> {
     let (mut brackets, mut open) = (Brackets::new(text, start), Open::new(nesting));
     loop {
@@ -99,7 +96,7 @@ fn container_structure(text: &[u8], start: usize, nesting: usize, index: &mut In
             Some(byte @ (b'{' | b'[')) => open.push(*byte == b'{', at),
             Some(byte @ (b'}' | b']')) if open.depth > 0 && open.in_object == (*byte == b'}') => {
                 if let Some(start) = open.pop() {
-                    index.note(start..at + 1);
+                    index.add_value(start..at + 1);
                 }
                 if open.depth == 0 {
                     return Ok(at + 1);
@@ -269,11 +266,11 @@ enum After {
     Next(usize),
 }
 
-/// The value at `value` ended: closes what ends with it and goes on to the next value.
+/// Continues after the value at `value`: closes the containers that end with it, up to the next value.
 #[inline]
 fn after_value(text: &[u8], value: Range<usize>, open: &mut Open, index: &mut IndexBuilder) -> Scanned<After> {
     let mut at = value.end;
-    index.note(value);
+    index.add_value(value);
     while open.depth > 0 {
         let in_object = open.in_object;
         if in_object {
@@ -290,7 +287,7 @@ fn after_value(text: &[u8], value: Range<usize>, open: &mut Open, index: &mut In
         }
         at = next + 1;
         if let Some(start) = open.pop() {
-            index.note(start..at);
+            index.add_value(start..at);
         }
     }
     Ok(After::Done(at))
@@ -301,7 +298,7 @@ pub(super) fn unexpected<T>(text: &[u8], at: usize) -> Scanned<T> {
     fail(kind, at)
 }
 
-/// The containers that are open, a bit each: set for an object, clear for an array.
+/// The open containers, one bit each: set for an object, clear for an array.
 struct Open {
     bits: [u64; MAX_NESTING / 64],
     /// The bit of the innermost; false if none is open.

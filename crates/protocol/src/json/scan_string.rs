@@ -1,13 +1,11 @@
-//! Scanning strings: most of most messages is in them, so this looks at many bytes at once.
-//!
-//! Must not know: what stands around a string.
+//! Scanning strings, 16 or 64 bytes at a time: they are the largest part of most messages.
 
 use wide::u8x16;
 
 use super::block::{BLOCK, Escapes, LANES, escapes, find, is, is_control};
 use super::scan::{Scanned, SyntaxErrorKind, fail, unexpected};
 
-/// Vectors of a string looked at on the spot; most strings have no more.
+/// Vectors of a string that are scanned inline; most strings have no more.
 const FEW: usize = 4;
 
 /// Where a string ends.
@@ -95,13 +93,13 @@ fn end_of_string(text: &[u8], mut at: usize, mut plain: bool) -> Scanned<StringE
     }
 }
 
-/// Whether they mean something within a string, being quotes, backslashes or control characters.
+/// The bytes that are special within a string: quotes, backslashes and control characters.
 #[inline(always)]
 fn special(bytes: u8x16) -> u8x16 {
     is_control(bytes) | is(bytes, b'"') | is(bytes, b'\\')
 }
 
-/// Which bytes stand behind a backslash for one character.
+/// The bytes that are an escape of one character after a backslash.
 static SIMPLE: [bool; 256] = {
     let mut simple = [false; 256];
     let mut all: &[u8] = b"\"\\/bfnrt";
@@ -121,7 +119,7 @@ pub(super) fn escape(text: &[u8], at: usize) -> Scanned<usize> {
     }
 }
 
-/// The same of what is longer, or is none.
+/// An escape that begins at `at` and is longer, or malformed.
 #[inline(never)]
 fn code(text: &[u8], at: usize) -> Scanned<usize> {
     match text.get(at + 1) {
@@ -141,7 +139,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn blocks_are_looked_at_as_single_bytes_are(
+        fn string_end_matches_a_scan_byte_by_byte(
             run in 0..200_usize,
             text in proptest::collection::vec(proptest::sample::select(&b"\\\\\\\"nu0aF/x\x01 \xc3\xa9"[..]), 0..200),
             more in 0..200_usize,

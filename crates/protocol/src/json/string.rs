@@ -1,6 +1,4 @@
 //! Decoding and encoding JSON strings.
-//!
-//! Must not know: where the strings come from.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -12,13 +10,13 @@ pub(super) fn decode(quoted: &[u8]) -> Option<Cow<'_, str>> {
     if has_escape(inner) { decode_escapes(text).map(Cow::Owned) } else { Some(Cow::Borrowed(text)) }
 }
 
-/// Whether the quoted, validated JSON string stands for `text`.
+/// Whether the quoted, validated JSON string encodes `text`.
 pub(super) fn is(quoted: &[u8], text: &str) -> bool {
     inner(quoted).is_some_and(|inner| stands_for(inner, text))
 }
 
-/// Whether what is between the quotes of a string stands for `text`. An escape is always longer than
-/// what it stands for, so most strings are told apart by their length.
+/// Whether the text between the quotes of a string encodes `text`. An escape is longer than what it
+/// encodes, so most strings differ in length.
 #[inline]
 pub(super) fn stands_for(inner: &[u8], text: &str) -> bool {
     match inner.len().cmp(&text.len()) {
@@ -38,7 +36,7 @@ fn inner(quoted: &[u8]) -> Option<&[u8]> {
 }
 
 fn has_escape(inner: &[u8]) -> bool {
-    /// Shorter ones are looked through before `memchr` has begun.
+    /// Shorter ones are searched faster than `memchr` starts.
     const SHORT: usize = 16;
     if inner.len() <= SHORT { inner.contains(&b'\\') } else { memchr::memchr(b'\\', inner).is_some() }
 }

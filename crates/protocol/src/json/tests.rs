@@ -14,14 +14,14 @@ fn error(text: &str) -> SyntaxErrorKind {
 }
 
 #[test]
-fn keeps_the_text_and_drops_outer_white_space() {
+fn parse_keeps_the_text_and_drops_outer_white_space() {
     let value = json(" {\"a\" : 1.0 , \"b\":[1E400, -0]}\r\n");
     assert_eq!(value.as_text(), "{\"a\" : 1.0 , \"b\":[1E400, -0]}");
     assert_eq!(value.get("a").unwrap().as_text(), "1.0");
 }
 
 #[test]
-fn refuses_what_is_not_json() {
+fn parse_refuses_text_that_is_not_json() {
     use SyntaxErrorKind::*;
     for (text, kind) in [
         ("", End),
@@ -51,9 +51,9 @@ fn refuses_what_is_not_json() {
 }
 
 #[test]
-fn an_outline_checks_what_others_rely_on() {
+fn validate_structure_checks_strings_and_brackets_only() {
     use SyntaxErrorKind::*;
-    let outline =
+    let structure =
         |text: &str| Json::validate_structure(Bytes::copy_from_slice(text.as_bytes()), 3).map_err(|error| error.kind);
     for (text, kind) in [
         ("", End),
@@ -68,18 +68,18 @@ fn an_outline_checks_what_others_rely_on() {
         ("tru", End),
         ("[] 1", Trailing),
     ] {
-        assert_eq!(outline(text), Err(kind), "{text}");
+        assert_eq!(structure(text), Err(kind), "{text}");
     }
     assert_eq!(Json::validate_structure(Bytes::from_static(b"[\"\xff\"]"), 8).unwrap_err().kind, Utf8);
     for text in ["{\"a\" {\"b\":1}}", "{\"a\"[1]}", "{\"a\":1 [2]}", "{\"a\":[1] [2],\"b\":1}", "{[\"a\":1]}"] {
-        let kept = rewrite_object(&outline(text).unwrap(), |_| true, b"\"z\":1");
-        assert!(outline(kept.as_text()).is_ok(), "{text} became {kept}");
+        let kept = rewrite_object(&structure(text).unwrap(), |_| true, b"\"z\":1");
+        assert!(structure(kept.as_text()).is_ok(), "{text} became {kept}");
     }
-    assert_eq!(outline(" [ \"]\\\"]\" ,, nul ]\n").unwrap().as_text(), "[ \"]\\\"]\" ,, nul ]", "the rest is left");
+    assert_eq!(structure(" [ \"]\\\"]\" ,, nul ]\n").unwrap().as_text(), "[ \"]\\\"]\" ,, nul ]", "the rest is left");
 }
 
 #[test]
-fn nesting_is_limited_exactly() {
+fn nesting_limit_is_exact() {
     let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     assert!(Json::parse(deep(8).into(), 8).is_ok());
     assert_eq!(Json::parse(deep(9).into(), 8).unwrap_err().kind, SyntaxErrorKind::Depth);
@@ -88,7 +88,7 @@ fn nesting_is_limited_exactly() {
 }
 
 #[test]
-fn finds_members_by_decoded_name() {
+fn member_is_found_by_its_decoded_name() {
     let value = json(r#"{"_m\u0065ta":{"x":1},"\ud800":2,"":3}"#);
     assert_eq!(value.get("_meta").unwrap().as_text(), r#"{"x":1}"#);
     assert_eq!(value.get("").unwrap().as_text(), "3");
@@ -96,7 +96,7 @@ fn finds_members_by_decoded_name() {
 }
 
 #[test]
-fn find_refuses_duplicates_among_the_members_it_reads_only() {
+fn find_refuses_duplicates_of_its_keys_only() {
     let value = json(r#"{"a":1,"b":2,"\u0061":3}"#);
     assert_eq!(value.find(["a"]).unwrap_err().key, "a");
     assert_eq!(value.find(["b", "c"]).unwrap(), [Some(11..12), None]);
@@ -111,7 +111,7 @@ fn strings_decode() {
 }
 
 #[test]
-fn tells_whether_a_string_is_a_text() {
+fn is_str_compares_decoded_text() {
     for (text, said) in
         [(r#""plain""#, "plain"), (r#""pl\u0061in""#, "plain"), (r#""a\\u0062""#, r"a\u0062"), (r#""""#, "")]
     {
@@ -125,7 +125,7 @@ fn tells_whether_a_string_is_a_text() {
 }
 
 #[test]
-fn rewriting_keeps_what_it_keeps() {
+fn rewrite_object_keeps_the_bytes_of_kept_members() {
     let object = json("{ \"a\": 1.0,\n \"b\":2 , \"c\":3 }");
     let without =
         |name: &'static str| rewrite_object(&object, |m| !m.is(&object, name), b"\"z\":9").as_text().to_owned();
@@ -135,7 +135,7 @@ fn rewriting_keeps_what_it_keeps() {
 }
 
 #[test]
-fn retaining_keeps_what_it_keeps() {
+fn retain_elements_keeps_the_bytes_of_kept_elements() {
     let only =
         |text: &str, kept: &[usize]| retain_elements(&json(text), |index| kept.contains(&index)).as_text().to_owned();
     assert_eq!(only("[ 1,\n 2.0 , 3 ]", &[0, 2]), "[ 1 , 3 ]");
@@ -146,7 +146,7 @@ fn retaining_keeps_what_it_keeps() {
 }
 
 #[test]
-fn edits_splice() {
+fn edits_are_spliced() {
     let object = json(r#"{"id":1,"r":{ }}"#);
     let mut edits = Edits::new(object.bytes().clone());
     edits.replace(6..7, "\"x\"");
@@ -181,15 +181,15 @@ fn any_text() -> impl Strategy<Value = String> {
 }
 
 /// Every place that walking `value` and all within it yields.
-fn places(value: &Json, base: usize, found: &mut Vec<Range<usize>>) {
+fn ranges(value: &Json, base: usize, found: &mut Vec<Range<usize>>) {
     let members = value.members().flat_map(|member| [member.key, member.value]);
     for place in members.chain(value.elements()) {
         found.push(base + place.start..base + place.end);
-        places(&value.slice(place.clone()), base + place.start, found);
+        ranges(&value.slice(place.clone()), base + place.start, found);
     }
 }
 
-/// What is found by each name that an object within `value` has, and by one that it has not.
+/// The result of a lookup of each name that an object within `value` has, and of one that it does not have.
 fn lookups(value: &Json) -> Vec<Option<Range<usize>>> {
     let mut found = Vec::new();
     for member in value.members() {
@@ -206,22 +206,22 @@ fn lookups(value: &Json) -> Vec<Option<Range<usize>>> {
 }
 
 #[test]
-fn walks_over_long_texts_come_to_the_same_places() {
+fn long_text_has_equal_ranges_with_and_without_index() {
     let long = |number: usize| format!(r#"{{"t":"{}","n":[{number}, [], {{}}]}}"#, "x\\\"".repeat(number));
     for count in [0, 1, 5, 100, 300] {
         let list = (0..count).map(|number| long(7 * number)).collect::<Vec<_>>().join(" , ");
         let text = format!(" {{\"a\" : [ {list} ], \"b\":[[[[[[[[[[{}]]]]]]]]]], \"c\":1}} ", long(count));
-        let noted = json(&text);
+        let indexed = json(&text);
         let (mut with, mut without) = (Vec::new(), Vec::new());
-        places(&noted, 0, &mut with);
-        places(&Json::trusted(noted.bytes().clone()), 0, &mut without);
+        ranges(&indexed, 0, &mut with);
+        ranges(&Json::trusted(indexed.bytes().clone()), 0, &mut without);
         assert_eq!(with, without, "{count}");
-        assert_eq!(noted.detached().get("c").unwrap().as_text(), "1");
+        assert_eq!(indexed.detached().get("c").unwrap().as_text(), "1");
     }
 }
 
 #[test]
-fn members_are_found_whether_or_not_there_was_room_to_note_them() {
+fn members_beyond_the_index_are_found() {
     for count in [0, 1, 19, 20, 21, 63, 64, 65, 200] {
         let members: Vec<_> = (0..count).map(|number| format!(r#""k{number}":{{"x":{number}}}"#)).collect();
         let text = format!(r#"{{"a":{{{}}},"\u0062":{{"c":{{"d":{{"e":1}}}}}},"last":"l"}}"#, members.join(","));
@@ -245,7 +245,7 @@ fn members_are_found_whether_or_not_there_was_room_to_note_them() {
 }
 
 #[test]
-fn strings_end_where_they_end_wherever_that_is() {
+fn string_end_is_found_at_any_offset() {
     for length in 0..200 {
         for (special, ok) in
             [("", true), ("\\n", true), ("\\u00e9", true), ("\\\\\\\"", true), ("\t", false), ("\\x", false)]
@@ -263,20 +263,20 @@ fn strings_end_where_they_end_wherever_that_is() {
 
 proptest! {
     #[test]
-    fn agrees_with_serde_json_on_long_strings(text in "[ -~\\x1f\\n]{0,150}(\\\\[\\\\\"nu/x]|0041|\"|[a-z]{1,30}){0,12}") {
+    fn long_strings_are_accepted_like_by_serde_json(text in "[ -~\\x1f\\n]{0,150}(\\\\[\\\\\"nu/x]|0041|\"|[a-z]{1,30}){0,12}") {
         let text = format!("\"{text}\"");
         let theirs = serde_json::from_str::<&serde_json::value::RawValue>(&text).is_ok();
         prop_assert_eq!(Json::parse(Bytes::from(text), 1).is_ok(), theirs);
     }
 
     #[test]
-    fn accepts_what_serde_json_accepts(text in any_text()) {
+    fn json_is_accepted_like_by_serde_json(text in any_text()) {
         let value = Json::parse(Bytes::from(text.clone()), DEFAULT_NESTING).unwrap();
         prop_assert_eq!(value.as_text(), text.trim_matches([' ', '\t', '\r', '\n']));
     }
 
     #[test]
-    fn agrees_with_serde_json_on_damaged_text(text in any_text(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn damaged_text_is_refused_like_by_serde_json(text in any_text(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut bytes = text.into_bytes();
         let index = at.index(bytes.len());
         bytes[index] = byte;
@@ -303,53 +303,53 @@ proptest! {
     }
 
     #[test]
-    fn what_is_json_has_an_outline_with_the_same_places(text in any_text()) {
+    fn valid_json_has_equal_ranges_after_structure_validation(text in any_text()) {
         let text = Bytes::from(format!("{{\"a\":[{text}],\"b\":{{\"c\":{text}}},\"long\":[{:600}]}}", 1));
-        let (whole, outline) = (Json::parse(text.clone(), 16).unwrap(), Json::validate_structure(text, 16).unwrap());
-        let (mut in_whole, mut in_outline) = (Vec::new(), Vec::new());
-        places(&whole, 0, &mut in_whole);
-        places(&outline, 0, &mut in_outline);
-        prop_assert_eq!(in_whole, in_outline);
+        let (whole, structure) = (Json::parse(text.clone(), 16).unwrap(), Json::validate_structure(text, 16).unwrap());
+        let (mut in_whole, mut in_structure) = (Vec::new(), Vec::new());
+        ranges(&whole, 0, &mut in_whole);
+        ranges(&structure, 0, &mut in_structure);
+        prop_assert_eq!(in_whole, in_structure);
     }
 
     #[test]
-    fn a_value_in_place_of_another_leaves_what_is_noted_of_the_rest(
+    fn replaced_value_leaves_the_rest_of_the_index(
         (text, other) in (any_text(), any_text()), at in any::<prop::sample::Index>(), long in 0..1500_usize
     ) {
         let text = format!(" [{{\"a\":{text},\"b\":[{{\"c\":{text}}}],\"long\":\"{:long$}\",\"z\":{{}}}}]", 1);
         let value = json(&text).slice(1..text.len() - 2);
         let mut found = Vec::new();
-        places(&value, 0, &mut found);
+        ranges(&value, 0, &mut found);
         let range = found[at.index(found.len())].clone();
         let replaced = value.with_indexed(range, &json(&other));
         let (mut with, mut without) = (Vec::new(), Vec::new());
-        let unnoted = Json::trusted(replaced.bytes().clone());
-        places(&replaced, 0, &mut with);
-        places(&unnoted, 0, &mut without);
+        let unindexed = Json::trusted(replaced.bytes().clone());
+        ranges(&replaced, 0, &mut with);
+        ranges(&unindexed, 0, &mut without);
         prop_assert_eq!(with, without);
-        prop_assert_eq!(lookups(&replaced), lookups(&unnoted));
+        prop_assert_eq!(lookups(&replaced), lookups(&unindexed));
     }
 
     #[test]
-    fn lookups_come_to_the_same_whatever_is_noted(text in any_text(), lead in "[ \n]{0,2}") {
+    fn lookups_do_not_depend_on_the_index(text in any_text(), lead in "[ \n]{0,2}") {
         let both = format!("[{text},{lead}{{\"c\":{text}}}]");
         let twice = format!("{lead}{{\"a\":{lead}{text},\"b\":{both},\"a\":{{\"b\":{{\"c\":1}}}}}}");
-        let noted = Json::parse(Bytes::from(twice), 32).unwrap();
-        let outline = Json::validate_structure(noted.bytes().clone(), 32).unwrap();
-        let unnoted = lookups(&Json::trusted(noted.bytes().clone()));
-        prop_assert_eq!(&lookups(&noted), &unnoted);
-        prop_assert_eq!(lookups(&outline), unnoted);
+        let indexed = Json::parse(Bytes::from(twice), 32).unwrap();
+        let structure = Json::validate_structure(indexed.bytes().clone(), 32).unwrap();
+        let unindexed = lookups(&Json::trusted(indexed.bytes().clone()));
+        prop_assert_eq!(&lookups(&indexed), &unindexed);
+        prop_assert_eq!(lookups(&structure), unindexed);
     }
 
     #[test]
-    fn an_outline_of_damaged_text_can_be_walked_and_edited(
+    fn damaged_text_with_valid_structure_can_be_read_and_edited(
         text in any_text(), at in any::<prop::sample::Index>(), byte in any::<u8>()
     ) {
         let mut bytes = format!("{{\"a\":{text}}}").into_bytes();
         let index = at.index(bytes.len());
         bytes[index] = byte;
         if let Ok(value) = Json::validate_structure(Bytes::from(bytes), DEFAULT_NESTING) {
-            places(&value, 0, &mut Vec::new());
+            ranges(&value, 0, &mut Vec::new());
             prop_assert_eq!(lookups(&value), lookups(&Json::trusted(value.bytes().clone())));
             let kept = rewrite_object(&value, |_| true, b"\"b\":1");
             prop_assert!(Json::validate_structure(kept.into_bytes(), DEFAULT_NESTING).is_ok());
@@ -357,7 +357,7 @@ proptest! {
     }
 
     #[test]
-    fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn parse_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(value) = Json::parse(Bytes::from(bytes), 16) {
             let _ = value.members().count() + value.elements().count();
             let _ = value.as_str();
@@ -365,7 +365,7 @@ proptest! {
     }
 
     #[test]
-    fn strings_round_trip(text in any::<String>()) {
+    fn quoted_string_decodes_to_itself(text in any::<String>()) {
         let quoted = Json::string(&text);
         let decoded = quoted.as_str().unwrap();
         prop_assert_eq!(decoded.as_ref(), text.as_str());
@@ -374,7 +374,7 @@ proptest! {
 }
 
 #[test]
-fn a_value_in_place_of_another_leaves_every_other_byte() {
+fn replaced_value_leaves_every_other_byte() {
     let object = Json::literal(r#"{ "a" : "x" , "b":1.0}"#);
     let [at] = object.find(["a"]).unwrap();
     assert_eq!(object.with(at.unwrap(), &Json::literal("[2]")).as_text(), r#"{ "a" : [2] , "b":1.0}"#);

@@ -1,7 +1,4 @@
-//! A value looked at where it stands: most are only asked what they are, and need no slice that keeps
-//! the text.
-//!
-//! Must not know: which members matter.
+//! A borrowed value: most are only read once, and need no slice that shares the text.
 
 use std::borrow::Cow;
 
@@ -29,7 +26,7 @@ pub enum Kind {
 pub struct Value<'a>(pub(super) &'a [u8]);
 
 impl<'a> Value<'a> {
-    /// The type, told by the first byte.
+    /// The type, by the first byte.
     #[must_use]
     pub fn kind(self) -> Kind {
         match self.0.first() {
@@ -54,8 +51,8 @@ impl<'a> Value<'a> {
         self.0 == b"true"
     }
 
-    /// The characters of a string, escapes decoded. `None` for other types and for strings that no
-    /// Unicode text can stand for (a lone surrogate escape).
+    /// The characters of a string, escapes decoded. `None` for other types and for strings that
+    /// are not Unicode text (a lone surrogate escape).
     #[must_use]
     pub fn as_str(self) -> Option<Cow<'a, str>> {
         string::decode(self.0)

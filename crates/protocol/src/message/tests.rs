@@ -1,4 +1,4 @@
-//! What is a message, and what stays of it when parts are replaced.
+//! Which texts are messages, and what replacing parts of them leaves unchanged.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn parse(text: &str) -> Result<Message, MessageError> {
 }
 
 #[test]
-fn tells_the_kinds_apart() {
+fn message_kind_is_that_of_its_members() {
     let Ok(Message::Request(request)) = parse(r#"{"jsonrpc":"2.0","id":"a\u0041","method":"tools/call","params":{}}"#)
     else {
         panic!("not a request");
@@ -20,7 +20,7 @@ fn tells_the_kinds_apart() {
 }
 
 #[test]
-fn refuses_with_the_id_where_it_can_be_read() {
+fn invalid_message_keeps_its_id_where_it_can_be_read() {
     let id_of = |text: &str| match parse(text) {
         Err(MessageError::Invalid { id, .. }) => id.map(|id| id.as_text().to_owned()),
         other => panic!("{other:?}"),
@@ -37,7 +37,7 @@ fn refuses_with_the_id_where_it_can_be_read() {
 }
 
 #[test]
-fn the_messages_of_a_batch_stand_alone() {
+fn batch_messages_are_independent() {
     let batch = |text: &'static str| Message::parse_batch(Bytes::from_static(text.as_bytes()), 8);
     let messages = batch(r#"[ {"jsonrpc":"2.0","method":"n"}, 7, [] ]"#).unwrap().unwrap();
     assert!(matches!(
@@ -50,7 +50,7 @@ fn the_messages_of_a_batch_stand_alone() {
 }
 
 #[test]
-fn a_response_keeps_everything_but_its_id() {
+fn response_keeps_everything_but_its_id() {
     let text = r#"{ "result" : {"a":1.0} , "x":[ ], "id":7,"jsonrpc":"2.0"}"#;
     let Ok(Message::Response(response)) = parse(text) else { panic!("not a response") };
     let sent = response.to_message(&Json::string("q"), Bytes::from_static(b"\"resultType\":\"complete\"")).into_bytes();
@@ -61,7 +61,7 @@ fn a_response_keeps_everything_but_its_id() {
 }
 
 #[test]
-fn a_notification_keeps_everything_but_a_replaced_parameter() {
+fn notification_keeps_everything_but_a_replaced_parameter() {
     let text = r#"{ "params":{"uri" : "a","x":1.0},"method":"notifications/resources/updated","jsonrpc":"2.0" }"#;
     let Ok(Message::Notification(notification)) = parse(text) else { panic!("not a notification") };
     let other = notification.with_param("uri", &Json::string("longer"));
@@ -74,7 +74,7 @@ fn a_notification_keeps_everything_but_a_replaced_parameter() {
 }
 
 #[test]
-fn originated_responses_have_their_places_right() {
+fn originated_response_has_correct_ranges() {
     let response = Response::from_error(&RpcError::new(-1, "no \"x\""));
     assert_eq!((response.id().as_text(), response.error_code()), ("null", Some(-1)));
     assert_eq!(

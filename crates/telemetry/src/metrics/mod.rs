@@ -49,6 +49,7 @@ pub struct MetricLimits {
     pub series: usize,
 }
 
+#[cfg(any(test, feature = "test-support"))]
 impl Default for MetricLimits {
     fn default() -> Self {
         Self { names_per_backend: 100, series: 2000 }

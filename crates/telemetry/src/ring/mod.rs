@@ -33,6 +33,7 @@ pub struct RingLimits {
     pub bytes: usize,
 }
 
+#[cfg(any(test, feature = "test-support"))]
 impl Default for RingLimits {
     /// 500 traces and 16 MiB.
     fn default() -> Self {

@@ -12,7 +12,8 @@ mod faults;
 mod long_bodies;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-const SETTINGS: ClientSettings = ClientSettings { connect_timeout: Duration::from_secs(5), most_idle: 4 };
+const SETTINGS: ClientSettings =
+    ClientSettings { connect_timeout: Duration::from_secs(5), idle_timeout: Duration::from_secs(90), most_idle: 4 };
 
 fn target(address: impl std::fmt::Display) -> Arc<Target> {
     Arc::new(Target::new(Url::parse(&format!("http://{address}/mcp")).unwrap()).unwrap())

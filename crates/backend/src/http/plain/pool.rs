@@ -19,19 +19,18 @@ use super::Supply;
 use super::connection::Connection;
 use super::connector::{Connector, Unconnected};
 
-/// How long a connection is kept at most that nobody uses; at least half of that.
-const IDLE: Duration = Duration::from_secs(90);
-
 /// See the module.
 pub(super) struct Pool {
     connector: Connector,
+    /// A connection that no request uses is closed between half of this and this.
+    idle_timeout: Duration,
     most_idle: usize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// With the time when they came, in half `IDLE`s: so nobody has to look at the clock.
+    /// With the time when they came, in halves of the idle timeout: so nobody has to look at the clock.
     idle: Vec<(Box<Connection>, u64)>,
     now: u64,
     /// Requests without a connection, the one that waits longest first.
@@ -49,8 +48,8 @@ struct Attempt(Arc<Pool>);
 struct Keeping(Weak<Pool>);
 
 impl Pool {
-    pub(super) fn new(connector: Connector, most_idle: usize) -> Arc<Self> {
-        Arc::new(Self { connector, most_idle, state: Mutex::default() })
+    pub(super) fn new(connector: Connector, idle_timeout: Duration, most_idle: usize) -> Arc<Self> {
+        Arc::new(Self { connector, idle_timeout, most_idle, state: Mutex::default() })
     }
 
     /// An idle connection.
@@ -85,7 +84,7 @@ impl Pool {
         if state.keeper.is_none() {
             state.keeper = Some(Waker::noop().clone());
             drop(state);
-            tokio::spawn(Keeping(Arc::downgrade(self)).run());
+            tokio::spawn(Keeping(Arc::downgrade(self)).run(self.idle_timeout / 2));
         }
     }
 
@@ -155,14 +154,14 @@ impl Drop for Attempt {
 }
 
 impl Keeping {
-    async fn run(self) {
-        let mut turn = pin!(sleep(IDLE / 2));
+    async fn run(self, half_timeout: Duration) {
+        let mut turn = pin!(sleep(half_timeout));
         poll_fn(|cx| {
             let Some(pool) = self.0.upgrade() else { return Poll::Ready(()) };
             let mut time_passed = false;
             while turn.as_mut().poll(cx).is_ready() {
                 time_passed = true;
-                turn.as_mut().reset(Instant::now() + IDLE / 2);
+                turn.as_mut().reset(Instant::now() + half_timeout);
             }
             pool.look_after(cx, time_passed);
             Poll::Pending

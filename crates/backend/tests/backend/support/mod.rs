@@ -39,6 +39,13 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             question: PATIENCE,
             session_idle: PATIENCE,
             task: PATIENCE,
+            process_stop: Duration::from_secs(2),
+            session_end: Duration::from_secs(1),
+            idle_connection: Duration::from_secs(90),
+            reconnect: fanlight_backend::RetryDelays {
+                shortest: Duration::from_millis(500),
+                longest: Duration::from_secs(30),
+            },
         },
         limits: Limits {
             concurrency: 8,

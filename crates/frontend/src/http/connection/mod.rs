@@ -33,8 +33,6 @@ use crate::settings::FrontendSettings;
 
 /// What a client sends first that knows the server to speak HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Requests at once on one HTTP/2 connection.
-const MAX_STREAMS: u32 = 100;
 /// The smallest head limit that hyper accepts.
 const MIN_HEADER: usize = 8 << 10;
 
@@ -270,7 +268,7 @@ fn http2(settings: &FrontendSettings) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS)
+        .max_concurrent_streams(settings.http2_streams)
         .max_header_list_size(u32::try_from(settings.max_header).unwrap_or(u32::MAX));
     builder
 }

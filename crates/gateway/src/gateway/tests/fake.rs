@@ -267,7 +267,7 @@ pub(super) fn scene(backends: Vec<Fake>) -> Scene {
 }
 
 pub(super) fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) -> Scene {
-    scene_of(backends, page_size, CacheLimits { entries: 4, bytes: 4096 })
+    scene_of(backends, page_size, CacheLimits { entries: 4, bytes: 4096, longest: Duration::from_secs(24 * 60 * 60) })
 }
 
 pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, cache: CacheLimits) -> Scene {
@@ -280,7 +280,17 @@ pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, ca
     });
     let settings = GatewaySettings {
         backends: entries.collect(),
-        lists: ListLimits { timeout: Duration::from_secs(1), pages: 5, entries: 100, page_size },
+        lists: ListLimits {
+            timeout: Duration::from_secs(1),
+            pages: 5,
+            entries: 100,
+            page_size,
+            generations: 3,
+            settle: Duration::from_millis(100),
+            unannounced: Duration::from_secs(5),
+            unknown: Duration::from_secs(5),
+            listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
+        },
         cache,
         max_tasks: 100,
         keys: fanlight_protocol::seal::Keys::default(),

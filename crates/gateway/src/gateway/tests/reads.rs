@@ -269,7 +269,7 @@ async fn what_is_kept_is_bounded() {
     };
     for (entries, bytes, at_most) in [(4, 1 << 20, 4), (100, 4096, 10), (0, 4096, 0), (4, 0, 0), (4, 300, 0)] {
         let backends = vec![(fake("a", &[("resources/read", PUBLIC)]), None), (fake("b", &[]), None)];
-        let scene = scene_of(backends, 10, CacheLimits { entries, bytes });
+        let scene = scene_of(backends, 10, CacheLimits { entries, bytes, longest: Duration::from_secs(24 * 60 * 60) });
         for n in 0..50 {
             read(&scene, n).await;
         }

@@ -1,0 +1,95 @@
+//! The definition of an option and of a section, as data: what reading, masking, the JSON Schema, the reference and the
+//! sample file have in common. The definitions themselves stand in `model`.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A mapping of the file: the top level, `limits`, a server.
+pub(crate) struct Section {
+    /// Its name in the JSON Schema.
+    pub(crate) name: &'static str,
+    /// Where its options are written, as a message says it.
+    pub(crate) location: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) definitions: &'static [Definition],
+    /// Keys that other programs write for themselves: accepted, without effect.
+    pub(crate) foreign: &'static [&'static str],
+}
+
+/// One option.
+pub(crate) struct Definition {
+    pub(crate) key: &'static str,
+    /// Its name in earlier versions, still accepted; empty if it has none.
+    pub(crate) former: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) form: fn() -> Form,
+    pub(crate) default: fn() -> Value,
+    /// What the sample file has instead of the default, in YAML; `#` in front comments it out. Empty for none.
+    pub(crate) example: &'static str,
+}
+
+/// The values that an option takes. Null stands for an absent option everywhere.
+pub(crate) enum Form {
+    Text(Visible),
+    Flag,
+    Duration {
+        min: Duration,
+        max: Duration,
+    },
+    Size {
+        min: usize,
+        max: usize,
+    },
+    Count {
+        min: usize,
+        max: usize,
+    },
+    Choice(Vec<&'static str>),
+    /// A list of texts.
+    Texts(Visible),
+    /// A list of texts, in which numbers and booleans stand for their text.
+    Scalars,
+    /// A mapping to texts, in which numbers and booleans stand for their text.
+    Pairs,
+    Section(&'static Section),
+    /// A mapping of names to sections.
+    Named(&'static Section),
+    /// Anything; not read.
+    Any,
+}
+
+/// How much of a text may stand in a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Visible {
+    All,
+    /// A program without its arguments.
+    FirstWord,
+    /// A URL up to its path, without user information.
+    Authority,
+    Nothing,
+}
+
+impl Section {
+    /// The keys of its options.
+    pub(crate) fn keys(&self) -> Vec<&'static str> {
+        self.definitions.iter().map(|definition| definition.key).collect()
+    }
+
+    /// The option of this key, or of this former key.
+    pub(crate) fn find(&self, key: &str) -> Option<&'static Definition> {
+        let named = |definition: &&Definition| key == definition.key || (key == definition.former && !key.is_empty());
+        self.definitions.iter().find(named)
+    }
+}
+
+impl Definition {
+    /// The default in the notation of the file, if there is one.
+    pub(crate) fn default(&self) -> Option<Value> {
+        Some((self.default)()).filter(|value| match value {
+            Value::Null | Value::Object(_) => false,
+            Value::Array(items) => !items.is_empty(),
+            _ => true,
+        })
+    }
+}

@@ -1,0 +1,184 @@
+//! Bounds on size, number and time.
+
+use std::time::Duration;
+
+use crate::option::kind::{LONG_TIME, Range, TIME, count, size, time};
+use crate::option::{Options as _, options};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const GIB: usize = 1 << 30;
+
+/// The range of `concurrency`, of all servers and of one.
+pub(crate) const CONCURRENCY: Range<usize> = count(1, 100_000);
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+options! {
+    /// Bounds on size and number.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Limits: "limits", "in `limits`";
+    options {
+        /// Bytes of one HTTP request body, and of one line of a stdio client.
+        "requestBody" => request_body: usize = 16 * MIB, size(KIB, GIB);
+        /// Bytes of one message of a backend: a line, an SSE event or a JSON body.
+        "message" => message: usize = 64 * MIB, size(KIB, GIB);
+        /// Bytes of the head of one HTTP request.
+        "header" => header: usize = 64 * KIB, size(KIB, MIB);
+        /// Levels of nesting in one JSON message.
+        "nesting" => nesting: usize = 128, count(8, 1024);
+        /// Threads that serve clients; 0 for one per processor.
+        "workers" => workers: usize = 0, count(0, 256);
+        /// Open client connections. Lowered to three quarters of the files that the process may open.
+        "connections" => connections: usize = 16_384, count(1, 1_000_000);
+        /// Requests at the same time on one HTTP/2 connection.
+        "http2Streams" => http2_streams: usize = 100, count(1, 1_000_000);
+        /// Event streams of HTTP clients that only listen. Never more than three quarters of `connections`, so that
+        /// requests find a connection.
+        "streams" => streams: usize = 12_288, count(1, 1_000_000);
+        /// Sessions of legacy clients.
+        "sessions" => sessions: usize = 10_000, count(1, 10_000_000);
+        /// Running calls per backend, where the server does not set its own limit.
+        "concurrency" => concurrency: usize = 256, CONCURRENCY;
+        /// Sessions with one HTTP backend that each belong to one client session.
+        "backendSessions" => backend_sessions: usize = 1000, count(1, 1_000_000);
+        /// Processes of one stdio backend that each belong to one client session.
+        "processes" => processes: usize = 64, count(1, 10_000);
+        /// Notifications buffered per call.
+        "notifications" => notifications: usize = 256, count(1, 1_000_000);
+        /// Requests of backends (elicitation, sampling, roots) that one client may have open.
+        "serverRequests" was "questions" => server_requests: usize = 64, count(1, 10_000);
+        /// How often a modern backend may ask for input in one call of a legacy client.
+        "inputRounds" => input_rounds: usize = 8, count(1, 1000);
+        /// Suspended calls: calls of modern clients that wait for the input that a legacy backend requested.
+        "suspendedCalls" was "parkedCalls" => suspended_calls: usize = 1000, count(1, 1_000_000);
+        /// Tasks whose owner is remembered; also, for each backend, tasks that are translated between the eras, and
+        /// requests that wait for one.
+        "tasks" => tasks: usize = 10_000, count(1, 1_000_000);
+        /// Bytes of results that are kept as tasks, per backend.
+        "taskResults" => task_results: usize = 64 * MIB, size(KIB, 16 * GIB);
+        /// Subscriptions of modern clients per listener; also resources, and tasks, subscribed to by one subscription,
+        /// by one legacy session, and at one backend.
+        "subscriptions" => subscriptions: usize = 10_000, count(1, 1_000_000);
+        /// Bytes of a client's capabilities that are kept, and of its `clientInfo`.
+        "clientDescription" => client_description: usize = 128 * KIB, size(KIB, 16 * MIB);
+        /// Messages in one batch (2025-03-26).
+        "batch" => batch: usize = 100, count(1, 100_000);
+        /// Events kept per legacy session, so that a broken stream can be resumed.
+        "replayEvents" => replay_events: usize = 1000, count(1, 1_000_000);
+        /// Bytes of those events per legacy session.
+        "replayBytes" => replay_bytes: usize = MIB, size(KIB, GIB);
+        /// Bytes of those events of all legacy sessions together.
+        "replayTotalBytes" => replay_total_bytes: usize = 256 * MIB, size(KIB, 1 << 40);
+        /// Pages read of one list of one backend.
+        "listPages" => list_pages: usize = 1000, count(1, 1_000_000);
+        /// Entries read of one list of one backend.
+        "listEntries" => list_entries: usize = 100_000, count(1, 10_000_000);
+        /// Earlier states of a merged list that are kept for clients that are still paging through them.
+        "listGenerations" => list_generations: usize = 3, count(0, 1000);
+        /// Entries on one page of a merged list.
+        "pageSize" => page_size: usize = 1000, count(1, 1_000_000);
+        /// Results of `resources/read` that are cached, where the server calls them public, for their `ttlMs`; 0 for
+        /// none.
+        "cacheEntries" => cache_entries: usize = 1000, count(0, 1_000_000);
+        /// Bytes of all cached results together; 0 for none.
+        "cacheBytes" => cache_bytes: usize = 16 * MIB, size(0, GIB);
+        /// Bytes of memory that are kept for about a second for the next long results; 0 for none.
+        "spareBytes" => spare_bytes: usize = 32 * MIB, size(0, 1 << 40);
+        /// Traces kept in memory; 0 for none.
+        "traces" => traces: usize = 500, count(0, 100_000);
+        /// Bytes of all kept traces together.
+        "traceBytes" => trace_bytes: usize = 16 * MIB, size(KIB, GIB);
+        /// Bytes of the file of `--trace-file` before a new one is begun.
+        "traceFileBytes" => trace_file_bytes: usize = 64 * MIB, size(KIB, 1 << 40);
+        /// Earlier files of `--trace-file` that are kept.
+        "traceFiles" => trace_files: usize = 3, count(0, 1000);
+        /// Names of tools, and of prompts, that metrics tell apart per backend; others are counted as `_OTHER`.
+        "metricNames" => metric_names: usize = 100, count(0, 100_000);
+        /// Series of one histogram; others are counted as one, `otel_metric_overflow`.
+        "metricSeries" => metric_series: usize = 2000, count(1, 1_000_000);
+        /// Bytes recorded of the arguments, and of the result, of a tool call, where a server has `recordContent`.
+        "recordedContent" => recorded_content: usize = 4 * KIB, size(KIB, MIB);
+        /// Open connections to the admin listener.
+        "adminConnections" => admin_connections: usize = 128, count(1, 10_000);
+        /// Clients that follow `/api/events` at the same time.
+        "adminFollowers" => admin_followers: usize = 32, count(1, 1000);
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::defaults()
+    }
+}
+
+options! {
+    /// Bounds on time.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Timeouts: "timeouts", "in `timeouts`";
+    options {
+        /// Opening a connection to a backend, or starting its process and completing its handshake.
+        "connect" => connect: Duration = seconds(10), TIME;
+        /// Waiting for the answer that tells a backend's era.
+        "probe" => probe: Duration = seconds(3), TIME;
+        /// Reading one backend's part of a merged list.
+        "list" => list: Duration = seconds(10), TIME;
+        /// A whole call, where the server does not set its own timeout.
+        "call" => call: Duration = seconds(300), TIME;
+        /// A client's answer to a request that a backend makes during a call. `call` is paused meanwhile.
+        "clientAnswer" was "question" => client_answer: Duration = seconds(600), TIME;
+        /// Waiting for the end of a task, and remembering a task that no client asks for.
+        "task" => task: Duration = seconds(3600), LONG_TIME;
+        /// A client's own session with a backend, or its own process, without a call.
+        "backendSessionIdle" => backend_session_idle: Duration = seconds(30 * 60), LONG_TIME;
+        /// Receiving one request body.
+        "body" => body: Duration = seconds(30), TIME;
+        /// Receiving the head of one request.
+        "header" => header: Duration = seconds(10), TIME;
+        /// A legacy session without a request.
+        "sessionIdle" => session_idle: Duration = seconds(30 * 60), LONG_TIME;
+        /// Finishing running requests on shutdown.
+        "drain" => drain: Duration = seconds(10), time(Duration::ZERO, seconds(86_400));
+        /// A client connection without a request.
+        "idleConnection" => idle_connection: Duration = seconds(75), TIME;
+        /// A call without an answer, before its event stream begins.
+        "stream" => stream: Duration = seconds(5), TIME;
+        /// An event stream without an event, before a comment keeps it alive.
+        "keepAlive" => keep_alive: Duration = seconds(25), TIME;
+        /// A broken event stream of a legacy session that no client resumes.
+        "resume" => resume: Duration = seconds(300), TIME;
+        /// Each step of ending a stdio backend: its process ending by itself, after SIGTERM, after SIGKILL.
+        "processStop" => process_stop: Duration = seconds(2), TIME;
+        /// A backend's answer to the end of a session.
+        "sessionEnd" => session_end: Duration = seconds(1), TIME;
+        /// Pause before the second attempt to connect to a backend, or to open a stream there. It doubles with each
+        /// failure.
+        "reconnect" => reconnect: Duration = Duration::from_millis(500), TIME;
+        /// The longest of these pauses.
+        "reconnectMax" => reconnect_max: Duration = seconds(30), TIME;
+        /// A connection to an HTTP backend without a request; it is closed between half of this and this.
+        "backendIdleConnection" => backend_idle_connection: Duration = seconds(90), TIME;
+        /// Pause before asking again for notifications of a backend that refused them. It doubles with each refusal.
+        "listenRetry" => listen_retry: Duration = seconds(1), TIME;
+        /// The longest of these pauses.
+        "listenRetryMax" => listen_retry_max: Duration = seconds(60), TIME;
+        /// Collecting changes of a list, so that a burst is announced to clients once.
+        "listSettle" => list_settle: Duration = Duration::from_millis(100), TIME;
+        /// Between two announcements of list changes that no backend announced.
+        "listUnannounced" => list_unannounced: Duration = seconds(5), TIME;
+        /// A name that no list has, before backends are asked for it again.
+        "unknownName" => unknown_name: Duration = seconds(5), TIME;
+        /// Caching one result, whatever its `ttlMs`.
+        "cache" => cache: Duration = seconds(86_400), LONG_TIME;
+        /// Delivering the last spans and metrics on shutdown.
+        "flush" => flush: Duration = seconds(3), time(Duration::ZERO, seconds(86_400));
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self::defaults()
+    }
+}

@@ -1,0 +1,74 @@
+//! The configuration: the types that the rest of Fanlight reads, each with the definitions of its options.
+
+pub(crate) mod limits;
+pub(crate) mod operators;
+pub(crate) mod secret;
+pub(crate) mod server;
+pub(crate) mod tools;
+pub(crate) mod transport;
+pub(crate) mod values;
+
+use std::net::SocketAddr;
+
+use crate::definition::Form;
+use crate::option::kind::{Each, Nested, OrOff};
+use crate::option::{Options, options};
+use limits::{Limits, Timeouts};
+use operators::{Admin, Telemetry};
+use secret::SealKey;
+use server::Server;
+use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, loopback};
+
+options! {
+    /// The configuration of one Fanlight process.
+    #[derive(Debug, Clone)]
+    pub struct Config: "config", "at the top level";
+    options {
+        /// Address and port for clients over HTTP.
+        "listen" => listen: SocketAddr = loopback(8080), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
+        /// Path of the MCP endpoint.
+        "path" => path: String = "/mcp".to_owned(), PATH;
+        /// Path of the deprecated HTTP+SSE transport of 2024-11-05, for clients that speak nothing newer; null or `off`
+        /// switches it off.
+        "ssePath" => sse_path: Option<String> = Some("/sse".to_owned()), OrOff(PATH);
+        /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
+        "admin" => admin: Admin = Admin::defaults(), Nested::<Admin>::KIND;
+        /// Values of `Origin` that are answered, such as `https://app.example.com`; `*` for any. Default: loopback
+        /// origins.
+        "allowedOrigins" => allowed_origins: Vec<String> = Vec::new(), Each(ORIGIN), example "[https://app.example.com]";
+        /// Values of `Host` that are answered, such as `mcp.example.com` (any port) or `mcp.example.com:8080`; `*` for any.
+        /// Default: loopback names and the listen address.
+        "allowedHosts" => allowed_hosts: Vec<String> = Vec::new(), Each(HOST), example "[localhost, 127.0.0.1, mcp.example.com]";
+        /// Secret keys that seal what clients carry, list cursors and `requestState`: 32 bytes each, as base64 or 64
+        /// hexadecimal digits. The first seals, all open: to change keys, put the new one first and remove the old one a
+        /// day later. Set them to keep cursors valid across restarts and replicas. Default: a new key at each start.
+        /// `openssl rand -base64 32` makes one.
+        "keys" => keys: Vec<SealKey> = Vec::new(), Each(KEY), example "# [\"${FANLIGHT_KEY}\"]";
+        /// What is recorded of requests, and where it is sent.
+        "telemetry" => telemetry: Telemetry = Telemetry::defaults(), Nested::<Telemetry>::KIND;
+        /// Bounds on size and number.
+        "limits" => limits: Limits = Limits::defaults(), Nested::<Limits>::KIND;
+        /// Bounds on time.
+        "timeouts" => timeouts: Timeouts = Timeouts::defaults(), Nested::<Timeouts>::KIND;
+    }
+    keys {
+        /// The backends by name. Their order is the order of merged lists, and decides which wins when names collide.
+        "mcpServers" => Form::Named(Server::SECTION);
+        /// Another name of `mcpServers`, which VS Code uses. A file has one of the two.
+        "servers" => Form::Named(Server::SECTION);
+        /// Where an editor finds the JSON Schema.
+        "$schema" => Form::Any;
+    }
+    fields {
+        /// The backends in the order of the file, disabled ones included.
+        servers: Vec<Server> = Vec::new();
+    }
+    foreign { "globalShortcut", "inputs", "isUsingBuiltInNodeForMcp", "preferences" }
+}
+
+impl Default for Config {
+    /// The configuration of a file that sets nothing but its servers.
+    fn default() -> Self {
+        Self::defaults()
+    }
+}

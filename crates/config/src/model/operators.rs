@@ -1,0 +1,102 @@
+//! What operators see: the admin listener and telemetry.
+
+use std::net::SocketAddr;
+
+use serde_json::json;
+
+use super::secret::Secret;
+use super::values::{ADDRESS, TOKEN, loopback, url_without_secrets};
+use crate::definition::Visible;
+use crate::option::kind::{Choice, Maybe, OrOff, Parsed};
+use crate::option::options;
+
+options! {
+    /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Admin: "admin", "in `admin`";
+    options {
+        /// Address and port; null or `off` switches the admin listener off. `fanlight stdio` has one only if this is
+        /// given, or `--admin`.
+        "listen" => listen: Option<SocketAddr> = Some(loopback(8081)), OrOff(ADDRESS);
+        /// Secret that a request must carry as `Authorization: Bearer <token>`, of at least 16 characters; `/healthz` and
+        /// `/readyz` tell whether all is well without it. Required where `listen` is not a loopback address. Default:
+        /// none. `openssl rand -hex 32` makes one.
+        "token" => token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_ADMIN_TOKEN}";
+    }
+    fields {
+        /// Whether the file leaves the address open. `fanlight stdio` then has no admin listener.
+        is_default: bool = true;
+    }
+}
+
+impl Admin {
+    /// Whether an address may be listened on: without a token, only one that is reached from this machine alone.
+    pub fn may_listen(&self, address: SocketAddr) -> bool {
+        self.token.is_some() || address.ip().to_canonical().is_loopback()
+    }
+}
+
+options! {
+    /// What is recorded of requests, and where it is sent.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Telemetry: "telemetry", "in `telemetry`";
+    options {
+        /// Base URL of an OTLP collector; overrides the `OTEL_*` variables. Default: what those variables say.
+        "endpoint" => endpoint: Option<String> = None, Maybe(COLLECTOR), example "# http://127.0.0.1:4318";
+        /// Protocol of the collector: `http/protobuf` (usually on port 4318) or `grpc` (4317); overrides the `OTEL_*`
+        /// variables. Default: what those variables say, else `http/protobuf`.
+        "protocol" => protocol: Option<OtlpChoice> = None, Maybe(PROTOCOL), example "# http/protobuf";
+        /// `service.name`, unless `OTEL_SERVICE_NAME` sets another. Default: `fanlight`.
+        "serviceName" => service_name: Option<String> = None, SERVICE_NAME, example "# fanlight";
+        /// Whether to trust the trace context of clients: `true` continues their traces, `link` begins new ones that link
+        /// to them, `ignore` begins new ones.
+        "trustInbound" => trust_inbound: TrustChoice = TrustChoice::True, TRUST;
+    }
+}
+
+/// How OTLP travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtlpChoice {
+    /// Over HTTP, in Protobuf.
+    HttpProtobuf,
+    /// Over gRPC.
+    Grpc,
+}
+
+/// Whether to trust the trace context of clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrustChoice {
+    /// It is the parent.
+    True,
+    /// A trace of Fanlight's own begins, with a link to it.
+    Link,
+    /// A trace of Fanlight's own begins.
+    Ignore,
+}
+
+/// The names are those of `OTEL_EXPORTER_OTLP_PROTOCOL`.
+const PROTOCOL: Choice<OtlpChoice> = Choice(&[("http/protobuf", OtlpChoice::HttpProtobuf), ("grpc", OtlpChoice::Grpc)]);
+
+const TRUST: Choice<TrustChoice> =
+    Choice(&[("true", TrustChoice::True), ("link", TrustChoice::Link), ("ignore", TrustChoice::Ignore)]);
+
+const COLLECTOR: Parsed<String> = Parsed {
+    visible: Visible::Authority,
+    parse: |reader, text| {
+        let is_url =
+            url::Url::parse(&text.value).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        if !is_url {
+            let message = "the endpoint of the collector is not an http or https URL";
+            reader.error(text.span, message, "write its base URL, such as `http://127.0.0.1:4318`");
+        }
+        is_url.then_some(text.value)
+    },
+    show: |url| json!(url_without_secrets(url)),
+};
+
+/// An empty name stands for none.
+const SERVICE_NAME: Parsed<Option<String>> = Parsed {
+    visible: Visible::All,
+    parse: |_, text| Some(Some(text.value).filter(|name| !name.is_empty())),
+    show: |name| json!(name),
+};

@@ -1,0 +1,133 @@
+//! One backend.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::limits::{CONCURRENCY, Limits, Timeouts};
+use super::tools::ToolFilter;
+use super::transport::Transport;
+use crate::definition::{Form, Visible};
+use crate::option::kind::{Choice, Flag, Maybe, Nested, Parsed, TIME};
+use crate::option::{Options as _, options};
+
+/// The longest name of a server, in characters.
+pub(crate) const MAX_NAME: usize = 64;
+
+options! {
+    /// One backend.
+    #[derive(Debug, Clone)]
+    pub struct Server: "server", "in a server";
+    options {
+        /// Whether the server takes part.
+        "enabled" => enabled: bool = true, Flag;
+        /// What its tool and prompt names start with when there are several servers; may be empty. Default: the name and
+        /// two underscores.
+        "prefix" => prefix: Option<String> = None, Maybe(PREFIX), example "web_";
+        /// The protocol era that the server is spoken to in; `auto` asks it.
+        "era" => era: EraChoice = EraChoice::Auto, ERA;
+        /// Whether each client session has its own session with a legacy server (over stdio its own process), or all
+        /// share one, over which the server can send no requests to clients.
+        "session" => session: SessionChoice = SessionChoice::PerClient, SESSION;
+        /// Bound on a whole call. Default: `timeouts.call`.
+        "timeout" => timeout: Duration = Timeouts::default().call, TIME;
+        /// Bound on running calls. Default: `limits.concurrency`.
+        "concurrency" => concurrency: usize = Limits::default().concurrency, CONCURRENCY;
+        /// Which of its tools are offered.
+        "tools" => tools: ToolFilter = ToolFilter::default(), Nested::<ToolFilter>::KIND;
+        /// Whether trace context is sent to it.
+        "traceContext" => forwards_trace_context: bool = true, TRACE_CONTEXT;
+        /// Whether arguments and results of its tools are recorded in traces, cut at `limits.recordedContent`.
+        "recordContent" => records_content: bool = false, Flag;
+    }
+    keys {
+        /// The transport; found from `command` or `url` when absent. `sse` is the deprecated HTTP+SSE transport, which is
+        /// recognised without it too.
+        "type" => Form::Choice(TYPES.to_vec()), example "http";
+        /// The program to start.
+        "command" => Form::Text(Visible::FirstWord), example "npx";
+        /// Its arguments.
+        "args" => Form::Scalars, example "[-y, \"@modelcontextprotocol/server-everything\"]";
+        /// Environment variables set for it.
+        "env" => Form::Pairs, example "{NODE_ENV: production}";
+        /// Its working directory; relative to the folder of this file.
+        "cwd" => Form::Text(Visible::All), example ".";
+        /// Endpoint of a Streamable HTTP server; http or https.
+        "url" => Form::Text(Visible::Authority), example "https://mcp.example.com/mcp";
+        /// Another name of `url`.
+        "serverUrl" => Form::Text(Visible::Authority);
+        /// Another name of `url`.
+        "httpUrl" => Form::Text(Visible::Authority);
+        /// Headers sent to the server.
+        "headers" => Form::Pairs, example "{Authorization: \"Bearer ${TOKEN}\"}";
+        /// The opposite of `enabled`.
+        "disabled" => Form::Flag;
+        /// Tools added to `tools.deny`.
+        "disabledTools" => Form::Texts(Visible::All);
+        /// Tools added to `tools.deny`.
+        "excludeTools" => Form::Texts(Visible::All);
+        /// Another name of `tools.allow`.
+        "includeTools" => Form::Texts(Visible::All);
+    }
+    fields {
+        /// Its key in the file; unique, not empty.
+        name: String = String::new();
+        /// How it is reached.
+        transport: Transport = Transport::Http { url: String::new(), headers: Vec::new() };
+    }
+    foreign {
+        "alwaysAllow", "autoApprove", "description", "dev", "envFile", "gallery", "icon", "metadata", "oauth", "trust",
+        "version",
+    }
+}
+
+impl Server {
+    /// An enabled backend with every option at its default.
+    pub fn new(name: impl Into<String>, transport: Transport) -> Self {
+        Self { name: name.into(), transport, ..Self::defaults() }
+    }
+}
+
+/// The era of a backend, when the file fixes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EraChoice {
+    /// Found by asking.
+    Auto,
+    /// `initialize` and sessions.
+    Legacy,
+    /// Stateless, with `server/discover`.
+    Modern,
+}
+
+/// Whether clients share a session with a legacy backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionChoice {
+    /// Each client session has its own session with the backend; over stdio its own process.
+    PerClient,
+    /// All share one, over which the backend can send no requests to clients.
+    Shared,
+}
+
+/// Values of `type`. The first is for `command`, the others are for `url`.
+pub(crate) const TYPES: &[&str] = &["stdio", "http", "streamable-http", "streamableHttp", "sse"];
+
+const ERA: Choice<EraChoice> =
+    Choice(&[("auto", EraChoice::Auto), ("legacy", EraChoice::Legacy), ("modern", EraChoice::Modern)]);
+
+const SESSION: Choice<SessionChoice> =
+    Choice(&[("per-client", SessionChoice::PerClient), ("shared", SessionChoice::Shared)]);
+
+const TRACE_CONTEXT: Choice<bool> = Choice(&[("forward", true), ("omit", false)]);
+
+const PREFIX: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        if text.value.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            let message = format!("{} cannot start the name of a tool", text.shown());
+            reader.error(text.span, message, "write letters, digits, `_` and `-` only, or nothing: `\"\"`");
+            return None;
+        }
+        Some(text.value)
+    },
+    show: |prefix| json!(prefix),
+};

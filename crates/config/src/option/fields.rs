@@ -1,0 +1,107 @@
+//! The entries of one mapping of the file, checked against the section that they belong to.
+
+use crate::definition::{Form, Section};
+use crate::option::Options;
+use crate::option::reader::{Reader, suggest};
+use crate::report::problem::quoted;
+use crate::syntax::tree::{Entry, Node, Value};
+
+/// The entries of one mapping.
+pub(crate) struct Fields<'t> {
+    section: &'static Section,
+    entries: &'t [Entry],
+}
+
+impl<'t> Fields<'t> {
+    /// The entries of a node, which must be a mapping. Reports unknown keys, former keys and those without effect.
+    pub(crate) fn open(reader: &mut Reader<'_>, section: &'static Section, what: &str, node: &'t Node) -> Option<Self> {
+        let Value::Map(entries) = &node.value else {
+            let help = format!("the fields known here: {}", section.keys().join(", "));
+            reader.wrong_type(what, node, "a mapping", &help);
+            return None;
+        };
+        for entry in entries {
+            let key = quoted(&entry.key);
+            match section.find(&entry.key) {
+                Some(option) if option.key != entry.key => {
+                    let help = format!("write `{}`", option.key);
+                    reader.warn(entry.key_span, format!("{key} is now called `{}`", option.key), &help);
+                    if let Some(current) = entries.iter().find(|entry| entry.key == option.key) {
+                        reader.both(current, entry);
+                    }
+                }
+                Some(_) => {}
+                None if section.foreign.contains(&entry.key.as_str()) => {
+                    let help = "it is a setting of a client; Fanlight ignores it";
+                    reader.warn(entry.key_span, format!("{key} has no effect here"), help);
+                }
+                None => {
+                    let help = unknown_help(reader.root, section, entry);
+                    reader.error(entry.key_span, format!("unknown field {key}"), &help);
+                }
+            }
+        }
+        Some(Self { section, entries })
+    }
+
+    /// Reads every option of the section that has a field in `S`.
+    pub(crate) fn read<S: Options>(&self, reader: &mut Reader<'_>) -> S {
+        let mut options = S::defaults();
+        for field in S::FIELDS {
+            if let Some(entry) = self.get_or_null(field.key) {
+                (field.read)(reader, entry, &mut options);
+            }
+        }
+        options
+    }
+
+    /// The entry of this key, unless it is absent or null.
+    pub(crate) fn get(&self, key: &'static str) -> Option<&'t Entry> {
+        self.get_or_null(key).filter(|entry| !entry.value.is_null())
+    }
+
+    /// The entry of this key, unless it is absent. Of a duplicate key, which is an error, the last.
+    pub(crate) fn get_or_null(&self, key: &'static str) -> Option<&'t Entry> {
+        debug_assert!(self.section.find(key).is_some(), "{key} is not defined");
+        let is_it = |entry: &&Entry| {
+            entry.key == key || self.section.find(&entry.key).is_some_and(|definition| definition.key == key)
+        };
+        self.entries.iter().rev().find(is_it)
+    }
+}
+
+fn unknown_help(root: &'static Section, section: &'static Section, entry: &Entry) -> String {
+    if entry.key == "<<" {
+        return "YAML 1.2 has no merge keys: repeat the fields".to_owned();
+    }
+    // A setting of a client may be mistyped too.
+    let candidates = [section.keys().as_slice(), section.foreign].concat();
+    if let Some(meant) = suggest(&entry.key, &candidates) {
+        return format!("did you mean `{meant}`?");
+    }
+    if section.name == root.name && looks_like_server(&entry.value) {
+        return "a server belongs under `mcpServers`".to_owned();
+    }
+    match find_elsewhere(root, &entry.key) {
+        Some(other) => format!("{} belongs {}", quoted(&entry.key), other.location),
+        None => format!("the fields known {}: {}", section.location, section.keys().join(", ")),
+    }
+}
+
+/// The section that has an option of this key.
+fn find_elsewhere(section: &'static Section, key: &str) -> Option<&'static Section> {
+    if section.find(key).is_some() {
+        return Some(section);
+    }
+    section.definitions.iter().find_map(|definition| match (definition.form)() {
+        Form::Section(inner) | Form::Named(inner) => find_elsewhere(inner, key),
+        _ => None,
+    })
+}
+
+fn looks_like_server(node: &Node) -> bool {
+    let Value::Map(entries) = &node.value else {
+        return false;
+    };
+    entries.iter().any(|entry| matches!(entry.key.as_str(), "command" | "url"))
+}

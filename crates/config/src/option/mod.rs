@@ -1,0 +1,115 @@
+//! Reading options into structs. [`options!`] turns one definition of each option into a struct field with its
+//! documentation and default, its parser with range and messages, and a [`Definition`](crate::definition::Definition).
+
+pub(crate) mod fields;
+pub(crate) mod kind;
+pub(crate) mod reader;
+mod substitute;
+
+use serde_json::{Map, Value};
+
+use crate::definition::Section;
+use crate::option::reader::Reader;
+use crate::syntax::tree::Entry;
+
+/// A struct whose fields are the options of a section.
+pub(crate) trait Options: Sized + 'static {
+    const SECTION: &'static Section;
+    const FIELDS: &'static [Field<Self>];
+
+    /// The struct without any option set.
+    fn defaults() -> Self;
+
+    /// The options in the notation of the file, without secrets.
+    fn show(&self) -> Map<String, Value> {
+        Self::FIELDS.iter().map(|field| (field.key.to_owned(), (field.show)(self))).collect()
+    }
+}
+
+/// How one option is read into a struct, and shown.
+pub(crate) struct Field<S> {
+    pub(crate) key: &'static str,
+    pub(crate) read: fn(&mut Reader<'_>, &Entry, &mut S),
+    pub(crate) show: fn(&S) -> Value,
+}
+
+/// Defines the struct of a section. Documentation comments become rustdoc, the descriptions of the JSON Schema, and the
+/// text of the reference and the sample file.
+///
+/// - `options`: `"key" => field: Type = default, kind;` with `was "oldKey"` after a key that had another name, and
+///   `example "yaml"` where the sample file shows something else than the default.
+/// - `keys`: options without a field of their own, read by hand: `"key" => form;`
+/// - `fields`: fields of the struct that are no options.
+/// - `foreign`: keys of other programs, accepted without effect.
+macro_rules! options {
+    (
+        $(#[doc = $about:literal])+
+        #[derive($($derive:ident),+)]
+        pub struct $name:ident: $section:literal, $location:literal;
+        options { $(
+            $(#[doc = $option_about:literal])+
+            $key:literal $(was $former:literal)? => $field:ident: $type:ty = $default:expr, $kind:expr
+                $(, example $example:literal)?;
+        )* }
+        $(keys { $(
+            $(#[doc = $key_about:literal])+
+            $bare_key:literal => $form:expr $(, example $key_example:literal)?;
+        )* })?
+        $(fields { $(
+            $(#[doc = $plain_about:literal])+
+            $plain:ident: $plain_type:ty = $plain_default:expr;
+        )* })?
+        $(foreign { $($foreign:literal),* $(,)? })?
+    ) => {
+        $(#[doc = $about])+
+        #[derive($($derive),+)]
+        pub struct $name {
+            $($($(#[doc = $plain_about])+ pub $plain: $plain_type,)*)?
+            $($(#[doc = $option_about])+ #[doc = concat!(" `", $key, "`.")] pub $field: $type,)*
+        }
+
+        impl crate::option::Options for $name {
+            const SECTION: &'static crate::definition::Section = &crate::definition::Section {
+                name: $section,
+                location: $location,
+                about: concat!($($about),+).trim_ascii_start(),
+                definitions: &[
+                    $(crate::definition::Definition {
+                        key: $key,
+                        former: concat!("" $(, $former)?),
+                        about: concat!($($option_about),+).trim_ascii_start(),
+                        form: || crate::option::kind::Kind::form(&$kind),
+                        default: || {
+                            let defaults = <$name as crate::option::Options>::defaults();
+                            crate::option::kind::Kind::show(&$kind, &defaults.$field)
+                        },
+                        example: concat!("" $(, $example)?),
+                    },)*
+                    $($(crate::definition::Definition {
+                        key: $bare_key,
+                        former: "",
+                        about: concat!($($key_about),+).trim_ascii_start(),
+                        form: || $form,
+                        default: || serde_json::Value::Null,
+                        example: concat!("" $(, $key_example)?),
+                    },)*)?
+                ],
+                foreign: &[$($($foreign),*)?],
+            };
+            const FIELDS: &'static [crate::option::Field<Self>] = &[
+                $(crate::option::Field {
+                    key: $key,
+                    read: |reader, entry, options| {
+                        crate::option::kind::read_into(&$kind, reader, entry, &mut options.$field);
+                    },
+                    show: |options| crate::option::kind::Kind::show(&$kind, &options.$field),
+                },)*
+            ];
+
+            fn defaults() -> Self {
+                Self { $($($plain: $plain_default,)*)? $($field: $default,)* }
+            }
+        }
+    };
+}
+pub(crate) use options;

@@ -1,0 +1,205 @@
+//! `${VAR}` and `${VAR:-default}` in strings; the caller looks names up.
+//!
+//! Our own, since it reports every bad expression of a string with its text, and bounds nesting.
+
+/// A string with its expressions replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Substituted {
+    pub(crate) text: String,
+    /// Whether any text came from a variable or a default.
+    pub(crate) changed: bool,
+}
+
+/// A bad expression: its text as written, to be found in the file, what is wrong with it, and what to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BadExpression {
+    pub(crate) expression: String,
+    pub(crate) message: String,
+    pub(crate) help: String,
+}
+
+/// What to do about every bad expression.
+const LITERAL: &str = "write `$${` for a literal `${`";
+
+/// Defaults within defaults.
+const MAX_NESTING: usize = 16;
+
+/// Replaces every expression in `input`, or reports each one that cannot be. A variable that is set to the empty string
+/// counts as missing only where a default is given, as in a shell. The value of a variable is not searched for expressions.
+pub(crate) fn substitute(
+    input: &str,
+    lookup: &dyn Fn(&str) -> Option<String>,
+) -> Result<Substituted, Vec<BadExpression>> {
+    let mut substitution =
+        Substitution { lookup, text: String::with_capacity(input.len()), changed: false, faults: Vec::new() };
+    substitution.run(input, 0);
+    if substitution.faults.is_empty() {
+        Ok(Substituted { text: substitution.text, changed: substitution.changed })
+    } else {
+        Err(substitution.faults)
+    }
+}
+
+struct Substitution<'a> {
+    lookup: &'a dyn Fn(&str) -> Option<String>,
+    text: String,
+    changed: bool,
+    faults: Vec<BadExpression>,
+}
+
+impl Substitution<'_> {
+    fn run(&mut self, mut rest: &str, depth: usize) {
+        while let Some(at) = rest.find("${") {
+            let (before, from) = rest.split_at(at);
+            let body = from.strip_prefix("${").unwrap_or_default();
+            if let Some(before) = before.strip_suffix('$') {
+                // `$${` is a literal `${`.
+                self.text.push_str(before);
+                self.text.push_str("${");
+                rest = body;
+                continue;
+            }
+            self.text.push_str(before);
+            let Some(end) = closing_brace(body) else {
+                return self.fault(from, "this `${` has no closing brace", &format!("close it with `}}`; {LITERAL}"));
+            };
+            let (body, after) = body.split_at(end);
+            let expression = from.get(..2 + end + 1).unwrap_or(from);
+            self.expression(expression, body, depth);
+            rest = after.strip_prefix('}').unwrap_or_default();
+        }
+        self.text.push_str(rest);
+    }
+
+    fn expression(&mut self, expression: &str, body: &str, depth: usize) {
+        let (name, default) = match body.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (body, None),
+        };
+        // VS Code and Cursor write `${env:NAME}`.
+        let name = name.strip_prefix("env:").unwrap_or(name);
+        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if name.is_empty() {
+            let help = format!("write `${{NAME}}`; {LITERAL}");
+            return self.fault(expression, "there is no variable name here", &help);
+        }
+        if name.starts_with("input:") {
+            let message = "`${input:…}` makes an editor ask for a value, which Fanlight cannot";
+            return self.fault(expression, message, "use an environment variable: `${NAME}`");
+        }
+        if !is_name || name.starts_with(|c: char| c.is_ascii_digit()) {
+            let help = format!("write `${{NAME}}` or `${{NAME:-default}}`, NAME of letters, digits and `_`; {LITERAL}");
+            return self.fault(expression, "this is not the name of a variable", &help);
+        }
+        self.changed = true;
+        match ((self.lookup)(name), default) {
+            (Some(value), None) => self.text.push_str(&value),
+            (Some(value), Some(_)) if !value.is_empty() => self.text.push_str(&value),
+            (_, Some(_)) if depth >= MAX_NESTING => {
+                self.fault(expression, "defaults nest too deep here", "use fewer defaults within defaults");
+            }
+            (_, Some(default)) => self.run(default, depth + 1),
+            (None, None) => {
+                let help = match name {
+                    "workspaceFolder" | "userHome" => {
+                        "editors fill this in, Fanlight does not: write the folder".to_owned()
+                    }
+                    _ => format!("set {name}, or give a default: `${{{name}:-default}}`; {LITERAL}"),
+                };
+                self.fault(expression, &format!("the environment variable `{name}` is not set"), &help);
+            }
+        }
+    }
+
+    fn fault(&mut self, expression: &str, message: &str, help: &str) {
+        let (message, help) = (message.to_owned(), help.to_owned());
+        self.faults.push(BadExpression { expression: expression.to_owned(), message, help });
+    }
+}
+
+/// The position of the brace that closes an expression; those of expressions within it are skipped.
+fn closing_brace(body: &str) -> Option<usize> {
+    let bytes = body.as_bytes();
+    let mut depth = 0_usize;
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'{' if at > 0 && bytes.get(at - 1) == Some(&b'$') => depth += 1,
+            b'}' if depth == 0 => return Some(at),
+            b'}' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(name: &str) -> Option<String> {
+        match name {
+            "A" => Some("1".to_owned()),
+            "EMPTY" => Some(String::new()),
+            "RAW" => Some("${A}".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn ok(input: &str) -> String {
+        substitute(input, &env).unwrap().text
+    }
+
+    fn faults(input: &str) -> Vec<String> {
+        let faults = substitute(input, &env).unwrap_err();
+        faults.into_iter().map(|fault| fault.message).collect()
+    }
+
+    #[test]
+    fn variables_and_defaults_are_replaced() {
+        assert_eq!(ok("x${A}y${A}"), "x1y1");
+        assert_eq!(ok("${env:A}"), "1");
+        assert_eq!(ok("${A:-d}${NO:-d}"), "1d");
+        assert_eq!(ok("${NO:-}"), "");
+        assert_eq!(ok("${EMPTY}|${EMPTY:-d}"), "|d");
+        assert_eq!(ok("${NO:-${ALSO:-${A}}}!"), "1!");
+        assert_eq!(ok("${NO:-a:-b}"), "a:-b");
+        assert_eq!(ok("${NO:-http://h:1/?q=é}"), "http://h:1/?q=é");
+    }
+
+    #[test]
+    fn dollars_outside_expressions_stay() {
+        assert_eq!(ok("$A $$ $ {A} 5$"), "$A $$ $ {A} 5$");
+        assert_eq!(ok("$${A} ${A}"), "${A} 1");
+        assert_eq!(ok("$$${A}"), "$${A}");
+        assert!(!substitute("$${A}", &env).unwrap().changed);
+    }
+
+    #[test]
+    fn value_of_a_variable_is_not_searched() {
+        assert_eq!(ok("${RAW}"), "${A}");
+    }
+
+    #[test]
+    fn every_fault_is_reported() {
+        assert_eq!(
+            faults("${NO} ${} ${a b} ${1} ${input:key} ${X"),
+            [
+                "the environment variable `NO` is not set",
+                "there is no variable name here",
+                "this is not the name of a variable",
+                "this is not the name of a variable",
+                "`${input:…}` makes an editor ask for a value, which Fanlight cannot",
+                "this `${` has no closing brace"
+            ]
+        );
+        assert_eq!(faults("${:-x}"), ["there is no variable name here"]);
+        assert_eq!(faults("${NO:-${X}"), ["this `${` has no closing brace"]);
+        assert_eq!(faults("${NO:-${ALSO}}"), ["the environment variable `ALSO` is not set"]);
+    }
+
+    #[test]
+    fn nesting_of_defaults_is_bounded() {
+        let deep = "${NO:-".repeat(5000) + &"}".repeat(5000);
+        assert_eq!(faults(&deep), ["defaults nest too deep here"]);
+    }
+}

@@ -1,0 +1,74 @@
+//! The reference of all options, docs/configuration.md.
+
+use serde_json::Value;
+
+use crate::definition::{Definition, Form, Section};
+use crate::model::Config;
+use crate::option::Options as _;
+use crate::units::{format_duration, format_size};
+
+/// The reference of all options in Markdown, with a line break at the end.
+pub fn reference() -> String {
+    let mut text = include_str!("reference.md").to_owned();
+    let mut pending = vec![(None, Config::SECTION)];
+    while let Some((definition, section)) = pending.pop() {
+        push_section(&mut text, definition, section);
+        let mut inner: Vec<_> =
+            section.definitions.iter().filter_map(|option| Some((Some(option), nested(option)?))).collect();
+        inner.dedup_by_key(|(_, section)| section.name);
+        pending.extend(inner.into_iter().rev());
+    }
+    text
+}
+
+/// The section that an option holds.
+fn nested(option: &Definition) -> Option<&'static Section> {
+    match (option.form)() {
+        Form::Section(section) | Form::Named(section) => Some(section),
+        _ => None,
+    }
+}
+
+fn push_section(text: &mut String, option: Option<&Definition>, section: &Section) {
+    let title = option.map_or("Top level".to_owned(), |option| match (option.form)() {
+        Form::Named(_) => format!("One of `{}`", option.key),
+        _ => format!("`{}`", option.key),
+    });
+    text.push_str(&format!(
+        "\n## {title}\n\n{}\n\n| option | value | default | meaning |\n|---|---|---|---|\n",
+        section.about
+    ));
+    for option in section.definitions {
+        let default = option.default().map_or(String::new(), |default| match default {
+            Value::String(text) => format!("`{text}`"),
+            other => format!("`{other}`"),
+        });
+        let former = match option.former {
+            "" => String::new(),
+            former => format!(" Formerly `{former}`."),
+        };
+        let about = option.about.replace('|', "\\|");
+        text.push_str(&format!("| `{}` | {} | {default} | {about}{former} |\n", option.key, value(&(option.form)())));
+    }
+    if !section.foreign.is_empty() {
+        let keys = section.foreign.join("`, `");
+        text.push_str(&format!("\nSettings of other programs, accepted without effect: `{keys}`.\n"));
+    }
+}
+
+/// The values that an option takes.
+fn value(form: &Form) -> String {
+    match form {
+        Form::Text(_) => "text".to_owned(),
+        Form::Flag => "`true` or `false`".to_owned(),
+        Form::Duration { min, max } => format!("duration, {} to {}", format_duration(*min), format_duration(*max)),
+        Form::Size { min, max } => format!("size, {} to {}", format_size(*min), format_size(*max)),
+        Form::Count { min, max } => format!("number, {min} to {max}"),
+        Form::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        Form::Texts(_) | Form::Scalars => "list of texts".to_owned(),
+        Form::Pairs => "names with texts".to_owned(),
+        Form::Section(section) => format!("see [`{0}`](#{0})", section.name),
+        Form::Named(_) => "names with servers".to_owned(),
+        Form::Any => "anything".to_owned(),
+    }
+}

@@ -1,0 +1,45 @@
+//! A configuration as it may be shown: in the notation of the file, complete with defaults, without secrets.
+
+use serde_json::{Map, Value, json};
+
+use crate::model::Config;
+use crate::model::secret::Secret;
+use crate::model::server::Server;
+use crate::model::transport::Transport;
+use crate::model::values::{HIDDEN, url_without_secrets};
+use crate::option::Options as _;
+
+impl Config {
+    /// The configuration in force as JSON, indented. Tokens, keys, arguments, values of variables and headers, and URLs
+    /// beyond their host are `***`.
+    pub fn shown(&self) -> String {
+        let mut shown = self.show();
+        let servers: Map<String, Value> = self.servers.iter().map(|one| (one.name.clone(), server(one))).collect();
+        shown.insert("mcpServers".to_owned(), Value::Object(servers));
+        format!("{:#}", Value::Object(shown))
+    }
+}
+
+fn server(server: &Server) -> Value {
+    let mut shown = server.show();
+    let mut add = |key: &str, value: Value| shown.insert(key.to_owned(), value);
+    match &server.transport {
+        Transport::Stdio { command, args, env, cwd } => {
+            add("type", json!("stdio"));
+            add("command", json!(command));
+            add("args", json!(vec![HIDDEN; args.len()]));
+            add("env", hidden(env));
+            add("cwd", json!(cwd.as_ref().map(|folder| folder.display().to_string())));
+        }
+        Transport::Http { url, headers } | Transport::Sse { url, headers } => {
+            add("type", json!(if matches!(server.transport, Transport::Sse { .. }) { "sse" } else { "http" }));
+            add("url", json!(url_without_secrets(url)));
+            add("headers", hidden(headers));
+        }
+    }
+    Value::Object(shown)
+}
+
+fn hidden(pairs: &[(String, Secret)]) -> Value {
+    pairs.iter().map(|(name, value)| (name.clone(), json!(value.to_string()))).collect::<Map<_, _>>().into()
+}

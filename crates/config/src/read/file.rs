@@ -1,0 +1,104 @@
+//! The top level of the file: options of their own, those that depend on each other, and the servers.
+
+use std::path::Path;
+
+use crate::model::Config;
+use crate::option::Options as _;
+use crate::option::fields::Fields;
+use crate::option::reader::Reader;
+use crate::read::server::{self, Context};
+use crate::report::problem::Finding;
+use crate::syntax::source::Span;
+use crate::syntax::tree::Node;
+
+/// Reads the whole file. The result is complete only if no error was reported.
+pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path) -> Config {
+    let Some(fields) = Fields::open(reader, Config::SECTION, "the file", root) else {
+        return Config::default();
+    };
+    let mut config: Config = fields.read(reader);
+    let admin = fields.get("admin").map(|entry| &entry.value);
+    config.admin.is_default = admin.is_none_or(|admin| admin.field("listen").is_none());
+    check_addresses(reader, &config, &fields, admin);
+    check_paths(reader, &mut config, &fields);
+    read_servers(reader, &mut config, &fields, root, folder);
+    config
+}
+
+fn read_servers(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>, root: &Node, folder: &Path) {
+    let help = "name each backend under `mcpServers`, with its `command` or `url`";
+    let standard = fields.get_or_null("mcpServers");
+    let vs_code = fields.get_or_null("servers");
+    if let (Some(first), Some(second)) = (standard, vs_code) {
+        reader.findings.push(
+            Finding::error(second.key_span, "both `mcpServers` and `servers` are given")
+                .help("move all servers under one of the two")
+                .first_at(first.key_span),
+        );
+    }
+    if standard.is_none() && vs_code.is_none() {
+        let start = Span::new(root.span.start, root.span.start);
+        reader.error(start, "the file names no servers: `mcpServers` is missing", help);
+        return;
+    }
+    let context = Context { folder, call_timeout: config.timeouts.call, concurrency: config.limits.concurrency };
+    for entry in [standard, vs_code].into_iter().flatten() {
+        let servers = server::read_all(reader, entry, &context);
+        config.servers.extend(servers);
+        if config.servers.iter().all(|server| !server.enabled) {
+            reader.warn(entry.key_span, "no server is enabled", help);
+        }
+    }
+}
+
+/// Reports paths of which one hides the other. A default `ssePath` is switched off instead.
+fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>) {
+    let Some(base) = config.sse_path.as_deref().map(|path| path.trim_end_matches('/')) else { return };
+    let path = config.path.trim_end_matches('/');
+    if path != base && path.strip_prefix(base) != Some("/message") {
+        return;
+    }
+    match fields.get("ssePath") {
+        Some(entry) => reader.error(
+            entry.value.span,
+            "`path` and `ssePath` overlap",
+            "give one of them another path, or switch the HTTP+SSE transport off: `ssePath: null`",
+        ),
+        None => config.sse_path = None,
+    }
+}
+
+/// Reports listeners that contradict each other or the rest.
+fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>, admin: Option<&Node>) {
+    let span = |name| fields.get(name).map(|entry| entry.value.span);
+    let same = config.admin.listen == Some(config.listen) && config.listen.port() != 0;
+    if same && let Some(span) = span("admin").or(span("listen")) {
+        reader.error(
+            span,
+            "`listen` and `admin.listen` are the same address",
+            "give the admin listener another port, or switch it off: `listen: null` in `admin`",
+        );
+    }
+    // A token with an error of its own is not missing.
+    let has_token = || admin.is_some_and(|admin| admin.field("token").is_some_and(|token| !token.is_null()));
+    if let (Some(address), Some(span)) = (config.admin.listen, span("admin"))
+        && !config.admin.may_listen(address)
+        && !has_token()
+    {
+        reader.error(
+            span,
+            "the admin listener can be reached from other machines, and has no token",
+            "set `token`, such as `token: ${FANLIGHT_ADMIN_TOKEN}`, or let it listen on `127.0.0.1:8081`",
+        );
+    }
+    if config.listen.ip().is_unspecified()
+        && config.allowed_hosts.is_empty()
+        && let Some(span) = span("listen")
+    {
+        reader.warn(
+            span,
+            "this listens on every interface, but only requests to loopback names are answered",
+            "set `allowedHosts` to the names clients use",
+        );
+    }
+}

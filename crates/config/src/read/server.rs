@@ -1,0 +1,134 @@
+//! One entry of `mcpServers`: a node becomes a [`Server`].
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::model::server::{MAX_NAME, Server};
+use crate::model::tools::{PATTERNS, ToolFilter};
+use crate::option::Options as _;
+use crate::option::fields::Fields;
+use crate::option::kind::{Flag, Kind as _};
+use crate::option::reader::Reader;
+use crate::read::transport;
+use crate::report::problem::quoted;
+use crate::syntax::tree::{Entry, Value};
+
+/// A server's plain number of seconds from which on milliseconds were probably meant.
+const SUSPICIOUS_SECONDS: Duration = Duration::from_secs(10_000);
+
+/// Defaults of servers that come from the rest of the file.
+pub(crate) struct Context<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) call_timeout: Duration,
+    pub(crate) concurrency: usize,
+}
+
+/// All servers in the order of the file; those with errors are left out.
+pub(crate) fn read_all(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Vec<Server> {
+    match &entry.value.value {
+        Value::Null => Vec::new(),
+        Value::Map(entries) => {
+            let servers: Vec<Server> = entries.iter().filter_map(|entry| read(reader, entry, context)).collect();
+            warn_of_prefixes(reader, &servers, entries);
+            servers
+        }
+        _ => {
+            reader.wrong_type(
+                &quoted(&entry.key),
+                &entry.value,
+                "a mapping of names to servers",
+                "write each server's name as a key, with its `command` or `url` below",
+            );
+            Vec::new()
+        }
+    }
+}
+
+fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option<Server> {
+    check_name(reader, entry);
+    let what = format!("the server {}", quoted(&entry.key));
+    let fields = Fields::open(reader, Server::SECTION, &what, &entry.value)?;
+    // Everything is read even where the transport is wrong, so that every problem is found.
+    let transport = transport::read(reader, &fields, entry, context.folder);
+    let mut server: Server = fields.read(reader);
+    server.name.clone_from(&entry.key);
+    match fields.get("timeout") {
+        Some(timeout) => warn_of_milliseconds(reader, timeout, server.timeout),
+        None => server.timeout = context.call_timeout,
+    }
+    if fields.get("concurrency").is_none() {
+        server.concurrency = context.concurrency;
+    }
+    read_disabled(reader, &fields, &mut server);
+    read_other_filters(reader, &fields, &mut server.tools);
+    server.transport = transport?;
+    Some(server)
+}
+
+fn check_name(reader: &mut Reader<'_>, entry: &Entry) {
+    let help = "give the server a short name, such as `github`";
+    if entry.key.trim().is_empty() {
+        reader.error(entry.key_span, "the name of a server is empty", help);
+    } else if entry.key.chars().any(char::is_control) {
+        let message = "the name of a server holds a control character";
+        reader.error(entry.key_span, message, help);
+    } else if entry.key.chars().count() > MAX_NAME {
+        let message = format!("the name of a server is longer than {MAX_NAME} characters");
+        reader.error(entry.key_span, message, help);
+    }
+}
+
+/// Names become prefixes of tool names, in which common clients take few characters.
+fn warn_of_prefixes(reader: &mut Reader<'_>, servers: &[Server], entries: &[Entry]) {
+    let enabled = |server: &&Server| server.enabled;
+    if servers.iter().filter(enabled).count() < 2 {
+        return;
+    }
+    for server in servers.iter().filter(enabled) {
+        let prefix = server.prefix.as_ref().unwrap_or(&server.name);
+        let Some(entry) = entries.iter().find(|entry| entry.key == server.name) else {
+            continue;
+        };
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        if !prefix.chars().all(fits) {
+            reader.warn(
+                entry.key_span,
+                "tool names of this server start with characters that some clients refuse",
+                "set `prefix` to letters, digits, `_` and `-`",
+            );
+        }
+    }
+}
+
+fn warn_of_milliseconds(reader: &mut Reader<'_>, entry: &Entry, timeout: Duration) {
+    if matches!(entry.value.value, Value::Number(_)) && timeout >= SUSPICIOUS_SECONDS {
+        reader.warn(
+            entry.value.span,
+            "a plain number is seconds: this is a timeout of hours",
+            "if milliseconds are meant, write the unit: `30000ms` or `30s`",
+        );
+    }
+}
+
+fn read_disabled(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &mut Server) {
+    let Some(disabled) = fields.get("disabled") else { return };
+    if let Some(enabled) = fields.get("enabled") {
+        reader.both(enabled, disabled);
+    }
+    server.enabled &= !Flag.read(reader, disabled).unwrap_or(false);
+}
+
+/// Adds what other programs' names for `tools.allow` and `tools.deny` say.
+fn read_other_filters(reader: &mut Reader<'_>, fields: &Fields<'_>, tools: &mut ToolFilter) {
+    if let Some(include) = fields.get("includeTools") {
+        if let Some(Value::Map(entries)) = fields.get("tools").map(|tools| &tools.value.value)
+            && let Some(allow) = entries.iter().find(|entry| entry.key == "allow" && !entry.value.is_null())
+        {
+            reader.both(allow, include);
+        }
+        tools.allow = PATTERNS.read(reader, include);
+    }
+    for entry in ["disabledTools", "excludeTools"].into_iter().filter_map(|key| fields.get(key)) {
+        tools.deny.extend(PATTERNS.read(reader, entry).unwrap_or_default());
+    }
+}

@@ -1,0 +1,234 @@
+//! The transport of a server: its `command` or `url` and what belongs to it become a [`Transport`].
+
+use std::path::{Path, PathBuf};
+
+use http::{HeaderName, HeaderValue};
+use url::Url;
+
+use crate::model::secret::Secret;
+use crate::model::server::TYPES;
+use crate::model::transport::Transport;
+use crate::option::fields::Fields;
+use crate::option::reader::Reader;
+use crate::report::problem::quoted;
+use crate::syntax::source::Span;
+use crate::syntax::tree::{Entry, Value};
+
+/// Headers that the protocol defines: desktop clients' files often contain some of them.
+const OWNED_HEADERS: &[&str] = &[
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Reads the fields of both transports, of which a server has exactly one.
+pub(crate) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &Entry, folder: &Path) -> Option<Transport> {
+    let command = fields.get("command");
+    let urls: Vec<&Entry> = ["url", "serverUrl", "httpUrl"].into_iter().filter_map(|name| fields.get(name)).collect();
+    if let [first, others @ ..] = urls.as_slice() {
+        for other in others {
+            reader.both(first, other);
+        }
+    }
+    let kind = fields.get("type").and_then(|entry| Some((entry, read_type(reader, entry)?)));
+    // The parts of both transports are read in any case: a mixed server shows all its problems.
+    let stdio = read_stdio(reader, fields, command, folder);
+    let http = read_http(reader, fields, urls.first().copied());
+    match (command, urls.first()) {
+        (Some(command), Some(url)) => reader.both(command, url),
+        (None, None) => report_neither(reader, server, kind.map(|(_, kind)| kind)),
+        (Some(_), None) => {
+            report_foreign(reader, fields, &["headers"], "url");
+            check_type(reader, kind, kind.is_none_or(|(_, kind)| kind == "stdio"));
+            return stdio;
+        }
+        (None, Some(_)) => {
+            report_foreign(reader, fields, &["args", "env", "cwd"], "command");
+            check_type(reader, kind, kind.is_none_or(|(_, kind)| kind != "stdio"));
+            return http.map(|(url, headers)| match kind {
+                Some((_, "sse")) => Transport::Sse { url, headers },
+                _ => Transport::Http { url, headers },
+            });
+        }
+    }
+    None
+}
+
+fn read_type(reader: &mut Reader<'_>, entry: &Entry) -> Option<&'static str> {
+    let text = reader.text(entry)?;
+    let found = TYPES.iter().find(|word| **word == text.value).copied();
+    if found.is_none() {
+        reader.unknown_word(entry, &text, TYPES);
+    }
+    found
+}
+
+fn read_stdio(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    command: Option<&Entry>,
+    folder: &Path,
+) -> Option<Transport> {
+    let args = fields.get("args").and_then(|entry| reader.scalars(entry)).unwrap_or_default();
+    for arg in args.iter().filter(|arg| arg.value.contains('\0')) {
+        let help = "remove the null character";
+        reader.error(arg.span, "an argument cannot hold a null character", help);
+    }
+    let env = fields.get("env").map(|entry| read_env(reader, entry)).unwrap_or_default();
+    let cwd = fields.get("cwd").and_then(|entry| read_cwd(reader, entry, folder));
+    Some(Transport::Stdio {
+        command: read_command(reader, command?, args.is_empty())?,
+        args: args.into_iter().map(|arg| arg.value).collect(),
+        env,
+        cwd,
+    })
+}
+
+fn read_command(reader: &mut Reader<'_>, entry: &Entry, no_args: bool) -> Option<String> {
+    let text = reader.text(entry)?;
+    if text.value.trim().is_empty() || text.value.contains('\0') {
+        let message = "`command` is not the name of a program";
+        reader.error(text.span, message, "write a program, such as `npx`");
+        return None;
+    }
+    let program = text.value.split_whitespace().next().unwrap_or_default();
+    if no_args && program != text.value && !program.contains(['/', '\\']) {
+        reader.warn(text.span, "`command` is the name of one program, spaces included", "put the arguments in `args`");
+    }
+    warn_of_tilde(reader, &text.value, text.span);
+    Some(text.value)
+}
+
+fn read_cwd(reader: &mut Reader<'_>, entry: &Entry, folder: &Path) -> Option<PathBuf> {
+    let text = reader.text(entry)?;
+    if text.value.is_empty() || text.value.contains('\0') {
+        let help = "write a folder, or leave `cwd` out";
+        reader.error(text.span, "`cwd` is not a folder", help);
+        return None;
+    }
+    warn_of_tilde(reader, &text.value, text.span);
+    Some(folder.join(text.value))
+}
+
+fn warn_of_tilde(reader: &mut Reader<'_>, path: &str, span: Span) {
+    if path.starts_with("~/") {
+        let help = "write `${HOME}/…`";
+        reader.warn(span, "`~` does not mean the home folder here", help);
+    }
+}
+
+fn read_env(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
+    let mut env = Vec::new();
+    for (pair, text) in reader.pairs(entry) {
+        if pair.key.is_empty() || pair.key.contains(['=', '\0']) {
+            let message = format!("{} is not the name of a variable", quoted(&pair.key));
+            let help = "write a name without `=`";
+            reader.error(pair.key_span, message, help);
+        } else if text.value.contains('\0') {
+            let help = "remove the null character";
+            reader.error(text.span, "a variable cannot hold a null character", help);
+        }
+        env.push((pair.key.clone(), Secret::new(text.value)));
+    }
+    env
+}
+
+/// A URL and the headers for it.
+type Http = (String, Vec<(String, Secret)>);
+
+fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, url: Option<&Entry>) -> Option<Http> {
+    let headers = fields.get("headers").map(|entry| read_headers(reader, entry)).unwrap_or_default();
+    Some((read_url(reader, url?)?, headers))
+}
+
+fn read_url(reader: &mut Reader<'_>, entry: &Entry) -> Option<String> {
+    let help = "write an http or https URL with a host, such as `https://example.com/mcp`";
+    let text = reader.text(entry)?;
+    let what = quoted(&entry.key);
+    // The URL itself is not repeated: it may hold a token.
+    match Url::parse(&text.value) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => return Some(text.value),
+        Ok(_) => reader.error(text.span, format!("{what} is neither an http nor an https URL"), help),
+        Err(error) => reader.error(text.span, format!("{what} is not a URL: {error}"), help),
+    }
+    None
+}
+
+fn read_headers(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
+    let mut headers: Vec<(String, Secret)> = Vec::new();
+    for (pair, text) in reader.pairs(entry) {
+        let Ok(name) = HeaderName::from_bytes(pair.key.as_bytes()) else {
+            let message = format!("{} is not the name of a header", quoted(&pair.key));
+            let help = "write letters, digits and `-`";
+            reader.error(pair.key_span, message, help);
+            continue;
+        };
+        let name = name.as_str();
+        if OWNED_HEADERS.contains(&name) || name.starts_with("mcp-param-") {
+            reader.warn(
+                pair.key_span,
+                format!("the header {} has no effect here", quoted(&pair.key)),
+                "the protocol defines it: Fanlight sets it itself",
+            );
+            continue;
+        }
+        if HeaderValue::from_str(&text.value).is_err() {
+            let message = format!("the value of {} cannot be sent in a header", quoted(&pair.key));
+            let help = "remove line breaks and other control characters";
+            reader.error(text.span, message, help);
+        }
+        if headers.iter().any(|(earlier, _)| earlier == name) {
+            let message = format!("the header {} is given twice", quoted(&pair.key));
+            let help = "keep one of the two: upper and lower case are the same";
+            reader.error(pair.key_span, message, help);
+        }
+        headers.push((name.to_owned(), Secret::new(text.value)));
+    }
+    headers
+}
+
+fn report_neither(reader: &mut Reader<'_>, server: &Entry, kind: Option<&str>) {
+    let (message, help) = match kind {
+        Some("stdio") => ("has no `command`", "add the program to start as `command`"),
+        Some(_) => ("has no `url`", "add the server's endpoint as `url`"),
+        None => (
+            "has neither `command` nor `url`",
+            "add `command` for a program to start, or `url` for a server to reach over HTTP",
+        ),
+    };
+    let message = format!("the server {} {message}", quoted(&server.key));
+    reader.error(server.key_span, message, help);
+}
+
+/// Reports fields of the other transport: they would be lost silently.
+fn report_foreign(reader: &mut Reader<'_>, fields: &Fields<'_>, names: &[&'static str], needed: &str) {
+    for entry in names.iter().filter_map(|name| fields.get(name)) {
+        let empty = match &entry.value.value {
+            Value::List(items) => items.is_empty(),
+            Value::Map(entries) => entries.is_empty(),
+            _ => false,
+        };
+        if !empty {
+            let message = format!("{} has no effect without `{needed}`", quoted(&entry.key));
+            reader.warn(entry.key_span, message, "remove it");
+        }
+    }
+}
+
+fn check_type(reader: &mut Reader<'_>, kind: Option<(&Entry, &str)>, fits: bool) {
+    if let Some((entry, kind)) = kind.filter(|_| !fits) {
+        let (given, meant) = if kind == "stdio" { ("url", "http") } else { ("command", "stdio") };
+        let message = format!("the type `{kind}` does not fit `{given}`");
+        reader.error(entry.value.span, message, &format!("write `{meant}`, or leave `type` out"));
+    }
+}

@@ -1,0 +1,247 @@
+//! Which text of a config file may be shown in a message. Everything is hidden but values of options that hold no secret, so
+//! that a mistyped key or a file of one line does not print a token.
+
+use crate::definition::{Form, Section, Visible};
+use crate::syntax::source::{Source, Span, Syntax};
+use crate::syntax::tree::{Node, Value};
+
+/// What is hidden in one file.
+pub(crate) enum Masked {
+    /// Spans, in the order of the file.
+    Spans(Vec<Span>),
+    /// The file could not be parsed: every value is hidden, its punctuation is not.
+    Lexically(Syntax),
+}
+
+impl Masked {
+    /// Finds the secrets of a parsed file.
+    pub(crate) fn of(root: Option<&Node>, section: &Section, source: &Source, syntax: Syntax) -> Self {
+        let Some(root) = root else {
+            return Self::Lexically(syntax);
+        };
+        let mut spans = Vec::new();
+        collect(root, section, source, &mut spans);
+        // In order, so that a line is masked in one pass; text behind an alias was collected more than once.
+        spans.sort_by_key(|span| (span.start, span.end));
+        spans.dedup();
+        Self::Spans(spans)
+    }
+
+    /// The text of a part of a line, each hidden character replaced by one asterisk.
+    pub(crate) fn line(&self, source: &Source, line: Span, part: Span) -> String {
+        // In broken text a key is only recognised from the start of the line.
+        let masked = match self {
+            Self::Spans(spans) => return mask_spans(source.slice(part), part, spans),
+            Self::Lexically(Syntax::Json) => mask_json(source.slice(line)),
+            Self::Lexically(Syntax::Yaml) => mask_yaml(source.slice(line)),
+        };
+        let skipped = source.slice(Span::new(line.start, part.start)).chars().count();
+        masked.chars().skip(skipped).take(source.slice(part).chars().count()).collect()
+    }
+}
+
+/// Finds what of a mapping is hidden: the values of options that may hold a secret, and of keys that are not options.
+fn collect(node: &Node, section: &Section, source: &Source, spans: &mut Vec<Span>) {
+    let Value::Map(entries) = &node.value else {
+        return hide(node, spans);
+    };
+    for entry in entries {
+        let form = section.find(&entry.key).map(|definition| (definition.form)());
+        collect_option(&entry.value, form, source, spans);
+    }
+}
+
+fn collect_option(node: &Node, form: Option<Form>, source: &Source, spans: &mut Vec<Span>) {
+    match (form, &node.value) {
+        (Some(Form::Section(section)), _) => collect(node, section, source, spans),
+        (Some(Form::Named(section)), Value::Map(entries)) => {
+            entries.iter().for_each(|entry| collect(&entry.value, section, source, spans));
+        }
+        (Some(Form::Text(part @ (Visible::FirstWord | Visible::Authority))), Value::String(_)) => {
+            let shown = shown_start(source.slice(node.span), part);
+            spans.push(Span::new(node.span.start + shown, node.span.end));
+        }
+        (Some(form), _) if is_shown(&form) => {}
+        _ => hide(node, spans),
+    }
+}
+
+fn is_shown(form: &Form) -> bool {
+    match form {
+        Form::Text(visible) | Form::Texts(visible) => *visible == Visible::All,
+        Form::Flag | Form::Duration { .. } | Form::Size { .. } | Form::Count { .. } | Form::Choice(_) | Form::Any => {
+            true
+        }
+        Form::Scalars | Form::Pairs | Form::Section(_) | Form::Named(_) => false,
+    }
+}
+
+/// How many bytes of a command or URL are shown. User information before an `@` is not.
+fn shown_start(text: &str, part: Visible) -> usize {
+    if part == Visible::FirstWord {
+        return text.find(char::is_whitespace).unwrap_or(text.len());
+    }
+    let authority = text.find("://").map_or(0, |at| at + 3);
+    let rest = text.get(authority..).unwrap_or_default();
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    if rest.get(..end).is_some_and(|host| host.contains('@')) {
+        return authority;
+    }
+    authority + end
+}
+
+/// Hides every scalar below a node; keys stay.
+fn hide(node: &Node, spans: &mut Vec<Span>) {
+    match &node.value {
+        Value::Null | Value::Bool(_) => {}
+        Value::Number(_) | Value::String(_) => spans.push(node.span),
+        Value::List(items) => items.iter().for_each(|item| hide(item, spans)),
+        Value::Map(entries) => entries.iter().for_each(|entry| hide(&entry.value, spans)),
+    }
+}
+
+/// Hides the part of `spans` that lies in `part`, of which `text` is the text, except quotes and the names of variables.
+fn mask_spans(text: &str, part: Span, spans: &[Span]) -> String {
+    let mut masked = String::with_capacity(text.len());
+    let mut variable = Variable::default();
+    let passed = spans.partition_point(|span| span.end <= part.start);
+    let mut spans = spans.iter().skip(passed).peekable();
+    for (index, c) in text.char_indices() {
+        let at = part.start + index;
+        while spans.next_if(|span| span.end <= at).is_some() {}
+        let hidden = spans.peek().is_some_and(|span| span.start <= at);
+        let rest = text.get(index..).unwrap_or_default();
+        let shown = variable.shows(c, rest) || c.is_whitespace() || matches!(c, '"' | '\'' | ',');
+        masked.push(if hidden && !shown { '*' } else { c });
+    }
+    masked
+}
+
+/// Follows `${NAME` and `${NAME:-` through a text: names are shown, defaults are not.
+#[derive(Default)]
+struct Variable {
+    hidden_to_go: usize,
+    shown_to_go: usize,
+    open: usize,
+}
+
+impl Variable {
+    fn shows(&mut self, c: char, rest: &str) -> bool {
+        if rest.starts_with("$${") {
+            // A literal `${`: no name follows.
+            self.hidden_to_go = 3;
+        }
+        if self.hidden_to_go > 0 {
+            self.hidden_to_go -= 1;
+            return false;
+        }
+        if rest.starts_with("${") {
+            let name = rest.chars().skip(2);
+            let name_len = name.take_while(|c| c.is_ascii_alphanumeric() || *c == '_').count();
+            let after = rest.get(2 + name_len..).unwrap_or_default();
+            let operator = if after.starts_with(":-") { 2 } else { 0 };
+            self.shown_to_go = 2 + name_len + operator;
+            self.open += 1;
+        }
+        if self.shown_to_go > 0 {
+            self.shown_to_go -= 1;
+            return true;
+        }
+        if c == '}' && self.open > 0 {
+            self.open -= 1;
+            return true;
+        }
+        false
+    }
+}
+
+/// Hides what may be a value in a line of broken JSON: every string or word but those that a colon follows and that start
+/// the line or follow a brace or comma.
+fn mask_json(text: &str) -> String {
+    let mut masked = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut before = None;
+    while let Some(c) = rest.chars().next() {
+        let length = token_length(rest, c);
+        let (token, after) = rest.split_at(length);
+        let is_key = matches!(before, None | Some('{' | ',')) && after.trim_start().starts_with(':');
+        if is_key || matches!(token, "true" | "false" | "null") {
+            masked.push_str(token);
+        } else {
+            masked.extend(token.chars().map(mask_word_character));
+        }
+        if !c.is_whitespace() {
+            before = Some(c);
+        }
+        rest = after;
+    }
+    masked
+}
+
+/// The length of the string or word that starts with `c`, or of `c`.
+fn token_length(text: &str, c: char) -> usize {
+    if c == '"' {
+        let mut escaped = false;
+        for (at, c) in text.char_indices().skip(1) {
+            match c {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                '"' => return at + 1,
+                _ => {}
+            }
+        }
+        return text.len();
+    }
+    if c.is_alphanumeric() {
+        return text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    }
+    c.len_utf8()
+}
+
+/// Hides what may be a value in a line of broken YAML: all after the first `key:`, or everything.
+fn mask_yaml(text: &str) -> String {
+    let key_end = match text.find(": ") {
+        Some(at) => at,
+        None if text.trim_end().ends_with(':') => text.len(),
+        None => 0,
+    };
+    let (key, rest) = text.split_at(key_end);
+    key.chars().chain(rest.chars().map(mask_word_character)).collect()
+}
+
+fn mask_word_character(c: char) -> char {
+    if c.is_alphanumeric() { '*' } else { c }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_json_shows_keys_and_punctuation() {
+        assert_eq!(
+            mask_json(r#"  "env": {"KEY": "s3cret", 'x', true ] "tail"#),
+            r#"  "env": {"KEY": "******", '*', true ] "****"#
+        );
+        assert_eq!(mask_json(r#""a\"b": "c\"d"#), r#""a\"b": "*\"*"#);
+    }
+
+    #[test]
+    fn broken_yaml_shows_keys_and_punctuation() {
+        assert_eq!(mask_yaml("  KEY: ab: cd"), "  KEY: **: **");
+        assert_eq!(mask_yaml("  - s3cret-token"), "  - ******-*****");
+        assert_eq!(mask_yaml("lissten 8080"), "******* ****");
+        assert_eq!(mask_yaml("      MIIEs3cret=="), "      **********==");
+        assert_eq!(mask_yaml("\tlisten: x"), "\tlisten: *");
+        assert_eq!(mask_yaml("  env:"), "  env:");
+    }
+
+    #[test]
+    fn urls_show_scheme_and_host_and_commands_their_program() {
+        let shown = |text: &'static str| text.get(..shown_start(text, Visible::Authority)).unwrap();
+        assert_eq!(shown("https://host:1/s3cret?x"), "https://host:1");
+        assert_eq!(shown("https://me:pw@host/x"), "https://");
+        assert_eq!(shown("\"htps:/host/x"), "\"htps:");
+        assert_eq!(shown_start("npx -y --key=s3cret", Visible::FirstWord), 3);
+    }
+}

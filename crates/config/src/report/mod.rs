@@ -1,0 +1,5 @@
+//! Problems: collecting them, hiding secrets in the lines that they show, and laying them out.
+
+pub(crate) mod mask;
+pub(crate) mod problem;
+mod render;

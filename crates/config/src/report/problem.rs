@@ -1,0 +1,269 @@
+//! Problems found in a config file: how they are collected and what a caller sees of them.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use super::mask::Masked;
+use crate::syntax::source::{Position, Source, Span};
+
+/// Problems reported for one file; the rest is counted.
+const MAX_PROBLEMS: usize = 100;
+
+/// How bad a [`Problem`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The file cannot be used.
+    Error,
+    /// The file is used; something in it has no effect, or not the effect that its author may expect.
+    Warning,
+}
+
+/// One thing wrong with a config file.
+///
+/// The source line is the text of the file before substitution, in which literal secrets (values of `env` and `headers`,
+/// arguments, URL paths) are replaced by asterisks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub(crate) severity: Severity,
+    pub(crate) position: Option<Position>,
+    pub(crate) message: String,
+    pub(crate) help: Option<String>,
+    pub(crate) excerpt: Option<Excerpt>,
+}
+
+/// The line a problem is on, with secrets hidden; of a long line (a minified JSON file is one line) only the part around it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Excerpt {
+    pub(crate) line: String,
+    /// Characters of `line` before the offending text.
+    pub(crate) before: usize,
+    /// Characters of the offending text; at least 1, also at the end of the line.
+    pub(crate) length: usize,
+}
+
+impl Problem {
+    /// Whether this is an error or a warning.
+    pub fn severity(&self) -> Severity {
+        self.severity
+    }
+
+    /// Its position; absent when it concerns the file as a whole.
+    pub fn position(&self) -> Option<Position> {
+        self.position
+    }
+
+    /// What is wrong, in one line.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to do about it.
+    pub fn help(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
+    /// The line of the file with secrets hidden; of a long line the part around the problem.
+    pub fn source_line(&self) -> Option<&str> {
+        self.excerpt.as_ref().map(|excerpt| excerpt.line.as_str())
+    }
+}
+
+/// Every error of a config file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.render(false))]
+pub struct ConfigErrors {
+    origin: PathBuf,
+    problems: Vec<Problem>,
+    omitted: usize,
+}
+
+impl ConfigErrors {
+    /// The errors in the order of the file; at most 100.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// All errors laid out for a terminal, then their number. ANSI colours only when asked for.
+    pub fn render(&self, colour: bool) -> String {
+        let mut text = String::new();
+        for problem in &self.problems {
+            text.push_str(&problem.render(&self.origin, colour));
+            text.push('\n');
+        }
+        let count = self.problems.len() + self.omitted;
+        let noun = if count == 1 { "error" } else { "errors" };
+        let _ = write!(text, "{}: {count} {noun}", self.origin.display());
+        if self.omitted > 0 {
+            let _ = write!(text, ", the first {} shown", self.problems.len());
+        }
+        text.push('\n');
+        text
+    }
+
+    /// An error about the file as a whole.
+    pub(crate) fn of_file(origin: &Path, message: String, help: &str) -> Self {
+        Self {
+            origin: origin.to_owned(),
+            problems: vec![Problem {
+                severity: Severity::Error,
+                position: None,
+                message,
+                help: Some(help.to_owned()),
+                excerpt: None,
+            }],
+            omitted: 0,
+        }
+    }
+}
+
+/// A problem while the file is being read: it has a span, which becomes a position and an excerpt at the end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    severity: Severity,
+    span: Span,
+    message: String,
+    help: Option<String>,
+    first: Option<Span>,
+}
+
+impl Finding {
+    pub(crate) fn error(span: Span, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, span, message: message.into(), help: None, first: None }
+    }
+
+    pub(crate) fn warning(span: Span, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(span, message) }
+    }
+
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Names the line of earlier text that this one contradicts.
+    pub(crate) fn first_at(mut self, earlier: Span) -> Self {
+        self.first = Some(earlier);
+        self
+    }
+
+    fn into_problem(self, source: &Source, masked: &Masked) -> Problem {
+        let message = match self.first {
+            Some(first) => format!("{} (first on line {})", self.message, source.position(first.start).line),
+            None => self.message,
+        };
+        Problem {
+            severity: self.severity,
+            position: Some(source.position(self.span.start)),
+            message,
+            help: self.help,
+            excerpt: Some(Excerpt::new(self.span, source, masked)),
+        }
+    }
+}
+
+impl Excerpt {
+    /// Characters kept before and after the start of the offending text.
+    const REACH: (usize, usize) = (40, 80);
+
+    fn new(span: Span, source: &Source, masked: &Masked) -> Self {
+        let line = source.line_span(span.start);
+        let start = span.start.min(line.end);
+        let (reach_before, reach_after) = Self::REACH;
+        let head = source.slice(Span::new(line.start, start));
+        let tail = source.slice(Span::new(start, line.end));
+        let head_cut = head.char_indices().rev().nth(reach_before - 1).map_or(0, |(at, _)| at);
+        let tail_cut = tail.char_indices().nth(reach_after).map_or(tail.len(), |(at, _)| at);
+        let is_short = head.len() + tail.len() <= reach_before + reach_after;
+        let (first, last) = if is_short { (line.start, line.end) } else { (line.start + head_cut, start + tail_cut) };
+
+        let mut shown = String::new();
+        if first > line.start {
+            shown.push('…');
+        }
+        shown.push_str(&masked.line(source, line, Span::new(first, last)));
+        if last < line.end {
+            shown.push('…');
+        }
+        // Masking keeps the number of characters.
+        let count = |from, to| source.slice(Span::new(from, to)).chars().count();
+        Self {
+            line: shown,
+            before: usize::from(first > line.start) + count(first, start),
+            length: count(start, span.end.min(last)).max(1),
+        }
+    }
+}
+
+/// The findings of one file; at most [`MAX_PROBLEMS`] of each severity are kept, the rest counted.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    errors: Vec<Finding>,
+    warnings: Vec<Finding>,
+    omitted: usize,
+}
+
+impl Findings {
+    /// Adds a finding, unless the same was found before: text behind a YAML alias is read more than once.
+    pub(crate) fn push(&mut self, finding: Finding) {
+        let is_error = finding.severity == Severity::Error;
+        let list = if is_error { &mut self.errors } else { &mut self.warnings };
+        if list.contains(&finding) {
+            return;
+        }
+        if list.len() < MAX_PROBLEMS {
+            list.push(finding);
+        } else if is_error {
+            self.omitted += 1;
+        }
+    }
+
+    /// The warnings in the order of the file, or all errors if there is one.
+    pub(crate) fn conclude(
+        self,
+        origin: &Path,
+        source: &Source,
+        masked: &Masked,
+    ) -> Result<Vec<Problem>, ConfigErrors> {
+        if self.errors.is_empty() {
+            return Ok(in_file_order(self.warnings, source, masked));
+        }
+        Err(ConfigErrors {
+            origin: origin.to_owned(),
+            problems: in_file_order(self.errors, source, masked),
+            omitted: self.omitted,
+        })
+    }
+}
+
+/// A piece of the file inside backquotes, with control characters escaped and bounded in length.
+pub(crate) fn quoted(text: &str) -> String {
+    const MAX_CHARS: usize = 60;
+    let mut shown = String::new();
+    for c in text.chars().take(MAX_CHARS) {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    if text.chars().nth(MAX_CHARS).is_some() {
+        shown.push('…');
+    }
+    format!("`{shown}`")
+}
+
+fn in_file_order(mut findings: Vec<Finding>, source: &Source, masked: &Masked) -> Vec<Problem> {
+    findings.sort_by_key(|finding| finding.span.start);
+    findings.into_iter().map(|finding| finding.into_problem(source, masked)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoting_escapes_control_characters_and_bounds_the_length() {
+        assert_eq!(quoted("a\u{1b}[1m"), "`a\\u{1b}[1m`");
+        assert_eq!(quoted(&"x".repeat(70)), format!("`{}…`", "x".repeat(60)));
+    }
+}
