@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use fanlight_protocol::{Json, Method, Request, Response, RpcError};
 use fanlight_telemetry::metrics::Direction;
-use fanlight_telemetry::{
-    Arrival, Carriers, Metrics, ServerSpan, Subject, Telemetry, Verdict,
-};
+use fanlight_telemetry::{Arrival, Carriers, Metrics, ServerSpan, Subject, Telemetry, Verdict};
 
 use crate::eras::params::Params;
 use crate::facts::TransportFacts;

@@ -19,8 +19,11 @@ impl<C: Core> Connection<C> {
 /// A client on standard input and output, whose session has no id.
 impl<C: Core> Clients for Connection<C> {
     fn seen(&self) -> Seen {
-        let view =
-            |session: Arc<SessionStreams>| SessionView { digest: String::new(), streams: 0, ..session.view("", "stdio") };
+        let view = |session: Arc<SessionStreams>| SessionView {
+            digest: String::new(),
+            streams: 0,
+            ..session.view("", "stdio")
+        };
         Seen {
             sessions: self.current_session().map(view).into_iter().collect(),
             parked: self.ingress.suspended_calls.views(),

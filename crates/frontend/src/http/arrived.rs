@@ -6,9 +6,9 @@ use fanlight_telemetry::{Headers, Moment, Network};
 use http::StatusCode;
 use http::request::Parts;
 
-use super::connection::Addresses;
 use super::fields::{Field, Fields};
 use super::reply::Refusal;
+use super::serve::Addresses;
 use crate::facts::TransportFacts;
 
 /// A request, but for its body.

@@ -1,6 +1,6 @@
-//! The HTTP side of the front end: Streamable HTTP for clients of both eras, and beside it the
-//! deprecated HTTP+SSE transport.
+//! HTTP for clients: the Streamable HTTP transport of both eras, and the deprecated HTTP+SSE transport.
 
+mod activity;
 mod arrived;
 mod body;
 mod connection;
@@ -11,6 +11,7 @@ mod listener;
 mod mcp;
 mod negotiate;
 mod reply;
+mod serve;
 mod sse_transport;
 mod workers;
 
@@ -24,12 +25,12 @@ use crate::insight::Insight;
 use crate::settings::FrontendSettings;
 use fanlight_canonical::Core;
 
-/// Serves MCP clients on `listener` until `shutdown` is cancelled. Then no more connections are
-/// accepted, and this returns when what is in flight is done, or after [`FrontendSettings::drain`].
+/// Serves MCP clients on `listener` until `shutdown` is cancelled. Then no more connections are accepted, and this returns
+/// when all running requests are answered, or after [`FrontendSettings::drain`].
 ///
 /// # Errors
 ///
-/// If the listening socket is unusable or the system has no random numbers. What a client does never ends the listener.
+/// If the listening socket is unusable or the system has no random numbers. No client can end the listener.
 pub async fn serve_http<C: Core>(
     listener: TcpListener,
     core: Arc<C>,
@@ -39,7 +40,7 @@ pub async fn serve_http<C: Core>(
     serve_http_observed(listener, core, settings, shutdown, &Insight::default()).await
 }
 
-/// The same, while `insight` can be asked about the clients.
+/// Like [`serve_http`]; meanwhile `insight` shows the clients.
 ///
 /// # Errors
 ///

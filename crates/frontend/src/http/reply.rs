@@ -9,14 +9,14 @@ use bytes::Bytes;
 use fanlight_http_edge::{Permit, Rejection};
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Json, RpcError, code, sse};
-use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::Metrics;
+use fanlight_telemetry::metrics::Direction;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use smallvec::smallvec;
 
-use super::connection::ActiveRequest;
+use super::activity::ActiveRequest;
 use super::events::stream::EventStream;
 use super::events::{Endings, EventBatch, ONE_PIECE, Pieces};
 use crate::call::RenderedCall;

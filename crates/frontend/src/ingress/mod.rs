@@ -156,9 +156,7 @@ impl<C: Core> Ingress<C> {
             Ok(Message::Notification(notification)) => {
                 Ok(without_answer(self.notification(transport, origin, &notification).await))
             }
-            Ok(Message::Response(response)) => {
-                Ok(without_answer(self.response(transport, origin, response).await))
-            }
+            Ok(Message::Response(response)) => Ok(without_answer(self.response(transport, origin, response).await)),
             Err(MessageError::Batch(text)) => Box::pin(self.batch(transport, origin, text)).await,
             Err(error) => Err(self.not_a_message(error)),
         }

@@ -128,7 +128,14 @@ impl<C: Core> Ingress<C> {
             Resumption::Answered(response) => return Box::new(Answered::new(response)),
             Resumption::Suspended(call) => {
                 let calls = Arc::clone(&self.suspended_calls);
-                return Box::new(SuspendableCall::resumed(call, sender.capabilities, filter, cancellation, trace, calls));
+                return Box::new(SuspendableCall::resumed(
+                    call,
+                    sender.capabilities,
+                    filter,
+                    cancellation,
+                    trace,
+                    calls,
+                ));
             }
         };
         let tasks = sender.tasks();

@@ -54,10 +54,7 @@ pub(crate) trait Transport: Send + Sync {
 
     /// The legacy session that a message belongs to. `None` if its connection has none; an error if the
     /// message must name one, and it does not exist for its principal.
-    fn session(
-        &self,
-        origin: &Origin<'_>,
-    ) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
+    fn session(&self, origin: &Origin<'_>) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
 
     /// The id of the session, where the message has it.
     fn session_id(&self) -> Option<&str> {
@@ -84,6 +81,9 @@ pub(crate) trait Transport: Send + Sync {
 
     /// Begins to listen to messages outside of calls, if that has not been done; the result resolves
     /// after a while or when the core has answered.
-    fn listen<C: Core>(&self, core: &Arc<C>, session: &ActiveSession)
-    -> Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
+    fn listen<C: Core>(
+        &self,
+        core: &Arc<C>,
+        session: &ActiveSession,
+    ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
 }

@@ -7,20 +7,14 @@ use std::task::{Context, Poll, ready};
 
 use tokio::time::timeout;
 
-use super::reader::to_event;
-use super::replay::{ReplayLimits, ReplayStore as _};
+use super::replay::{ReplayLimits, ReplayStore as _, to_event};
 use super::{Calls, SessionStreams, StreamPolicy, lock, no_calls};
 use crate::call::{Answer, ResponseItem};
 
 /// Polls the calls on stream `number` and keeps their events, until the client resumes the stream or its
 /// time is over. Then, or if there are too many of these tasks, no more events are kept, and the calls
 /// run on without a stream.
-pub(super) fn drive(
-    streams: &Arc<SessionStreams>,
-    policy: &StreamPolicy,
-    number: u64,
-    calls: &Arc<Mutex<Box<Calls>>>,
-) {
+pub(super) fn drive(streams: &Arc<SessionStreams>, policy: &StreamPolicy, number: u64, calls: &Arc<Mutex<Box<Calls>>>) {
     let (streams, calls) = (Arc::clone(streams), Arc::clone(calls));
     let Some(permit) = policy.detached.permit() else { return abandon(&streams, number, &calls) };
     let (limits, resume) = (Arc::clone(&policy.replay), policy.resume);

@@ -51,10 +51,7 @@ impl Mailbox {
         }
         self.dropped += dropped.len() as u64;
         if !dropped.is_empty() && self.dropped.is_power_of_two() {
-            tracing::warn!(
-                dropped = self.dropped,
-                "messages for a client without a stream dropped: too many"
-            );
+            tracing::warn!(dropped = self.dropped, "messages for a client without a stream dropped: too many");
         }
         dropped
     }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use fanlight_canonical::{Core, Interest, Listen, Listening, ListeningGuard, MessageReceiver, ServerMessage, ServerMessages};
+use fanlight_canonical::{
+    Core, Interest, Listen, Listening, ListeningGuard, MessageReceiver, ServerMessage, ServerMessages,
+};
 use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -43,15 +45,27 @@ enum State {
     #[default]
     Unavailable,
     /// The core is asked to listen, repeatedly if need be. `opened` is cancelled once it has answered.
-    Opening { opening: Opening, messages: MessageReceiver, opened: CancellationToken },
-    Listening { messages: MessageReceiver, _until_dropped: ListeningGuard },
+    Opening {
+        opening: Opening,
+        messages: MessageReceiver,
+        opened: CancellationToken,
+    },
+    Listening {
+        messages: MessageReceiver,
+        _until_dropped: ListeningGuard,
+    },
 }
 
 impl NotificationStream {
     /// Begins to listen for `session`, unless that has been done. The result is cancelled once the core
     /// has answered, which needs this stream to be polled. A core that has refused is asked again at
     /// once, and then from time to time.
-    pub(crate) fn begin<C: Core>(&mut self, core: &Arc<C>, session: &Session, limits: QueueLimits) -> Option<CancellationToken> {
+    pub(crate) fn begin<C: Core>(
+        &mut self,
+        core: &Arc<C>,
+        session: &Session,
+        limits: QueueLimits,
+    ) -> Option<CancellationToken> {
         match &self.state {
             State::Listening { .. } => return None,
             State::Opening { opened, .. } if !opened.is_cancelled() => return Some(opened.clone()),
@@ -176,10 +190,7 @@ async fn listen_until_accepted<C: Core>(core: &C, listen: Listen, answered: &Can
                 tracing::debug!(error = message, "messages outside of calls still unavailable to a client");
             }
             Err(RpcError { message, .. }) => {
-                tracing::warn!(
-                    error = message,
-                    "messages outside of calls unavailable to a client: trying again"
-                );
+                tracing::warn!(error = message, "messages outside of calls unavailable to a client: trying again");
             }
         }
         sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
@@ -200,7 +211,9 @@ fn translate(notification: Notification, logs: LogGate) -> Option<Json> {
 
 impl std::fmt::Debug for NotificationStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NotificationStream").field("available", &!matches!(self.state, State::Unavailable)).finish_non_exhaustive()
+        f.debug_struct("NotificationStream")
+            .field("available", &!matches!(self.state, State::Unavailable))
+            .finish_non_exhaustive()
     }
 }
 

@@ -3,19 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::Bytes;
 use fanlight_protocol::Revision;
-use fanlight_protocol::json::Chunks;
 use tokio::time::Instant;
 
-use super::replay::{Event, ReplayStore as _};
+use super::replay::{Event, ReplayStore as _, to_event};
 use super::{ActiveSession, Calls, Content, EventId, State, StreamPolicy, background, is_pausable, is_resumable, lock};
 use crate::call::{Answer, ResponseItem};
 use crate::trace::Ending;
-
-/// Events up to this size, in bytes, are copied to be kept: a slice would keep the whole message that it
-/// was cut from.
-const COPIED: usize = 8 << 10;
 
 /// Reads a stream until it is over, or another reader takes it.
 #[derive(Debug)]
@@ -222,17 +216,5 @@ impl Drop for StreamReader {
                 }
             }
         }
-    }
-}
-
-/// A message in the form in which it is kept.
-pub(super) fn to_event(text: Chunks) -> Event {
-    if text.len() > COPIED {
-        return text.into_parts().collect();
-    }
-    match text.parts() {
-        [one] => [Bytes::copy_from_slice(one)].into(),
-        // Joining them copies them.
-        _ => [text.into_bytes()].into(),
     }
 }

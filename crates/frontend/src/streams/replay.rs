@@ -11,6 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use fanlight_protocol::json::Chunks;
+
+/// Events up to this size, in bytes, are copied to be kept: a slice would keep the whole message that it
+/// was cut from.
+const COPIED: usize = 8 << 10;
 
 /// The text of an event, in the pieces it is made of.
 pub(crate) type Event = Arc<[Bytes]>;
@@ -155,6 +160,18 @@ impl Drop for Replay {
     fn drop(&mut self) {
         let left = self.bytes;
         self.release(left);
+    }
+}
+
+/// A message in the form in which it is kept.
+pub(super) fn to_event(text: Chunks) -> Event {
+    if text.len() > COPIED {
+        return text.into_parts().collect();
+    }
+    match text.parts() {
+        [one] => [Bytes::copy_from_slice(one)].into(),
+        // Joining them copies them.
+        _ => [text.into_bytes()].into(),
     }
 }
 

@@ -221,7 +221,10 @@ mod tests {
         let small = state(Json::literal(r#"{"code":-32042,"x":1.0}"#));
         assert_eq!(seal.open(&seal.seal_url_elicitation(&small, &ANN).unwrap(), &ANN), Opened::UrlElicitation(small));
         let largest = state(Json::string(&"x".repeat(LARGEST_ERROR - 2)));
-        assert_eq!(seal.open(&seal.seal_url_elicitation(&largest, &ANN).unwrap(), &ANN), Opened::UrlElicitation(largest));
+        assert_eq!(
+            seal.open(&seal.seal_url_elicitation(&largest, &ANN).unwrap(), &ANN),
+            Opened::UrlElicitation(largest)
+        );
         let too_large = state(Json::string(&"x".repeat(LARGEST_ERROR)));
         assert_eq!(seal.seal_url_elicitation(&too_large, &ANN), None);
     }

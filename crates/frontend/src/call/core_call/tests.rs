@@ -64,7 +64,10 @@ fn probe(notes: usize) -> (Arc<Probe>, mpsc::UnboundedReceiver<&'static str>) {
 
 fn start(core: &Arc<Probe>) -> CoreCall {
     let context = CallContext::internal().as_ref().clone();
-    CoreCall::start(core, CoreRequest { method: Method::CallTool, params: None, context, messages: Some(2), input_rounds: None })
+    CoreCall::start(
+        core,
+        CoreRequest { method: Method::CallTool, params: None, context, messages: Some(2), input_rounds: None },
+    )
 }
 
 #[tokio::test]

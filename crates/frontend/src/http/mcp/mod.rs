@@ -20,10 +20,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::exchange::Exchange;
 use super::arrived::Arrived;
-use super::connection::{self, Addresses};
+use super::connection;
 use super::fields::Fields;
-use super::listener::Serve;
+
 use super::reply::{self, Refusal, Reply, ReplyBody};
+use super::serve::{Addresses, Serve};
 use super::sse_transport::SseTransport;
 use super::{body, cors, negotiate};
 use crate::call::DetachedCalls;
@@ -114,7 +115,8 @@ impl<C: Core> Clients for Endpoint<C> {
     fn seen(&self) -> Seen {
         let mut sessions = self.sessions.views();
         sessions.extend(self.sse_transport.views());
-        let streams = sessions.iter().map(|session| session.streams).sum::<usize>() + self.ingress.subscriptions.count();
+        let streams =
+            sessions.iter().map(|session| session.streams).sum::<usize>() + self.ingress.subscriptions.count();
         Seen { sessions, parked: self.ingress.suspended_calls.views(), streams }
     }
 

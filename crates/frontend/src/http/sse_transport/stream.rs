@@ -44,7 +44,8 @@ impl SseSessionStream {
 
 impl ResponseStream<Answer> for SseSessionStream {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<ResponseItem<Chunks, Answer>>> {
-        let item = |Outbound { text, ending }| ResponseItem::Response(Answer { text: text.into(), error: None, ending });
+        let item =
+            |Outbound { text, ending }| ResponseItem::Response(Answer { text: text.into(), error: None, ending });
         if let Poll::Ready(message) = self.messages.poll_recv(cx) {
             return Poll::Ready(message.map(item));
         }

@@ -26,7 +26,8 @@ async fn session_does_not_exist_for_another_principal() {
     let (ann, bob) = (Principal::named("issuer", "ann"), Principal::named("issuer", "bob"));
     let sessions = InMemorySessions::new(3, IDLE);
     let core = ListenCore::refusing();
-    let id = sessions.open_now(SessionStreams::new(core.session_of(ann.clone()), &FrontendSettings::default())).unwrap();
+    let id =
+        sessions.open_now(SessionStreams::new(core.session_of(ann.clone()), &FrontendSettings::default())).unwrap();
     assert!(sessions.enter(&id, &bob).await.is_none() && !sessions.end(&id, &bob).await);
     assert!(sessions.enter(&id, &ann).await.is_some() && sessions.end(&id, &ann).await);
 }

@@ -1,8 +1,8 @@
 //! When a connection has been idle, slow or stuck for too long.
 //!
 //! A connection is closed when the head of a request takes too long to arrive, when it has carried no request for too
-//! long, or when its client takes nothing of what is sent for too long. hyper's own timeout for heads does not tell
-//! the first from the second. One timer for each connection checks what the I/O has recorded, so that no request sets
+//! long, or when its client takes nothing of what is sent for too long. hyper's own head timeout does not distinguish
+//! the first two. One timer for each connection checks what the I/O has recorded, so that no request sets
 //! a timer; a limit may therefore be noticed late, by at most the head timeout.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
