@@ -1,6 +1,6 @@
 //! How a listener is asked about its clients.
 //!
-//! Ids of sessions are shown as digests, since whoever has one is the client.
+//! Ids of sessions are shown as digests, since an id is a secret.
 //!
 //! Must not know: who asks, or how it is shown.
 
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_something_to_see_while_it_is_served() {
+    fn insight_sees_clients_while_they_are_served() {
         let insight = Insight::default();
         let given = insight.clone();
         assert_eq!(insight.seen().streams, 0);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_shown_as_digests() {
+    fn session_ids_are_shown_as_digests() {
         assert_eq!(shown_id("abc"), "ba7816bf8f01cfea");
     }
 }

@@ -1,6 +1,4 @@
 //! The limits and names that an operator can set for the client side.
-//!
-//! Must not know: where they were configured.
 
 use std::time::Duration;
 
@@ -48,12 +46,12 @@ pub struct FrontendSettings {
     /// Messages of servers buffered per request.
     pub notification_buffer: usize,
     /// ServerRequests of servers that one legacy client, or one modern call, may have open at once.
-    pub max_questions: usize,
+    pub max_server_requests: usize,
     /// How often a modern server may ask for input in one call of a legacy client.
     pub max_input_rounds: usize,
-    /// Calls of modern clients that are held until the client brings what a legacy server asked
+    /// Suspended calls: calls of modern clients that wait for the input that a legacy server asked
     /// for; per process on HTTP, and per connection on stdio.
-    pub max_parked: usize,
+    pub max_suspended_calls: usize,
     /// Subscriptions of modern clients; per process on HTTP, and per connection on stdio.
     pub max_subscriptions: usize,
     /// The capabilities of a legacy client, and its `clientInfo`.
@@ -121,9 +119,9 @@ impl Default for FrontendSettings {
             max_sessions: 10_000,
             max_concurrent: 256,
             notification_buffer: 256,
-            max_questions: 64,
+            max_server_requests: 64,
             max_input_rounds: 8,
-            max_parked: 1000,
+            max_suspended_calls: 1000,
             max_subscriptions: 10_000,
             max_description: 128 << 10,
             max_batch: 100,

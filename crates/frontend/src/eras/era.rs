@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_decision_table() {
+    fn era_follows_the_decision_table() {
         use Era::{Legacy, Modern};
         for (method, version, header, era) in [
             ("tools/list", None, None, Legacy),

@@ -244,7 +244,7 @@ impl<C: Core> Ingress<C> {
             .map_err(|error| Refusal::new(Reason::Params, error))?;
         let permit = self.admit(transport, origin, Admission::Request { request, reaches_core: true })?;
         let running = transport.running().cloned().unwrap_or_default();
-        let limit = self.settings.max_questions;
+        let limit = self.settings.max_server_requests;
         let session = Session::new(origin.principal.clone(), initialize, running, limit, &self.core);
         session.count(&self.settings.telemetry);
         let streams = SessionStreams::new(session, &self.settings);

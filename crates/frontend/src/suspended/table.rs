@@ -75,7 +75,7 @@ impl SuspendedCalls {
         Ok(Arc::new(Self {
             seal: StateSeal::new(&settings.keys)?,
             settings: Arc::clone(settings),
-            store: Box::new(InMemorySuspendedCalls::new(settings.max_parked)),
+            store: Box::new(InMemorySuspendedCalls::new(settings.max_suspended_calls)),
             started: (Instant::now(), epoch),
             runtime: Handle::current(),
             tasks: TaskTracker::new(),
@@ -85,7 +85,7 @@ impl SuspendedCalls {
 
     /// The number of server requests that one call may have open.
     pub(super) fn max_server_requests(&self) -> usize {
-        self.settings.max_questions
+        self.settings.max_server_requests
     }
 
     /// Suspends a call; returns the response that asks for input. Returns the call if there are too many.
@@ -241,6 +241,6 @@ impl Drop for Entry {
 
 impl std::fmt::Debug for SuspendedCalls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SuspendedCalls").field("limit", &self.settings.max_parked).finish_non_exhaustive()
+        f.debug_struct("SuspendedCalls").field("limit", &self.settings.max_suspended_calls).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,8 @@ use fanlight_frontend::{FrontendSettings, Identify};
 use http::HeaderMap;
 
 use crate::client::{Client, Server, legacy_call, modern_headers, modern_request};
-use crate::parked::{call, input, state};
+use crate::core::Happened;
+use crate::suspended::{call, input, state};
 
 const ANN: (&str, &str) = ("X-Principal", "ann");
 const BOB: (&str, &str) = ("X-Principal", "bob");
@@ -64,11 +65,11 @@ async fn session_of_one_principal_is_unknown_to_another() {
         let refused = client.response().await;
         assert_eq!((refused.status, refused.json()["error"]["message"].as_str().unwrap().len()), (404, 74), "{what}");
     }
-    // Neither are its revision's batches.
+    // Nor is a batch, which is accepted only where the session's revision has batches.
     let refused = server.connect().await.post(&[BOB, session], &batch).await;
     assert_eq!(refused.status, 400);
     // It is there all along for the one that it belongs to.
-    assert!(server.log.pending().is_empty());
+    assert!(!server.log.pending().iter().any(|happened| matches!(happened, Happened::Began(_))));
     assert_eq!(server.connect().await.post(&[ANN, session], PING).await.status, 200);
     assert_eq!(server.connect().await.call("DELETE", "/mcp", &[ANN, session]).await.status, 204);
 }
@@ -118,7 +119,7 @@ async fn suspended_call_of_one_principal_is_not_resumed_by_another() {
         let retry = call(2, tool, arguments, &retry, capabilities, "");
         let refused = client.post(&of(BOB), &retry).await;
         assert!(refused.body.contains("is not the one that was given to this client"), "{tool}: {}", refused.body);
-        server.core.release.add_permits(1);
+        server.core.release.add_permits(usize::from(tool == "answer"));
         let resumed = client.post(&of(ANN), &retry).await;
         assert!(!resumed.body.contains("requestState"), "{tool}: {}", resumed.body);
     }

@@ -19,7 +19,7 @@ fn asked(filter: &'static str) -> Result<Interest, RpcError> {
 }
 
 #[test]
-fn filters_are_read_and_told_back() {
+fn filter_is_read_and_acknowledged() {
     let all = r#"{"toolsListChanged":true,"promptsListChanged":false,"x/y":{ "a":1.0},"resourceSubscriptions":["a:\u0062"],"taskIds":["t"]}"#;
     let read = asked(all).unwrap();
     assert_eq!((read.tools, read.prompts, read.resources, read.session), (true, false, false, false));
@@ -44,7 +44,7 @@ fn filters_are_read_and_told_back() {
 }
 
 #[test]
-fn only_what_was_asked_for_is_said() {
+fn only_requested_notifications_are_wanted() {
     let honoured = asked(r#"{"promptsListChanged":true,"resourceSubscriptions":["a:b"],"taskIds":["t"]}"#).unwrap();
     for (text, wanted) in [
         (r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#, true),
@@ -64,7 +64,7 @@ fn only_what_was_asked_for_is_said() {
 }
 
 #[test]
-fn the_id_is_put_in_and_nothing_else_changes() {
+fn subscription_id_is_inserted_without_other_changes() {
     const ID: &str = "io.modelcontextprotocol/subscriptionId";
     let id = Json::literal(r#""\u0041""#);
     let own = format!(r#""{ID}":"\u0041""#);
@@ -89,7 +89,7 @@ fn the_id_is_put_in_and_nothing_else_changes() {
 }
 
 #[test]
-fn a_legacy_client_never_sees_the_id() {
+fn subscription_id_is_removed_for_legacy_clients() {
     let text =
         r#"{"jsonrpc":"2.0","method":"n","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7,"k":0}}}"#;
     let without = without_id(&notification(text));

@@ -20,7 +20,7 @@ fn call(required: &str, until: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_input_is_asked_and_the_call_made_again_with_the_answers() {
+async fn input_is_requested_and_the_call_repeated_with_the_answers() {
     let mut stdio = Stdio::start();
     stdio.initialize_with(ALL).await;
     stdio.send(&call(TWO, "inputResponses")).await;
@@ -38,7 +38,7 @@ async fn every_input_is_asked_and_the_call_made_again_with_the_answers() {
 }
 
 #[tokio::test]
-async fn a_state_alone_is_sent_back_at_once() {
+async fn input_required_with_a_state_alone_is_repeated_at_once() {
     let mut stdio = Stdio::start();
     stdio.initialize_with("{}").await;
     stdio.send(&call(STATE_ONLY, "requestState")).await;
@@ -49,7 +49,7 @@ async fn a_state_alone_is_sent_back_at_once() {
 }
 
 #[tokio::test]
-async fn rounds_are_bounded() {
+async fn input_rounds_are_bounded() {
     let mut stdio = Stdio::with(FrontendSettings { max_input_rounds: 3, ..FrontendSettings::default() });
     stdio.initialize_with("{}").await;
     let answer = stdio.ask(&call(STATE_ONLY, "never")).await;
@@ -62,7 +62,7 @@ async fn rounds_are_bounded() {
 }
 
 #[tokio::test]
-async fn what_the_client_refuses_or_cannot_be_asked_ends_the_call() {
+async fn refused_input_ends_the_call() {
     let mut stdio = Stdio::start();
     stdio.initialize_with(r#"{"elicitation":{}}"#).await;
     let message = |answer: &serde_json::Value| {
@@ -96,7 +96,7 @@ async fn what_the_client_refuses_or_cannot_be_asked_ends_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_never_answers_is_not_awaited_for_ever() {
+async fn input_round_expires() {
     let input_timeout = Duration::from_secs(5);
     let mut stdio = Stdio::with(FrontendSettings { input_timeout, ..FrontendSettings::default() });
     stdio.initialize_with(ALL).await;

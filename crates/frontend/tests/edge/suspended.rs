@@ -43,7 +43,7 @@ pub(crate) fn refusal(answer: &Value) -> String {
 }
 
 #[tokio::test]
-async fn questions_at_once_and_in_a_row_over_http() {
+async fn server_requests_together_and_in_turn_suspend_a_call() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let headers = modern_headers("tools/call", Some("ask"));
@@ -75,7 +75,7 @@ async fn questions_at_once_and_in_a_row_over_http() {
 }
 
 #[tokio::test]
-async fn missing_input_is_asked_for_again() {
+async fn missing_input_is_requested_again() {
     let mut stdio = Stdio::start();
     let rounds = format!("[[{FORM},{ROOTS}]]");
     let one = state(&stdio.ask(&ask(1, &rounds, "")).await);
@@ -90,7 +90,7 @@ async fn missing_input_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_state_that_is_changed_used_or_of_another_request_is_refused() {
+async fn request_state_changed_used_or_of_another_request_is_refused() {
     let mut stdio = Stdio::start();
     let rounds = format!("[[{ROOTS}]]");
     let given = state(&stdio.ask(&ask(1, &rounds, "")).await);
@@ -115,7 +115,7 @@ async fn a_state_that_is_changed_used_or_of_another_request_is_refused() {
 }
 
 #[tokio::test]
-async fn a_running_call_is_not_resumed_twice() {
+async fn resumed_call_is_not_resumed_twice() {
     let mut stdio = Stdio::start();
     let arguments = "{}";
     let given = state(&stdio.ask(&call(1, "ask-and-wait", arguments, "", ALL, "")).await);
@@ -129,7 +129,7 @@ async fn a_running_call_is_not_resumed_twice() {
 }
 
 #[tokio::test]
-async fn a_hundred_parked_calls_are_told_apart() {
+async fn hundred_suspended_calls_are_told_apart() {
     let mut stdio = Stdio::start();
     let rounds = format!("[[{ROOTS}]]");
     let mut states = Vec::new();
@@ -144,8 +144,8 @@ async fn a_hundred_parked_calls_are_told_apart() {
 }
 
 #[tokio::test]
-async fn parked_calls_are_bounded_and_free_their_place() {
-    let mut stdio = Stdio::with(FrontendSettings { max_parked: 1, ..FrontendSettings::default() });
+async fn suspended_calls_are_bounded_and_freed() {
+    let mut stdio = Stdio::with(FrontendSettings { max_suspended_calls: 1, ..FrontendSettings::default() });
     let rounds = format!("[[{ROOTS}]]");
     let given = state(&stdio.ask(&ask(1, &rounds, "")).await);
     assert_eq!(stdio.ask(&ask(2, &rounds, "")).await["result"]["answers"], json!([null]));
@@ -155,7 +155,7 @@ async fn parked_calls_are_bounded_and_free_their_place() {
 }
 
 #[tokio::test]
-async fn what_the_client_cannot_be_asked_is_refused_to_the_server() {
+async fn server_request_that_the_client_cannot_answer_is_refused() {
     let mut stdio = Stdio::start();
     let custom = r#"{"method":"x/y"}"#;
     let arguments = format!(r#"{{"ask":[[{FORM},{custom}]]}}"#);
@@ -171,14 +171,14 @@ async fn what_the_client_cannot_be_asked_is_refused_to_the_server() {
 }
 
 #[tokio::test]
-async fn a_request_that_cannot_be_answered_with_a_wish_for_input_is_not_parked() {
+async fn method_without_input_required_is_not_suspended() {
     let mut stdio = Stdio::start();
     let completion = ask(1, &format!("[[{ROOTS}]]"), "").replace("tools/call", "completion/complete");
     assert_eq!(stdio.ask(&completion).await["result"]["answers"], json!([null]));
 }
 
 #[tokio::test]
-async fn a_resumed_call_ends_with_the_connection_that_resumed_it() {
+async fn resumed_call_ends_with_its_new_connection() {
     let mut server = Server::start().await;
     let mut client = server.connect().await;
     let headers = modern_headers("tools/call", Some("ask-then-wait"));
@@ -196,7 +196,7 @@ async fn a_resumed_call_ends_with_the_connection_that_resumed_it() {
 }
 
 #[tokio::test]
-async fn what_comes_while_parked_is_there_on_return() {
+async fn messages_during_suspension_are_delivered_on_resumption() {
     let mut stdio = Stdio::start();
     let given = state(&stdio.ask(&call(1, "ask-and-wait", "{}", "", ALL, "")).await);
     // The server stops waiting, and answers.
@@ -207,7 +207,7 @@ async fn what_comes_while_parked_is_there_on_return() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_nobody_comes_back_for_is_cancelled_and_its_state_expires() {
+async fn suspended_call_is_cancelled_at_its_timeout() {
     let settings = FrontendSettings { input_timeout: Duration::from_secs(5), ..FrontendSettings::default() };
     let mut stdio = Stdio::with(settings);
     let rounds = format!("[[{ROOTS}]]");
@@ -220,7 +220,7 @@ async fn a_call_that_nobody_comes_back_for_is_cancelled_and_its_state_expires() 
 
 /// The server would go on, with its question unanswered, if it gave up first.
 #[tokio::test(start_paused = true)]
-async fn a_parked_call_is_cancelled_before_its_questions_are_given_up() {
+async fn suspended_call_is_cancelled_before_its_server_requests_expire() {
     let settings = FrontendSettings { input_timeout: crate::core::GIVES_UP, ..FrontendSettings::default() };
     let mut stdio = Stdio::with(settings);
     state(&stdio.ask(&ask(1, &format!("[[{ROOTS}]]"), "")).await);
@@ -230,7 +230,7 @@ async fn a_parked_call_is_cancelled_before_its_questions_are_given_up() {
 }
 
 #[tokio::test]
-async fn parked_calls_end_with_the_front_end() {
+async fn suspended_calls_end_with_the_front_end() {
     let mut stdio = Stdio::start();
     state(&stdio.ask(&ask(1, &format!("[[{ROOTS}]]"), "")).await);
     drop(stdio.input.take());
@@ -247,7 +247,7 @@ async fn parked_calls_end_with_the_front_end() {
 }
 
 #[tokio::test]
-async fn a_modern_servers_own_wish_for_input_passes_as_it_is() {
+async fn input_required_of_a_modern_server_passes_verbatim() {
     let mut stdio = Stdio::start();
     let required =
         r#"{"resultType":"input_required","inputRequests":{"\u0061":{"method":"x/y"}},"requestState":"\u0073"}"#;

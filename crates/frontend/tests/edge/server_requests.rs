@@ -30,7 +30,7 @@ fn roots(number: usize) -> String {
 }
 
 #[tokio::test]
-async fn questions_and_answers_keep_their_bytes_and_reach_only_their_own_session() {
+async fn server_requests_and_answers_keep_their_bytes_and_session() {
     let server = Server::start().await;
     let (mut calling, mut answering) = (server.connect().await, server.connect().await);
     let id = server.session_with(&mut calling, ALL).await;
@@ -58,7 +58,7 @@ async fn questions_and_answers_keep_their_bytes_and_reach_only_their_own_session
 }
 
 #[tokio::test]
-async fn without_a_stream_nobody_can_be_asked() {
+async fn client_without_event_stream_cannot_be_asked() {
     let settings = FrontendSettings { resume: Duration::from_millis(1), ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let mut client = server.connect().await;
@@ -78,7 +78,7 @@ async fn without_a_stream_nobody_can_be_asked() {
 }
 
 #[tokio::test]
-async fn what_the_client_has_not_declared_is_not_asked() {
+async fn undeclared_server_request_is_refused() {
     let mut stdio = Stdio::start();
     stdio.initialize_with(r#"{"elicitation":{}}"#).await;
     let url = r#"{"method":"elicitation/create","params":{"mode":"url"}}"#;
@@ -89,7 +89,7 @@ async fn what_the_client_has_not_declared_is_not_asked() {
 }
 
 #[tokio::test]
-async fn lines_carry_questions_both_ways() {
+async fn stdio_carries_server_requests_and_answers() {
     let mut stdio = Stdio::start();
     stdio.initialize_with(ALL).await;
     stdio.send(&ask("1", &format!("[[{FORM}],[{ROOTS}]]"))).await;
@@ -103,7 +103,7 @@ async fn lines_carry_questions_both_ways() {
 }
 
 #[tokio::test]
-async fn a_withdrawn_question_is_cancelled_at_the_client() {
+async fn withdrawn_server_request_is_cancelled_at_the_client() {
     let mut stdio = Stdio::start();
     stdio.initialize_with(ALL).await;
     let cancelled = |message: &serde_json::Value, id: &str| {
@@ -132,8 +132,8 @@ async fn a_withdrawn_question_is_cancelled_at_the_client() {
 }
 
 #[tokio::test]
-async fn open_questions_are_bounded_per_client() {
-    let mut stdio = Stdio::with(FrontendSettings { max_questions: 2, ..FrontendSettings::default() });
+async fn open_server_requests_are_bounded_per_client() {
+    let mut stdio = Stdio::with(FrontendSettings { max_server_requests: 2, ..FrontendSettings::default() });
     stdio.initialize_with(ALL).await;
     stdio.send(&ask("1", &format!("[[{ROOTS},{ROOTS},{ROOTS}]]"))).await;
     for number in [1, 2] {
@@ -144,7 +144,7 @@ async fn open_questions_are_bounded_per_client() {
 }
 
 #[tokio::test]
-async fn the_core_is_told_when_sessions_end() {
+async fn session_end_is_reported_to_the_core() {
     let mut server = Server::start().await;
     let mut client = server.connect().await;
     let first = server.session(&mut client).await;

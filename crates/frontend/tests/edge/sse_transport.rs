@@ -64,7 +64,7 @@ impl Old {
 }
 
 #[tokio::test]
-async fn a_client_of_the_first_revision_is_served_byte_by_byte() {
+async fn sse_client_of_the_first_revision_is_served_byte_by_byte() {
     let server = Server::start().await;
     let mut old = Old::session(&server, "2024-11-05").await;
     assert!(old.endpoint.starts_with("/sse/message?sessionId="), "{}", old.endpoint);
@@ -86,7 +86,7 @@ async fn a_client_of_the_first_revision_is_served_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn questions_and_what_is_said_outside_of_calls_come_on_the_stream() {
+async fn sse_stream_carries_server_requests_and_notifications() {
     let mut server = Server::start().await;
     let mut old = Old::session(&server, "2025-06-18").await;
     let listen = server.log.listens().await;
@@ -101,7 +101,7 @@ async fn questions_and_what_is_said_outside_of_calls_come_on_the_stream() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_refused_where_it_was_sent() {
+async fn sse_post_without_a_message_is_refused() {
     let server = Server::with(FrontendSettings { max_body: 1000, ..FrontendSettings::default() }).await;
     let mut old = Old::open(&server).await;
     let bad = old.post("{").await;
@@ -136,7 +136,7 @@ async fn what_is_no_message_is_refused_where_it_was_sent() {
 }
 
 #[tokio::test]
-async fn only_the_legacy_era_is_served() {
+async fn sse_transport_serves_legacy_requests_only() {
     let server = Server::start().await;
     let mut old = Old::open(&server).await;
     let refused = old.ask(&modern_call("1", "echo", "")).await;
@@ -148,7 +148,7 @@ async fn only_the_legacy_era_is_served() {
 }
 
 #[tokio::test]
-async fn a_session_ends_with_its_stream() {
+async fn sse_session_ends_with_its_stream() {
     let mut server = Server::start().await;
     let mut old = Old::session(&server, "2024-11-05").await;
     let key = server.log.began().await.context.session().unwrap();
@@ -163,7 +163,7 @@ async fn a_session_ends_with_its_stream() {
 }
 
 #[tokio::test]
-async fn there_are_as_many_sessions_as_allowed() {
+async fn sse_sessions_are_bounded() {
     let server = Server::with(FrontendSettings { max_sessions: 1, ..FrontendSettings::default() }).await;
     let first = Old::open(&server).await;
     let mut client = server.connect().await;
@@ -186,7 +186,7 @@ async fn there_are_as_many_sessions_as_allowed() {
 }
 
 #[tokio::test]
-async fn a_silent_stream_is_kept_alive() {
+async fn sse_stream_is_kept_alive() {
     let settings = FrontendSettings { keep_alive: Duration::from_millis(20), ..FrontendSettings::default() };
     let server = Server::with(settings).await;
     let mut old = Old::open(&server).await;
@@ -195,7 +195,7 @@ async fn a_silent_stream_is_kept_alive() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_cut_off() {
+async fn sse_client_that_does_not_read_is_disconnected() {
     let settings = FrontendSettings { idle_connection: Duration::from_millis(300), ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let mut old = Old::session(&server, "2024-11-05").await;
@@ -216,7 +216,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_shutdown_lets_running_requests_finish() {
+async fn shutdown_lets_running_sse_requests_finish() {
     let mut server = Server::start().await;
     let mut old = Old::session(&server, "2024-11-05").await;
     server.log.began().await;
@@ -230,7 +230,7 @@ async fn a_shutdown_lets_running_requests_finish() {
 }
 
 #[tokio::test]
-async fn it_can_be_switched_off() {
+async fn sse_transport_can_be_switched_off() {
     let server = Server::with(FrontendSettings { sse_path: None, ..FrontendSettings::default() }).await;
     assert_eq!(server.connect().await.call("GET", "/sse", &[]).await.status, 404);
 }
