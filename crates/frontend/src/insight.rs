@@ -1,8 +1,6 @@
 //! How a listener is asked about its clients.
 //!
 //! Ids of sessions are shown as digests, since an id is a secret.
-//!
-//! Must not know: who asks, or how it is shown.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};

@@ -3,8 +3,6 @@
 //!
 //! Only the members that the two eras have differently are touched. Everything else, unknown
 //! members included, keeps its bytes and its place.
-//!
-//! Must not know: where the description came from.
 
 use std::ops::Range;
 

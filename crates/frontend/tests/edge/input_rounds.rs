@@ -1,4 +1,4 @@
-//! Wishes for input of modern servers, made into questions for legacy clients.
+//! `input_required` results of modern servers, made into server requests to legacy clients.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const ALL: &str = r#"{"elicitation":{},"sampling":{},"roots":{}}"#;
 const TWO: &str = r#"{"resultType":"input_required","inputRequests":{"\u0061":{"method":"elicitation/create","params":{"x":1.0}},"b":{"method":"roots/list"}},"requestState":"\u0073 1"}"#;
 const STATE_ONLY: &str = r#"{"resultType":"input_required","requestState":"s"}"#;
 
-/// A call that needs input until it has the member `until`; it is told so by `required`.
+/// A call that needs input until it has the member `until`; its answer until then is `required`.
 fn call(required: &str, until: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"need-input","arguments":{{"required":{required},"until":"{until}"}},"inputResponses":7}}}}"#

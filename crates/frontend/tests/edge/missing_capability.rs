@@ -58,7 +58,7 @@ async fn answer_passes_if_no_capability_is_to_blame() {
     let arguments = refuse(roots, &format!(r#""declared":{{}},"result":{FAILED}"#));
     let answer = stdio.ask(&call(3, "refuse", &arguments, "", r#"{"roots":{}}"#, "")).await;
     assert_eq!(answer["result"]["isError"], true);
-    // No client can declare a mode that nobody knows.
+    // No client can declare a mode that no revision has.
     let odd = r#"{"method":"elicitation/create","params":{"mode":"odd"}}"#;
     let arguments = refuse(odd, &format!(r#""result":{FAILED}"#));
     assert_eq!(stdio.ask(&call(4, "refuse", &arguments, "", "{}", "")).await["result"]["isError"], true);

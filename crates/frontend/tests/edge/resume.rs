@@ -49,7 +49,7 @@ async fn call_cut_after_any_event_is_resumed_exactly() {
             server.log.began().await;
             server.core.release.add_permits(cut.clamp(1, 5));
             client.head().await;
-            // The priming event is something to come back to, too.
+            // A stream can be resumed after the priming event, too.
             let mut last = client.block().await.unwrap().id.unwrap();
             let mut seen = Vec::new();
             for _ in 0..cut {
@@ -166,7 +166,7 @@ async fn server_request_expires_if_the_stream_is_not_resumed() {
     client.head().await;
     let last = client.sse().await.unwrap().id;
     drop(client);
-    // The question ends, and the call goes on.
+    // The server request ends, and the call continues.
     server.core.release.add_permits(1);
     for _ in 0..2 {
         assert!(matches!(server.log.ended().await, Happened::Answered));
@@ -187,7 +187,7 @@ async fn pause_of_a_server_ends_the_stream_with_a_retry_delay() {
     assert!(primed.id.is_some() && primed.retry.is_some() && primed.data.is_empty());
     assert_eq!(client.block().await.unwrap().retry, Some(250));
     assert_eq!(client.block().await, None);
-    // The connection is good for more, the stream goes on.
+    // The connection can be used again, and the stream resumed.
     client.listen(&new, primed.id.as_deref()).await;
     assert_eq!(client.block().await.unwrap().id, primed.id);
     server.core.release.add_permits(1);

@@ -45,7 +45,7 @@ async fn server_requests_and_answers_keep_their_bytes_and_session() {
     let answer = r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{ "action":"accept","x":1E400}}"#;
     let refusal = r#"{"jsonrpc":"2.0","id":"fanlight-2","error":{"code":-1,"message":"no","x":2.0}}"#;
     for wrong in [answer, refusal, r#"{"jsonrpc":"2.0","id":99,"result":{}}"#] {
-        // Of another session, whose own questions these would be.
+        // Of another session, where this id would mean a request of its own.
         assert_eq!(answering.post(&[("Mcp-Session-Id", &other)], &wrong.replace("1E400", "2")).await.status, 202);
     }
     assert_eq!(answering.post(&[], answer).await.status, 400);
@@ -69,7 +69,7 @@ async fn client_without_event_stream_cannot_be_asked() {
     let response = client.post(&[session, json], &ask("1", &format!("[[{FORM}]]"))).await;
     assert_eq!(response.body, r#"{"jsonrpc":"2.0","id":1,"result":{"answers":[null]}}"#);
     assert!(matches!(server.log.ended().await, Happened::Answered));
-    // A stream that breaks and that nobody resumes ends its questions, not its call.
+    // A stream that breaks and is not resumed ends its server requests, not its call.
     client.send("POST", "/mcp", &[session], &ask("2", &format!("[[{FORM}]]"))).await;
     client.head().await;
     client.event().await.unwrap();
@@ -110,7 +110,7 @@ async fn withdrawn_server_request_is_cancelled_at_the_client() {
         assert_eq!(message["method"], "notifications/cancelled", "{message}");
         assert_eq!(message["params"]["requestId"], id, "{message}");
     };
-    // By the server, while the call goes on.
+    // By the server, while the call runs.
     stdio.send(&legacy_call("1", "ask-and-withdraw", "")).await;
     assert_eq!(stdio.line().await.unwrap(), roots(1));
     cancelled(&stdio.message().await, "fanlight-1");

@@ -1,5 +1,5 @@
-//! The deprecated HTTP+SSE transport: one stream for everything that is said to a client, and POSTs
-//! for what it says.
+//! The deprecated HTTP+SSE transport: one stream for all messages to a client, and POSTs for its
+//! own.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::core::{Happened, notification};
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
-/// A client of the old transport: its stream, and a connection for its messages.
-struct Old {
+/// A client of the transport: its stream, and a connection for its messages.
+struct SseClient {
     stream: Client,
     posts: Client,
     endpoint: String,
 }
 
-impl Old {
+impl SseClient {
     async fn open(server: &Server) -> Self {
         let mut stream = server.connect().await;
         stream.send("GET", "/sse", &[("Accept", "text/event-stream")], "").await;
@@ -31,16 +31,16 @@ impl Old {
         Self { stream, posts: server.connect().await, endpoint }
     }
 
-    /// One that has sent `initialize` with `revision`, and has been told so.
+    /// A client that has sent `initialize` with `revision`, and has its answer.
     async fn session(server: &Server, revision: &str) -> Self {
-        let mut old = Self::open(server).await;
+        let mut client = Self::open(server).await;
         let opening = format!(
             r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{revision}","capabilities":{{"roots":{{}},"elicitation":{{}}}},"clientInfo":{{"name":"c","version":"1"}}}}}}"#
         );
-        let opened = old.ask(&opening).await;
+        let opened = client.ask(&opening).await;
         assert_eq!((&opened["id"], &opened["result"]["protocolVersion"]), (&0.into(), &revision.into()), "{opened}");
-        old.tell(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
-        old
+        client.tell(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+        client
     }
 
     async fn post(&mut self, body: &str) -> Response {
@@ -66,51 +66,51 @@ impl Old {
 #[tokio::test]
 async fn sse_client_of_the_first_revision_is_served_byte_by_byte() {
     let server = Server::start().await;
-    let mut old = Old::session(&server, "2024-11-05").await;
-    assert!(old.endpoint.starts_with("/sse/message?sessionId="), "{}", old.endpoint);
-    assert_eq!(old.endpoint.split('=').nth(1).unwrap().len(), 64);
-    old.tell(&legacy_call("\"\\u0041\"", "echo", "")).await;
-    let answer = old.stream.event().await.unwrap();
+    let mut client = SseClient::session(&server, "2024-11-05").await;
+    assert!(client.endpoint.starts_with("/sse/message?sessionId="), "{}", client.endpoint);
+    assert_eq!(client.endpoint.split('=').nth(1).unwrap().len(), 64);
+    client.tell(&legacy_call("\"\\u0041\"", "echo", "")).await;
+    let answer = client.stream.event().await.unwrap();
     assert!(answer.starts_with(r#"{"jsonrpc":"2.0","id":"\u0041","result":"#), "{answer}");
     assert!(answer.contains(r#""a":1.0"#), "{answer}");
     // What belongs to a call comes before its answer.
-    old.tell(&legacy_call("2", "notify", "\"p\"")).await;
+    client.tell(&legacy_call("2", "notify", "\"p\"")).await;
     for count in 1..=50 {
-        let progress = old.message().await;
+        let progress = client.message().await;
         assert_eq!(
             (&progress["params"]["progress"], &progress["params"]["progressToken"]),
             (&count.into(), &"p".into())
         );
     }
-    while old.message().await["id"] != 2 {}
+    while client.message().await["id"] != 2 {}
 }
 
 #[tokio::test]
 async fn sse_stream_carries_server_requests_and_notifications() {
     let mut server = Server::start().await;
-    let mut old = Old::session(&server, "2025-06-18").await;
+    let mut client = SseClient::session(&server, "2025-06-18").await;
     let listen = server.log.listens().await;
     listen.messages.send(ServerMessage::Notification(notification("notifications/tools/list_changed", "{}"))).await;
-    assert_eq!(old.message().await["method"], "notifications/tools/list_changed");
-    old.tell(&legacy_call("1", "ask", "").replace(r#"{"a":1.0}"#, r#"{"ask":[[{"method":"roots/list"}]]}"#)).await;
-    let question = old.message().await;
+    assert_eq!(client.message().await["method"], "notifications/tools/list_changed");
+    client.tell(&legacy_call("1", "ask", "").replace(r#"{"a":1.0}"#, r#"{"ask":[[{"method":"roots/list"}]]}"#)).await;
+    let question = client.message().await;
     assert_eq!(question["method"], "roots/list", "{question}");
     let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"roots":[]}}}}"#, question["id"]);
-    let answered = old.ask(&answer).await;
+    let answered = client.ask(&answer).await;
     assert_eq!((&answered["id"], &answered["result"]["answers"][0]["roots"]), (&1.into(), &serde_json::json!([])));
 }
 
 #[tokio::test]
 async fn sse_post_without_a_message_is_refused() {
     let server = Server::with(FrontendSettings { max_body: 1000, ..FrontendSettings::default() }).await;
-    let mut old = Old::open(&server).await;
-    let bad = old.post("{").await;
+    let mut sse = SseClient::open(&server).await;
+    let bad = sse.post("{").await;
     assert_eq!((bad.status, bad.code()), (400, -32700));
-    let bad = old.post(r#"{"jsonrpc":"2.0","id":7,"method":8}"#).await;
+    let bad = sse.post(r#"{"jsonrpc":"2.0","id":7,"method":8}"#).await;
     assert_eq!((bad.status, bad.code(), &bad.json()["id"]), (400, -32600, &7.into()));
-    assert_eq!(old.post(&format!("[{PING}]")).await.status, 400);
-    assert_eq!(old.post(&"x".repeat(1001)).await.status, 413);
-    let endpoint = old.endpoint.clone();
+    assert_eq!(sse.post(&format!("[{PING}]")).await.status, 400);
+    assert_eq!(sse.post(&"x".repeat(1001)).await.status, 413);
+    let endpoint = sse.endpoint.clone();
     let mut client = server.connect().await;
     for (verb, path, headers, status) in [
         ("POST", endpoint.as_str(), &[("Content-Type", "text/plain")][..], 415),
@@ -132,29 +132,29 @@ async fn sse_post_without_a_message_is_refused() {
         assert!(response.json()["error"]["message"].is_string(), "{verb} {path}");
     }
     // None of this has harmed the session.
-    assert_eq!(old.ask(PING).await["id"], 1);
+    assert_eq!(sse.ask(PING).await["id"], 1);
 }
 
 #[tokio::test]
 async fn sse_transport_serves_legacy_requests_only() {
     let server = Server::start().await;
-    let mut old = Old::open(&server).await;
-    let refused = old.ask(&modern_call("1", "echo", "")).await;
+    let mut client = SseClient::open(&server).await;
+    let refused = client.ask(&modern_call("1", "echo", "")).await;
     assert_eq!((&refused["id"], &refused["error"]["code"]), (&1.into(), &(-32022).into()));
     let supported = refused["error"]["data"]["supported"].as_array().unwrap();
     assert!(supported.contains(&"2024-11-05".into()) && !supported.contains(&"2026-07-28".into()), "{supported:?}");
-    let unopened = old.ask(&legacy_call("2", "echo", "")).await;
+    let unopened = client.ask(&legacy_call("2", "echo", "")).await;
     assert_eq!((&unopened["id"], &unopened["error"]["code"]), (&2.into(), &(-32600).into()));
 }
 
 #[tokio::test]
 async fn sse_session_ends_with_its_stream() {
     let mut server = Server::start().await;
-    let mut old = Old::session(&server, "2024-11-05").await;
+    let mut client = SseClient::session(&server, "2024-11-05").await;
     let key = server.log.began().await.context.session().unwrap();
-    old.tell(&legacy_call("1", "wait", "")).await;
+    client.tell(&legacy_call("1", "wait", "")).await;
     assert_eq!(server.log.began().await.context.session(), Some(key));
-    let Old { stream, mut posts, endpoint } = old;
+    let SseClient { stream, mut posts, endpoint } = client;
     drop(stream);
     assert!(matches!(server.log.ended().await, Happened::Dropped));
     assert_eq!(server.log.session_ended().await, key);
@@ -165,7 +165,7 @@ async fn sse_session_ends_with_its_stream() {
 #[tokio::test]
 async fn sse_sessions_are_bounded() {
     let server = Server::with(FrontendSettings { max_sessions: 1, ..FrontendSettings::default() }).await;
-    let first = Old::open(&server).await;
+    let first = SseClient::open(&server).await;
     let mut client = server.connect().await;
     let full = client.call("GET", "/sse", &[]).await;
     assert_eq!((full.status, full.code()), (503, -32600));
@@ -189,24 +189,24 @@ async fn sse_sessions_are_bounded() {
 async fn sse_stream_is_kept_alive() {
     let settings = FrontendSettings { keep_alive: Duration::from_millis(20), ..FrontendSettings::default() };
     let server = Server::with(settings).await;
-    let mut old = Old::open(&server).await;
-    assert!(old.stream.block().await.unwrap().comment);
-    assert!(old.stream.block().await.unwrap().comment);
+    let mut client = SseClient::open(&server).await;
+    assert!(client.stream.block().await.unwrap().comment);
+    assert!(client.stream.block().await.unwrap().comment);
 }
 
 #[tokio::test]
 async fn sse_client_that_does_not_read_is_disconnected() {
     let settings = FrontendSettings { idle_connection: Duration::from_millis(300), ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
-    let mut old = Old::session(&server, "2024-11-05").await;
+    let mut client = SseClient::session(&server, "2024-11-05").await;
     let key = server.log.began().await.context.session().unwrap();
     let long = "x".repeat(1 << 20);
     let call = legacy_call("1", "echo", "").replace("1.0", &format!("{long:?}"));
     let ended = async {
         // Far more than sockets and queues hold, none of which is read.
         for _ in 0..64 {
-            old.posts = server.connect().await;
-            if old.post(&call).await.status == 404 {
+            client.posts = server.connect().await;
+            if client.post(&call).await.status == 404 {
                 break;
             }
         }
@@ -218,14 +218,14 @@ async fn sse_client_that_does_not_read_is_disconnected() {
 #[tokio::test]
 async fn shutdown_lets_running_sse_requests_finish() {
     let mut server = Server::start().await;
-    let mut old = Old::session(&server, "2024-11-05").await;
+    let mut client = SseClient::session(&server, "2024-11-05").await;
     server.log.began().await;
-    old.tell(&legacy_call("1", "wait", "")).await;
+    client.tell(&legacy_call("1", "wait", "")).await;
     server.log.began().await;
     server.shutdown.cancel();
     server.core.release.add_permits(1);
-    assert_eq!(old.message().await["id"], 1);
-    assert_eq!(old.stream.event().await, None);
+    assert_eq!(client.message().await["id"], 1);
+    assert_eq!(client.stream.event().await, None);
     soon(server.served).await.unwrap().unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! `subscriptions/listen`: what modern clients hear outside of their requests.
+//! `subscriptions/listen`: messages to modern clients outside of their requests.
 
 use std::time::Duration;
 

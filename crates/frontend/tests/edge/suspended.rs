@@ -1,5 +1,5 @@
-//! Questions of legacy servers to modern clients: the call is parked, and goes on when the client
-//! comes back with the input.
+//! Requests of legacy servers to modern clients: the call is suspended until the client sends the input
+//! in a new request.
 
 use std::time::Duration;
 
@@ -183,7 +183,7 @@ async fn resumed_call_ends_with_its_new_connection() {
     let mut client = server.connect().await;
     let headers = modern_headers("tools/call", Some("ask-then-wait"));
     let given = state(&client.post(&headers, &call(1, "ask-then-wait", "{}", "", ALL, "")).await.json());
-    // The connection that was told what is asked is not needed any more.
+    // The connection that got the `input_required` result is not needed any more.
     drop(client);
     let mut client = server.connect().await;
     let brought = input(&given, r#"{"input-1":{}}"#);
@@ -218,7 +218,7 @@ async fn suspended_call_is_cancelled_at_its_timeout() {
     assert!(refusal(&stdio.ask(&ask(2, &rounds, &input(&given, r#"{"input-1":{}}"#))).await).contains("expired"));
 }
 
-/// The server would go on, with its question unanswered, if it gave up first.
+/// If the server gave up first, it would continue without an answer.
 #[tokio::test(start_paused = true)]
 async fn suspended_call_is_cancelled_before_its_server_requests_expire() {
     let settings = FrontendSettings { input_timeout: crate::core::GIVES_UP, ..FrontendSettings::default() };

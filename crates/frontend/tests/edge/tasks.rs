@@ -89,7 +89,7 @@ async fn server_request_arrives_during_tasks_result() {
     assert_eq!(stdio.line().await.unwrap(), r#"{"jsonrpc":"2.0","id":2,"result":{"roots":[ 1.0 ]}}"#);
 }
 
-/// An answer that is a task is no wish for input, to neither kind of client.
+/// An answer that is a task is not an `input_required` result, for clients of either era.
 #[tokio::test]
 async fn task_passes_verbatim() {
     let mut stdio = Stdio::start();
