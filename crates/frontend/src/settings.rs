@@ -64,7 +64,7 @@ pub struct FrontendSettings {
     pub replay_bytes: usize,
     /// The size of those events of all sessions together.
     pub replay_total_bytes: usize,
-    /// How long a client may take to bring what it was asked for.
+    /// How long a client may take to send the input that it was asked for.
     pub input_timeout: Duration,
     /// The longest line on a stdio connection.
     pub max_line: usize,

@@ -17,7 +17,7 @@ pub(crate) fn begin(settings: &FrontendSettings, request: &Request, facts: &Tran
     begin_of(settings, request, &subject, meta.as_ref(), facts)
 }
 
-/// The same, where `params` have been read.
+/// Begins the span of `request`, whose `params` have been read.
 pub(crate) fn begin_read(
     settings: &FrontendSettings,
     request: &Request,

@@ -1,5 +1,5 @@
-//! A legacy client's call. What the server sends meanwhile, requests to the client included, reaches
-//! the client on the call's own stream; its answers come in by other messages, through its session.
+//! A legacy client's call. The server's notifications and requests to the client are sent on the call's
+//! own stream; the client's answers arrive as other messages, through its session.
 //!
 //! Server requests end with their call, or when the call is dropped: then the server gets an error
 //! that says that the client cannot be asked.

@@ -46,7 +46,7 @@ pub async fn serve_stdio<C: Core>(
     serve_stdio_observed(input, output, core, settings, shutdown, &Insight::default()).await
 }
 
-/// The same, while `insight` can be asked about the client.
+/// Like [`serve_stdio`]; meanwhile `insight` shows the client.
 ///
 /// # Errors
 ///

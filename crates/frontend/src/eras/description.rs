@@ -1,8 +1,8 @@
-//! The server's description, as the client's era wants it: an `initialize` result or a
-//! `server/discover` result, made from whichever of the two (or a merge of both) the core has.
+//! The server's description in the form of the client's era: an `initialize` or a `server/discover`
+//! result, made from the one that the core has, or from a merge of both.
 //!
 //! Only the members that the two eras have differently are touched. Everything else, unknown
-//! members included, keeps its bytes and its place.
+//! members included, keeps its bytes and its position.
 
 use std::ops::Range;
 
@@ -83,7 +83,7 @@ fn set_version(description: &Json, wanted: &str, other: &str, value: &Json, mut 
         missing.member(wanted, value);
     }
     let mut edits = Edits::new(description.bytes().clone());
-    // First, since what it puts in may stand where the first member is replaced.
+    // First, since its insertion may be at the position of the first replaced member.
     edits.insert_members(0, &members_of(missing));
     if let Some(member) = counterpart {
         edits.replace(member.key, Json::string(wanted).into_bytes());

@@ -37,7 +37,7 @@ pub(crate) struct Ingress<C> {
     pub(crate) subscriptions: Subscriptions,
 }
 
-/// Where a message comes from.
+/// The sender of a message.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin<'a> {
     /// Everything that the message names must belong to this principal.
@@ -51,7 +51,8 @@ pub(crate) enum Received {
     Request(Box<StartedRequest>),
     /// A notification or response, which has no answer.
     Accepted,
-    /// The same, but refused: only a transport with an answer of its own to every message says so.
+    /// A notification or response that is refused. Only a transport that answers every message, such as
+    /// HTTP, reports that.
     Ignored(Box<Refusal>),
     /// The requests of a batch, and refusals of what is not a message.
     Batch(ActiveSession, Vec<Result<Box<StartedRequest>, Box<Refusal>>>),
@@ -162,19 +163,17 @@ impl<C: Core> Ingress<C> {
         }
     }
 
-    /// Admits one message: called once for each, after it has been found valid. The permit counts the
-    /// request among those of its caller that run at once.
+    /// Admits one message: called once for each, after it has been found valid. If it is a request that
+    /// `reaches_core`, the permit counts it among those of its client that run at once.
     ///
     /// Policy and quotas of the principal belong here.
     fn admit<T: Transport>(
         &self,
         transport: &T,
         _origin: &Origin<'_>,
-        message: Admission<'_>,
+        reaches_core: bool,
     ) -> Result<Option<OwnedSemaphorePermit>, RpcError> {
-        let (Admission::Request { reaches_core: true, .. }, Some(permits)) = (message, transport.permits()) else {
-            return Ok(None);
-        };
+        let Some(permits) = transport.permits().filter(|_| reaches_core) else { return Ok(None) };
         Arc::clone(permits).try_acquire_owned().map(Some).map_err(|_| {
             let limit = self.settings.max_concurrent;
             RpcError::new(code::INTERNAL, format!("busy: {limit} requests are running; wait for one to finish"))
@@ -223,7 +222,7 @@ impl<C: Core> Ingress<C> {
         if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
             return Err(Refusal::malformed(modern::unsupported(unknown)));
         }
-        self.admit(transport, origin, Admission::Notification(notification))?;
+        self.admit(transport, origin, false)?;
         let running = match transport.running() {
             Some(running) => Some(Arc::clone(running)),
             // 2026-07-28 has no notification from client to server on HTTP: a modern one, cancellation
@@ -251,7 +250,7 @@ impl<C: Core> Ingress<C> {
             let message = "responses are not sent to a server of this protocol version";
             return Err(Refusal::malformed(RpcError::new(code::INVALID_REQUEST, message)));
         }
-        self.admit(transport, origin, Admission::Response(&response))?;
+        self.admit(transport, origin, false)?;
         match transport.session(origin).await? {
             Some(session) => session.session.server_requests.answer(response),
             None => tracing::debug!("response of a client ignored: it has no session"),
@@ -291,17 +290,4 @@ impl<C: Core> Ingress<C> {
 
 fn without_answer(taken: Result<(), Box<Refusal>>) -> Received {
     taken.map_or_else(Received::Ignored, |()| Received::Accepted)
-}
-
-/// A message that is to be admitted.
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "policy will look at the message")]
-enum Admission<'a> {
-    Request {
-        request: &'a Request,
-        /// Whether it runs in the core, and is not just answered or a subscription.
-        reaches_core: bool,
-    },
-    Notification(&'a Notification),
-    Response(&'a Response),
 }

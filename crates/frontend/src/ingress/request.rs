@@ -6,7 +6,7 @@ use fanlight_canonical::{CallContext, Caller, Core};
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
 
-use super::{Admission, Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
+use super::{Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
 use crate::call::{Answered, CoreCall, CoreRequest, LegacyCall, RenderedCall, ResponseStream, input_rounds};
 use crate::eras::notifications::NotificationFilter;
 use crate::eras::params::{Meta, Params};
@@ -66,8 +66,7 @@ impl<C: Core> Ingress<C> {
         transport.check_headers(&self.core, request, params, span.within()).await?;
         modern::check_method(&request.method, &sender)?;
         let is_subscription = request.method == Method::Listen;
-        let admission = Admission::Request { request, reaches_core: !is_subscription };
-        let permit = self.admit(transport, origin, admission)?;
+        let permit = self.admit(transport, origin, !is_subscription)?;
         let cancellation = transport.running().map(|running| running.begin(&request.id));
         let caller = Caller::request_of(origin.principal.clone());
         let kind = if is_subscription { RequestKind::Subscription } else { RequestKind::Call };
@@ -178,8 +177,7 @@ impl<C: Core> Ingress<C> {
             span.set_session(id);
         }
         let own_answer = legacy::own_answer(&request.method, params);
-        let admission = Admission::Request { request, reaches_core: own_answer.is_none() };
-        let permit = self.admit(transport, origin, admission)?;
+        let permit = self.admit(transport, origin, own_answer.is_none())?;
         let stream: Responses = match (own_answer, &session) {
             (None, Some(session)) => Box::new(self.legacy_call(transport, session, parsed)),
             (answer, _) => {
@@ -239,10 +237,10 @@ impl<C: Core> Ingress<C> {
         origin: &Origin<'_>,
         parsed: &mut ParsedRequest,
     ) -> Result<StartedRequest, Box<Refusal>> {
-        let ParsedRequest { request, params, span } = &mut *parsed;
+        let ParsedRequest { params, span, .. } = &mut *parsed;
         let initialize = legacy::initialize(params, self.settings.max_description)
             .map_err(|error| Refusal::new(Reason::Params, error))?;
-        let permit = self.admit(transport, origin, Admission::Request { request, reaches_core: true })?;
+        let permit = self.admit(transport, origin, true)?;
         let running = transport.running().cloned().unwrap_or_default();
         let limit = self.settings.max_server_requests;
         let session = Session::new(origin.principal.clone(), initialize, running, limit, &self.core);

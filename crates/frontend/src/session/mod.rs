@@ -1,5 +1,4 @@
-//! What is known of one legacy client: who it is, what was agreed in `initialize`, and what it has
-//! running.
+//! One legacy client: its principal, the result of `initialize`, and its running requests.
 
 mod running_requests;
 mod server_requests;

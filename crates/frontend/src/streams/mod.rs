@@ -139,7 +139,7 @@ impl SessionStreams {
         if self.state().ended { None } else { notifications.begin(core, &self.session, self.limits) }
     }
 
-    /// The same, for a session whose client may have no GET stream: then a task reads the messages.
+    /// Like [`Self::begin_listening`]; while the client has no GET stream, a task reads the messages.
     pub(crate) fn listen_in_background<C: Core>(
         self: &Arc<Self>,
         core: &Arc<C>,

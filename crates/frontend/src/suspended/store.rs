@@ -1,4 +1,4 @@
-//! Where the entries of suspended calls are, and what is shown of them.
+//! The entries of suspended calls.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

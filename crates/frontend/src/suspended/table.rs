@@ -58,7 +58,7 @@ pub(crate) struct Retry<'a> {
 /// How a request continues.
 #[derive(Debug)]
 pub(crate) enum Resumption {
-    /// As a new call: it is no retry of a call of this process.
+    /// As a new call: it is not a retry of a call of this process.
     New,
     /// With a suspended call.
     Suspended(Box<SuspendedCall>),

@@ -1,4 +1,4 @@
-//! What is asked for, what is said, and under which id.
+//! The filter of a subscription, its notifications, and the id that they carry.
 
 use bytes::Bytes;
 use fanlight_protocol::Message;
