@@ -142,7 +142,7 @@ impl Gateway {
     /// Asks it twice to stop, as somebody does who has no time, and waits until it has.
     pub(crate) async fn terminate_twice(mut self) -> ExitStatus {
         send_signal(&self.child, rustix::process::Signal::TERM);
-        self.log.line_with("a second signal ends at once").await;
+        self.log.line_with("a second signal stops immediately").await;
         signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
     }
 

@@ -67,8 +67,8 @@ fn config_and_demo_are_leaves() {
 }
 
 #[test]
-fn socket_is_a_leaf() {
-    assert_layer("fanlight-socket", &[], &["hyper", "http", "reqwest"]);
+fn http_pool_is_a_leaf() {
+    assert_layer("fanlight-http-pool", &[], &["reqwest"]);
 }
 
 #[test]
@@ -83,7 +83,8 @@ fn otlp_depends_on_telemetry_only() {
 
 #[test]
 fn backend_knows_neither_gateway_nor_frontend() {
-    assert_layer("fanlight-backend", &["fanlight-protocol", "fanlight-socket", "fanlight-telemetry"], &[]);
+    let ours = ["fanlight-canonical", "fanlight-http-pool", "fanlight-protocol", "fanlight-telemetry"];
+    assert_layer("fanlight-backend", &ours, &["hyper", "http-body"]);
 }
 
 #[test]
@@ -108,7 +109,8 @@ fn http_edge_is_a_leaf() {
 
 #[test]
 fn admin_depends_on_the_core_telemetry_and_http_edge_only() {
-    let ours = ["fanlight-gateway", "fanlight-http-edge", "fanlight-protocol", "fanlight-telemetry"];
+    let ours =
+        ["fanlight-canonical", "fanlight-gateway", "fanlight-http-edge", "fanlight-protocol", "fanlight-telemetry"];
     assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
 }
 

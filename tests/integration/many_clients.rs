@@ -11,7 +11,7 @@ async fn connection_limit_fits_the_limit_of_open_files() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     let gateway = Gateway::start_with_files(&config(&[backend.entry("only")]), 64, 256).await;
     assert_eq!(gateway.max_files(), (256, 256));
-    let lowered = gateway.log.line_with("limits.connections (16384) is lowered").await;
+    let lowered = gateway.log.line_with("limits.connections (16384) lowered").await;
     assert!(lowered.contains("192"), "{lowered}");
     let gateway = Gateway::start_with_files(&config(&[backend.entry("only")]), 64, 256 << 10).await;
     let files = gateway.max_files();

@@ -57,7 +57,7 @@ async fn trace_test_names_the_carriers_of_every_hop() {
         assert!(said.contains("repeats that span: the backend got it"), "{said}");
         assert!(said.contains("SERVER tools/call t") && said.contains("└─ CLIENT tools/call t @b"), "{said}");
         let (output, said) = trace_test(&backend, "", &[]).await;
-        assert!(output.status.success() && said.contains("hands on what came"), "{said}");
+        assert!(output.status.success() && said.contains("forwards the client's context"), "{said}");
     }
 }
 

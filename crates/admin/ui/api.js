@@ -1,8 +1,8 @@
-// Asking /api: with the token if there is one, and errors in words.
+// Requests to /api, with the token if there is one; errors have a readable message.
 
 const TOKEN = "fanlight-token";
 
-/** What went wrong, as the page says it. */
+/** An error with a message for the page. */
 export class ApiError extends Error {
   constructor(status, message) {
     super(message);
@@ -26,14 +26,14 @@ export async function ask(path, options = {}) {
     response = await fetch(path, { ...options, headers, credentials: "omit", cache: "no-store", redirect: "error" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "Fanlight does not answer. Is it still running?");
+    throw new ApiError(0, "Fanlight does not respond. Is it still running?");
   }
   if (response.ok) return response;
   let message = `HTTP status ${response.status}`;
   try {
     message = JSON.parse(await response.text()).error ?? message;
   } catch {
-    // Then the status has to do.
+    // The status alone, then.
   }
   throw new ApiError(response.status, message);
 }
@@ -51,7 +51,7 @@ export async function text(path, signal = undefined) {
   return (await ask(path, { signal })).text();
 }
 
-/** Sends a JSON text; returns the text of the answer. */
+/** Sends a JSON text; returns the text of the response. */
 export async function post(path, body, signal = undefined) {
   const headers = { "content-type": "application/json" };
   return (await ask(path, { method: "POST", headers, body, signal })).text();

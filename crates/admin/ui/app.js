@@ -1,4 +1,4 @@
-// The page: which part is shown, and the token if one is needed.
+// The page: navigation between its parts, and the form for the token.
 
 import { ApiError, get, token } from "./api.js";
 import { empty, fill, h } from "./dom.js";
@@ -22,7 +22,7 @@ const main = document.getElementById("main");
 let leaving = new AbortController();
 let shown = "";
 
-/** Where the address points: path segments and query. */
+/** The path segments and the query of the address. */
 function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const segments = path.split("/").filter(Boolean).map(decodeURIComponent);
@@ -45,7 +45,7 @@ async function show() {
   const page = id === "traces" && at.rest.length > 0 ? trace : render;
   try {
     await page(main, { ...at, signal, title });
-    // Whoever comes by keyboard or ear begins at the new page, not at the old link.
+    // Keyboard and screen reader continue at the new part, not at the link.
     if (shown && shown !== location.hash && !signal.aborted && !main.contains(document.activeElement)) {
       main.focus({ preventScroll: true });
       scrollTo(0, 0);
@@ -58,7 +58,7 @@ async function show() {
 
 function failed(error) {
   if (error instanceof ApiError && error.status === 401) return login(token.get() !== null);
-  fill(main, h("h1", null, "This did not work"), empty(error.message), h("button", { type: "button", onclick: show }, "Try again"));
+  fill(main, h("h1", null, "Something went wrong"), empty(error.message), h("button", { type: "button", onclick: show }, "Try again"));
 }
 
 function login(refused) {
@@ -72,10 +72,10 @@ function login(refused) {
   };
   fill(main, h("form", { class: "login card", onsubmit: submit },
     h("h1", null, "Token"),
-    h("label", { for: "token" }, "The token of this listener"),
+    h("label", { for: "token" }, "Token of the admin listener"),
     field,
-    h("p", { id: "token-help", class: "note" }, "The configuration has it as admin.token. It is kept until this tab is closed."),
-    refused ? h("p", { class: "error-text", role: "alert" }, "This is not the token.") : null,
+    h("p", { id: "token-help", class: "note" }, "The value of admin.token in the configuration. It is kept until this tab is closed."),
+    refused ? h("p", { class: "error-text", role: "alert" }, "The token is wrong.") : null,
     h("button", { type: "submit", class: "primary" }, "Go on")));
   field.focus();
 }

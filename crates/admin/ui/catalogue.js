@@ -1,4 +1,4 @@
-// What all backends offer together, and a form to try each entry.
+// The merged catalogue, and a form to try each entry.
 
 import { text } from "./api.js";
 import { badge, empty, fill, h } from "./dom.js";
@@ -7,9 +7,9 @@ import { element, member, view } from "./json.js";
 import { runner } from "./runner.js";
 
 const KINDS = [["tools", "Tools"], ["resources", "Resources"], ["resourceTemplates", "Templates"], ["prompts", "Prompts"]];
-/** How long the lists are looked at before they are asked for again. */
+/** How long the lists are used before they are requested again. */
 const FRESH = 5000;
-/** Entries beyond these are found by searching. */
+/** Most entries that are shown without a search. */
 const MOST = 500;
 
 export async function catalogue(main, { signal, rest: [kind = "tools", key] }) {
@@ -37,8 +37,8 @@ export async function catalogue(main, { signal, rest: [kind = "tools", key] }) {
       detail));
   if (found === undefined || found < 0) {
     const nothing = lists[current].entries.length === 0;
-    fill(detail, key !== undefined ? empty(`There is no ${key}`, "Perhaps its backend is down.")
-      : nothing ? empty(`No backend offers ${title(current).toLowerCase()}`) : empty("Choose an entry", "Each can be tried here."));
+    fill(detail, key !== undefined ? empty(`There is no ${key}`, "Its backend may be down.")
+      : nothing ? empty(`No backend offers ${title(current).toLowerCase()}`) : empty("Choose an entry", "You can try each one here."));
   } else {
     fill(detail, entryDetail(lists[current].entries[found], current, rawEntry(raw, current, found), signal));
     if (matchMedia("(max-width: 760px)").matches) detail.scrollIntoView();
@@ -47,7 +47,7 @@ export async function catalogue(main, { signal, rest: [kind = "tools", key] }) {
 
 const latest = { at: 0, raw: "" };
 
-/** The lists, asked for once while somebody goes through them. */
+/** The lists, requested once while the page is used. */
 async function known(signal) {
   if (Date.now() - latest.at > FRESH) {
     latest.raw = await text("/api/catalogue", signal);
@@ -60,7 +60,7 @@ function title(kind) {
   return KINDS.find(([id]) => id === kind)[1];
 }
 
-/** The text of an entry as clients get it. */
+/** The text of an entry as clients receive it. */
 function rawEntry(raw, kind, index) {
   const list = member(raw, kind);
   const all = member(list, "entries");
@@ -74,8 +74,8 @@ function entries(list, kind, wanted, current) {
     h("a", { href: `#/catalogue/${kind}/${encodeURIComponent(one.key ?? "")}`, "aria-current": one.key === current ? "true" : null },
       h("span", { class: "mono name" }, one.key ?? "(no name)"),
       h("span", { class: "note" }, one.backend))));
-  if (fits.length === 0) return h("li", { class: "note" }, "Nothing fits");
-  if (fits.length > MOST) shown.push(h("li", { class: "note" }, `and ${plural(fits.length - MOST, "more entry")}: search for them`));
+  if (fits.length === 0) return h("li", { class: "note" }, "No match");
+  if (fits.length > MOST) shown.push(h("li", { class: "note" }, `and ${plural(fits.length - MOST, "more entry")}: use the search`));
   return shown;
 }
 
@@ -83,9 +83,9 @@ function problems(list) {
   const failed = list.backends.filter((one) => one.outcome !== "ok");
   if (failed.length === 0 && list.collisions.length === 0) return null;
   return h("ul", { class: "problems" },
-    failed.map((one) => h("li", null, badge("bad", one.outcome, "down"), " ", h("span", { class: "strong" }, one.backend), one.reason ? `: ${one.reason}` : " gave no list")),
-    list.collisions.map((one) => h("li", null, badge("busy", "collision"), " ", h("span", { class: "mono" }, one.key), ` is claimed by ${one.kept}, which has it, and by ${one.other}, `,
-      one.alias ? ["which stays readable as ", h("span", { class: "mono" }, one.alias)] : "which is left out")));
+    failed.map((one) => h("li", null, badge("bad", one.outcome, "down"), " ", h("span", { class: "strong" }, one.backend), one.reason ? `: ${one.reason}` : " returned no list")),
+    list.collisions.map((one) => h("li", null, badge("busy", "collision"), " ", h("span", { class: "mono" }, one.key), ` is claimed by ${one.kept}, which keeps it, and by ${one.other}, `,
+      one.alias ? ["which is readable as ", h("span", { class: "mono" }, one.alias)] : "which is left out")));
 }
 
 function entryDetail(one, kind, raw, signal) {
@@ -96,14 +96,14 @@ function entryDetail(one, kind, raw, signal) {
     h("h2", { class: "mono-title" }, one.key ?? "(no name)"),
     typeof entry.title === "string" ? h("p", { class: "strong" }, entry.title) : null,
     h("p", { class: "row" }, h("span", { class: "chip" }, one.backend),
-      one.original !== one.key ? h("span", { class: "note" }, "called ", h("span", { class: "mono" }, one.original), " by its backend") : null,
+      one.original !== one.key ? h("span", { class: "note" }, "its backend calls it ", h("span", { class: "mono" }, one.original)) : null,
       hints(entry.annotations)),
     typeof entry.description === "string" ? h("p", { class: "description" }, entry.description) : null,
     run ? h("section", null, h("h3", null, "Try it"), run) : null,
     kind === "tools" && entry.outputSchema ? fold("Output schema", member(raw, "outputSchema")) : null,
     kind === "tools" && entry.inputSchema ? fold("Input schema", member(raw, "inputSchema")) : null,
     meta ? fold("_meta", meta) : null,
-    fold("The entry as clients get it", raw),
+    fold("The entry as clients receive it", raw),
   ];
 }
 

@@ -1,4 +1,4 @@
-// Elements without markup: whatever text comes, it stays text.
+// Elements built without markup, so that text always stays text.
 
 const SVG = "http://www.w3.org/2000/svg";
 const ICONS = {
@@ -25,7 +25,7 @@ export function h(tag, props, ...children) {
   return element;
 }
 
-/** Appends nodes and texts, however deep in arrays; leaves out what is nothing. */
+/** Appends nodes and texts, also from nested arrays; skips null and undefined. */
 function add(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === undefined || child === null || child === false) continue;
@@ -33,14 +33,14 @@ function add(element, children) {
   }
 }
 
-/** Puts other children in the place of those that are there. */
+/** Replaces the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren();
   add(element, children);
   return element;
 }
 
-/** A small picture that says nothing by itself. */
+/** A decorative icon. */
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", "0 0 16 16");
@@ -52,7 +52,7 @@ export function icon(name) {
   return svg;
 }
 
-/** Says something to whoever looks or listens, for a moment. */
+/** Shows a short message, which screen readers read too. */
 export function say(text) {
   const said = document.getElementById("said");
   said.textContent = text;
@@ -68,13 +68,13 @@ export function copyButton(label, text) {
       await navigator.clipboard.writeText(text);
       say("Copied");
     } catch {
-      say("The browser does not let this page copy");
+      say("The browser does not allow this page to copy");
     }
   };
   return h("button", { type: "button", class: "small", onclick: copy, title: text }, icon("copy"), label);
 }
 
-/** A table with a caption for those who do not see it. */
+/** A table with a caption for screen readers. */
 export function table(caption, heads, rows) {
   return h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": caption },
     h("table", null,
@@ -85,12 +85,12 @@ export function table(caption, heads, rows) {
       h("tbody", null, rows)));
 }
 
-/** A badge with a picture and a word, never a colour alone. */
+/** A badge with an icon and a word, never a colour alone. */
 export function badge(kind, text, picture) {
   return h("span", { class: `badge ${kind}` }, picture ? icon(picture) : null, text);
 }
 
-/** What stands where there is nothing. */
+/** The text in place of an empty list. */
 export function empty(title, text) {
   return h("div", { class: "empty" }, h("p", { class: "strong" }, title), text ? h("p", null, text) : null);
 }

@@ -1,4 +1,4 @@
-// A form made from a JSON Schema. What it has no field for is written as JSON.
+// A form made from a JSON Schema. Values without a suitable field are entered as JSON.
 
 import { h } from "./dom.js";
 
@@ -11,7 +11,7 @@ export class FieldError extends Error {
 }
 
 const DEEPEST = 4;
-/** Fields beyond these are written as JSON: a schema that contains itself has no end. */
+/** Further fields are entered as JSON: a recursive schema has no end. */
 const MOST_FIELDS = 200;
 let last = 0;
 
@@ -27,7 +27,7 @@ function plainObject(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** A schema with its `$ref` within the same document followed, and a `null` alternative taken out. */
+/** A schema with its `$ref` resolved within the document, and a `null` alternative removed. */
 function resolved(schema, root, deep = 0) {
   let now = schema;
   for (let hops = 0; plainObject(now) && typeof now.$ref === "string" && hops < 8; hops += 1) {
@@ -54,13 +54,13 @@ function objectField(schema, path, root, depth) {
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
   const isOpen = schema.additionalProperties !== undefined && schema.additionalProperties !== false;
   if (properties.length === 0 || properties.length > MOST_FIELDS) {
-    // Nothing is known of its members: then it is written as a whole, unless nobody wants any.
+    // Its members are unknown: it is entered as a whole, unless it is known to have none.
     const free = path.length > 0 || properties.length > 0 || isOpen || schema.anyOf || schema.oneOf || schema.allOf;
     if (!free) return { empty: true };
     const field = jsonField(path.at(-1) ?? "Arguments", schema, "{}");
     return { element: field.element, read: field.read };
   }
-  // What has to be given comes first; otherwise the order is that of the schema.
+  // Required members first, otherwise in the order of the schema.
   properties.sort(([a], [b]) => Number(required.has(b)) - Number(required.has(a)));
   const fields = properties.map(([name, one]) => [name, fieldFor(name, resolved(one, root), required.has(name), [...path, name], root, depth)]);
   const read = () => {
@@ -109,7 +109,7 @@ function about(schema, id) {
   return typeof schema.description === "string" ? h("p", { class: "note", id }, schema.description) : null;
 }
 
-/** A label, a control and what is said of it. */
+/** A label, a control and its description. */
 function labelled(name, schema, required, control, kind) {
   last += 1;
   control.id = `argument-${last}`;
@@ -158,7 +158,7 @@ function numberField(name, schema, required) {
 }
 
 function choice(name, schema, required, options) {
-  const control = h("select", null, required && options.length === 1 ? null : h("option", { value: "" }, required ? "choose…" : "(not given)"),
+  const control = h("select", null, required && options.length === 1 ? null : h("option", { value: "" }, required ? "choose…" : "(none)"),
     options.map(([value, text], at) => h("option", { value: String(at), selected: schema.default !== undefined && schema.default === value }, text)));
   const read = () => {
     if (control.value !== "") return JSON.stringify(options[Number(control.value)][0]);
@@ -168,20 +168,20 @@ function choice(name, schema, required, options) {
   return { element: labelled(name, schema, required, control, typeOf(schema) ?? "one of"), read };
 }
 
-/** Texts and numbers one a line; everything else as JSON. */
+/** Texts and numbers one per line; everything else as JSON. */
 function arrayField(name, schema, required, root) {
   const items = resolved(schema.items ?? {}, root);
   const kind = typeOf(items);
   const simple = !Array.isArray(items.enum) && ["string", "integer", "number"].includes(kind);
   if (!simple) return jsonField(name, schema, "[]", required);
   const given = Array.isArray(schema.default) ? schema.default.join("\n") : "";
-  const control = h("textarea", { rows: 3, value: given, spellcheck: false, placeholder: "one a line" });
+  const control = h("textarea", { rows: 3, value: given, spellcheck: false, placeholder: "one per line" });
   const read = () => {
     const lines = control.value.split("\n").map((line) => line.trim()).filter(Boolean);
     if (lines.length === 0) return required ? "[]" : undefined;
     const texts = lines.map((line) => {
       if (kind === "string") return JSON.stringify(line);
-      if (!/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(line)) throw new FieldError(control, `${name} must have one number a line`);
+      if (!/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(line)) throw new FieldError(control, `${name} must have one number per line`);
       return line;
     });
     return `[${texts.join(",")}]`;

@@ -1,4 +1,4 @@
-// Times and sizes as people read them.
+// Readable times and sizes.
 
 /** Milliseconds as a duration. */
 export function duration(ms) {
@@ -9,21 +9,21 @@ export function duration(ms) {
   return long(ms / 1000);
 }
 
-/** Seconds as days, hours, minutes: the two largest that count. */
+/** Seconds as days, hours, minutes: the two largest units. */
 export function long(seconds) {
-  const parts = [["d", 86_400], ["h", 3600], ["min", 60], ["s", 1]];
+  const units = [["d", 86_400], ["h", 3600], ["min", 60], ["s", 1]];
   let left = Math.max(0, Math.floor(seconds));
-  const said = [];
-  for (const [unit, size] of parts) {
+  const parts = [];
+  for (const [unit, size] of units) {
     const count = Math.floor(left / size);
     left -= count * size;
-    if (count > 0 || (unit === "s" && said.length === 0)) said.push(`${count} ${unit}`);
-    if (said.length === 2) break;
+    if (count > 0 || (unit === "s" && parts.length === 0)) parts.push(`${count} ${unit}`);
+    if (parts.length === 2) break;
   }
-  return said.join(" ");
+  return parts.join(" ");
 }
 
-/** A moment as the time of day, with the date if that is another. */
+/** A time of day, with the date unless it is today. */
 export function clock(ms) {
   const at = new Date(ms);
   const time = at.toLocaleTimeString(undefined, { hour12: false });

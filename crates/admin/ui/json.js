@@ -1,9 +1,9 @@
-// JSON as text: shown and cut without being decoded, so that 1.0 stays 1.0 and every member stays where it is.
+// JSON as text: formatted and sliced without being decoded, so that 1.0 stays 1.0 and members keep their order.
 
 import { copyButton, h } from "./dom.js";
 
 const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
-/** Beyond this, colours cost more than they help. */
+/** Longer texts are shown without colours, which would be slow. */
 const MOST_COLOURED = 200_000;
 
 /** The tokens of a JSON text. */
@@ -55,7 +55,7 @@ export function element(text, index) {
   return undefined;
 }
 
-/** A JSON text with line breaks and indents, and nothing else changed. */
+/** A JSON text with line breaks and indents, otherwise unchanged. */
 export function pretty(text) {
   let out = "";
   let depth = 0;
@@ -75,7 +75,7 @@ export function pretty(text) {
   return out;
 }
 
-/** A JSON text to read, with a button to copy it as it came. */
+/** A formatted JSON text, with a button that copies the original. */
 export function view(text, label = "JSON") {
   const shown = pretty(text);
   const code = h("code", null);

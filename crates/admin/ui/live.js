@@ -1,4 +1,4 @@
-// /api/events: one stream for the whole page, begun anew when it ends.
+// /api/events: one stream for the whole page, reopened when it ends.
 
 import { ApiError, ask } from "./api.js";
 
@@ -17,7 +17,7 @@ export function on(name, callback, signal) {
   if (latest.has(name)) callback(latest.get(name));
 }
 
-/** Begins to follow; does nothing if it has begun. */
+/** Opens the stream, unless it is open. */
 export async function follow() {
   if (running) return;
   running = true;
@@ -39,7 +39,7 @@ export async function follow() {
     }
     await new Promise((resolve) => setTimeout(resolve, wait));
     wait = Math.min(wait * 2, LONGEST_WAIT);
-    // Something may have been missed meanwhile.
+    // Events may have been missed meanwhile.
     tell("missed", {});
   }
 }

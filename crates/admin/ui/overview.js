@@ -1,4 +1,4 @@
-// Each backend at a glance.
+// The overview: the process and each backend.
 
 import { get } from "./api.js";
 import { badge, empty, fill, h, table } from "./dom.js";
@@ -38,7 +38,7 @@ function figures(now) {
   return [
     tile("Ready", now.ready ? "yes" : "no", `${usable} of ${plural(now.backends.length, "backend")} usable`, now.ready ? "good" : "bad"),
     tile("Sessions", count(now.sessions), plural(now.streams, "open stream"), null, "#/sessions"),
-    tile("Parked calls", count(now.parkedCalls), "waiting for input", null, "#/sessions"),
+    tile("Suspended calls", count(now.parkedCalls), "waiting for input", null, "#/sessions"),
     now.traces === undefined
       ? tile("Traces", "off", "limits.traces is 0")
       : tile("Traces", count(now.traces), `${size(now.traceBytes)} in memory`, null, "#/traces"),
@@ -82,8 +82,8 @@ function lastError(one) {
 }
 
 function again(one) {
-  const said = [];
-  if (one.restarts > 0) said.push(plural(one.restarts, "restart"));
-  if (one.reconnects > 0) said.push(plural(one.reconnects, "reconnect"));
-  return said.length ? h("span", { class: "note" }, ` ${said.join(", ")}`) : null;
+  const parts = [];
+  if (one.restarts > 0) parts.push(plural(one.restarts, "restart"));
+  if (one.reconnects > 0) parts.push(plural(one.reconnects, "reconnect"));
+  return parts.length ? h("span", { class: "note" }, ` ${parts.join(", ")}`) : null;
 }

@@ -1,4 +1,4 @@
-// Calls a tool, gets a prompt or reads a resource, and shows what came of it.
+// Calls a tool, gets a prompt or reads a resource, and shows the result.
 
 import { post } from "./api.js";
 import { badge, fill, h } from "./dom.js";
@@ -19,7 +19,7 @@ export function runner(one, kind, signal) {
     button.disabled = true;
     try {
       const body = requestFor(one, kind, form);
-      fill(result, h("p", { class: "note" }, "Waiting for the answer…"));
+      fill(result, h("p", { class: "note" }, "Waiting for the response…"));
       const raw = await post("/api/call", body, signal);
       fill(result, shown(raw));
     } catch (error) {
@@ -66,31 +66,31 @@ function shown(raw) {
   const text = member(raw, answer.error === undefined ? "result" : "error") ?? "null";
   return [
     h("div", { class: "row outcome" },
-      failed ? badge("bad", answer.error ? `error ${answer.error.code}` : "the tool says that it failed", "down") : badge("good", "ok", "ready"),
+      failed ? badge("bad", answer.error ? `error ${answer.error.code}` : "the tool failed", "down") : badge("good", "ok", "ready"),
       h("span", { class: "note" }, duration(answer.durationMs)),
-      answer.traceId ? h("a", { href: `#/traces/${answer.traceId}`, class: "to-trace" }, "See its trace") : null),
+      answer.traceId ? h("a", { href: `#/traces/${answer.traceId}`, class: "to-trace" }, "Show its trace") : null),
     unanswered(answer.requiredCapabilities),
     answer.error ? h("p", { class: "error-text" }, answer.error.message) : content(answer.result),
-    h("details", { open: !readable(answer.result) }, h("summary", null, answer.error ? "The error as it came" : "The result as it came"), view(text, "Result")),
+    h("details", { open: !readable(answer.result) }, h("summary", null, answer.error ? "The error, unchanged" : "The result, unchanged"), view(text, "Result")),
   ];
 }
 
-/** What the server wanted to ask: nobody answers for a call from this page. */
+/** The requests of the server, which this page cannot answer. */
 function unanswered(required) {
   if (!required) return null;
   const names = Object.entries(required).flatMap(([name, parts]) => {
     const inside = Object.keys(parts ?? {});
     return inside.length ? inside.map((part) => `${name}.${part}`) : [name];
   });
-  return h("p", { class: "note" }, badge("busy", "not answered"), " The server asked for something (", h("span", { class: "mono" }, names.join(", ")),
-    ") that nobody answers for a call from this page, and was refused. Make this call from a client that can be asked.");
+  return h("p", { class: "note" }, badge("busy", "refused"), " The server sent a request (", h("span", { class: "mono" }, names.join(", ")),
+    ") that this page cannot answer. Make this call from a client with that capability.");
 }
 
 function readable(result) {
   return parts(result).length > 0;
 }
 
-/** The texts and pictures that people can read. */
+/** The texts and images of a result. */
 function content(result) {
   return h("div", { class: "content" }, parts(result));
 }
@@ -119,10 +119,10 @@ function block(one) {
   const role = typeof one?.role === "string" ? h("span", { class: "chip" }, one.role) : null;
   const text = one?.type === "text" ? one.text : one?.resource?.text;
   if (typeof text === "string") return h("div", { class: "said-block" }, role, isJson(text) ? view(text, "Text") : h("pre", { class: "text" }, text));
-  // Only pictures that are pictures to every browser: an SVG could hold anything.
+  // Only raster images: an SVG could contain scripts.
   const kinds = ["image/png", "image/jpeg", "image/gif", "image/webp"];
   if (one?.type === "image" && kinds.includes(one.mimeType) && /^[A-Za-z0-9+/=]+$/.test(one.data ?? "")) {
-    return h("img", { class: "picture", alt: "A picture in the result", src: `data:${one.mimeType};base64,${one.data}` });
+    return h("img", { class: "picture", alt: "An image in the result", src: `data:${one.mimeType};base64,${one.data}` });
   }
   return null;
 }

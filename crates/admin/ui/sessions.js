@@ -1,4 +1,4 @@
-// Who is connected, and what waits for them.
+// Sessions of clients, and suspended calls.
 
 import { get } from "./api.js";
 import { empty, fill, h, table } from "./dom.js";
@@ -15,17 +15,17 @@ export async function sessions(main, { signal }) {
     if (document.hidden) return;
     try {
       const next = await get("/api/sessions", {}, signal);
-      // What somebody reads or has the focus in stays in its place while nothing changes.
+      // Without a change nothing is rendered, so that focus and selection stay.
       if (JSON.stringify(stable(next)) !== JSON.stringify(stable(now))) fill(content, page(next));
       now = next;
     } catch {
-      // The state at the top says that there is no connection.
+      // The state at the top shows the lost connection.
     }
   }, EVERY);
   signal.addEventListener("abort", () => clearInterval(timer));
 }
 
-/** Without what changes all the time. */
+/** The answer without values that always change. */
 function stable(now) {
   return {
     ...now,
@@ -37,18 +37,18 @@ function stable(now) {
 function page(now) {
   const more = now.sessionCount - now.sessions.length;
   return [
-    h("p", { class: "lead" }, "Sessions of clients of the legacy era. Modern clients have none: each of their requests stands for itself."),
+    h("p", { class: "lead" }, "Sessions of legacy clients. Modern clients have none: each of their requests is independent."),
     now.sessions.length ? sessionTable(now.sessions) : empty("No session is open", "A legacy client that connects appears here."),
     more > 0 ? h("p", { class: "note" }, `and ${count(more)} more`) : null,
-    h("h2", null, "Parked calls"),
-    h("p", { class: "lead" }, "Calls of modern clients that wait until the client brings what a legacy backend asked for."),
-    now.parkedCalls.length ? parkedTable(now.parkedCalls) : empty("No call is parked"),
+    h("h2", null, "Suspended calls"),
+    h("p", { class: "lead" }, "Calls of modern clients that wait for the input that a legacy backend requested."),
+    now.parkedCalls.length ? suspendedTable(now.parkedCalls) : empty("No call is suspended"),
   ];
 }
 
 function sessionTable(all) {
   const heads = ["Session (digest)", "Client", "Revision", "Transport", { text: "Running", class: "right" },
-    { text: "Questions", class: "right" }, { text: "Streams", class: "right" }, { text: "Idle", class: "right" }, "Traces"];
+    { text: "Server requests", class: "right" }, { text: "Streams", class: "right" }, { text: "Idle", class: "right" }, "Traces"];
   return table("Sessions", heads, all.map((one) => h("tr", null,
     h("th", { scope: "row", class: "mono" }, one.digest ?? "–"),
     h("td", { class: "words" }, client(one.clientInfo)),
@@ -63,15 +63,15 @@ function sessionTable(all) {
 
 function client(info) {
   if (!info || typeof info !== "object") return "–";
-  const said = [info.title ?? info.name, info.version].filter((part) => typeof part === "string");
-  return said.length ? said.join(" ") : "–";
+  const parts = [info.title ?? info.name, info.version].filter((part) => typeof part === "string");
+  return parts.length ? parts.join(" ") : "–";
 }
 
-function parkedTable(all) {
-  const heads = ["Call", "Asked for", { text: "Times", class: "right" }, { text: "Waiting", class: "right" }, { text: "Ends in", class: "right" }];
-  return table("Parked calls", heads, all.map((one) => h("tr", null,
+function suspendedTable(all) {
+  const heads = ["Call", "Requested input", { text: "Round", class: "right" }, { text: "Waiting", class: "right" }, { text: "Expires in", class: "right" }];
+  return table("Suspended calls", heads, all.map((one) => h("tr", null,
     h("th", { scope: "row" }, one.method, one.name ? [" ", h("span", { class: "mono" }, one.name)] : null),
-    h("td", { class: "words" }, one.asked.join(", ") || plural(0, "question")),
+    h("td", { class: "words" }, one.asked.join(", ") || plural(0, "request")),
     h("td", { class: "right number" }, count(one.round)),
     h("td", { class: "right number" }, duration(one.waitingMs)),
     h("td", { class: "right number" }, duration(one.leftMs)))));

@@ -2,7 +2,7 @@
 
 const KINDS = { 1: "internal", 2: "server", 3: "client", 4: "producer", 5: "consumer" };
 
-/** The spans of a trace in the order they are shown, parents before children, each with its depth. */
+/** The spans of a trace in display order, parents before children, each with its depth. */
 export function spansOf(otlp) {
   const all = (otlp.resourceSpans ?? []).flatMap((resource) => (resource.scopeSpans ?? []).flatMap((scope) => scope.spans ?? []));
   const spans = all.map(read);
@@ -15,7 +15,7 @@ export function spansOf(otlp) {
   }
   const ordered = [];
   const seen = new Set();
-  // With a stack of its own: a hostile trace may be as deep as it likes.
+  // An explicit stack: a hostile trace may be arbitrarily deep.
   const stack = sorted(roots).reverse().map((span) => [span, 0]);
   while (stack.length) {
     const [span, depth] = stack.pop();

@@ -18,7 +18,7 @@ export async function trace(main, { signal, rest: [id] }) {
     await show();
   } catch (error) {
     if (error.status !== 404) throw error;
-    fill(main, back(), h("h1", null, "Trace"), empty("This trace is not here any more", error.message));
+    fill(main, back(), h("h1", null, "Trace"), empty("This trace has been evicted", error.message));
     return;
   }
   live.on("traces", ({ traces }) => {

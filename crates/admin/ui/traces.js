@@ -1,4 +1,4 @@
-// The newest traces, as they come.
+// The newest traces, live.
 
 import { get } from "./api.js";
 import { badge, empty, fill, h } from "./dom.js";
@@ -6,7 +6,7 @@ import { clock, duration, plural } from "./format.js";
 import * as live from "./live.js";
 
 const PAGE = 100;
-/** Rows beyond these are let go of, so that a page left open does not grow. */
+/** Most rows, so that a page left open does not grow. */
 const MOST = 500;
 const TYPING = 250;
 
@@ -71,7 +71,7 @@ class Page {
     return h("div", null, this.scroll, this.below);
   }
 
-  /** Puts what was fetched into the table: instead of what is there, or below it. */
+  /** Shows fetched traces: in place of the rows, or below them. */
   take(answer, anew) {
     if (anew) this.known.clear();
     for (const one of answer.traces) this.known.set(one.traceId, one);
@@ -86,7 +86,7 @@ class Page {
     const longest = Math.max(1, ...shown.map((one) => one.durationMs));
     const focused = document.activeElement?.getAttribute?.("href");
     fill(this.rows, shown.map((one) => row(one, longest)));
-    // Rows are made anew; whoever was on one stays there.
+    // Rows are replaced; the focus stays on its row.
     if (focused) [...this.rows.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
     this.status.textContent = plural(shown.length, "trace");
     this.scroll.hidden = shown.length === 0;
@@ -98,8 +98,8 @@ class Page {
     if (!this.recording) return empty("Traces are not recorded", "limits.traces is 0 in the configuration.");
     const filtered = Object.values(this.filter).some(Boolean);
     return filtered
-      ? empty("No trace fits", "Take something out of the filters above.")
-      : empty("No trace yet", "Each request of a client appears here. The catalogue can make one: open a tool and run it.");
+      ? empty("No matching trace", "Remove one of the filters above.")
+      : empty("No trace yet", "Each request of a client appears here. To make one, open a tool in the catalogue and run it.");
   }
 
   async older(last) {
@@ -107,8 +107,8 @@ class Page {
   }
 
   async refilter() {
-    const said = new URLSearchParams(Object.entries(this.filter).filter(([, value]) => value)).toString();
-    history.replaceState(null, "", said ? `#/traces?${said}` : "#/traces");
+    const query = new URLSearchParams(Object.entries(this.filter).filter(([, value]) => value)).toString();
+    history.replaceState(null, "", query ? `#/traces?${query}` : "#/traces");
     await this.reload();
   }
 
@@ -121,7 +121,7 @@ class Page {
     }
   }
 
-  /** Traces in which something ended. With filters only Fanlight knows which of them fit. */
+  /** Traces in which a span has ended. With filters, only Fanlight can tell which match. */
   heard(ended) {
     if (this.paused) return;
     if (Object.values(this.filter).some(Boolean)) {

@@ -1,47 +1,36 @@
-//! A backend as the core sees it: one request's way through it, and its life.
-//!
-//! All of a request's way runs under the call's deadline: [`Backend::answer`].
-//!
-//! Must not know: eras, transports.
+//! A backend as the core sees it: the composition of its parts, and its life.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
+use fanlight_canonical::{BackendClient, BackendStatus, Call, Listen, Listening, Pending, SessionKey};
+use fanlight_protocol::Response;
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Response, Revision};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::caller::Caller;
-use crate::deadline::{CallProgress, Expired};
 use crate::declared::Declared;
+use crate::direct::DirectClient;
 use crate::exchange::LinkContext;
 use crate::http::HttpEndpoint;
-use crate::hub::{Hub, Origin, Outlet};
 use crate::pool::Pool;
-use crate::settings::{BackendSettings, Secret, SessionPolicy, Timeouts, TransportSettings};
+use crate::settings::{BackendSettings, Secret, SessionPolicy, TransportSettings};
 use crate::stdio::ProcessSettings;
-use crate::supervisor::{ConnectSettings, Phase, Target};
-use crate::tasks::TaskBridge;
-use fanlight_canonical::BackendError;
-use fanlight_canonical::{BackendClient, BackendState, BackendStatus, Call, Pending, SessionKey};
-use fanlight_canonical::{Listen, Listening};
+use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
+use crate::supervisor::{ConnectSettings, Target};
+use crate::tasks::TaskTranslation;
 
-/// Waits of [`Timeouts::process_stop`] until everything has ended: a process has three, and the processes that it left
+/// Waits of [`crate::Timeouts::process_stop`] until everything has ended: a process has three, and the processes that it left
 /// behind have as many.
 const STOP_STEPS: u32 = 6;
 
 /// One MCP server, kept connected.
 pub struct Backend {
-    name: Arc<str>,
-    transport: &'static str,
-    timeouts: Timeouts,
-    pool: Arc<Pool>,
-    /// Translates between the two ways of speaking of tasks, and passes on everything else.
-    bridge: Arc<TaskBridge>,
+    client: TaskTranslation,
+    process_stop: Duration,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -60,14 +49,15 @@ impl Backend {
         let shutdown = shutdown.child_token();
         let root = telemetry.telemetry.root();
         let telemetry = telemetry.of(&name, &transport);
-        let (hub, statuses) = Hub::new(Arc::clone(&name), limits.subscriptions, sessions == SessionPolicy::Shared);
+        let shared = sessions == SessionPolicy::Shared;
+        let registry = SubscriptionRegistry::new(Arc::clone(&name), limits.subscriptions, shared);
         let context = LinkContext {
             name: Arc::clone(&name),
             limits,
             timeouts,
             question: timeouts.question,
             declared: Arc::new(Declared::nothing()),
-            outlet: Outlet::new(Arc::clone(&hub), Origin::Base).0,
+            outlet: UnsolicitedSender::new(Arc::clone(&registry), Origin::Base).0,
             ids: Arc::new(AtomicI64::new(1)),
             tasks: tasks.clone(),
             telemetry,
@@ -95,12 +85,11 @@ impl Backend {
             own_info: identity.to_json(),
             shutdown: shutdown.clone(),
         };
-        let pool = Pool::start(connect, sessions, catalogue, Arc::clone(&hub));
-        let caller = Arc::new(Caller::new(Arc::clone(&pool), timeouts, limits.concurrency));
-        let bridge = TaskBridge::new(caller, Arc::clone(&hub), &limits, tasks.clone(), shutdown.clone());
-        let (end, telling) = (shutdown.clone(), Arc::clone(&bridge).tell(hub, statuses));
-        tasks.spawn(async move { end.run_until_cancelled(telling).await });
-        Arc::new(Self { name, transport, timeouts, pool, bridge, shutdown, tasks })
+        let pool = Pool::start(connect, sessions, catalogue, registry);
+        let caller = Caller::new(Arc::clone(&pool), timeouts, limits.concurrency);
+        let inner = Arc::new(DirectClient { name, transport, pool, caller, shutdown: shutdown.clone() });
+        let client = TaskTranslation::around(inner, shared, &limits, tasks.clone(), shutdown.clone());
+        Arc::new(Self { client, process_stop: timeouts.process_stop, shutdown, tasks })
     }
 
     /// Ends the connection and the child process, and waits for that, for a few seconds at most.
@@ -108,26 +97,8 @@ impl Backend {
     pub async fn stop(&self) {
         self.shutdown.cancel();
         self.tasks.close();
-        if timeout(self.timeouts.process_stop * STOP_STEPS, self.tasks.wait()).await.is_err() {
-            tracing::warn!(backend = &*self.name, "backend did not stop in time");
-        }
-    }
-
-    /// Sends one request, and ends it with its deadline or with the backend.
-    fn answer(&self, call: Call) -> impl Future<Output = Result<Response, BackendError>> + Send {
-        async move {
-            let progress = CallProgress::default();
-            let sent = || progress.sent.load(Ordering::Relaxed);
-            let answer = pin!(self.bridge.answer(&call, &progress));
-            tokio::select! {
-                biased;
-                outcome = progress.deadline.limit(self.timeouts.call, answer) => outcome.unwrap_or_else(|Expired| {
-                    Err(BackendError::Timeout { after: self.timeouts.call, sent: sent() })
-                }),
-                () = self.shutdown.cancelled() => {
-                    Err(if sent() { BackendError::ClosedEarly } else { BackendError::ShuttingDown })
-                }
-            }
+        if timeout(self.process_stop * STOP_STEPS, self.tasks.wait()).await.is_err() {
+            tracing::warn!(backend = self.client.name(), "backend did not stop in time");
         }
     }
 }
@@ -141,108 +112,26 @@ impl Drop for Backend {
 
 impl BackendClient for Backend {
     fn name(&self) -> &str {
-        &self.name
+        self.client.name()
     }
 
     fn describe(&self) -> Pending<'_, ServerDescription> {
-        Box::pin(async { Ok(self.pool.base().ready(self.timeouts.connect).await?.description()) })
+        self.client.describe()
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
-        Box::pin(self.answer(call))
+        self.client.request(call)
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
-        Box::pin(self.pool.listen(listen))
+        self.client.listen(listen)
     }
 
     fn end_session(&self, session: SessionKey) {
-        self.pool.end_session(session);
+        self.client.end_session(session);
     }
 
     fn status(&self) -> BackendStatus {
-        let state = self.pool.base().state.borrow();
-        BackendStatus {
-            era: state.revision.map(Revision::era),
-            revision: state.revision.map(Revision::as_str),
-            transport: match &state.phase {
-                Phase::Ready(connection) => connection.transport(),
-                _ => self.transport,
-            },
-            attempted: state.attempted,
-            state: match &state.phase {
-                Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,
-                Phase::Idle => BackendState::Idle,
-                Phase::Ready(_) | Phase::Connecting => BackendState::Connecting,
-                Phase::Down { error, until } => BackendState::Down {
-                    error: error.clone(),
-                    retry_in: until.saturating_duration_since(Instant::now()),
-                },
-                Phase::Stopped => BackendState::Down { error: BackendError::ShuttingDown, retry_in: Duration::MAX },
-            },
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use fanlight_protocol::Json;
-
-    use super::*;
-    use crate::settings::{EraChoice, Identity, Limits, SessionPolicy, TelemetrySettings};
-    use fanlight_canonical::CallContext;
-
-    const LONG: Duration = Duration::from_secs(20);
-
-    fn at(url: &str) -> Arc<Backend> {
-        let settings = BackendSettings {
-            name: "tested".into(),
-            transport: TransportSettings::Http { url: url.into(), headers: Vec::new() },
-            era: EraChoice::Auto,
-            sessions: SessionPolicy::PerClient,
-            catalogue: false,
-            timeouts: Timeouts {
-                connect: LONG,
-                probe: LONG,
-                call: LONG,
-                question: LONG,
-                session_idle: LONG,
-                task: LONG,
-                process_stop: LONG,
-                session_end: LONG,
-                idle_connection: LONG,
-                reconnect: crate::RetryDelays { shortest: LONG, longest: LONG },
-            },
-            limits: Limits {
-                concurrency: 1,
-                sessions: 1,
-                subscriptions: 1,
-                message_bytes: 1024,
-                nesting: 8,
-                tasks: 1,
-                task_bytes: 1024,
-                client_description: 1024,
-                spare_bytes: 0,
-            },
-            identity: Identity { name: "fanlight".into(), version: "0".into() },
-            telemetry: TelemetrySettings::default(),
-        };
-        Backend::start(settings, CancellationToken::new())
-    }
-
-    #[tokio::test]
-    async fn a_change_of_a_legacy_task_is_told_where_it_is_complete() {
-        let backend = at("http://127.0.0.1:1/mcp");
-        let client = CallContext::internal();
-        let changed = async |status: &'static str| {
-            let told = backend.bridge.changed(&Json::literal(status), &client).await;
-            told.map(|told| told.as_text().to_owned())
-        };
-        let working = r#"{ "taskId":"\u0041","status":"working","ttl":6e4}"#;
-        assert_eq!(changed(working).await.unwrap(), r#"{ "taskId":"\u0041","status":"working","ttlMs":6e4}"#);
-        assert!(changed(r#"{"taskId":"a","status":"cancelled","ttl":null}"#).await.is_some());
-        // What came of it is with the server, which cannot be reached.
-        assert_eq!(changed(r#"{"taskId":"a","status":"completed","ttl":null}"#).await, None);
-        assert_eq!(changed(r#"{"taskId":"a","status":"input_required","ttl":null}"#).await, None);
+        self.client.status()
     }
 }

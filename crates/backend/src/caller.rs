@@ -12,7 +12,7 @@ use crate::connection::{Connection, Failure};
 use crate::deadline::CallProgress;
 use crate::pool::{Lease, Pool};
 use crate::settings::Timeouts;
-use crate::shares::{Shares, Within};
+use crate::shares::{SharePermit, Shares};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, CallContext};
 
@@ -32,7 +32,7 @@ pub(crate) struct Caller {
 struct Place<'a> {
     _running: SemaphorePermit<'a>,
     _admitted: Admitted<'a>,
-    _within: Within,
+    _within: SharePermit,
 }
 
 /// A request that runs or waits.
@@ -147,7 +147,7 @@ impl Caller {
 
     async fn place(&self, client: &CallContext) -> Result<Place<'_>, BackendError> {
         let busy = || BackendError::Busy { limit: self.concurrency };
-        let within = self.shares.enter(client.session()).await.ok_or_else(busy)?;
+        let within = self.shares.enter(&client.caller).await.ok_or_else(busy)?;
         let before = self.admitted.fetch_add(1, Ordering::Relaxed);
         let admitted = Admitted(&self.admitted);
         if before >= 2 * self.concurrency {

@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::deadline::CallProgress;
 use crate::dialect::Dialect;
-use crate::exchange::{LinkContext, Reply};
+use crate::exchange::{LinkContext, Reply, span_outcome};
 use crate::handshake::{Agreed, Known};
 use crate::link::Link;
 use crate::settings::RetryDelays;
@@ -162,7 +162,7 @@ impl Connection {
                     let (mut sending, propagation) = self.sending_of(call, progress, &repeated);
                     let outgoing = self.outgoing(call, progress, repeated, propagation, &sending);
                     let outcome = self.link.exchange(outgoing).await;
-                    sending.ended(&call.method, &outcome);
+                    sending.ended(&call.method, span_outcome(&outcome));
                     outcome
                 };
                 let response = self.judge(&call.method, outcome)?;

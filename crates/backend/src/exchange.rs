@@ -10,17 +10,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, partial};
-use fanlight_telemetry::{BackendTelemetry, Parent, Propagation};
+use fanlight_telemetry::{BackendTelemetry, ErrorType, Parent, Propagation};
 use http::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
 use crate::deadline::PausableDeadline;
 use crate::declared::Declared;
 use crate::dialect::Mirror;
-use crate::hub::Outlet;
 use crate::settings::{Limits, Timeouts};
+use crate::subscriptions::UnsolicitedSender;
 use crate::trace::Sending;
-use fanlight_canonical::{CallContext, ServerMessages};
+use fanlight_canonical::{BackendError, CallContext, ServerMessages};
 
 /// What all links of one backend share, but for what they declare and where what is heard goes.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ pub(crate) struct LinkContext {
     /// What is declared to a legacy server on behalf of the link's clients.
     pub(crate) declared: Arc<Declared>,
     /// Where what the server sends outside of calls goes.
-    pub(crate) outlet: Outlet,
+    pub(crate) outlet: UnsolicitedSender,
     /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
     pub(crate) ids: Arc<AtomicI64>,
     /// Every task of the backend, so that stopping can wait for all of them.
@@ -122,6 +122,15 @@ pub(crate) enum Reply {
         /// A JSON-RPC error object that names no request or another.
         error: Option<Json>,
     },
+}
+
+/// The outcome of a request as its span records it.
+pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Response, ErrorType> {
+    match outcome {
+        Ok(Reply::Answer { response, .. }) => Ok(response),
+        Ok(Reply::Rejected { status, .. }) => Err(ErrorType::HttpStatus(*status)),
+        Err(error) => Err(error.error_type()),
+    }
 }
 
 /// The messages in one frame. 2025-03-26 alone lets a server send several at once.

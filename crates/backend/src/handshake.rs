@@ -19,7 +19,7 @@ use fanlight_telemetry::Parent;
 use http::header::HeaderValue;
 
 use crate::dialect::{Dialect, named};
-use crate::exchange::{Awaited, LinkContext, Outgoing, Own, Reply};
+use crate::exchange::{Awaited, LinkContext, Outgoing, Own, Reply, span_outcome};
 use crate::link::Link;
 use crate::settings::EraChoice;
 use crate::trace::{Departing, Sending, params_with};
@@ -206,7 +206,7 @@ impl Handshake<'_> {
     ) -> Result<Reply, BackendError> {
         let own = Own::new(self.context, self.trace);
         let departing = Departing { method, params, name: None, id: own.id, attempt: 1 };
-        let (mut sending, propagation) = Sending::begin(self.context, self.trace, departing);
+        let (mut sending, propagation) = Sending::begin(&self.context.telemetry, self.trace, departing);
         if let Some(span) = sending.span() {
             span.set_revision(dialect.revision());
         }
@@ -221,7 +221,7 @@ impl Handshake<'_> {
         };
         // Awaited in many places, once in a while: boxed, so that the handshake's future stays small.
         let outcome = Box::pin(link.exchange(outgoing)).await;
-        sending.ended(method, &outcome);
+        sending.ended(method, span_outcome(&outcome));
         outcome
     }
 

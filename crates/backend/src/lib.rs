@@ -13,11 +13,11 @@ mod connection;
 mod deadline;
 mod declared;
 mod dialect;
+mod direct;
 mod excerpt;
 mod exchange;
 mod handshake;
 mod http;
-mod hub;
 mod line;
 mod link;
 mod listening;
@@ -26,14 +26,15 @@ mod question;
 pub mod settings;
 mod shares;
 mod stdio;
+mod subscriptions;
 mod supervisor;
 mod tasks;
 mod throttle;
 mod tool_table;
 mod trace;
-pub mod worker;
 
 pub use backend::Backend;
+pub use fanlight_http_pool::worker;
 pub use settings::{
     BackendSettings, EraChoice, Identity, Limits, RetryDelays, Secret, SessionPolicy, TelemetrySettings, Timeouts,
     TransportSettings,

@@ -21,13 +21,13 @@ use tokio::sync::{Notify, watch};
 use crate::connection::{Connection, Loss};
 use crate::declared::Declared;
 use crate::exchange::LinkContext;
-use crate::hub::{Hub, Origin, Outlet};
 use crate::line::{InUse, Line};
-use crate::listening::{self, Keeper, Listeners};
+use crate::listening::{self, Listeners, ListeningWorker};
 use crate::settings::SessionPolicy;
+use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use crate::supervisor::{ConnectSettings, ForClient, Phase, State, Supervisor};
 use fanlight_canonical::BackendError;
-use fanlight_canonical::{Call, CallContext, SessionKey};
+use fanlight_canonical::{Call, CallContext, Caller, Principal, SessionKey};
 use fanlight_canonical::{Listen, Listening};
 
 /// How often it is looked for idle lines: four times in the time after which they are closed, but
@@ -39,18 +39,27 @@ pub(crate) struct Pool {
     policy: SessionPolicy,
     /// More is declared on the base line than clients without capabilities can be asked.
     catalogue: bool,
-    hub: Arc<Hub>,
+    registry: Arc<SubscriptionRegistry>,
     listeners: Listeners,
     base: Arc<Line>,
     lines: Mutex<HashMap<Owner, Arc<Line>>>,
 }
 
-/// Whose a line is. The base line is Fanlight's own, and that of clients that can be asked nothing
-/// and have no session, unless more is declared on it for the sake of the catalogue.
+/// Who owns a connection. Two principals never share one, except under [`SessionPolicy::Shared`]. The base connection is
+/// Fanlight's own; anonymous clients without a session and without capabilities share it, unless it declares more than
+/// they have for the sake of the catalogue.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Owner {
+struct Owner {
+    principal: Principal,
+    clients: Clients,
+}
+
+/// Which clients of a principal share a connection.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Clients {
+    /// One session.
     Session(SessionKey),
-    /// All clients without a session that have these capabilities.
+    /// All without a session that have these capabilities.
     Capabilities(Bytes),
 }
 
@@ -66,16 +75,22 @@ pub(crate) struct Lease {
 impl Pool {
     /// Begins to connect the base line, in the background.
     /// `catalogue`: lists are read on it for clients of all kinds.
-    pub(crate) fn start(settings: ConnectSettings, policy: SessionPolicy, catalogue: bool, hub: Arc<Hub>) -> Arc<Self> {
+    pub(crate) fn start(
+        settings: ConnectSettings,
+        policy: SessionPolicy,
+        catalogue: bool,
+        registry: Arc<SubscriptionRegistry>,
+    ) -> Arc<Self> {
         let settings = Arc::new(settings);
         // Where clients share it, all that is declared is what all of them can be asked.
         let catalogue = catalogue && policy == SessionPolicy::PerClient;
         let declared = if catalogue { Declared::for_lists() } else { Declared::nothing() };
-        let base = open(&settings, &hub, Origin::Base, declared, None, &settings.context.root);
+        let base = open(&settings, &registry, Origin::Base, declared, None, &settings.context.root);
         let (limits, tasks) = (settings.context.limits, settings.context.tasks.clone());
         let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
-        let listeners = Listeners::new(Arc::clone(&hub), base.state.clone(), tasks, nesting, patience, limits.sessions);
-        let pool = Arc::new(Self { settings, policy, catalogue, hub, listeners, base, lines: Mutex::default() });
+        let listeners =
+            Listeners::new(Arc::clone(&registry), base.state.clone(), tasks, nesting, patience, limits.sessions);
+        let pool = Arc::new(Self { settings, policy, catalogue, registry, listeners, base, lines: Mutex::default() });
         if pool.policy == SessionPolicy::PerClient {
             let (tasks, shutdown) = (&pool.settings.context.tasks, pool.settings.shutdown.clone());
             let sweeping = Arc::clone(&pool);
@@ -152,28 +167,29 @@ impl Pool {
 
     /// The answer to a call about what is listened to that the server is not asked for, if it is one.
     pub(crate) async fn local_answer(&self, call: &Call, lease: &Lease) -> Option<Response> {
-        self.hub.note_level(&call.context);
+        self.registry.note_level(&call.context);
         if lease.base.is_some() {
-            return listening::refusal(&self.hub, call);
+            return listening::refusal(&self.registry, call);
         }
         if !matches!(call.method, Method::Subscribe | Method::Unsubscribe) {
             return None;
         }
         // Large: in a box it makes no other call's future larger.
-        Box::pin(listening::local_answer(&self.hub, call, lease.connection.era())).await
+        Box::pin(listening::local_answer(&self.registry, call, lease.connection.era())).await
     }
 
     /// Remembers what an answered call has changed on a client's own line.
     pub(crate) fn remember(&self, call: &Call, answer: &Response) {
-        listening::remember(&self.hub, call, answer);
+        listening::record(&self.registry, call, answer);
     }
 
     /// Closes the line of a client session.
     pub(crate) fn end_session(&self, session: SessionKey) {
-        if let Some(line) = self.lines().remove(&Owner::Session(session)) {
+        let ended = Clients::Session(session);
+        for (_, line) in self.lines().extract_if(|owner, _| owner.clients == ended) {
             line.end();
         }
-        self.hub.end_session(session);
+        self.registry.end_session(session);
     }
 
     /// The client's own line, if it has one already.
@@ -195,11 +211,17 @@ impl Pool {
         if self.policy == SessionPolicy::Shared || (self.catalogue && client.caller.is_gateway()) {
             return None;
         }
-        if let Some(session) = client.session() {
-            return Some(Owner::Session(session));
-        }
-        let none = || self.catalogue.then(|| Bytes::from_static(b"{}"));
-        Declared::key(client, self.largest_description()).or_else(none).map(Owner::Capabilities)
+        let principal = client.caller.principal();
+        let clients = match client.session() {
+            Some(session) => Clients::Session(session),
+            None => {
+                let shares_base =
+                    !self.catalogue && (client.caller.is_gateway() || *principal == Principal::anonymous());
+                let none = || (!shares_base).then(|| Bytes::from_static(b"{}"));
+                Clients::Capabilities(Declared::key(client, self.largest_description()).or_else(none)?)
+            }
+        };
+        Some(Owner { principal: principal.clone(), clients })
     }
 
     fn open_for(&self, owner: Owner, client: &CallContext, base: &Connection) -> Result<InUse, BackendError> {
@@ -217,14 +239,14 @@ impl Pool {
                 line.end();
             }
         }
-        let named = matches!(owner, Owner::Session(_));
+        let named = matches!(owner.clients, Clients::Session(_));
         let for_client = ForClient { known: base.known(), reprobed: base.is_reprobed() };
-        let origin = match owner {
-            Owner::Session(session) => Origin::Session(session),
-            Owner::Capabilities(_) => Origin::Pooled,
+        let origin = match owner.clients {
+            Clients::Session(_) => Origin::Session(client.caller.clone()),
+            Clients::Capabilities(_) => Origin::Pooled(owner.principal.clone()),
         };
         let declared = Declared::by(client, named, self.largest_description());
-        let line = open(&self.settings, &self.hub, origin, declared, Some(for_client), &client.trace);
+        let line = open(&self.settings, &self.registry, origin, declared, Some(for_client), &client.trace);
         let taken = line.take();
         lines.insert(owner, line);
         Ok(taken)
@@ -241,9 +263,11 @@ impl Pool {
             tokio::time::sleep((bound / 4).clamp(LOOK.0, LOOK.1)).await;
             self.lines().retain(|owner, line| {
                 // The server may have something to say to a client that listens.
-                let listening = match owner {
-                    Owner::Session(session) => self.hub.is_listening(*session),
-                    Owner::Capabilities(_) => self.hub.any_task(),
+                let listening = match owner.clients {
+                    Clients::Session(session) => {
+                        self.registry.is_listening(&Caller::session_of(owner.principal.clone(), session))
+                    }
+                    Clients::Capabilities(_) => self.registry.any_task(&owner.principal),
                 };
                 let expired = !listening && line.idle().is_some_and(|idle| idle >= bound);
                 if expired {
@@ -273,7 +297,7 @@ impl Lease {
 
 fn open(
     settings: &Arc<ConnectSettings>,
-    hub: &Arc<Hub>,
+    registry: &Arc<SubscriptionRegistry>,
     origin: Origin,
     declared: Declared,
     for_client: Option<ForClient>,
@@ -282,7 +306,7 @@ fn open(
     let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting };
     let (sender, state) = watch::channel(State { phase, revision: None, attempted: false });
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
-    let (outlet, asked) = Outlet::new(Arc::clone(hub), origin);
+    let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let context = LinkContext { declared: Arc::new(declared), outlet, ..settings.context.clone() };
     let tasks = &settings.context.tasks;
     let supervisor = Supervisor {
@@ -295,15 +319,15 @@ fn open(
         shutdown: end.clone(),
     };
     tasks.spawn(supervisor.run());
-    let keeper = Keeper {
-        hub: Arc::clone(hub),
+    let worker = ListeningWorker {
+        registry: Arc::clone(registry),
         origin,
         context,
         state: state.clone(),
         wanted: Arc::clone(&wanted),
-        asked,
+        requests,
         patience: settings.timeouts.connect,
     };
-    tasks.spawn(keeper.run());
+    tasks.spawn(worker.run());
     Line::new(state, wanted, end)
 }

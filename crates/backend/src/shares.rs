@@ -1,30 +1,31 @@
-//! How many of a backend's places one client may take, so that there are some left for others.
+//! The share of a backend's concurrency that one client may use, so that some is left for others.
 //!
-//! Clients are told apart by their sessions. Those without one are not told apart at all: they share
-//! what the sessions leave, and sessions what they leave.
-//!
-//! Must not know: requests.
+//! A client is a session, or all requests without a session of one authenticated principal. Anonymous requests without a
+//! session cannot be told apart: they have no share, and use what the others leave.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use foldhash::fast::RandomState;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use fanlight_canonical::SessionKey;
+use fanlight_canonical::{Caller, Principal, SessionKey};
 
-/// What the sessions have of one backend's places.
+/// The shares of one backend.
 pub(crate) struct Shares {
-    /// Requests of one session that may run; as many may wait besides.
+    /// How many requests of one client may run; as many may wait besides.
     most: usize,
-    sessions: Arc<Sessions>,
+    clients: Arc<Clients>,
 }
 
-type Sessions = Mutex<HashMap<SessionKey, Share, BuildHasherDefault<OwnKeys>>>;
+/// The clients with requests.
+type Clients = Mutex<HashMap<ClientKey, Share, RandomState>>;
 
-/// Spreads numbers that this process gave, which nobody can choose so that they collide.
-#[derive(Default)]
-struct OwnKeys(u64);
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct ClientKey {
+    principal: Principal,
+    session: Option<SessionKey>,
+}
 
 struct Share {
     /// Requests that run or wait.
@@ -32,63 +33,50 @@ struct Share {
     running: Arc<Semaphore>,
 }
 
-/// A request's place among those of its session, given up by dropping it.
-pub(crate) struct Within {
-    of: Option<(Arc<Sessions>, SessionKey)>,
+/// A request's part of its client's share, given back when this is dropped.
+pub(crate) struct SharePermit {
+    of: Option<(Arc<Clients>, ClientKey)>,
     _running: Option<OwnedSemaphorePermit>,
 }
 
-impl Hasher for OwnKeys {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // The golden ratio's part of 2^64: for numbers in a row, upper and lower bits differ.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 impl Shares {
-    /// Shares of `places`: three quarters each at most, and one at least.
-    pub(crate) fn of(places: usize) -> Self {
-        Self { most: places - places / 4, sessions: Arc::default() }
+    /// Shares of three quarters of `concurrency` each, and at least one request.
+    pub(crate) fn of(concurrency: usize) -> Self {
+        Self { most: concurrency - concurrency / 4, clients: Arc::default() }
     }
 
-    /// A place, once the session has one; `None` if too many of its requests wait already.
-    pub(crate) async fn enter(&self, session: Option<SessionKey>) -> Option<Within> {
-        let Some(session) = session else { return Some(Within { of: None, _running: None }) };
+    /// Waits until the client may run one more request; `None` if too many of its requests wait already.
+    pub(crate) async fn enter(&self, caller: &Caller) -> Option<SharePermit> {
+        let (principal, session) = (caller.principal(), caller.session());
+        if session.is_none() && (caller.is_gateway() || *principal == Principal::anonymous()) {
+            return Some(SharePermit { of: None, _running: None });
+        }
+        let key = ClientKey { principal: principal.clone(), session };
         let running = {
-            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             let new = || Share { requests: 0, running: Arc::new(Semaphore::new(self.most)) };
-            let share = sessions.entry(session).or_insert_with(new);
+            let share = clients.entry(key.clone()).or_insert_with(new);
             if share.requests >= 2 * self.most {
                 return None;
             }
             share.requests += 1;
             Arc::clone(&share.running)
         };
-        let mut within = Within { of: Some((Arc::clone(&self.sessions), session)), _running: None };
+        let mut permit = SharePermit { of: Some((Arc::clone(&self.clients), key)), _running: None };
         // The semaphore is never closed.
-        within._running = running.acquire_owned().await.ok();
-        Some(within)
+        permit._running = running.acquire_owned().await.ok();
+        Some(permit)
     }
 }
 
-impl Drop for Within {
+impl Drop for SharePermit {
     fn drop(&mut self) {
-        let Some((sessions, session)) = &self.of else { return };
-        let mut sessions = sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(share) = sessions.get_mut(session) {
+        let Some((clients, key)) = &self.of else { return };
+        let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = clients.get_mut(key) {
             share.requests -= 1;
             if share.requests == 0 {
-                sessions.remove(session);
+                clients.remove(key);
             }
         }
     }
@@ -100,28 +88,37 @@ mod tests {
 
     use super::*;
 
-    const A: Option<SessionKey> = Some(SessionKey(1));
+    fn session(number: u64) -> Caller {
+        Caller::session_of(Principal::anonymous(), SessionKey(number))
+    }
+
+    fn named(subject: &str) -> Caller {
+        Caller::request_of(Principal::named("https://issuer.example", subject))
+    }
 
     #[tokio::test]
-    async fn one_session_leaves_places_to_others() {
-        let shares = Shares::of(4);
-        let running: Vec<_> = (0..3).map(|_| shares.enter(A).now_or_never().unwrap().unwrap()).collect();
-        // The fourth waits, for a place of its own session.
-        let mut fourth = Box::pin(shares.enter(A));
-        assert!(fourth.as_mut().now_or_never().is_none());
-        assert!(shares.enter(Some(SessionKey(2))).now_or_never().unwrap().is_some());
-        assert!(shares.enter(None).now_or_never().unwrap().is_some());
-        let mut waiting: Vec<_> = (0..2).map(|_| Box::pin(shares.enter(A))).collect();
-        assert!(waiting.iter_mut().all(|waiting| waiting.as_mut().now_or_never().is_none()));
-        assert!(shares.enter(A).now_or_never().unwrap().is_none(), "as many wait as may run");
-        drop(running);
-        assert!(fourth.now_or_never().unwrap().is_some());
-        drop(waiting);
-        assert!(shares.sessions.lock().unwrap().is_empty());
+    async fn one_client_leaves_concurrency_to_others() {
+        for (one, other) in [(session(1), session(2)), (named("ann"), named("bob")), (named("ann"), session(1))] {
+            let shares = Shares::of(4);
+            let running: Vec<_> = (0..3).map(|_| shares.enter(&one).now_or_never().unwrap().unwrap()).collect();
+            // The fourth waits, for a request of the same client.
+            let mut fourth = Box::pin(shares.enter(&one));
+            assert!(fourth.as_mut().now_or_never().is_none());
+            assert!(shares.enter(&other).now_or_never().unwrap().is_some());
+            let anonymous = Caller::request_of(Principal::anonymous());
+            assert!(shares.enter(&anonymous).now_or_never().unwrap().is_some());
+            let mut waiting: Vec<_> = (0..2).map(|_| Box::pin(shares.enter(&one))).collect();
+            assert!(waiting.iter_mut().all(|waiting| waiting.as_mut().now_or_never().is_none()));
+            assert!(shares.enter(&one).now_or_never().unwrap().is_none(), "as many wait as may run");
+            drop(running);
+            assert!(fourth.now_or_never().unwrap().is_some());
+            drop(waiting);
+            assert!(shares.clients.lock().unwrap().is_empty());
+        }
     }
 
     #[test]
-    fn everybody_has_a_place() {
+    fn share_is_never_empty() {
         for (places, most) in [(1, 1), (2, 2), (3, 3), (4, 3), (256, 192)] {
             assert_eq!(Shares::of(places).most, most);
         }

@@ -1,25 +1,22 @@
-//! The span of one message to a server, from before it is written until its answer is there.
-//!
-//! Must not know: how messages travel, or what a retry is.
+//! The spans of messages to a server and of its server requests.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fanlight_protocol::{Json, Method, Request, Response};
 use fanlight_telemetry::{
-    Arrival, Carriers, ClientSpan, Departure, ErrorType, Moment, Outcome, Parent, Propagation, ServerSpan, Subject,
+    Arrival, BackendTelemetry, Carriers, ClientSpan, Departure, ErrorType, Moment, Outcome, Parent, Propagation,
+    ServerSpan, Subject,
 };
 
 use crate::deadline::PausableDeadline;
-use crate::exchange::{LinkContext, Reply};
-use fanlight_canonical::BackendError;
 use fanlight_canonical::ServerMessages;
 
-/// A message on its way.
+/// A message that is being sent or whose answer is awaited, with its span.
 pub(crate) struct Sending {
-    /// `None` once it has ended, or is not this one's any more.
+    /// `None` once it has ended or was handed over.
     span: Option<ClientSpan>,
-    /// What stands under a span that is not this one's any more.
+    /// The parent of further spans once the span was handed over.
     parent: Parent,
     /// The deadline of its call.
     deadline: Option<Arc<PausableDeadline>>,
@@ -30,22 +27,22 @@ pub(crate) struct Sending {
 pub(crate) struct Departing<'a> {
     pub(crate) method: &'a Method,
     pub(crate) params: Option<&'a Json>,
-    /// The member of these that it is about, where that has been found.
+    /// The member of `params` that names its subject, if known already.
     pub(crate) name: Option<&'a Json>,
     pub(crate) id: i64,
     pub(crate) attempt: u32,
 }
 
 impl Sending {
-    /// Begins the span, and gives the trace context that goes along.
-    pub(crate) fn begin(context: &LinkContext, within: &Parent, message: Departing<'_>) -> (Self, Propagation) {
+    /// Begins the span. Returns also the trace context to send along.
+    pub(crate) fn begin(telemetry: &BackendTelemetry, within: &Parent, message: Departing<'_>) -> (Self, Propagation) {
         let Departing { method, id, attempt, .. } = message;
         let subject = match message.name {
             Some(name) => Subject::found(method, |_| Some(name.value())),
             None => Subject::of(method, message.params),
         };
         let departure = Departure { method, target: subject.target(), id: Some(id.into()), attempt };
-        let span = within.client(&context.telemetry, &departure);
+        let span = within.client(telemetry, &departure);
         if let Some(params) = message.params.filter(|_| *method == Method::CallTool) {
             span.record_arguments_in(params);
         }
@@ -62,23 +59,22 @@ impl Sending {
         self.span.as_mut()
     }
 
-    /// What the server asks meanwhile stands under this.
+    /// The parent of the spans of server requests during the call.
     pub(crate) fn parent(&self) -> Parent {
         self.span.as_ref().map_or_else(|| self.parent.clone(), ClientSpan::parent)
     }
 
-    /// The reply is there, or never will be.
-    pub(crate) fn ended(&mut self, method: &Method, outcome: &Result<Reply, BackendError>) {
+    /// Ends the span with the outcome of the request.
+    pub(crate) fn ended(&mut self, method: &Method, outcome: Result<&Response, ErrorType>) {
         let Some(span) = self.span.take() else { return };
         match outcome {
-            Ok(Reply::Answer { response, .. }) => span.answered(method, response),
-            Ok(Reply::Rejected { status, .. }) => span.finish(&Outcome::failed(ErrorType::HttpStatus(*status))),
-            Err(error) => span.finish(&Outcome::failed(error.error_type())),
+            Ok(response) => span.answered(method, response),
+            Err(error) => span.finish(&Outcome::failed(error)),
         }
     }
 
-    /// The same message, whose span ends with the first of `messages`: what is under way for as long
-    /// as anybody likes has ended for its span when it is acknowledged.
+    /// Lets the span end with the first of `messages`, for a request that is open for as long as its
+    /// client likes: its span ends when it is acknowledged.
     pub(crate) fn until_acknowledged(mut self, messages: &ServerMessages) -> (Self, ServerMessages) {
         self.parent = self.parent();
         let span = Mutex::new(self.span.take());
@@ -115,12 +111,12 @@ pub(crate) fn params_with<'a>(
     with.map(Cow::Owned)
 }
 
-/// The span of a question of the server's.
-pub(crate) fn asked(context: &LinkContext, within: &Parent, request: &Request) -> ServerSpan {
+/// The span of a server request.
+pub(crate) fn asked(telemetry: &BackendTelemetry, within: &Parent, request: &Request) -> ServerSpan {
     let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
     let subject = Subject::of(&request.method, request.params.as_ref());
     within.server(
-        &context.telemetry,
+        telemetry,
         &Arrival {
             method: &request.method,
             target: subject.target(),
@@ -131,7 +127,7 @@ pub(crate) fn asked(context: &LinkContext, within: &Parent, request: &Request) -
     )
 }
 
-/// The question has been answered.
+/// Ends the span of a server request with its answer.
 pub(crate) fn question_answered(span: ServerSpan, method: &Method, answer: &Response) {
     let verdict = span.verdict(method, answer);
     span.finish(&verdict.outcome());

@@ -1,4 +1,4 @@
-//! What it takes to cut streams into messages, and to write events.
+//! Cutting streams into messages, and writing events.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! What it takes to read an envelope, to find members, and to splice: the work of every call.
+//! Reading an envelope, finding members, and splicing: the work of every call.
 
 use std::hint::black_box;
 
@@ -62,7 +62,7 @@ fn slice_responses(criterion: &mut Criterion) {
     slice(&mut group, "structured", structured_response);
 }
 
-/// Beside the yardstick: serde_json skipping over the same bytes.
+/// Compared with serde_json skipping over the same bytes.
 fn slice(group: &mut BenchmarkGroup<'_, WallTime>, kind: &str, response: fn(usize) -> Bytes) {
     for size in SIZES {
         let text = response(size);

@@ -1,4 +1,4 @@
-//! What it takes to put lists together, and to go from a client's names to a backend's.
+//! Merging lists, and mapping names.
 
 use std::hint::black_box;
 
@@ -58,7 +58,7 @@ fn merge_members_and_meta(criterion: &mut Criterion) {
     });
 }
 
-/// The entries of one list, as places.
+/// The entries of one list, as ranges.
 fn walk_entries(criterion: &mut Criterion) {
     let tools = list(0).get("tools").unwrap_or_else(Json::null);
     let mut group = criterion.benchmark_group("a list of 50");

@@ -7,17 +7,17 @@ use tokio::process::Command;
 use crate::error::{BenchError, Doing, Result, within};
 use crate::system::this_program;
 
-/// A release from nothing, on a busy machine.
+/// Enough for a release without a cache on a busy machine.
 const SECONDS: u64 = 3600;
 
-/// The folder that this program's profile folder is in.
+/// The target folder: the parent of the profile folder that this program is in.
 pub(crate) fn target_folder() -> Result<PathBuf> {
     let program = this_program()?;
     let folder = program.parent().and_then(Path::parent).map(Path::to_owned);
     folder.ok_or_else(|| BenchError::Other(format!("{} is in no folder", program.display())))
 }
 
-/// The Fanlight beside this program. Where cargo runs this program, Fanlight is built first, so that
+/// The Fanlight in the folder of this program. Where cargo runs this program, Fanlight is built first, so that
 /// no old build is measured by mistake.
 pub(crate) async fn fanlight() -> Result<PathBuf> {
     let program = this_program()?.with_file_name("fanlight");

@@ -1,4 +1,4 @@
-//! `check`: instructions per call under valgrind, against a budget that is kept beside the code.
+//! `check`: instructions per call under valgrind, compared with a budget that is committed with the code.
 //!
 //! Time depends on the machine and on what else runs there; the number of instructions hardly does. Fanlight runs twice,
 //! with one kind of call made more often the second time: the difference, divided by the number of further calls, is what
@@ -172,7 +172,7 @@ impl Work {
         let message = match self.what {
             What::Call(tool) => Message::call(setup.era, &format!("{prefix}{}", tool.name()), tool),
             What::List => Message::list(setup.era, None, TOOLS * setup.kind.backends()),
-            // Not as fast as they go: how many arrive together would be chance.
+            // Paced, since otherwise the number of events that arrive together would be random.
             What::Events => {
                 let tool = format!("{prefix}{}", Tool::Progress.name());
                 let progress = Progress { address, era: setup.era, tool, streams: 1, events: times, every_ms: 5 };

@@ -9,7 +9,7 @@ use crate::fake::FakeArgs;
 use crate::scenario::Group;
 use crate::system::Kind;
 
-/// Measures Fanlight beside a plain reverse proxy.
+/// Measures Fanlight in comparison with a plain reverse proxy.
 #[derive(Debug, Parser)]
 #[command(name = "fanlight-bench", version)]
 pub(crate) struct Cli {
@@ -44,13 +44,13 @@ pub(crate) struct RunArgs {
     /// What to measure [default: everything]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) only: Vec<Group>,
-    /// What to compare [default: all that are on this machine]
+    /// What to compare [default: all that are installed]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) systems: Vec<Kind>,
     /// The eras to speak [default: both]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) eras: Vec<Era>,
-    /// Rounds, of whose values the median counts [default: 3]
+    /// Rounds; results are their medians [default: 3]
     #[arg(long, value_name = "N")]
     pub(crate) rounds: Option<usize>,
     /// Seconds of one measurement of one system [default: 2]
@@ -59,38 +59,38 @@ pub(crate) struct RunArgs {
     /// Connections of the closed loop
     #[arg(long, default_value_t = 16, value_name = "N")]
     pub(crate) connections: usize,
-    /// Idle streams [default: 10000, or as many as there may be open files for]
+    /// Idle streams [default: 10000, or as many as the limit on open files allows]
     #[arg(long, value_name = "N")]
     pub(crate) streams: Option<usize>,
-    /// Seconds during which sessions come and go [default: 15]
+    /// Seconds of churn: sessions that are opened and closed [default: 15]
     #[arg(long, value_name = "S")]
     pub(crate) churn_seconds: Option<u64>,
-    /// The Fanlight to measure [default: the one beside this program, built anew if cargo runs this]
+    /// The Fanlight to measure [default: the one in the folder of this program, which is built if cargo runs this]
     #[arg(long, value_name = "FILE")]
     pub(crate) fanlight: Option<PathBuf>,
-    /// The processor for the system under test; load and servers have another
+    /// The processor for the system under test
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) gateway_core: usize,
     /// The processor for load and servers
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) load_core: usize,
-    /// Where the results go [default: bench-results.json in the target folder]
+    /// The file for the results [default: bench-results.json in the target folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The Fanlight to measure [default: the release beside this program, built anew if cargo runs this]
+    /// The Fanlight to measure [default: the one in the folder of this program, which is built if cargo runs this]
     #[arg(long, value_name = "FILE")]
     pub(crate) fanlight: Option<PathBuf>,
     /// The budget
     #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/budget.json"))]
     pub(crate) budget: PathBuf,
-    /// Write what is counted as the new budget
+    /// Write the counts as the new budget
     #[arg(long)]
     pub(crate) update: bool,
-    /// Count only what spans cost, with none, in the ring, and exported; leave the budget alone
+    /// Count only the cost of spans (none, in the ring, exported), and do not compare with the budget
     #[arg(long, conflicts_with = "update")]
     pub(crate) only_tracing: bool,
 }

@@ -1,13 +1,13 @@
-//! The two eras of MCP as far as a load generator and a fake server need them.
+//! The two eras of MCP.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// Which way of speaking MCP.
+/// An era of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Era {
-    /// 2026-07-28: each request stands alone.
+    /// 2026-07-28: stateless.
     Modern,
     /// 2025-11-25: `initialize` opens a session.
     Legacy,
@@ -23,7 +23,7 @@ impl Era {
         }
     }
 
-    /// The revision that is spoken.
+    /// The newest revision of the era.
     pub(crate) fn revision(self) -> &'static str {
         match self {
             Self::Modern => "2026-07-28",

@@ -1,4 +1,4 @@
-//! What can go wrong while measuring. Everything ends in a sentence for the person who runs it.
+//! Errors while measuring, each a sentence for the person who runs the benchmark.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ pub(crate) enum BenchError {
     /// The system refused something.
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
-    /// A peer closed a connection or a pipe before it had answered.
-    #[error("{0} closed the connection before the whole answer was there")]
+    /// A peer closed a connection or a pipe before its answer was complete.
+    #[error("{0} closed the connection before its answer was complete")]
     Closed(&'static str),
-    /// An answer was not what it has to be, byte for byte.
+    /// An answer had other bytes than expected.
     #[error("wrong answer: {0}")]
     Wrong(String),
     /// An answer was an error response.
@@ -24,12 +24,12 @@ pub(crate) enum BenchError {
     #[error("{0}")]
     Unsupported(String),
     /// A time limit ran out.
-    #[error("waited {seconds} s in vain for {what}")]
+    #[error("{what}: timed out after {seconds} s")]
     Late { what: String, seconds: u64 },
-    /// A program that is to be measured is not there.
-    #[error("{program} is not here: {hint}", program = .program.display())]
+    /// A program that is to be measured is not installed.
+    #[error("{program} was not found: {hint}", program = .program.display())]
     Missing { program: PathBuf, hint: &'static str },
-    /// Somebody asked to stop.
+    /// A signal asked the program to stop.
     #[error("interrupted")]
     Interrupted,
     /// The regression check found more instructions than the budget allows.
@@ -42,7 +42,7 @@ pub(crate) enum BenchError {
 
 pub(crate) type Result<T> = std::result::Result<T, BenchError>;
 
-/// Says what was being done when the system refused.
+/// Adds what was being done to an error of the system.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl Into<String>) -> Result<T>;
 }

@@ -1,4 +1,4 @@
-//! The goals, and what was measured of them.
+//! The goals, and what was measured for them.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::scenario::calls::{self, Payload};
 use crate::scenario::tracing;
 use crate::system::Kind;
 
-/// One goal and what was measured of it.
+/// One goal and its measured value.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Goal {
     pub(crate) name: String,
@@ -43,7 +43,7 @@ struct Goals<'a> {
     all: Vec<Goal>,
 }
 
-/// All goals, with what the results say of them.
+/// All goals, each with its measured value.
 pub(crate) fn all(results: &Results) -> Vec<Goal> {
     let mut goals = Goals { results, all: Vec::new() };
     Era::ALL.into_iter().for_each(|era| goals.of_era(era));
@@ -103,7 +103,7 @@ impl Goals<'_> {
         self.most(named("memory of an idle stream, 1 backend"), 16.0, "KiB", idle("fanlight"));
         self.most(named("memory of an idle stream, 10 backends"), 16.0, "KiB", idle("fanlight10"));
 
-        // A number of calls, or most of what bare pipes do: the second is the same on every machine.
+        // Either a number of calls, or a share of what bare pipes carry, which does not depend on the machine.
         let stdio = |system| value("stdio", system, "calls_per_s");
         self.least(named("stdio calls"), 60_000.0, "a second", stdio("fanlight"));
         self.least(named("or stdio calls"), 0.9, "x bare pipe", ratio(stdio("fanlight"), stdio("pipe")));
@@ -135,7 +135,7 @@ mod tests {
     use crate::results::Values;
 
     #[test]
-    fn a_goal_is_met_missed_or_not_measured() {
+    fn goal_is_met_missed_or_not_measured() {
         let mut results = Results::default();
         let scenario = calls::scenario(Era::Modern, Tool::Text(200));
         results.add(&scenario, "nginx", 0, Values::from([("cpu_us_per_call", 10.0)]));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_divisor() {
+    fn ratio_to_zero_is_not_measured() {
         assert_eq!(ratio(Some(1.0), Some(0.0)), None);
         assert_eq!(ratio(Some(3.0), Some(2.0)), Some(1.5));
     }

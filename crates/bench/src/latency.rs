@@ -1,4 +1,4 @@
-//! Latencies: recorded in nanoseconds with three significant digits, told in microseconds.
+//! Latencies: recorded in nanoseconds with three significant digits, reported in microseconds.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use hdrhistogram::Histogram;
 
 use crate::error::{BenchError, Result};
 
-/// The longest that is told apart from longer ones.
+/// The longest latency that is recorded; a longer one counts as this.
 const LONGEST: u64 = 60_000_000_000;
 
-/// How long something took, many times.
+/// The distribution of a latency.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
@@ -24,7 +24,7 @@ impl Latencies {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        // Both have the same bounds, which is all that could be wrong.
+        // It fails only for other bounds, and both have the same.
         let _ = self.0.add(&other.0);
     }
 
@@ -47,7 +47,7 @@ fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }
 
-/// The middle of some values; of an even number, the mean of the two in the middle. `None` of none.
+/// The middle value; of an even number of values, the mean of the two in the middle.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_counts_as_the_longest() {
+    fn latency_over_the_longest_counts_as_the_longest() {
         let mut latencies = Latencies::new().unwrap();
         latencies.record(Duration::from_secs(1_000_000));
         latencies.record(Duration::ZERO);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn several_recordings_become_one() {
+    fn latencies_are_added_up() {
         let (mut all, mut some) = (Latencies::new().unwrap(), Latencies::new().unwrap());
         all.record(Duration::from_millis(1));
         some.record(Duration::from_millis(3));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_the_middle() {
+    fn median_is_the_middle_value() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));

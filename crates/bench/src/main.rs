@@ -1,5 +1,5 @@
-//! Measures Fanlight: what a call costs beside a plain reverse proxy, how long it takes, what it holds in memory, and how
-//! many instructions it takes. docs/performance.md says how to run it and how to read it.
+//! Measures Fanlight as the program that users run: processor time, latency, memory and instructions, in comparison with a
+//! plain reverse proxy. docs/performance.md describes the method.
 
 mod cargo;
 mod check;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One thread: the load and the fake server are to take as little of their processor as they can.
+/// Runs a command on one thread, so that load and fake server take as little of their processor as possible.
 fn in_runtime(command: Command) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().doing("starting")?;
     runtime.block_on(async {
@@ -51,15 +51,15 @@ fn in_runtime(command: Command) -> Result<()> {
                 Command::Echo { .. } => Ok(()),
             }
         };
-        // What is dropped takes its processes with it.
+        // The processes that the work has started are killed when it is dropped.
         tokio::select! {
             done = work => done,
-            asked = asked_to_stop() => asked.and(Err(BenchError::Interrupted)),
+            signal = stop_signal() => signal.and(Err(BenchError::Interrupted)),
         }
     })
 }
 
-async fn asked_to_stop() -> Result<()> {
+async fn stop_signal() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).doing("listening for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).doing("listening for signals")?;
     tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () }

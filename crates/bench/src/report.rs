@@ -61,7 +61,7 @@ pub(crate) fn write(path: &Path, machine: &Machine, plan: &Plan, results: &Resul
     fs::write(path, format!("{file:#}")).doing(format!("writing {}", path.display()))
 }
 
-/// What a person reads: the costs of calls beside nginx, all medians, the goals, and what is missing.
+/// The tables: the costs of calls compared with nginx, all medians, the goals, and what was not measured.
 pub(crate) fn tables(machine: &Machine, plan: &Plan, results: &Results) -> String {
     let Machine { processor, processors, kernel, load_before, load_after } = machine;
     let (rounds, seconds, connections) = (plan.rounds, plan.window.as_secs_f64(), plan.connections);
@@ -136,7 +136,7 @@ fn goals_table(results: &Results) -> Table {
     table
 }
 
-/// Three digits that say something.
+/// Three significant digits.
 fn shown(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_as_long_as_they_say_something() {
+    fn numbers_have_three_significant_digits() {
         let shown: Vec<_> = [0.123, 12.34, 12345.6].into_iter().map(|value| shown(Some(value))).collect();
         assert_eq!(shown, ["0.12", "12.3", "12346"]);
     }

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use crate::latency::median;
 
-/// What one round of one scenario gave for one system.
+/// The values of one round of one scenario for one system.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sample {
     pub(crate) scenario: String,
     pub(crate) system: String,
     pub(crate) round: usize,
-    /// Each name says its unit.
+    /// By name, which ends with the unit.
     pub(crate) values: Values,
 }
 
@@ -22,9 +22,9 @@ pub(crate) type Values = BTreeMap<&'static str, f64>;
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) samples: Vec<Sample>,
-    /// What was left out, and why.
+    /// Measurements that were skipped, and why.
     pub(crate) skipped: Vec<String>,
-    /// What failed: a wrong answer, a broken connection.
+    /// Measurements that failed: a wrong answer, a broken connection.
     pub(crate) failures: Vec<String>,
 }
 
@@ -39,8 +39,8 @@ pub(crate) struct Median {
 
 impl Results {
     pub(crate) fn add(&mut self, scenario: &str, system: &str, round: usize, values: Values) {
-        let told: Vec<_> = values.iter().map(|(name, value)| format!("{name} {value:.1}")).collect();
-        eprintln!("  {scenario:<24} {system:<11} round {}: {}", round + 1, told.join(", "));
+        let shown: Vec<_> = values.iter().map(|(name, value)| format!("{name} {value:.1}")).collect();
+        eprintln!("  {scenario:<24} {system:<11} round {}: {}", round + 1, shown.join(", "));
         self.samples.push(Sample { scenario: scenario.into(), system: system.into(), round, values });
     }
 

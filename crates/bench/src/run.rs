@@ -27,7 +27,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
     let files = raise_file_limit(wanted);
     if files < wanted {
         plan.streams = usize::try_from(files.saturating_sub(OTHER_FILES) / FILES_PER_STREAM).unwrap_or(0);
-        let why = format!("more than {} idle streams: only {files} files may be open here", plan.streams);
+        let why = format!("more than {} idle streams: the limit on open files is {files}", plan.streams);
         results.skipped.push(why);
     }
     let needs_fanlight = plan.systems.iter().any(|kind| matches!(kind, Kind::Fanlight | Kind::Fanlight10));
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
         args.output.clone().map_or_else(|| cargo::target_folder().map(|to| to.join("bench-results.json")), Ok)?;
     report::write(&output, &machine, &run.plan, &run.results)?;
     println!("{}", report::tables(&machine, &run.plan, &run.results));
-    println!("everything that was measured: {}", output.display());
+    println!("all results: {}", output.display());
     if run.results.failures.is_empty() {
         return Ok(());
     }
@@ -74,7 +74,7 @@ fn cores(args: &RunArgs, results: &mut Results) -> Result<(Cores, Cores)> {
     let there = processors();
     let (gateway, load) = (args.gateway_core, args.load_core);
     if gateway == load || !there.contains(&gateway) || !there.contains(&load) {
-        let why = format!("two processors: {gateway} and {load} are not both here, so everything runs anywhere");
+        let why = format!("two processors: {gateway} and {load} are not both available, so processes are not pinned");
         results.skipped.push(why);
         return Ok((Cores::Any, Cores::Any));
     }

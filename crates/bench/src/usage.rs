@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use crate::error::{Doing, Result};
 
-/// What a tree of processes has used so far, and holds now.
+/// Processor time and memory of a process and its descendants.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     /// Time on a processor, to the nanosecond. Of threads that have not ended.

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Where results go, and a folder that goes with its owner.
+/// A folder that is removed with its owner.
 struct Folder(std::path::PathBuf);
 
 impl Drop for Folder {
@@ -14,7 +14,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn a_short_run_without_anything_in_between() {
+fn short_run_without_a_system_in_between_succeeds() {
     let folder = Folder(std::env::temp_dir().join(format!("fanlight-bench-smoke-{}", std::process::id())));
     std::fs::create_dir_all(&folder.0).unwrap();
     let output = folder.0.join("results.json");
@@ -52,5 +52,5 @@ fn program_that_is_missing_is_named_in_the_error() {
     let ran = command.args(["check", "--fanlight", "/nowhere/fanlight"]).output().unwrap();
     assert!(!ran.status.success());
     let error = String::from_utf8_lossy(&ran.stderr);
-    assert!(error.contains("/nowhere/fanlight is not here") || error.contains("valgrind"), "{error}");
+    assert!(error.contains("/nowhere/fanlight was not found") || error.contains("valgrind"), "{error}");
 }

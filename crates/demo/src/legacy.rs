@@ -1,4 +1,4 @@
-//! The rules of the revisions with a handshake: `initialize` first, then requests. Knows nothing of books.
+//! The rules of the revisions with a handshake: `initialize` first, then requests.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,7 +9,7 @@ use crate::library;
 use crate::rpc::{self, Call, RpcError};
 use crate::server::{Answer, Outlet, Service};
 
-/// Newest first; the first is offered to a client that asks for one that is not here.
+/// Newest first; the first is offered to a client that asks for an unknown one.
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// Log levels from least to most severe (2025-11-25 server/utilities/logging).
@@ -101,7 +101,7 @@ impl Legacy {
             return;
         }
         let params = json!({ "level": "info", "logger": "library", "data": { "called": call.params["name"] } });
-        // A client that is gone shows when the answer is written.
+        // A write error is handled when the answer is written.
         let _ = outlet.send(&rpc::notification("notifications/message", params));
     }
 }

@@ -2,12 +2,11 @@
 //!
 //! [`serve_legacy`] is a "library" that speaks the revisions with an `initialize` handshake (2024-11-05 to
 //! 2025-11-25); [`serve_modern`] is a "workshop" that speaks 2026-07-28 only. Both speak newline-delimited
-//! JSON-RPC, as the stdio transport asks, and carry what a gateway could lose: `structuredContent`, `_meta`,
+//! JSON-RPC, as the stdio transport asks, and have what a gateway could lose: `structuredContent`, `_meta`,
 //! titles, icons, annotations.
 //!
-//! The crate must not know Fanlight: it depends on no other crate of the workspace, and a client could run these
-//! servers directly. They are examples, not a basis for servers: one thread reads, and only calls that take time
-//! get a thread of their own.
+//! The crate depends on no other crate of the workspace, and a client could run these servers directly. They are
+//! examples, not a basis for servers: one thread reads, and only slow calls get a thread of their own.
 
 mod legacy;
 mod library;
@@ -22,7 +21,7 @@ use std::io::{self, BufRead, Write};
 ///
 /// # Errors
 ///
-/// What reading `stdin` or writing `stdout` fails with. Bad messages are answered, not returned as errors.
+/// The error of reading `stdin` or writing `stdout`. Bad messages are answered, not returned as errors.
 pub fn serve_legacy(stdin: impl BufRead, stdout: impl Write + Send) -> io::Result<()> {
     server::serve(&legacy::Legacy::default(), stdin, stdout)
 }
@@ -31,7 +30,7 @@ pub fn serve_legacy(stdin: impl BufRead, stdout: impl Write + Send) -> io::Resul
 ///
 /// # Errors
 ///
-/// What reading `stdin` or writing `stdout` fails with. Bad messages are answered, not returned as errors.
+/// The error of reading `stdin` or writing `stdout`. Bad messages are answered, not returned as errors.
 pub fn serve_modern(stdin: impl BufRead, stdout: impl Write + Send) -> io::Result<()> {
     server::serve(&modern::Modern, stdin, stdout)
 }

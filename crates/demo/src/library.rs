@@ -1,4 +1,4 @@
-//! The content of the "library": five books, their authors, one prompt. Knows no revision and no transport.
+//! The content of the "library": five books, their authors, one prompt.
 
 use std::time::Duration;
 
@@ -193,7 +193,7 @@ fn count(to: u64, delay: Duration, token: Option<&Value>, cancel: &Cancel, outle
         if let Some(token) = token {
             let params =
                 json!({ "progressToken": token, "progress": number, "total": to, "message": number.to_string() });
-            // A client that is gone shows when the answer is written.
+            // A write error is handled when the answer is written.
             let _ = outlet.send(&rpc::notification("notifications/progress", params));
         }
     }

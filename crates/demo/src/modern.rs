@@ -1,4 +1,4 @@
-//! The rules of revision 2026-07-28: no handshake, every request says its version. Knows nothing of units or dice.
+//! The rules of revision 2026-07-28: no handshake, every request states its version.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const META_SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// How long lists and resources stay fresh, in milliseconds; they never change while the process lives.
 const TTL_MS: u64 = 300_000;
 
-/// Stateless, as the revision is.
+/// The rules have no state, like the revision.
 pub(crate) struct Modern;
 
 impl Service for Modern {

@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 envelopes: what a line is, and how answers look. Knows no MCP method.
+//! JSON-RPC 2.0 envelopes: reading lines, and writing answers.
 
 use serde_json::{Value, json};
 
@@ -11,14 +11,14 @@ pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
 /// Revision 2026-07-28, `UnsupportedProtocolVersionError`.
 pub(crate) const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
-/// What one line of input turned out to be.
+/// One line of input.
 pub(crate) enum Incoming {
     Request {
         id: Value,
         call: Call,
     },
     Notification(Call),
-    /// A response. These servers ask their clients nothing, so there is nothing to do with it.
+    /// A response, which is ignored: these servers send no requests.
     Response,
     /// Not a message; the answer carries the id if there was a usable one.
     Invalid {
@@ -81,7 +81,7 @@ impl RpcError {
     }
 }
 
-/// Reads one line; never fails, since what is wrong with it has to be answered.
+/// Reads one line; never fails, since an invalid line has to be answered.
 pub(crate) fn parse(line: &[u8]) -> Incoming {
     match serde_json::from_slice(line) {
         Ok(message) => classify(message),

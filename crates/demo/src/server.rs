@@ -1,4 +1,4 @@
-//! The loop both servers share: lines in, lines out, a thread per slow call, cancellation. Knows no era.
+//! The loop both servers share: lines in, lines out, a thread per slow call, cancellation.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read, Write};
@@ -17,7 +17,7 @@ const MAX_SLOW_CALLS: usize = 16;
 
 /// One era's rules over one server's content.
 pub(crate) trait Service: Sync {
-    /// What a request is answered with; called in order, on the reading thread, so it must not take long.
+    /// The answer to a request; called in order, on the reading thread, so it must not take long.
     fn answer(&self, call: &Call, outlet: &Outlet<'_>) -> Answer;
     /// The `id` of an answer to a message whose id is unknown; `None` leaves the member out.
     fn unknown_id(&self) -> Option<Value>;
@@ -27,7 +27,7 @@ pub(crate) trait Service: Sync {
 pub(crate) enum Answer {
     /// At once.
     Now(Result<Value, RpcError>),
-    /// By a thread of its own; `None` from it means cancelled, so nothing may be sent any more.
+    /// By a thread of its own; `None` from it means cancelled, so nothing may be sent.
     Slow(SlowCall),
 }
 
@@ -43,7 +43,7 @@ impl From<Result<Value, RpcError>> for Answer {
 pub(crate) fn serve<S: Service>(service: &S, mut input: impl BufRead, mut output: impl Write + Send) -> io::Result<()> {
     let outlet = Outlet(Mutex::new(&mut output));
     let calls = Calls::default();
-    // The scope joins the threads: cancelled first, they end at once, and none outlives the server.
+    // The scope joins the threads; cancelled first, they end at once.
     thread::scope(|scope| {
         let ended = read_messages(service, &mut input, &outlet, &calls, scope);
         calls.cancel_all();
@@ -104,7 +104,7 @@ fn start<'scope>(
         let outcome = slow(&cancel, outlet);
         calls.end(&id);
         if let Some(outcome) = outcome {
-            // A client that is gone shows on the reading side too, which ends the server.
+            // If the client is gone, reading ends too, and with it the server.
             let _ = outlet.send(&rpc::response(Some(id), outcome));
         }
     });
@@ -132,7 +132,7 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
     Ok(Line::TooLong)
 }
 
-/// Where messages go: one line each, whole, whichever thread sends them.
+/// The output: one line a message, from any thread.
 pub(crate) struct Outlet<'a>(Mutex<&'a mut (dyn Write + Send)>);
 
 impl Outlet<'_> {
@@ -179,7 +179,7 @@ impl Calls {
     }
 }
 
-/// Tells a slow call that nobody waits for it any more.
+/// A flag that cancels a slow call.
 #[derive(Default)]
 pub(crate) struct Cancel {
     cancelled: Mutex<bool>,

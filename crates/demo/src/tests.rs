@@ -1,4 +1,4 @@
-//! Both servers over in-memory streams: what they answer, and that answers have the shape their schema asks for.
+//! Both servers over in-memory streams: what they answer, and that answers have the members that the schema requires.
 
 mod running;
 
@@ -6,7 +6,7 @@ use std::io::Cursor;
 
 use serde_json::{Value, json};
 
-/// Sends whole lines and returns every message that came back.
+/// Sends whole lines and returns every message that was answered.
 fn exchange(modern: bool, lines: &str) -> Vec<Value> {
     let mut output = Vec::new();
     let input = Cursor::new(lines.as_bytes().to_vec());
@@ -281,7 +281,7 @@ fn unreadable_messages_are_answered_and_the_next_one_is_served() {
 }
 
 #[test]
-fn a_line_over_the_limit_is_refused_and_the_next_one_is_served() {
+fn line_over_the_limit_is_refused_and_the_next_one_is_served() {
     let mut input = vec![b' '; 16 * 1024 * 1024 + 1];
     input.extend_from_slice(b"\n{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"ping\"}\n");
     let mut output = Vec::new();
@@ -292,7 +292,7 @@ fn a_line_over_the_limit_is_refused_and_the_next_one_is_served() {
 }
 
 #[test]
-fn the_last_line_needs_no_line_break() {
+fn last_line_needs_no_line_break() {
     let answers = exchange(false, "{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"ping\"}");
     assert_eq!(answers[0]["id"], 9);
 }

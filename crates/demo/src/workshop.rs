@@ -1,4 +1,4 @@
-//! The content of the "workshop": units, dice, a tool that fails. Knows no revision and no transport.
+//! The content of the "workshop": units, dice, a tool that fails.
 
 use serde_json::{Value, json};
 
@@ -127,7 +127,7 @@ pub(crate) fn call_tool(call: &Call) -> Result<Value, RpcError> {
     }
 }
 
-/// A tool's own failures, bad arguments among them, are results, so that a model can read and mend them
+/// A tool's own failures, bad arguments among them, are results, so that a model can read and correct them
 /// (2026-07-28 server/tools, Error Handling).
 fn tool_result(outcome: Result<Value, String>) -> Value {
     match outcome {

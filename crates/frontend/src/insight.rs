@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use fanlight_telemetry::clients::{Clients, Counts, Seen};
+use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
 
 /// How to ask a listener about its clients. Empty until one is served with it.
 #[derive(Clone, Default)]
@@ -23,8 +23,8 @@ impl Insight {
 
 /// None before the listener serves, and once it has ended.
 impl Clients for Insight {
-    fn seen(&self) -> Seen {
-        self.0.get().and_then(Weak::upgrade).map(|observed| observed.seen()).unwrap_or_default()
+    fn view(&self) -> ClientsView {
+        self.0.get().and_then(Weak::upgrade).map(|observed| observed.view()).unwrap_or_default()
     }
 
     fn counts(&self) -> Counts {
@@ -50,8 +50,8 @@ mod tests {
     struct One;
 
     impl Clients for One {
-        fn seen(&self) -> Seen {
-            Seen { streams: 7, ..Seen::default() }
+        fn view(&self) -> ClientsView {
+            ClientsView { streams: 7, ..ClientsView::default() }
         }
 
         fn counts(&self) -> Counts {
@@ -63,12 +63,12 @@ mod tests {
     fn insight_sees_clients_while_they_are_served() {
         let insight = Insight::default();
         let given = insight.clone();
-        assert_eq!(insight.seen().streams, 0);
+        assert_eq!(insight.view().streams, 0);
         let one = Arc::new(One);
         given.begin(&one);
-        assert_eq!((insight.seen().streams, insight.counts().streams), (7, 7));
+        assert_eq!((insight.view().streams, insight.counts().streams), (7, 7));
         drop(one);
-        assert_eq!(insight.seen().streams, 0);
+        assert_eq!(insight.view().streams, 0);
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl CountGuard {
 
     /// A call that waits for input of its client.
     pub(crate) fn suspended(telemetry: &Telemetry) -> Self {
-        Self::new(telemetry, Metrics::parked_calls)
+        Self::new(telemetry, Metrics::suspended_calls)
     }
 
     fn new(telemetry: &Telemetry, change: fn(&Metrics, i64)) -> Self {

@@ -108,7 +108,7 @@ fn sink() -> std::net::SocketAddr {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
             let mut bytes = vec![0; 1 << 20];
-            // A batch fits, as a rule; what is left when the answer goes is nobody's loss here.
+            // A batch usually fits; the rest is lost with the answer.
             while stream.read(&mut bytes).is_ok_and(|count| count > 0) {
                 if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").is_err() {
                     break;

@@ -1,6 +1,6 @@
 //! The standard `OTEL_*` variables.
 //!
-//! They are read through a function, so that nothing here depends on the process's own environment.
+//! They are read through a function, so that tests need not change the environment of the process.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl Env<'_> {
         (self.0)(name).filter(|value| !value.trim().is_empty())
     }
 
-    /// The variable for one signal, else the one for all; with its name.
+    /// The variable of one signal, else the common one; with its name.
     fn signal(&self, signal: &str, what: &str) -> Option<(String, String)> {
         let own = format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
         let common = format!("OTEL_EXPORTER_OTLP_{what}");
@@ -88,7 +88,7 @@ impl Env<'_> {
             }
         };
         let protocol = self.protocol(configured, signal);
-        // Over gRPC the services have names and URLs no paths.
+        // gRPC addresses services by name; URLs have no path.
         let path = if matches!(protocol, Ok(OtlpProtocol::Grpc)) { "" } else { path };
         let own = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
         let common = "OTEL_EXPORTER_OTLP_ENDPOINT";

@@ -17,7 +17,7 @@ fn shown(target: Option<OtlpTarget>) -> Option<String> {
 }
 
 #[test]
-fn nothing_is_exported_unless_asked_for() {
+fn export_is_off_by_default() {
     assert_eq!(from(None, &[]).unwrap(), ExportSettings::default());
     assert_eq!(from(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")]).unwrap().traces, None);
 }
@@ -37,7 +37,7 @@ fn endpoints_follow_the_specification() {
 }
 
 #[test]
-fn the_protocol_is_chosen_for_each_signal_and_the_configuration_goes_first() {
+fn protocol_is_per_signal_and_configuration_overrides_it() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317/base");
     let traces_by_grpc = [endpoint, ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc")];
     let settings = from(None, &traces_by_grpc).unwrap();
@@ -58,7 +58,7 @@ fn the_protocol_is_chosen_for_each_signal_and_the_configuration_goes_first() {
 }
 
 #[test]
-fn exporting_can_be_switched_off() {
+fn export_can_be_switched_off() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
     assert_eq!(from(None, &[endpoint, ("OTEL_SDK_DISABLED", "true")]).unwrap().traces, None);
     let settings = from(None, &[endpoint, ("OTEL_TRACES_EXPORTER", "none")]).unwrap();
@@ -87,7 +87,7 @@ fn headers_timeouts_and_resources_are_read_and_headers_never_shown() {
 }
 
 #[test]
-fn samplers_have_their_names() {
+fn samplers_are_parsed_by_name() {
     let sampling =
         |name, arg| sampling_from_env(among(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", arg)]));
     assert_eq!(sampling("parentbased_traceidratio", "0.25").unwrap(), Sampling::ParentBasedRatio(0.25));
@@ -97,7 +97,7 @@ fn samplers_have_their_names() {
 }
 
 #[test]
-fn what_cannot_be_followed_says_what_to_do() {
+fn error_says_what_to_do() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
     let json = from(None, &[endpoint, ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json")]).unwrap_err();
     assert!(json.to_string().contains("use http/protobuf") && json.to_string().contains("TRACES_PROTOCOL"), "{json}");

@@ -1,6 +1,6 @@
 //! Exports spans and metrics to a collector over OTLP: HTTP/protobuf, and gRPC with the feature `grpc`.
 //!
-//! [`start`] starts [`Telemetry`] together with the exporters that [`ExportSettings`] name. Spans pass through the SDK's
+//! [`start`] starts [`Telemetry`](fanlight_telemetry::Telemetry) together with the exporters that [`ExportSettings`] name. Spans pass through the SDK's
 //! batch processor; metrics are read from the registry at an interval.
 //!
 //! A crate of its own, so that what records telemetry links no HTTP client.

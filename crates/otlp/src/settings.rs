@@ -62,8 +62,7 @@ pub struct Collector<'a> {
 /// A collector's endpoint for one signal.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OtlpTarget {
-    /// The whole URL, e.g. `http://127.0.0.1:4318/v1/traces`; for gRPC e.g. `http://127.0.0.1:4317`, and a path is
-    /// not used.
+    /// The whole URL, such as `http://127.0.0.1:4318/v1/traces`; for gRPC such as `http://127.0.0.1:4317`, without path.
     pub endpoint: Url,
     /// The protocol it speaks.
     pub protocol: OtlpProtocol,

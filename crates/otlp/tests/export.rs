@@ -1,7 +1,7 @@
-//! Spans and metrics as a collector gets them: decoded from the Protobuf of real requests.
+//! Spans and metrics as a collector receives them, decoded from the Protobuf of real requests.
 //!
 //! The crate is built here with the exporter's `http-json` and `reqwest-client` features on, which
-//! would change its protocol and panic on its thread if it were left to choose.
+//! would change its protocol and panic on its thread if the exporter chose.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
 
@@ -10,7 +10,7 @@ mod receiver;
 use std::time::Duration;
 
 use fanlight_otlp::{ExportSettings, Guard, OtlpProtocol, OtlpTarget, TlsFiles};
-use fanlight_protocol::{Json, Method, Revision};
+use fanlight_protocol::{Json, Method, Response, Revision};
 use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::ring::Query;
 use fanlight_telemetry::{
@@ -109,7 +109,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_with_a_question_in_it_is_one_trace() {
+async fn call_with_elicitation_is_one_trace() {
     let mut receiver = Receiver::start(StatusCode::OK).await;
     let (telemetry, guard) = start(traces_to(&receiver));
     let backend = backend(&telemetry);
@@ -130,25 +130,24 @@ async fn a_call_with_a_question_in_it_is_one_trace() {
     connect.parent().client(&backend, &initialize).finish(&Outcome::Finished);
     connect.finish(&Outcome::Finished);
     let client = parent.client(&backend, &Departure { id: Some((&id).into()), ..DEPARTURE });
-    client.record_arguments(&Json::literal(r#"{"path":"x","password":"s3"}"#));
-    client.record_result(&Json::literal("{}"));
+    client.record_arguments_in(&Json::literal(r#"{"arguments":{"path":"x","password":"s3"}}"#));
     let sent = client.propagation();
     let none = Json::literal("{}");
-    let question = Arrival {
+    let request = Arrival {
         method: &Method::Elicit,
         target: Target::None,
         id: Some(&id),
         received: Moment::now(),
         carriers: Carriers { meta: Some(&none), ..Carriers::default() },
     };
-    let asked = client.parent().server(&backend, &question);
-    let ask = Departure { method: &Method::Elicit, target: Target::None, id: Some((&id).into()), attempt: 1 };
-    asked.parent().to_client(&ask).finish(&Outcome::Finished);
-    asked.finish(&Outcome::Finished);
+    let elicitation = client.parent().server(&backend, &request);
+    let sent_on = Departure { method: &Method::Elicit, target: Target::None, id: Some((&id).into()), attempt: 1 };
+    elicitation.parent().to_client(&sent_on).finish(&Outcome::Finished);
+    elicitation.finish(&Outcome::Finished);
     for _ in 0..40 {
         parent.event(&Event::Progress { progress: Some(1.0), total: None });
     }
-    client.finish(&Outcome::failed(ErrorType::ToolError));
+    client.answered(&Method::CallTool, &Response::from_result(&Json::literal(r#"{"isError":true}"#)));
     server.finish(&Outcome::Failed { error: ErrorType::JsonRpc(-32602), message: Some("no such path") });
     assert!(guard.shutdown(BOUND).await);
 
@@ -181,7 +180,7 @@ async fn a_call_with_a_question_in_it_is_one_trace() {
     }
     let client = named(&spans, "tools/call read", SpanKind::Client);
     assert_eq!(client.parent_span_id, server.span_id);
-    assert_eq!(client.flags & 0x300, 0x100, "its parent is ours");
+    assert_eq!(client.flags & 0x300, 0x100, "its parent is local");
     assert_eq!(attribute(client, "error.type").as_deref(), Some("tool_error"));
     assert_eq!(attribute(client, "fanlight.attempt").as_deref(), Some("1"));
     assert_eq!(attribute(client, "server.address").as_deref(), Some("files.internal"));
@@ -193,16 +192,16 @@ async fn a_call_with_a_question_in_it_is_one_trace() {
     let connect = named(&spans, "connect", SpanKind::Internal);
     assert_eq!(connect.parent_span_id, server.span_id);
     assert_eq!(named(&spans, "initialize", SpanKind::Client).parent_span_id, connect.span_id);
-    let asked = named(&spans, "elicitation/create", SpanKind::Server);
-    assert_eq!(asked.parent_span_id, client.span_id);
-    assert_eq!(named(&spans, "elicitation/create", SpanKind::Client).parent_span_id, asked.span_id);
+    let elicitation = named(&spans, "elicitation/create", SpanKind::Server);
+    assert_eq!(elicitation.parent_span_id, client.span_id);
+    assert_eq!(named(&spans, "elicitation/create", SpanKind::Client).parent_span_id, elicitation.span_id);
     let headers: Vec<(&str, String)> = sent.headers().map(|(key, value)| (key, value.to_owned())).collect();
     let traceparent = format!("{}-{}-01", &SAMPLED[..35], hex(&client.span_id));
     assert_eq!(headers, [("traceparent", traceparent), ("tracestate", "v=1".into()), ("baggage", "b=1".into())]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unsampled_trace_is_in_the_ring_and_not_exported() {
+async fn unsampled_trace_is_in_the_ring_and_not_exported() {
     let mut receiver = Receiver::start(StatusCode::OK).await;
     let (telemetry, guard) = start(traces_to(&receiver));
     let backend = backend(&telemetry);
@@ -218,27 +217,27 @@ async fn an_unsampled_trace_is_in_the_ring_and_not_exported() {
     let spans = exported(&mut receiver).await;
     assert_eq!(spans.len(), 2);
     assert!(spans.iter().all(|span| hex(&span.trace_id) == SAMPLED[3..35]));
-    let kept = telemetry.ring().unwrap().query(&Query::default());
-    assert_eq!(kept.iter().map(|trace| trace.spans.len()).collect::<Vec<_>>(), [2, 2]);
+    let traces = telemetry.ring().unwrap().query(&Query::default());
+    assert_eq!(traces.iter().map(|trace| trace.spans.len()).collect::<Vec<_>>(), [2, 2]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_from_another_trace_stays_with_its_call() {
+async fn server_request_from_another_trace_stays_with_its_call() {
     let (telemetry, _guard) = start(ExportSettings::default());
     let backend = backend(&telemetry);
     let server = telemetry.server(&arrival(None, Some(SAMPLED)));
     let client = server.parent().client(&backend, &DEPARTURE);
     client.parent().server(&backend, &arrival(None, Some(UNSAMPLED))).finish(&Outcome::Finished);
-    let kept = telemetry.ring().unwrap().query(&Query::default());
-    assert_eq!(kept.len(), 1);
-    let asked = &kept[0].spans[0];
-    assert_eq!(asked.span_context.trace_id().to_string(), &SAMPLED[3..35]);
-    assert_eq!(Some(asked.parent_span_id), client.parent().ids().map(|ids| ids.span_id));
-    assert_eq!(asked.links[0].span_context.trace_id().to_string(), &UNSAMPLED[3..35]);
+    let traces = telemetry.ring().unwrap().query(&Query::default());
+    assert_eq!(traces.len(), 1);
+    let request = &traces[0].spans[0];
+    assert_eq!(request.span_context.trace_id().to_string(), &SAMPLED[3..35]);
+    assert_eq!(Some(request.parent_span_id), client.parent().ids().map(|ids| ids.span_id));
+    assert_eq!(request.links[0].span_context.trace_id().to_string(), &UNSAMPLED[3..35]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sampler_decides_where_a_trace_begins() {
+async fn sampler_decides_for_new_traces() {
     let mut receiver = Receiver::start(StatusCode::OK).await;
     let settings = Settings { sampling: Sampling::ParentBasedAlwaysOff, ..Settings::default() };
     let (telemetry, guard) = fanlight_otlp::start(settings, &traces_to(&receiver)).unwrap();
@@ -248,12 +247,12 @@ async fn the_sampler_decides_where_a_trace_begins() {
     drop(server);
     assert!(guard.shutdown(BOUND).await);
     assert!(exported(&mut receiver).await.is_empty());
-    let kept = telemetry.ring().unwrap().query(&Query { error: Some(true), ..Query::default() });
-    assert_eq!(kept[0].summary().unwrap().error.as_deref(), Some("abandoned"));
+    let traces = telemetry.ring().unwrap().query(&Query { error: Some(true), ..Query::default() });
+    assert_eq!(traces[0].summary().unwrap().error.as_deref(), Some("abandoned"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_delivered_is_counted_and_holds_nothing_up() {
+async fn undelivered_spans_are_counted_and_block_nothing() {
     let receiver = Receiver::start(StatusCode::BAD_REQUEST).await;
     let batch = BatchSettings { queue: 4, size: 4, ..BatchSettings::default() };
     let (telemetry, guard) = start(ExportSettings { batch, ..traces_to(&receiver) });
@@ -272,7 +271,7 @@ async fn what_cannot_be_delivered_is_counted_and_holds_nothing_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shutting_down_is_bounded_when_nobody_answers() {
+async fn shutdown_is_bounded_when_the_collector_is_silent() {
     // Accepts connections and never answers.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}/v1/traces", silent.local_addr().unwrap());
@@ -290,7 +289,7 @@ async fn shutting_down_is_bounded_when_nobody_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_are_exported_too() {
+async fn metrics_are_exported() {
     let mut receiver = Receiver::start(StatusCode::OK).await;
     let metrics = Some(target(&receiver, "/v1/metrics"));
     let every = Duration::from_secs(3600);
@@ -311,7 +310,7 @@ async fn metrics_are_exported_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subscriber_hears_of_traces_and_a_slow_one_misses_some() {
+async fn slow_subscriber_misses_traces() {
     let (telemetry, _guard) = start(ExportSettings::default());
     let mut feed = telemetry.ring().unwrap().subscribe();
     telemetry.server(&arrival(None, Some(SAMPLED))).finish(&Outcome::Finished);
@@ -323,7 +322,7 @@ async fn a_subscriber_hears_of_traces_and_a_slow_one_misses_some() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_file_has_lines_of_otlp_json_and_rotates() {
+async fn trace_file_has_lines_of_otlp_json_and_rotates() {
     let folder = std::env::temp_dir().join(format!("fanlight-telemetry-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("traces.jsonl");

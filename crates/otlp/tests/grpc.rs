@@ -1,5 +1,4 @@
-//! Spans and metrics as a collector gets them over gRPC, from a batch processor whose thread has no
-//! runtime.
+//! Spans and metrics as a collector receives them over gRPC, from a batch processor whose thread has no runtime.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
 
@@ -99,7 +98,7 @@ async fn metrics_arrive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_collector_refuses_is_counted() {
+async fn refused_spans_are_counted() {
     let collector = Collector::start(Code::InvalidArgument).await;
     let (telemetry, guard) = start(Some(target(&collector.endpoint)), None).unwrap();
     call(&telemetry, SAMPLED);
@@ -108,7 +107,7 @@ async fn what_the_collector_refuses_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_never_answers_does_not_hold_up_the_end() {
+async fn shutdown_is_bounded_when_the_collector_is_silent() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let (telemetry, guard) = start(Some(target(&endpoint)), None).unwrap();
@@ -118,7 +117,7 @@ async fn a_collector_that_never_answers_does_not_hold_up_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_url_with_credentials_is_refused_without_showing_them() {
+async fn url_with_credentials_is_refused_without_showing_them() {
     let error = start(Some(target("http://user:s3cr3t@127.0.0.1:4317")), None).unwrap_err().to_string();
     assert!(error.contains("OTEL_EXPORTER_OTLP_HEADERS") && !error.contains("s3cr3t"), "{error}");
 }
@@ -136,7 +135,7 @@ fn over_tls(collector: &Collector, protocol: &str, certificate: Option<&Path>) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_with_tls_is_known_by_the_certificate_that_is_named() {
+async fn collector_certificate_is_verified_with_the_configured_root() {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("collector-{}.pem", std::process::id()));
     std::fs::write(&file, own.cert.pem()).unwrap();
@@ -162,7 +161,7 @@ async fn a_collector_with_tls_is_known_by_the_certificate_that_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_for_tls_that_cannot_be_used_are_told() {
+async fn unusable_tls_files_are_reported() {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let collector = Collector::start_with_tls(&own).await;
     let nonsense = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");

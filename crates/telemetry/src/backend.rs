@@ -1,6 +1,4 @@
-//! What telemetry has to know of one backend, made once and shared by all its spans.
-//!
-//! Must not know: how a backend is reached.
+//! The telemetry of one backend, shared by all its spans.
 
 use std::sync::Arc;
 
@@ -16,11 +14,11 @@ pub enum TraceContextPolicy {
     /// It does.
     #[default]
     Forward,
-    /// It does not, nor does the one the client sent.
+    /// It does not; the context of the client is removed too.
     Omit,
 }
 
-/// What of a tool call's content is recorded. Nothing unless switched on.
+/// Which content of tool calls is recorded; none by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentPolicy {
     /// Record the arguments of tool calls.
@@ -61,7 +59,7 @@ pub struct BackendInfo {
     pub endpoint: Endpoint,
     /// Whether trace context goes out to it.
     pub trace_context: TraceContextPolicy,
-    /// What of calls to it is recorded.
+    /// Which content of calls is recorded.
     pub content: ContentPolicy,
 }
 
@@ -70,14 +68,16 @@ pub struct BackendInfo {
 pub struct BackendTelemetry(Arc<Shared>);
 
 #[derive(Debug)]
-struct Shared {
-    name: Arc<str>,
-    attributes: Vec<KeyValue>,
-    transport: Transport,
-    trace_context: TraceContextPolicy,
-    content: ContentPolicy,
-    registry: Option<Arc<Metrics>>,
-    metrics: Arc<BackendMetrics>,
+pub(crate) struct Shared {
+    pub(crate) name: Arc<str>,
+    /// Attributes of every span of the backend.
+    pub(crate) attributes: Vec<KeyValue>,
+    pub(crate) transport: Transport,
+    pub(crate) trace_context: TraceContextPolicy,
+    pub(crate) content: ContentPolicy,
+    /// `None` if nothing is counted.
+    pub(crate) registry: Option<Arc<Metrics>>,
+    pub(crate) metrics: Arc<BackendMetrics>,
 }
 
 impl BackendTelemetry {
@@ -108,27 +108,7 @@ impl BackendTelemetry {
         &self.0.metrics
     }
 
-    pub(crate) fn registry(&self) -> Option<&Arc<Metrics>> {
-        self.0.registry.as_ref()
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.0.name
-    }
-
-    pub(crate) fn attributes(&self) -> &[KeyValue] {
-        &self.0.attributes
-    }
-
-    pub(crate) fn transport(&self) -> Transport {
-        self.0.transport
-    }
-
-    pub(crate) fn trace_context(&self) -> TraceContextPolicy {
-        self.0.trace_context
-    }
-
-    pub(crate) fn content(&self) -> ContentPolicy {
-        self.0.content
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
     }
 }

@@ -73,7 +73,10 @@ impl Builder {
         };
         let pipeline = Pipeline::new(ring.clone(), writers, export.filter(|_| settings.tracing));
         // Spans that go nowhere are not recorded.
-        let recorder = (!pipeline.is_empty()).then(|| Recorder::new(pipeline, settings.sampling, is_delivered));
+        let recorder = (!pipeline.is_empty()).then(|| {
+            let sampling = settings.sampling;
+            Arc::new(Recorder { pipeline, sampling, is_delivered })
+        });
         let guard = Guard::new(recorder.clone());
         Ok((Telemetry::new(recorder, ring, metrics, resource), guard))
     }

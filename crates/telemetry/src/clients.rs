@@ -1,18 +1,16 @@
-//! What an operator may see of the clients, at one moment: who has a session, which calls are
-//! parked. Plain data between whoever has clients and whoever shows them.
-//!
-//! Must not know: how clients arrive, who asks, or how it is shown.
+//! What operators may see of the clients at one moment: sessions and suspended calls. Plain data from the frontend for
+//! the admin listener.
 
 use std::time::Duration;
 
 use fanlight_protocol::Json;
 
-/// Who can be asked about the clients. Asked for each request, so it must not wait for anything.
+/// A source of views of the clients. Called for each request of an operator, so it must not block.
 pub trait Clients: Send + Sync + 'static {
     /// The clients now.
-    fn seen(&self) -> Seen;
+    fn view(&self) -> ClientsView;
 
-    /// How many there are; asked every second while somebody looks.
+    /// How many clients there are; called every second while an operator watches.
     fn counts(&self) -> Counts;
 }
 
@@ -21,58 +19,58 @@ pub trait Clients: Send + Sync + 'static {
 pub struct Counts {
     /// Sessions of legacy clients.
     pub sessions: usize,
-    /// Calls that wait for a client to come back.
-    pub parked: usize,
-    /// Event streams that are open.
+    /// Suspended calls.
+    pub suspended: usize,
+    /// Open event streams.
     pub streams: usize,
 }
 
 /// The clients at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct ClientsView {
     /// Sessions of legacy clients, in no particular order.
     pub sessions: Vec<SessionView>,
-    /// Calls that wait for a client to come back.
-    pub parked: Vec<ParkedView>,
-    /// Event streams that are open: what legacy sessions have, and subscriptions of modern clients.
+    /// Calls that wait for input of a modern client.
+    pub suspended: Vec<SuspendedCallView>,
+    /// Open event streams: of legacy sessions, and subscriptions of modern clients.
     pub streams: usize,
 }
 
 /// A session.
 #[derive(Clone, Debug)]
 pub struct SessionView {
-    /// The first 16 hexadecimal digits of the SHA-256 digest of its id, as spans have it: whoever has
-    /// the id is the client. Empty where the transport has no ids.
+    /// The first 16 hexadecimal digits of the SHA-256 digest of its id, as in spans; the id itself is a secret. Empty
+    /// where the transport has no session ids.
     pub digest: String,
-    /// What both sides speak; `None` before that is settled.
+    /// The negotiated revision; `None` before `initialize`.
     pub revision: Option<&'static str>,
     /// `http`, `sse` for the deprecated HTTP+SSE transport, or `stdio`.
     pub transport: &'static str,
-    /// `Implementation` object of the client, as it wrote it.
+    /// The `Implementation` object of the client, byte for byte.
     pub client_info: Option<Json>,
-    /// Requests that run.
+    /// Running requests.
     pub running: usize,
-    /// Questions of servers that the client has not answered.
-    pub questions: usize,
-    /// Event streams that it has or can resume.
+    /// Requests of servers that the client has not answered.
+    pub server_requests: usize,
+    /// Event streams that are open or can be resumed.
     pub streams: usize,
-    /// How long it has had no request; `None` if it has one now, or cannot expire.
+    /// How long it has been idle; `None` while a request runs, or if it cannot expire.
     pub idle: Option<Duration>,
 }
 
-/// A parked call.
+/// A suspended call.
 #[derive(Clone, Debug)]
-pub struct ParkedView {
+pub struct SuspendedCallView {
     /// Its method.
     pub method: String,
-    /// The tool or prompt, where it names one.
+    /// The tool or prompt, if the method has one.
     pub name: Option<String>,
-    /// The methods of what the client is asked.
-    pub asked: Vec<String>,
-    /// How often it has been parked.
+    /// The methods of the requests that the client must answer.
+    pub requests: Vec<String>,
+    /// How often it has been suspended.
     pub round: u32,
     /// How long it has waited.
     pub waiting: Duration,
-    /// How long it will still wait.
+    /// The time until it expires.
     pub left: Duration,
 }

@@ -1,9 +1,6 @@
 //! `--trace-console`: each finished trace as an indented tree for a terminal.
 //!
-//! A trace is finished here when the span ends under which the others stand and whose own parent is
-//! somewhere else or nowhere.
-//!
-//! Must not know: colours, and where the terminal is.
+//! A trace is finished when its top span ends, which has no parent in this process.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,10 +14,10 @@ use crate::names::{BACKEND_NAME, CACHE_HIT, ERROR_TYPE};
 use crate::ring::attribute;
 use crate::worker;
 
-/// Most spans that wait for the one they stand under.
+/// Most spans that wait for their top span.
 const MOST_WAITING: usize = 4096;
 
-/// Puts traces together and writes them to `out`.
+/// Assembles traces and writes them to `out`.
 #[derive(Debug)]
 pub(crate) struct Console<W> {
     out: W,
@@ -32,7 +29,7 @@ impl<W: io::Write> Console<W> {
         Self { out, waiting: VecDeque::new() }
     }
 
-    /// Prints `top` and takes what stands under it out of those that wait.
+    /// Prints `top` and its descendants among the waiting spans.
     fn print(&mut self, top: &SpanData) -> io::Result<()> {
         let mut text = format!("trace {}\n", top.span_context.trace_id());
         let mut of_trace = Vec::new();
@@ -45,7 +42,7 @@ impl<W: io::Write> Console<W> {
         });
         of_trace.sort_by_key(|span| span.start_time);
         branch(&mut text, top, &mut of_trace, 1);
-        // Others of this trace belong to another span that has not ended.
+        // The rest of this trace belongs to another top span.
         self.waiting.extend(of_trace);
         self.out.write_all(text.as_bytes())?;
         self.out.flush()
@@ -110,7 +107,7 @@ fn line(text: &mut String, span: &SpanData, depth: usize) {
     text.push('\n');
 }
 
-/// Names come from peers: what could steer a terminal is left out.
+/// Names come from peers: control characters, which could steer a terminal, are replaced.
 fn push_plain(text: &mut String, from: &str) {
     text.extend(from.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }));
 }
@@ -136,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_trace_is_a_tree() {
+    fn finished_trace_is_printed_as_a_tree() {
         let top = begin("tools/call add", SpanKind::Server, None);
         let mut child = begin("tools/call \u{1b}[31madd", SpanKind::Client, Some(&top));
         child.set_attribute(KeyValue::new(BACKEND_NAME, "calc"));

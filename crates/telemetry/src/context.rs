@@ -1,11 +1,12 @@
-//! W3C trace context as text: `traceparent` and `tracestate` read strictly and written.
+//! W3C trace context as text: `traceparent` and `tracestate`, parsed strictly and written.
 //!
-//! What does not follow the grammar is no context at all: the reader of a malformed value starts a
-//! trace of its own (W3C Trace Context, 4.3), and no request ever fails for it.
+//! A malformed value is ignored: the reader starts a trace of its own (W3C Trace Context, 4.3), and no request fails.
 //!
-//! Must not know: which of several contexts counts, and where they stand in a message.
+//! Not the SDK's propagator: that normalizes `tracestate`, whose bytes must be forwarded unchanged, and allocates a map
+//! for each message.
 
 use std::fmt;
+use std::io::Write as _;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -13,14 +14,14 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState}
 
 /// Most members a `tracestate` may have (W3C Trace Context, 3.3.1.1).
 const MAX_TRACESTATE_MEMBERS: usize = 32;
-/// Longest `tracestate` that is taken, in bytes. The recommendation asks for at least 512.
+/// Longest accepted `tracestate`, in bytes. The recommendation requires at least 512.
 const MAX_TRACESTATE_BYTES: usize = 4096;
-/// Longest `baggage` that is carried, in bytes (W3C Baggage, 3.3.2).
+/// Longest forwarded `baggage`, in bytes (W3C Baggage, 3.3.2).
 const MAX_BAGGAGE_BYTES: usize = 8192;
 /// The flags this version of the recommendation defines: sampled and random trace id.
 const KNOWN_FLAGS: u8 = 0b11;
 
-/// A place in a trace: whose child what follows is.
+/// A span as the parent of others: its ids, flags and `tracestate`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     trace_id: TraceId,
@@ -30,16 +31,16 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads a `traceparent` and the `tracestate` that stands beside it. A malformed `tracestate`
-    /// is left out; a malformed `traceparent` gives nothing (W3C Trace Context, 4.3).
+    /// Parses a `traceparent` and its `tracestate`. A malformed `tracestate` is ignored; a malformed `traceparent` gives
+    /// `None` (W3C Trace Context, 4.3).
     #[must_use]
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
-        let (trace_id, span_id, flags) = parse_traceparent(traceparent.as_bytes())?;
+        let (trace_id, span_id, flags) = parse_traceparent(traceparent)?;
         let tracestate = tracestate.filter(|text| !text.is_empty() && is_tracestate(text)).map(Arc::from);
         Some(Self { trace_id, span_id, flags, tracestate })
     }
 
-    /// The place that a span of this process stands at, below the one `above` it.
+    /// The context of a span of this process, a child of `above`.
     pub(crate) fn within(above: Option<&Self>, trace_id: TraceId, span_id: SpanId, sampled: bool) -> Self {
         let (flags, tracestate) = above.map_or((0, None), |above| (above.flags, above.tracestate.clone()));
         Self { trace_id, span_id, flags: flags & !1 | u8::from(sampled), tracestate }
@@ -57,7 +58,7 @@ impl TraceContext {
         self.span_id
     }
 
-    /// Whether whoever wrote this records the trace.
+    /// Whether the sender records the trace.
     #[must_use]
     pub fn is_sampled(&self) -> bool {
         self.flags & 1 == 1
@@ -69,35 +70,34 @@ impl TraceContext {
         self.tracestate.as_ref()
     }
 
-    /// The `traceparent` that says this.
+    /// The context as `traceparent`.
     #[must_use]
     pub fn traceparent(&self) -> Traceparent {
         Traceparent::new(self.trace_id, self.span_id, self.flags)
     }
 
-    /// Whether both name the same span, whatever their flags and state.
+    /// Whether both name the same span; flags and state may differ.
     #[must_use]
     pub fn is_same_span(&self, other: &Self) -> bool {
         self.trace_id == other.trace_id && self.span_id == other.span_id
     }
 
-    /// The same for the OpenTelemetry SDK.
+    /// The context for the OpenTelemetry SDK.
     pub(crate) fn to_span_context(&self, is_remote: bool) -> SpanContext {
         let state = self.tracestate.as_deref().and_then(|text| TraceState::from_str(text).ok()).unwrap_or_default();
         SpanContext::new(self.trace_id, self.span_id, TraceFlags::new(self.flags), is_remote, state)
     }
 }
 
-/// The text of a `traceparent` of version 00, without an allocation.
+/// A `traceparent` of version 00 as text, without an allocation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Traceparent([u8; 55]);
 
 impl Traceparent {
     fn new(trace_id: TraceId, span_id: SpanId, flags: u8) -> Self {
-        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        write_hex(text.get_mut(3..35), &trace_id.to_bytes());
-        write_hex(text.get_mut(36..52), &span_id.to_bytes());
-        write_hex(text.get_mut(53..55), &[flags & KNOWN_FLAGS]);
+        let mut text = [0; 55];
+        // The text has exactly as many bytes.
+        let _ = write!(text.as_mut_slice(), "00-{trace_id}-{span_id}-{:02x}", flags & KNOWN_FLAGS);
         Self(text)
     }
 
@@ -121,53 +121,29 @@ impl fmt::Debug for Traceparent {
     }
 }
 
-/// Whether `text` may be carried on as `baggage`: printable ASCII within the size all must take.
-/// What stands in it is nobody's business here.
+/// Whether `text` may be forwarded as `baggage`: printable ASCII within the size limit. Its members are not parsed.
 pub(crate) fn is_baggage(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_BAGGAGE_BYTES && text.bytes().all(|byte| matches!(byte, 0x20..=0x7e | b'\t'))
 }
 
-fn write_hex(place: Option<&mut [u8]>, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or(b'0');
-    for (pair, byte) in place.into_iter().flat_map(|place| place.chunks_exact_mut(2)).zip(bytes) {
-        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
-    }
-}
-
-/// W3C Trace Context, 3.2. A version above 00 may have more at its end, and its unknown flags are
-/// not understood (3.2.4, 4.3).
-fn parse_traceparent(text: &[u8]) -> Option<(TraceId, SpanId, u8)> {
+/// W3C Trace Context, 3.2. A version above 00 may have further fields, and its unknown flags are ignored (3.2.4, 4.3).
+fn parse_traceparent(text: &str) -> Option<(TraceId, SpanId, u8)> {
     let (fixed, rest) = text.split_at_checked(55)?;
-    let [version] = hex::<1>(fixed.get(0..2)?)?;
-    let ends_well = if version == 0 { rest.is_empty() } else { rest.first().is_none_or(|byte| *byte == b'-') };
-    let dashes = [2, 35, 52].iter().all(|at| fixed.get(*at) == Some(&b'-'));
-    if version == 0xff || !ends_well || !dashes {
+    // HEXDIGLC: lower case only (3.2.2).
+    if !fixed.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-')) {
         return None;
     }
-    let trace_id = TraceId::from_bytes(hex(fixed.get(3..35)?)?);
-    let span_id = SpanId::from_bytes(hex(fixed.get(36..52)?)?);
-    let [flags] = hex::<1>(fixed.get(53..55)?)?;
-    let known = if version == 0 { KNOWN_FLAGS } else { 1 };
-    (trace_id != TraceId::INVALID && span_id != SpanId::INVALID).then_some((trace_id, span_id, flags & known))
-}
-
-fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let &[high, low] = pair else { return None };
-        *byte = (hex_digit(high)? << 4) | hex_digit(low)?;
+    let mut parts = fixed.splitn(4, '-');
+    let mut part = |length: usize| parts.next().filter(|part| part.len() == length);
+    let (version, trace_id, span_id, flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
+    let byte = |text: &str| u8::from_str_radix(text, 16).ok();
+    let (version, flags) = (byte(version)?, byte(flags)?);
+    let is_whole = if version == 0 { rest.is_empty() } else { rest.is_empty() || rest.starts_with('-') };
+    let (trace_id, span_id) = (TraceId::from_hex(trace_id).ok()?, SpanId::from_hex(span_id).ok()?);
+    if version == 0xff || !is_whole || trace_id == TraceId::INVALID || span_id == SpanId::INVALID {
+        return None;
     }
-    (digits.len() == 2 * N).then_some(bytes)
-}
-
-/// Lower case only (W3C Trace Context, 3.2.2: HEXDIGLC).
-fn hex_digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    }
+    Some((trace_id, span_id, flags & if version == 0 { KNOWN_FLAGS } else { 1 }))
 }
 
 /// W3C Trace Context, 3.3.1: a list of `key=value`, empty members allowed, no key twice.
@@ -220,7 +196,7 @@ mod tests {
     const VALID: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_valid_one_is_read_and_written_back() {
+    fn traceparent_is_parsed_and_written_back() {
         let context = TraceContext::parse(VALID, Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")).unwrap();
         assert_eq!(context.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!(context.span_id().to_string(), "00f067aa0ba902b7");
@@ -231,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_ones_are_none() {
+    fn malformed_traceparent_is_none() {
         for text in [
             "",
             "00",
@@ -250,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_read_as_far_as_it_is_known() {
+    fn later_version_is_parsed_as_far_as_known() {
         let later = "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-ff-what-else";
         assert_eq!(TraceContext::parse(later, None).unwrap().traceparent().as_str(), VALID);
         let glued = "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01.what";
@@ -258,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_stay_apart() {
+    fn unknown_flags_are_dropped() {
         for (given, kept) in [("00", "00"), ("02", "02"), ("03", "03"), ("fc", "00")] {
             let context = TraceContext::parse(&format!("{}{given}", &VALID[..53]), None).unwrap();
             assert_eq!(&context.traceparent().as_str()[53..], kept);
@@ -267,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_tracestate_is_left_out_alone() {
+    fn malformed_tracestate_is_ignored_alone() {
         let many = (0..33).map(|n| format!("k{n}=v")).collect::<Vec<_>>().join(",");
         for state in ["", ",", "a", "A=1", "a=1,a=2", "a=1=2", "a=\u{e9}", "@a=1", "a@=1", "a@b@c=1", &many] {
             let context = TraceContext::parse(VALID, Some(state)).unwrap();
@@ -280,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_none_or_written_back_the_same(text in "\\PC{0,70}") {
+        fn any_text_is_none_or_written_back(text in "\\PC{0,70}") {
             if let Some(context) = TraceContext::parse(&text, None) {
                 let again = TraceContext::parse(context.traceparent().as_str(), None);
                 prop_assert_eq!(again, Some(context));
@@ -288,7 +264,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_looks_like_one_is_read_by_the_rules(
+        fn any_traceparent_is_parsed_by_the_rules(
             version in "[0-9a-f]{2}", trace in "[0-9a-f]{32}", span in "[0-9a-f]{16}", flags in "[0-9a-f]{2}",
             tail in prop::option::of("[-a-z0-9]{0,4}"),
         ) {
@@ -306,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn one_changed_byte_never_breaks_the_reader(at in 0usize..55, with in any::<u8>()) {
+        fn changed_byte_is_none_or_valid(at in 0usize..55, with in any::<u8>()) {
             let mut bytes = VALID.as_bytes().to_vec();
             bytes[at] = with;
             if let Ok(text) = std::str::from_utf8(&bytes) {
@@ -316,7 +292,7 @@ mod tests {
         }
 
         #[test]
-        fn any_tracestate_is_taken_whole_or_not(state in "[a-z0-9=, @]{0,40}") {
+        fn tracestate_is_kept_whole_or_not_at_all(state in "[a-z0-9=, @]{0,40}") {
             let context = TraceContext::parse(VALID, Some(&state)).unwrap();
             prop_assert!(context.tracestate().is_none_or(|kept| **kept == *state));
         }

@@ -1,6 +1,4 @@
-//! Which span the code that runs right now works for, so that log lines can say it.
-//!
-//! Must not know: how log lines are written.
+//! The span that the running code works for, for log lines.
 
 use std::fmt;
 use std::future::Future;
@@ -42,8 +40,8 @@ pub fn current() -> Option<Ids> {
 }
 
 impl Parent {
-    /// Runs `work` as work for this span: log lines written by it carry the span's ids. Tasks it
-    /// spawns need a scope of their own.
+    /// Runs `work` with this span as the current one: its log lines have the ids of the span. Spawned tasks need a scope
+    /// of their own.
     pub fn scope<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         CURRENT.scope(self.ids(), work)
     }

@@ -1,7 +1,5 @@
-//! How a span ends, and what class of error it ended with: a closed list, so that what is counted
-//! by it stays bounded.
-//!
-//! Must not know: the error types of other crates; each maps its own onto this list.
+//! How a span ends, and its class of error: a closed list, so that its label stays bounded. Other crates map their errors
+//! onto it.
 
 use std::borrow::Cow;
 
@@ -9,30 +7,30 @@ use fanlight_protocol::code;
 
 use crate::names::OTHER;
 
-/// How what a span stands for ended.
+/// How a span ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// The final frame has gone, or come, and says no error.
+    /// The last frame was sent or received, without an error.
     Finished,
     /// It failed.
     Failed {
-        /// What class of error.
+        /// The class of error.
         error: ErrorType,
-        /// What is said of it: the JSON-RPC error's `message`. Capped; nothing secret.
+        /// The `message` of the JSON-RPC error, to be truncated. Holds no secret.
         message: Option<&'a str>,
     },
-    /// Nobody waited for the end: the peer hung up, or the call was dropped.
+    /// Given up: the peer closed the connection, or the call was dropped.
     Abandoned,
 }
 
 impl Outcome<'_> {
-    /// A failure of which nothing more is said.
+    /// A failure without a message.
     #[must_use]
     pub fn failed(error: ErrorType) -> Self {
         Self::Failed { error, message: None }
     }
 
-    /// The class of error; none for what finished.
+    /// The class of error; `None` on success.
     #[must_use]
     pub fn error(&self) -> Option<ErrorType> {
         match self {
@@ -43,44 +41,67 @@ impl Outcome<'_> {
     }
 }
 
-/// `error.type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorType {
-    /// The answer is a JSON-RPC error with this code.
-    JsonRpc(i64),
-    /// The result of a tool call has `isError`.
-    ToolError,
-    /// An HTTP status that carries no JSON-RPC answer.
-    HttpStatus(u16),
-    /// No answer in time.
-    Timeout,
-    /// The request was cancelled.
-    Cancelled,
-    /// The peer hung up before the end.
-    Abandoned,
-    /// No connection could be made, or the process could not be started.
-    ConnectFailed,
-    /// The process ended before it answered.
-    BackendExited,
-    /// The connection or stream ended before the answer.
-    ConnectionClosed,
-    /// An answer over the limit.
-    ResponseTooLarge,
-    /// Something that is no answer.
-    InvalidResponse,
-    /// A request that is not valid.
-    InvalidRequest,
-    /// As many requests or sessions as allowed are open.
-    Overloaded,
-    /// The two sides speak no common revision.
-    NoCommonRevision,
-    /// Fanlight is shutting down.
-    ShuttingDown,
-    /// Anything else.
-    Other,
+macro_rules! error_types {
+    ($($(#[$doc:meta])+ $variant:ident = $text:expr;)*) => {
+        /// `error.type`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum ErrorType {
+            /// The response is a JSON-RPC error with this code.
+            JsonRpc(i64),
+            /// An HTTP status without a JSON-RPC response.
+            HttpStatus(u16),
+            $($(#[$doc])+ $variant,)*
+        }
+
+        impl ErrorType {
+            /// Every value of `error.type` that is not a number, in the order of the documentation.
+            pub const FIXED: &[Self] = &[$(Self::$variant),*];
+
+            /// The value of the attribute.
+            #[must_use]
+            pub fn as_text(&self) -> Cow<'static, str> {
+                match self {
+                    Self::JsonRpc(code) => Cow::Owned(code.to_string()),
+                    Self::HttpStatus(status) => Cow::Owned(status.to_string()),
+                    $(Self::$variant => Cow::Borrowed($text),)*
+                }
+            }
+        }
+    };
 }
 
-/// The JSON-RPC codes that metrics tell apart; a backend can invent any number of others.
+error_types! {
+    /// The result of a tool call has `isError`.
+    ToolError = "tool_error";
+    /// No response in time.
+    Timeout = "timeout";
+    /// The request was cancelled.
+    Cancelled = "cancelled";
+    /// The peer closed the connection before the end.
+    Abandoned = "abandoned";
+    /// No connection could be made, or the process could not be started.
+    ConnectFailed = "connect_failed";
+    /// The process exited before it answered.
+    BackendExited = "backend_exited";
+    /// The connection or stream ended before the response.
+    ConnectionClosed = "connection_closed";
+    /// The response is larger than allowed.
+    ResponseTooLarge = "response_too_large";
+    /// The response is malformed.
+    InvalidResponse = "invalid_response";
+    /// The request is malformed.
+    InvalidRequest = "invalid_request";
+    /// A limit of requests or sessions is reached.
+    Overloaded = "overloaded";
+    /// The peers have no revision in common.
+    NoCommonRevision = "no_common_revision";
+    /// Fanlight is shutting down.
+    ShuttingDown = "shutting_down";
+    /// Anything else.
+    Other = OTHER;
+}
+
+/// The JSON-RPC codes that are labels; a backend can invent any number of others.
 const KNOWN_CODES: [i64; 11] = [
     code::PARSE,
     code::INVALID_REQUEST,
@@ -96,47 +117,6 @@ const KNOWN_CODES: [i64; 11] = [
 ];
 
 impl ErrorType {
-    /// Every value of `error.type` that is not a number, as the documentation lists them.
-    pub const FIXED: [Self; 14] = [
-        Self::ToolError,
-        Self::Timeout,
-        Self::Cancelled,
-        Self::Abandoned,
-        Self::ConnectFailed,
-        Self::BackendExited,
-        Self::ConnectionClosed,
-        Self::ResponseTooLarge,
-        Self::InvalidResponse,
-        Self::InvalidRequest,
-        Self::Overloaded,
-        Self::NoCommonRevision,
-        Self::ShuttingDown,
-        Self::Other,
-    ];
-
-    /// The attribute's value.
-    #[must_use]
-    pub fn as_text(&self) -> Cow<'static, str> {
-        Cow::Borrowed(match self {
-            Self::JsonRpc(code) => return Cow::Owned(code.to_string()),
-            Self::HttpStatus(status) => return Cow::Owned(status.to_string()),
-            Self::ToolError => "tool_error",
-            Self::Timeout => "timeout",
-            Self::Cancelled => "cancelled",
-            Self::Abandoned => "abandoned",
-            Self::ConnectFailed => "connect_failed",
-            Self::BackendExited => "backend_exited",
-            Self::ConnectionClosed => "connection_closed",
-            Self::ResponseTooLarge => "response_too_large",
-            Self::InvalidResponse => "invalid_response",
-            Self::InvalidRequest => "invalid_request",
-            Self::Overloaded => "overloaded",
-            Self::NoCommonRevision => "no_common_revision",
-            Self::ShuttingDown => "shutting_down",
-            Self::Other => OTHER,
-        })
-    }
-
     /// The JSON-RPC code, for `rpc.response.status_code`.
     #[must_use]
     pub fn status_code(&self) -> Option<i64> {
@@ -146,7 +126,7 @@ impl ErrorType {
         }
     }
 
-    /// The same with only so many different values as a metric may have.
+    /// With unknown codes as [`ErrorType::Other`], to be a label.
     pub(crate) fn bounded(self) -> Self {
         match self {
             Self::JsonRpc(code) if !KNOWN_CODES.contains(&code) => Self::Other,
@@ -161,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_tell_only_known_codes_apart() {
+    fn bounded_error_has_known_codes_only() {
         assert_eq!(ErrorType::JsonRpc(code::INVALID_PARAMS).bounded().as_text(), "-32602");
         assert_eq!(ErrorType::JsonRpc(4711).as_text(), "4711");
         assert_eq!(ErrorType::JsonRpc(4711).bounded().as_text(), OTHER);

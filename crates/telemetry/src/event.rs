@@ -1,6 +1,4 @@
-//! Notifications on the way of a call, as events of its span.
-//!
-//! Must not know: what the notifications say beyond this.
+//! Notifications of a call, as events of its span.
 
 use fanlight_protocol::Method;
 use fanlight_protocol::message::Notification;
@@ -9,30 +7,30 @@ use opentelemetry::KeyValue;
 
 use crate::names::event;
 
-/// An event of a span. A span keeps the first 32 and counts the others.
+/// An event of a span. A span stores the first 32 and counts the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
     /// `notifications/progress`
     Progress {
-        /// How far.
+        /// The progress so far.
         progress: Option<f64>,
-        /// Of how much.
+        /// The total.
         total: Option<f64>,
     },
     /// `notifications/message`; its text is not recorded.
     Log {
-        /// How severe.
+        /// The severity.
         level: Option<LogLevel>,
     },
 }
 
 impl Event {
-    /// The event that a notification makes, to be read when it is kept: of a long call, most are
-    /// only counted. Most notifications make none.
+    /// The event for a notification, if it has one. Parsed on demand, since most events of a long call are only
+    /// counted.
     #[must_use]
     pub fn of(notification: &Notification) -> Option<impl FnOnce() -> Self> {
-        let makes_one = matches!(notification.method, Method::Progress | Method::LogMessage);
-        makes_one.then_some(move || match notification.method {
+        let has_event = matches!(notification.method, Method::Progress | Method::LogMessage);
+        has_event.then_some(move || match notification.method {
             Method::Progress => {
                 let params = notification.params();
                 let number = |key: &str| params.as_ref()?.get(key)?.as_text().parse().ok();

@@ -1,7 +1,5 @@
-//! `--trace-file`: ended spans as lines of OTLP-JSON, each line what one OTLP request would carry
-//! (OpenTelemetry Protocol File Exporter), rotated by size and count.
-//!
-//! Must not know: which spans are worth keeping.
+//! `--trace-file`: ended spans as lines of OTLP-JSON, one export request per line (OpenTelemetry Protocol File Exporter),
+//! rotated by size and count.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,7 +13,7 @@ use crate::otlp_json;
 use crate::settings::FileSettings;
 use crate::worker;
 
-/// The file that is being written. `path.1` is the one before it, `path.2` the one before that.
+/// The current file. `path.1` is the one before it, `path.2` the one before that.
 #[derive(Debug)]
 pub(crate) struct TraceFile {
     settings: FileSettings,
@@ -25,7 +23,7 @@ pub(crate) struct TraceFile {
 }
 
 impl TraceFile {
-    /// Opens the file, going on with one that is there.
+    /// Opens the file, to append if it exists.
     pub(crate) fn open(settings: FileSettings, resource: Resource) -> io::Result<Self> {
         let file = append_to(&settings.path)?;
         let size = file.metadata()?.len();
@@ -64,7 +62,7 @@ impl worker::Write for TraceFile {
     }
 }
 
-/// Readable by its owner alone where permissions exist: names of tools and sessions stand in it.
+/// Readable only by its owner where permissions exist: it has names of tools and digests of sessions.
 fn append_to(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true);

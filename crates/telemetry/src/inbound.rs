@@ -1,11 +1,7 @@
-//! Where a message that arrives belongs: the context in its `_meta`, the one in the HTTP headers
-//! around it, and which of them counts.
+//! The trace context of a received message: in its `_meta`, and in the headers of its HTTP request.
 //!
-//! `_meta` speaks for the message and is the parent; a header speaks for the HTTP request around
-//! it, which is something else if it differs, and becomes a link (OpenTelemetry semantic
-//! conventions for MCP, Context propagation; SEP-414).
-//!
-//! Must not know: how headers are received; what is done with the result.
+//! The context in `_meta` is of the message and is the parent. A different one in the headers is of the HTTP request, and
+//! becomes a link (OpenTelemetry semantic conventions for MCP, Context propagation; SEP-414).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,20 +12,20 @@ use fanlight_protocol::json::Value;
 use crate::context::{self, TraceContext};
 use crate::names::{BAGGAGE, TRACEPARENT, TRACESTATE};
 
-/// What the trace context of those who connect is worth, set per listener.
+/// Whether to trust trace context from clients, set per listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrustInbound {
     /// It is the parent.
     #[default]
     Trust,
-    /// A trace of our own begins, with a link to it.
+    /// A new trace begins, with a link to it.
     Link,
-    /// A trace of our own begins.
+    /// A new trace begins.
     Ignore,
 }
 
-/// The three headers of an HTTP request, each as received; several `tracestate` or `baggage` lines
-/// joined by commas, and nothing where `traceparent` came more than once.
+/// The three headers of an HTTP request, as received. Several `tracestate` or `baggage` lines are joined by commas; more
+/// than one `traceparent` counts as none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Headers<'a> {
     /// `traceparent`
@@ -40,27 +36,27 @@ pub struct Headers<'a> {
     pub baggage: Option<&'a str>,
 }
 
-/// Everything that may carry the context of one message.
+/// Where the trace context of a message may be.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Carriers<'a> {
     /// `params._meta`
     pub meta: Option<&'a Json>,
     /// The headers of the HTTP request that brought the message.
     pub headers: Headers<'a>,
-    /// What they are worth.
+    /// Whether they are trusted.
     pub trust: TrustInbound,
 }
 
-/// What was found in them.
+/// The context that was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inbound {
     pub(crate) parent: Option<TraceContext>,
     pub(crate) links: Vec<TraceContext>,
-    /// For the headers that go out; inside `_meta` it stays where it is.
+    /// For outgoing headers; in `_meta` it stays unchanged.
     pub(crate) baggage: Option<Arc<str>>,
 }
 
-/// The context of a request's headers, kept to be carried on where nothing is recorded.
+/// The context of the headers of a request, to be forwarded where nothing is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderContext {
     pub(crate) context: TraceContext,
@@ -91,7 +87,7 @@ impl Inbound {
 }
 
 impl HeaderContext {
-    /// `None` unless the headers have a context that may be carried on.
+    /// `None` unless the headers have a trusted context.
     pub(crate) fn read(carriers: &Carriers<'_>) -> Option<Self> {
         if carriers.trust != TrustInbound::Trust {
             return None;
@@ -117,7 +113,7 @@ struct MetaContext {
 }
 
 impl MetaContext {
-    /// `None` for a `_meta` that has one of the keys twice: two readers could disagree on it.
+    /// `None` if `meta` has one of the members twice: two readers could read different values.
     fn read(meta: &Json) -> Option<Self> {
         let [parent, state, baggage] = meta.find([TRACEPARENT, TRACESTATE, BAGGAGE]).ok()?;
         let text = |place: Option<Range<usize>>| meta.at(place?).and_then(Value::as_str);
@@ -148,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn meta_is_the_parent_and_a_differing_header_a_link() {
+    fn meta_is_the_parent_and_a_different_header_a_link() {
         let trust = TrustInbound::Trust;
         assert_eq!(read(&with(A), None, trust), (Some(A.into()), vec![]));
         assert_eq!(read("{}", Some(A), trust), (Some(A.into()), vec![]));
@@ -158,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_values_are_as_if_absent() {
+    fn malformed_values_are_ignored() {
         let trust = TrustInbound::Trust;
         assert_eq!(read(&with("00-bad"), None, trust), (None, vec![]));
         assert_eq!(read(&with("00-bad"), Some(B), trust), (Some(B.into()), vec![]));
@@ -172,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn contexts_that_are_not_trusted_are_linked_or_ignored() {
+    fn untrusted_contexts_are_linked_or_ignored() {
         assert_eq!(read(&with(A), Some(B), TrustInbound::Link), (None, vec![A.into(), B.into()]));
         assert_eq!(read(&with(A), Some(A), TrustInbound::Link), (None, vec![A.into()]));
         assert_eq!(read(&with(A), Some(B), TrustInbound::Ignore), (None, vec![]));
     }
 
     #[test]
-    fn the_state_and_baggage_beside_the_parent_come_along() {
+    fn tracestate_and_baggage_are_read_with_the_parent() {
         let meta = format!(r#"{{"traceparent":"{A}","tracestate":"a=1","baggage":"user=a\u006cice"}}"#);
         let meta = Json::parse(meta.into(), 8).unwrap();
         let inbound = Inbound::read(&Carriers { meta: Some(&meta), ..Carriers::default() });

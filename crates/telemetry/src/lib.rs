@@ -1,13 +1,14 @@
-//! Spans, trace context and metrics of an MCP proxy, and where they go.
+//! Spans, trace context and metrics of an MCP proxy.
 //!
-//! The request path sees few types: [`Telemetry`] opens a [`ServerSpan`] for each message that
-//! arrives; its [`Parent`] travels with the call and opens one [`ClientSpan`] per message sent to a
-//! backend, which says by its [`Propagation`] what goes out. Whatever ends is handed to a bounded
-//! ring, to an exporter and to writers, none of which the request path ever waits for. Durations
-//! are counted in [`Metrics`] by the same calls. [`clients`] is what an operator sees of the clients.
+//! The request path uses few types: [`Telemetry`] opens a [`ServerSpan`] for each message that arrives; its [`Parent`]
+//! travels with the call and opens one [`ClientSpan`] per message sent to a backend, whose [`Propagation`] is the trace
+//! context that goes out. Ended spans go to a bounded ring, an exporter and writers, none of which blocks the request
+//! path. Durations are counted in [`Metrics`] by the same calls. [`clients`] describes clients to operators.
 //!
-//! Must not know: HTTP servers, transports, the configuration file, any other crate but `protocol`.
+//! Links no HTTP: the OTLP exporter is a crate of its own, plugged in by [`Builder::export_spans`]. A span gets the
+//! principal of its request, once there is one, as a field of [`Arrival`].
 
+mod active;
 mod backend;
 mod builder;
 pub mod clients;
@@ -18,8 +19,6 @@ mod error_type;
 mod event;
 mod file;
 mod inbound;
-mod kept;
-mod live;
 mod message;
 pub mod metrics;
 pub mod names;
@@ -34,6 +33,7 @@ pub mod ring;
 mod settings;
 mod span;
 mod span_data;
+mod stored;
 mod subject;
 mod telemetry;
 mod worker;
@@ -45,7 +45,7 @@ pub use current::{Ids, current};
 pub use error_type::{ErrorType, Outcome};
 pub use event::Event;
 pub use inbound::{Carriers, Headers, TrustInbound};
-pub use message::{Arrival, Departure, Id, Moment, Network, Target};
+pub use message::{Arrival, Departure, Id, Moment, Network};
 pub use metrics::Metrics;
 pub use opentelemetry::trace::TraceId;
 pub use parent::Parent;
@@ -53,5 +53,5 @@ pub use propagation::Propagation;
 pub use ring::{Ring, RingLimits};
 pub use settings::{BatchSettings, FileSettings, Sampling, Settings};
 pub use span::{ClientSpan, ConnectSpan, ServerSpan};
-pub use subject::{Subject, Verdict};
+pub use subject::{Named, Subject, Target, Verdict};
 pub use telemetry::{Guard, Telemetry};

@@ -1,6 +1,4 @@
-//! What spans say of a message that came or goes, and when it did.
-//!
-//! Must not know: how the message travels.
+//! A message as spans describe it: received or sent, and when.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,8 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 use fanlight_protocol::{Json, Method};
 
 use crate::inbound::Carriers;
+use crate::subject::Target;
 
-/// A moment by both clocks: the one of the world, and the one that never goes back.
+/// A moment by the system clock and by the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     wall: SystemTime,
@@ -23,8 +22,8 @@ impl Moment {
         Self { wall: SystemTime::now(), steady: Instant::now() }
     }
 
-    /// Now, by what the clock of the world said at this moment: what happens within a message takes
-    /// one look at a clock, and stands within it however that clock is set meanwhile.
+    /// Now, with the system time derived from this moment: later moments of a message read one clock only, and stay in
+    /// order even if the system clock is set meanwhile.
     pub(crate) fn later(&self) -> Self {
         let steady = Instant::now();
         Self { wall: self.wall + steady.saturating_duration_since(self.steady), steady }
@@ -40,26 +39,12 @@ impl Moment {
     }
 }
 
-/// What a message is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Target<'a> {
-    /// Nothing that has a name.
-    #[default]
-    None,
-    /// A tool.
-    Tool(&'a str),
-    /// A prompt.
-    Prompt(&'a str),
-    /// A resource. Its query and user info are not recorded, and it names no span.
-    Resource(&'a str),
-}
-
 /// The id of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Id<'a> {
-    /// As it is written.
+    /// The JSON value of a peer.
     Json(&'a Json),
-    /// A number of our own.
+    /// A number of Fanlight.
     Number(i64),
 }
 
@@ -75,42 +60,42 @@ impl From<i64> for Id<'_> {
     }
 }
 
-/// A message that arrived.
+/// A received message.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Its method.
     pub method: &'a Method,
-    /// What it is about, by the name the sender uses.
+    /// The tool, prompt or resource, by the name that the sender uses.
     pub target: Target<'a>,
     /// The request's id; notifications have none.
     pub id: Option<&'a Json>,
-    /// When it arrived: before it was read.
+    /// When it arrived, before it was parsed.
     pub received: Moment,
-    /// Where its trace context may stand.
+    /// Where its trace context may be.
     pub carriers: Carriers<'a>,
 }
 
-/// A message that is sent.
+/// A message to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Departure<'a> {
     /// Its method.
     pub method: &'a Method,
-    /// What it is about, by the name the receiver uses.
+    /// The tool, prompt or resource, by the name that the receiver uses.
     pub target: Target<'a>,
-    /// The id it is sent with; notifications have none.
+    /// The id of the request; notifications have none.
     pub id: Option<Id<'a>>,
     /// Which attempt this is, from 1.
     pub attempt: u32,
 }
 
-/// The network to the client.
+/// The transport to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// HTTP.
     Http {
         /// `1.1`, `2`.
         version: &'static str,
-        /// The client, where it may be recorded.
+        /// The address of the client, if it may be recorded.
         client: Option<SocketAddr>,
     },
     /// Pipes to a process.

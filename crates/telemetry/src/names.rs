@@ -1,23 +1,19 @@
-//! The names of everything that is recorded: spans, attributes, events. Metrics name theirs in
-//! [`crate::metrics`]. docs/tracing.md is compared with these tables by a test.
-//!
-//! From the OpenTelemetry semantic conventions for MCP where they have a name.
-//!
-//! Must not know: when something is recorded.
+//! The names of spans, attributes and events, from the OpenTelemetry semantic conventions for MCP where they have one.
+//! Names of metrics are in [`crate::metrics`]. A test compares docs/tracing.md with these tables.
 
 /// The key of the W3C trace context, in `_meta` as in headers (SEP-414).
 pub const TRACEPARENT: &str = "traceparent";
-/// What tracing systems add to it.
+/// Its vendor-specific part.
 pub const TRACESTATE: &str = "tracestate";
 /// W3C baggage.
 pub const BAGGAGE: &str = "baggage";
 
 /// The name of the span for connecting a backend.
 pub const CONNECT_SPAN: &str = "connect";
-/// What stands for a name that is not known, so that names stay few.
+/// The value for unknown names, so that the number of values stays bounded.
 pub const OTHER: &str = "_OTHER";
 
-/// The kinds of spans there are.
+/// The kind of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A message received.
@@ -29,7 +25,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As OpenTelemetry writes it.
+    /// The name in OpenTelemetry.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -40,12 +36,12 @@ impl Kind {
     }
 }
 
-/// An attribute and the kinds of spans it can stand on.
+/// An attribute, and the kinds of spans that can have it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute {
     /// Its name.
     pub name: &'static str,
-    /// Where it can stand.
+    /// Those kinds.
     pub kinds: &'static [Kind],
 }
 
@@ -61,7 +57,7 @@ macro_rules! attributes {
 attributes! {
     /// The method.
     MCP_METHOD_NAME = "mcp.method.name" on [Server, Client];
-    /// The revision spoken with the peer.
+    /// The revision negotiated with the peer.
     MCP_PROTOCOL_VERSION = "mcp.protocol.version" on [Server, Client];
     /// The session with the peer, if there is one.
     MCP_SESSION_ID = "mcp.session.id" on [Server, Client];
@@ -77,11 +73,11 @@ attributes! {
     GEN_AI_TOOL_CALL_ARGUMENTS = "gen_ai.tool.call.arguments" on [Client];
     /// The result of a tool call, if switched on for the backend.
     GEN_AI_TOOL_CALL_RESULT = "gen_ai.tool.call.result" on [Client];
-    /// The request's id; notifications have none.
+    /// The id of the request; notifications have none.
     JSONRPC_REQUEST_ID = "jsonrpc.request.id" on [Server, Client];
     /// The JSON-RPC error code of the response.
     RPC_RESPONSE_STATUS_CODE = "rpc.response.status_code" on [Server, Client, Internal];
-    /// What class of error it ended with.
+    /// The class of error.
     ERROR_TYPE = "error.type" on [Server, Client, Internal];
     /// `tcp` for HTTP, `pipe` for stdio.
     NETWORK_TRANSPORT = "network.transport" on [Server, Client, Internal];

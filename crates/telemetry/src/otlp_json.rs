@@ -1,7 +1,7 @@
-//! Spans as OTLP-JSON (OpenTelemetry Protocol, JSON Protobuf Encoding), written directly: ids in
-//! hexadecimal, 64-bit integers as strings, enums as numbers.
+//! Spans as OTLP-JSON (OpenTelemetry Protocol, JSON Protobuf Encoding): ids in hexadecimal, 64-bit integers as strings,
+//! enums as numbers.
 //!
-//! Must not know: where the text goes.
+//! Written directly and not by opentelemetry-proto: its JSON has every empty field, and it would link prost and serde.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fanlight_protocol::json::quote;
 use opentelemetry::trace::{Event, Link, SpanContext, SpanId, SpanKind, Status};
-use opentelemetry::{Array, KeyValue, Value};
+use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
 
@@ -23,7 +23,7 @@ pub fn traces(resource: &Resource, spans: &[Arc<SpanData>]) -> String {
     out
 }
 
-/// One `ResourceSpans` with all of `spans`, which are of one scope: Fanlight's.
+/// One `ResourceSpans`, with one scope.
 fn resource_spans(out: &mut String, resource: &Resource, spans: &[Arc<SpanData>]) {
     out.push_str(r#"{"resource":{"attributes":["#);
     let attributes = resource.iter().map(|(key, value)| (key.as_str(), value));
@@ -102,7 +102,7 @@ fn ids(out: &mut String, context: &SpanContext) {
     }
 }
 
-/// The flags of the context, that it is known whether it is remote, and whether it is
+/// Trace flags, and whether the context is remote: bit 8 says that this is known, bit 9 is the answer
 /// (opentelemetry-proto, `SpanFlags`).
 fn flags(context: &SpanContext, remote: bool) -> u32 {
     u32::from(context.trace_flags().to_u8()) | 0x100 | if remote { 0x200 } else { 0 }
@@ -135,11 +135,6 @@ fn any_value(out: &mut String, value: &Value) {
         Value::Bool(value) => append(out, format_args!(r#"{{"boolValue":{value}}}"#)),
         Value::I64(value) => append(out, format_args!(r#"{{"intValue":"{value}"}}"#)),
         Value::F64(value) => double(out, *value),
-        Value::Array(values) => {
-            out.push_str(r#"{"arrayValue":{"values":["#);
-            array(out, values);
-            out.push_str("]}}");
-        }
         other => {
             out.push_str(r#"{"stringValue":"#);
             string(out, &other.as_str());
@@ -148,30 +143,13 @@ fn any_value(out: &mut String, value: &Value) {
     }
 }
 
-fn array(out: &mut String, values: &Array) {
-    match values {
-        Array::Bool(values) => list(out, values, |out, value| any_value(out, &Value::Bool(*value))),
-        Array::I64(values) => list(out, values, |out, value| any_value(out, &Value::I64(*value))),
-        Array::F64(values) => list(out, values, |out, value| double(out, *value)),
-        Array::String(values) => list(out, values, |out, value| any_value(out, &Value::String(value.clone()))),
-        // None of ours; the SDK leaves room for more.
-        _ => {}
-    }
-}
-
-/// JSON has no number for what is not finite; the Protobuf mapping writes a string.
+/// JSON has no number that is not finite; the Protobuf mapping writes a string.
 fn double(out: &mut String, value: f64) {
-    if value.is_finite() {
-        append(out, format_args!(r#"{{"doubleValue":{value}}}"#));
-    } else {
-        let name = if value.is_nan() {
-            "NaN"
-        } else if value > 0.0 {
-            "Infinity"
-        } else {
-            "-Infinity"
-        };
-        append(out, format_args!(r#"{{"doubleValue":"{name}"}}"#));
+    match value {
+        f64::INFINITY => out.push_str(r#"{"doubleValue":"Infinity"}"#),
+        f64::NEG_INFINITY => out.push_str(r#"{"doubleValue":"-Infinity"}"#),
+        value if value.is_nan() => out.push_str(r#"{"doubleValue":"NaN"}"#),
+        value => append(out, format_args!(r#"{{"doubleValue":{value}}}"#)),
     }
 }
 
@@ -185,7 +163,7 @@ fn list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut write: impl
 }
 
 fn string(out: &mut String, text: &str) {
-    // Quoting keeps UTF-8 UTF-8.
+    // The quoted text is UTF-8.
     out.push_str(&String::from_utf8_lossy(&quote(text)));
 }
 

@@ -1,25 +1,22 @@
-//! What a call carries so that what is done for it stands under it.
-//!
-//! Must not know: which crate the call is in.
+//! The parent of spans, carried by a call.
 
 use std::sync::Arc;
 
 use fanlight_protocol::message::Notification;
 
+use crate::active::{ActiveSpan, Ancestor};
 use crate::backend::BackendTelemetry;
 use crate::current::Ids;
 use crate::event::Event;
 use crate::inbound::HeaderContext;
-use crate::live::{Ancestor, Live};
 use crate::message::{Arrival, Departure, Moment};
 use crate::names::Kind;
-use crate::record::{Beginning, Record};
+use crate::record::{Record, SpanStart};
 use crate::recorder::Recorder;
 use crate::span::{ClientSpan, ConnectSpan, ServerSpan};
 use crate::subject::Subject;
 
-/// The span that a call belongs to, by which others become its children. Cheap to clone; one that
-/// belongs to nothing does nothing.
+/// The span that spans of a call become children of. Cheap to clone; the default records nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Parent(State);
 
@@ -28,70 +25,70 @@ enum State {
     /// Nothing is recorded.
     #[default]
     Off,
-    /// Nothing is recorded, but the client's header context is carried on.
-    Passing(Arc<HeaderContext>),
+    /// Nothing is recorded; the context of the client's headers is forwarded.
+    Forwarding(Arc<HeaderContext>),
     /// Spans begin traces of their own.
-    Root(Recorder),
+    Root(Arc<Recorder>),
     /// Spans are children of this one.
-    Live(Live),
+    Active(ActiveSpan),
 }
 
 impl Parent {
-    pub(crate) fn passing(context: HeaderContext) -> Self {
-        Self(State::Passing(Arc::new(context)))
+    pub(crate) fn forwarding(context: HeaderContext) -> Self {
+        Self(State::Forwarding(Arc::new(context)))
     }
 
-    pub(crate) fn root(recorder: Recorder) -> Self {
+    pub(crate) fn root(recorder: Arc<Recorder>) -> Self {
         Self(State::Root(recorder))
     }
 
-    pub(crate) fn live(live: Live) -> Self {
-        Self(State::Live(live))
+    pub(crate) fn active(span: ActiveSpan) -> Self {
+        Self(State::Active(span))
     }
 
-    pub(crate) fn passed(&self) -> Option<&HeaderContext> {
+    pub(crate) fn forwarded(&self) -> Option<&HeaderContext> {
         match &self.0 {
-            State::Passing(context) => Some(context),
-            State::Off | State::Root(_) | State::Live(_) => None,
+            State::Forwarding(context) => Some(context),
+            _ => None,
         }
     }
 
-    /// A message to a backend: one span per attempt.
+    /// The span of a message to a backend, one per attempt.
     #[must_use]
     pub fn client(&self, backend: &BackendTelemetry, message: &Departure<'_>) -> ClientSpan {
-        if !self.is_recording() && backend.registry().is_none() {
+        if !self.is_recording() && backend.shared().registry.is_none() {
             return ClientSpan::off(self.clone(), Some(backend.clone()));
         }
         let began = self.now();
-        let live = self.begin(|| ClientSpan::beginning(Some(backend), message, began));
-        ClientSpan::new(live, self.clone(), Some(backend), message, began)
+        let span = self.begin(|| ClientSpan::start(Some(backend), message, began));
+        ClientSpan::new(span, self.clone(), Some(backend), message, began)
     }
 
-    /// A message to the client that connected: a question that a backend asked.
+    /// The span of a message to the client: a request of a backend.
     #[must_use]
     pub fn to_client(&self, message: &Departure<'_>) -> ClientSpan {
         if !self.is_recording() {
             return ClientSpan::off(self.clone(), None);
         }
         let began = self.now();
-        let live = self.begin(|| ClientSpan::beginning(None, message, began));
-        ClientSpan::new(live, self.clone(), None, message, began)
+        let span = self.begin(|| ClientSpan::start(None, message, began));
+        ClientSpan::new(span, self.clone(), None, message, began)
     }
 
-    /// A message from a backend: a question it asks, or a notification outside of calls. The
-    /// context it sent is its parent if it is of the same trace, this span otherwise.
+    /// The span of a message from a backend: a request to the client, or a notification outside of calls. Its parent is
+    /// the context it brings, if that is of the same trace, and this span otherwise.
     #[must_use]
     pub fn server(&self, backend: &BackendTelemetry, message: &Arrival<'_>) -> ServerSpan {
-        let registry = backend.registry().cloned();
-        let live =
-            self.recorder().map(|recorder| ServerSpan::begin(recorder, message, Some(backend), self.live_span()));
-        ServerSpan::new(live.map_or_else(Self::default, Self::live), registry, Some(backend), message)
+        let registry = backend.shared().registry.clone();
+        let span =
+            self.recorder().map(|recorder| ServerSpan::begin(recorder, message, Some(backend), self.active_span()));
+        ServerSpan::new(span.map_or_else(Self::default, Self::active), registry, Some(backend), message)
     }
 
-    /// Connecting a backend, when that happens for this call.
+    /// The span of connecting a backend for this call.
     #[must_use]
     pub fn connecting(&self, backend: &BackendTelemetry) -> ConnectSpan {
-        ConnectSpan::new(self.begin(|| Beginning {
+        ConnectSpan::new(self.begin(|| SpanStart {
             kind: Kind::Internal,
             method: None,
             subject: Subject::None,
@@ -103,14 +100,14 @@ impl Parent {
         }))
     }
 
-    /// Something happened on the way.
+    /// Adds an event to the span.
     pub fn event(&self, event: &Event) {
         if let Some(span) = self.record() {
             span.event(|| *event);
         }
     }
 
-    /// A notification passed on the way, which most kinds of them make no event of.
+    /// Adds an event for a notification of the call; only progress and log messages have one.
     pub fn notified(&self, notification: &Notification) {
         if let Some(event) = Event::of(notification)
             && let Some(span) = self.record()
@@ -119,22 +116,22 @@ impl Parent {
         }
     }
 
-    /// The answer came from the catalogue without asking a backend, or it did not. Say it once.
+    /// Whether the response came from the catalogue without a request to a backend. To be set once.
     pub fn cache_hit(&self, hit: bool) {
         if let Some(span) = self.record() {
-            span.note(|found| found.cache_hit = Some(hit));
+            span.update(|fields| fields.cache_hit = Some(hit));
         }
     }
 
-    /// So many backends contributed nothing to the merged answer, or not all of it. Say it once; of
-    /// none there is nothing to say.
+    /// How many backends contributed nothing to the merged response, or not all of it. To be set once; zero records
+    /// nothing.
     pub fn partial_failures(&self, count: usize) {
         if let Some(span) = self.record().filter(|_| count > 0) {
-            span.note(|found| found.partial_failures = Some(count));
+            span.update(|fields| fields.partial_failures = Some(count));
         }
     }
 
-    /// The request has been cancelled: what is given up for it from now on is so for that reason.
+    /// The request has been cancelled: spans dropped from now on end as cancelled.
     pub fn cancel(&self) {
         if let Some(span) = self.record() {
             span.cancel();
@@ -149,60 +146,57 @@ impl Parent {
     #[must_use]
     pub fn ids(&self) -> Option<Ids> {
         match &self.0 {
-            State::Live(live) => Some(Ids::of(&live.record().context)),
+            State::Active(span) => Some(Ids::of(&span.record().context)),
             State::Off | State::Root(_) => None,
-            State::Passing(header) => Some(Ids::of(&header.context)),
+            State::Forwarding(header) => Some(Ids::of(&header.context)),
         }
     }
 
-    /// Whether anything is recorded, for callers that would have to compute what they record.
-    #[must_use]
-    pub fn is_recording(&self) -> bool {
-        matches!(self.0, State::Root(_) | State::Live(_))
+    /// Whether spans are recorded.
+    fn is_recording(&self) -> bool {
+        matches!(self.0, State::Root(_) | State::Active(_))
     }
 
-    /// The span, if this is one that is recorded.
+    /// The recorded span, if there is one.
     pub(crate) fn record(&self) -> Option<&Record> {
-        self.live_span().map(Live::record)
+        self.active_span().map(ActiveSpan::record)
     }
 
-    /// Now, for what begins under this.
+    /// Now, for spans that start under this one.
     fn now(&self) -> Moment {
-        self.record().map_or_else(Moment::now, |span| span.beginning.began.later())
+        self.record().map_or_else(Moment::now, |span| span.start.began.later())
     }
 
-    fn recorder(&self) -> Option<&Recorder> {
+    fn recorder(&self) -> Option<&Arc<Recorder>> {
         match &self.0 {
-            State::Off | State::Passing(_) => None,
+            State::Off | State::Forwarding(_) => None,
             State::Root(recorder) => Some(recorder),
-            State::Live(live) => Some(live.recorder()),
+            State::Active(span) => Some(span.recorder()),
         }
     }
 
-    /// Takes the span away, if there is one; what is carried on without one stays.
-    pub(crate) fn take_live(&mut self) -> Option<Live> {
-        match std::mem::take(&mut self.0) {
-            State::Live(live) => Some(live),
-            other => {
-                self.0 = other;
-                None
-            }
+    /// Takes the span, if there is one.
+    pub(crate) fn take_span(&mut self) -> Option<ActiveSpan> {
+        let span = self.active_span().cloned();
+        if span.is_some() {
+            self.0 = State::Off;
         }
+        span
     }
 
-    pub(crate) fn live_span(&self) -> Option<&Live> {
+    pub(crate) fn active_span(&self) -> Option<&ActiveSpan> {
         match &self.0 {
-            State::Live(live) => Some(live),
-            State::Off | State::Passing(_) | State::Root(_) => None,
+            State::Active(span) => Some(span),
+            _ => None,
         }
     }
 
-    fn begin(&self, beginning: impl FnOnce() -> Beginning) -> Option<Live> {
+    fn begin(&self, start: impl FnOnce() -> SpanStart) -> Option<ActiveSpan> {
         let recorder = self.recorder()?;
-        let (ancestor, baggage, passing) = match self.live_span() {
-            Some(live) => (Ancestor::Live(live), live.record().baggage.clone(), live.record().passing.clone()),
+        let (ancestor, baggage, forwarded) = match self.active_span() {
+            Some(span) => (Ancestor::Active(span), span.record().baggage.clone(), span.record().forwarded.clone()),
             None => (Ancestor::None, None, None),
         };
-        Some(Live::begin(recorder, beginning(), &ancestor, baggage, passing))
+        Some(ActiveSpan::begin(recorder, start(), &ancestor, baggage, forwarded))
     }
 }

@@ -1,9 +1,7 @@
-//! What of a trace context goes out with a message: in its `_meta`, and in HTTP headers.
+//! The trace context that is sent with a message, in `_meta` and in HTTP headers (docs/tracing.md, Propagation).
 //!
-//! `traceparent` is replaced where it stands or put at the front; `tracestate` follows it;
-//! `baggage` and everything else keep their bytes. See docs/tracing.md, Propagation.
-//!
-//! Must not know: transports, and what else an edge puts into `_meta`.
+//! `traceparent` is replaced in place or inserted at the front, and `tracestate` with it; `baggage` and all other members
+//! keep their bytes.
 
 use std::sync::Arc;
 
@@ -15,7 +13,7 @@ use crate::context::{TraceContext, Traceparent};
 use crate::inbound::HeaderContext;
 use crate::names::{BAGGAGE, TRACEPARENT, TRACESTATE};
 
-/// The trace context that goes out with one message.
+/// The trace context that is sent with one message.
 #[derive(Clone, Debug, Default)]
 pub struct Propagation {
     mode: Mode,
@@ -26,18 +24,18 @@ pub struct Propagation {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Mode {
-    /// Nothing is touched.
+    /// The message stays unchanged.
     #[default]
     Untouched,
-    /// This context takes the place of the one the message has.
+    /// This context replaces that of the message.
     Replace,
-    /// This context is added to a message that has none.
+    /// This context is added if the message has none.
     IfAbsent,
-    /// The message goes out without any.
+    /// The context of the message is removed.
     Omit,
 }
 
-/// What is done with one of the three keys.
+/// The change of one of the three members.
 enum Change<'a> {
     Keep,
     Set(&'a str),
@@ -45,13 +43,13 @@ enum Change<'a> {
 }
 
 impl Propagation {
-    /// The context of a span of ours.
+    /// The context of a span.
     pub(crate) fn of_span(context: &TraceContext, baggage: Option<Arc<str>>) -> Self {
         let tracestate = context.tracestate().cloned();
         Self { mode: Mode::Replace, traceparent: Some(context.traceparent()), tracestate, baggage }
     }
 
-    /// The context that came in headers, carried on unchanged.
+    /// The context of received headers, forwarded unchanged.
     pub(crate) fn of_headers(header: &HeaderContext) -> Self {
         Self {
             mode: Mode::IfAbsent,
@@ -61,7 +59,7 @@ impl Propagation {
         }
     }
 
-    /// No context at all, whatever came.
+    /// No context.
     pub(crate) fn omitted() -> Self {
         Self { mode: Mode::Omit, ..Self::default() }
     }
@@ -74,29 +72,28 @@ impl Propagation {
         traceparent.into_iter().chain(tracestate).chain(baggage)
     }
 
-    /// The same for a message in an HTTP request: a context that is only carried on stays in the
-    /// headers there.
+    /// For a message in an HTTP request: a context that is only forwarded stays in the headers there.
     #[must_use]
     pub fn within_http(&self) -> Self {
         if self.mode == Mode::IfAbsent { Self::default() } else { self.clone() }
     }
 
-    /// Whether a message stays as it is.
+    /// Whether the message stays unchanged.
     #[must_use]
     pub fn leaves_untouched(&self) -> bool {
         self.mode == Mode::Untouched
     }
 
-    /// `params` with this context in its `_meta`. Without params there are some afterwards if there
-    /// is something to say. Params or a `_meta` that are no object stay as they are.
+    /// `params` with this context in `_meta`; both are created if needed. `params` or a `_meta` that are no object stay
+    /// unchanged.
     #[must_use]
     pub fn into_params(&self, params: Option<&Json>) -> Option<Json> {
-        let Some(params) = params else { return self.params_of_our_own() };
+        let Some(params) = params else { return self.new_params() };
         if self.leaves_untouched() || !params.is_object() {
             return Some(params.clone());
         }
         let Some(member) = params.members().find(|member| member.is(params, "_meta")) else {
-            let Some(own) = self.params_of_our_own() else { return Some(params.clone()) };
+            let Some(own) = self.new_params() else { return Some(params.clone()) };
             let own = own.as_text().strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or_default();
             let mut edits = Edits::new(params.bytes().clone());
             edits.insert_members(0, own.as_bytes());
@@ -104,13 +101,12 @@ impl Propagation {
         };
         let mut edits = Edits::new(params.bytes().clone());
         let meta = params.slice(member.value.clone());
-        edits.replace(member.value, self.into_meta(&meta).into_bytes());
+        edits.replace(member.value, self.add_to_meta(&meta).into_bytes());
         Some(edits.finish_json())
     }
 
-    /// `_meta` with this context in it.
-    #[must_use]
-    pub fn into_meta(&self, meta: &Json) -> Json {
+    /// `meta` with this context.
+    fn add_to_meta(&self, meta: &Json) -> Json {
         if self.leaves_untouched() || !meta.is_object() {
             return meta.clone();
         }
@@ -118,7 +114,8 @@ impl Propagation {
         let removes = meta.members().any(|member| matches!(of(&changes, meta, &member), Some(Change::Remove)));
         let twice = meta.find([TRACEPARENT, TRACESTATE, BAGGAGE]).is_err();
         if removes || twice {
-            return rewrite_object(meta, |member| self.keeps(meta, member), &self.members(Some(meta)));
+            let keeps = |member: &Member| matches!(of(&changes, meta, member), None | Some(Change::Keep));
+            return rewrite_object(meta, keeps, &self.members(meta));
         }
         let mut edits = Edits::new(meta.bytes().clone());
         let set = changes.iter().filter_map(|(key, change)| change.text().map(|text| (*key, text)));
@@ -133,18 +130,10 @@ impl Propagation {
         edits.finish_json()
     }
 
-    /// For an edge that writes `_meta` anew: whether `member` of the given `_meta` goes along.
-    #[must_use]
-    pub fn keeps(&self, meta: &Json, member: &Member) -> bool {
-        matches!(of(&self.changes(meta), meta, member), None | Some(Change::Keep))
-    }
-
-    /// For an edge that writes `_meta` anew: the members to add, without outer commas.
-    #[must_use]
-    pub fn members(&self, meta: Option<&Json>) -> Vec<u8> {
-        let empty = Json::empty_object();
+    /// The members to add to `meta`, separated by commas.
+    fn members(&self, meta: &Json) -> Vec<u8> {
         let mut added = Vec::new();
-        for (key, change) in self.changes(meta.unwrap_or(&empty)) {
+        for (key, change) in self.changes(meta) {
             if let Some(text) = change.text() {
                 push_member(&mut added, key, text);
             }
@@ -152,8 +141,8 @@ impl Propagation {
         added
     }
 
-    fn params_of_our_own(&self) -> Option<Json> {
-        let members = self.members(None);
+    fn new_params(&self) -> Option<Json> {
+        let members = self.members(&Json::empty_object());
         if members.is_empty() {
             return None;
         }
@@ -163,14 +152,14 @@ impl Propagation {
         Some(params.finish())
     }
 
-    /// What happens to each key. `baggage` that a message has is never touched but to omit it.
+    /// The change of each member. Existing `baggage` is only ever removed.
     fn changes(&self, meta: &Json) -> [(&'static str, Change<'_>); 3] {
         let has = |key: &str| meta.members().any(|member| member.is(meta, key));
         let (parent, state) = match self.mode {
             Mode::Untouched => (Change::Keep, Change::Keep),
             Mode::Omit => (Change::Remove, Change::Remove),
             Mode::IfAbsent if has(TRACEPARENT) => (Change::Keep, Change::Keep),
-            // A `tracestate` belongs to the `traceparent` beside it, never to another one.
+            // A `tracestate` belongs to its `traceparent`, and goes with it.
             Mode::Replace | Mode::IfAbsent => (
                 self.traceparent.as_ref().map_or(Change::Keep, |text| Change::Set(text.as_str())),
                 self.tracestate.as_deref().map_or(Change::Remove, |text| state_change(meta, text)),
@@ -185,7 +174,7 @@ impl Propagation {
     }
 }
 
-/// A state that is there already keeps its bytes, escapes included.
+/// An equal `tracestate` keeps its bytes, escapes included.
 fn state_change<'a>(meta: &Json, text: &'a str) -> Change<'a> {
     let same = meta.get(TRACESTATE).is_some_and(|state| state.as_str().is_some_and(|given| given == text));
     if same { Change::Keep } else { Change::Set(text) }
@@ -233,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn replaces_in_place_and_keeps_every_other_byte() {
+    fn traceparent_is_replaced_in_place() {
         let params = format!(
             "{{ \"name\" : \"x\",\n\"_meta\" : {{ \"a\\u0062\" : 1.0e0 ,\"traceparent\": \"{B}\" , \"baggage\":\"k=\\u0076\" }} , \"z\":[ ] }}"
         );
@@ -241,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn adds_what_is_absent() {
+    fn absent_context_is_added() {
         assert_eq!(
             spliced(&ours(Some("v=1"), None), r#"{"name":"x","_meta":{"k":1}}"#),
             format!(r#"{{"name":"x","_meta":{{"traceparent":"{A}","tracestate":"v=1","k":1}}}}"#)
@@ -256,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_of_another_trace_does_not_stay() {
+    fn tracestate_of_another_trace_is_removed() {
         let params = format!(r#"{{"_meta":{{"tracestate":"old=1", "k":1,"traceparent":"{B}"}}}}"#);
         assert_eq!(spliced(&ours(None, None), &params), format!(r#"{{"_meta":{{ "k":1,"traceparent":"{A}"}}}}"#));
         let replaced = spliced(&ours(Some("new=1"), None), &params);
@@ -264,26 +253,26 @@ mod tests {
     }
 
     #[test]
-    fn the_same_state_keeps_its_escapes() {
+    fn equal_tracestate_keeps_its_escapes() {
         let params = format!(r#"{{"_meta":{{"traceparent":"{B}","tracestate":"a\u003d1"}}}}"#);
         assert_eq!(spliced(&ours(Some("a=1"), None), &params), params.replace(B, A));
     }
 
     #[test]
-    fn a_key_that_comes_twice_goes_out_once() {
+    fn duplicate_member_is_sent_once() {
         let params = format!(r#"{{"_meta":{{"traceparent":"x","traceparent":"{B}","k":1}}}}"#);
         assert_eq!(spliced(&ours(None, None), &params), format!(r#"{{"_meta":{{"k":1,"traceparent":"{A}"}}}}"#));
     }
 
     #[test]
-    fn what_is_no_object_is_left_alone() {
+    fn non_objects_stay_unchanged() {
         for params in ["[1]", r#"{"_meta":null}"#, r#"{"_meta":[]}"#] {
             assert_eq!(spliced(&ours(None, None), params), params);
         }
     }
 
     #[test]
-    fn untouched_means_the_very_same_bytes() {
+    fn untouched_params_are_not_copied() {
         let params = json(&format!(r#"{{"_meta":{{"traceparent":"{B}"}}}}"#));
         let same = Propagation::default().into_params(Some(&params)).unwrap();
         assert_eq!(same.bytes().as_ptr(), params.bytes().as_ptr());
@@ -292,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_context_is_added_only_if_absent() {
+    fn header_context_is_added_only_if_absent() {
         let header = HeaderContext { context: TraceContext::parse(A, Some("v=1")).unwrap(), baggage: None };
         let propagation = Propagation::of_headers(&header);
         let with = format!(r#"{{"_meta":{{"traceparent":"{B}"}}}}"#);
@@ -305,21 +294,9 @@ mod tests {
     }
 
     #[test]
-    fn omitting_takes_all_three_out_and_nothing_else() {
+    fn omitting_removes_the_three_members_alone() {
         let params = format!(r#"{{"_meta":{{"traceparent":"{B}","k":1,"baggage":"b=1","tracestate":"a=1"}}}}"#);
         assert_eq!(spliced(&Propagation::omitted(), &params), r#"{"_meta":{"k":1}}"#);
         assert_eq!(spliced(&Propagation::omitted(), r#"{"name":"x"}"#), r#"{"name":"x"}"#);
-    }
-
-    #[test]
-    fn an_edge_that_writes_meta_anew_gets_the_same() {
-        let meta = json(&format!(r#"{{"k":1,"traceparent":"{B}","baggage":"b=1"}}"#));
-        let propagation = ours(Some("v=1"), Some("c=1"));
-        let rewritten =
-            rewrite_object(&meta, |member| propagation.keeps(&meta, member), &propagation.members(Some(&meta)));
-        assert_eq!(
-            rewritten.to_string(),
-            format!(r#"{{"k":1,"baggage":"b=1","traceparent":"{A}","tracestate":"v=1"}}"#)
-        );
     }
 }

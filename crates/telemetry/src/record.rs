@@ -1,10 +1,7 @@
-//! One span as it is kept: a few small fields, filled in while it lasts and never changed after its end.
+//! A span as it is stored: a few small fields, set while it lasts and never changed after its end.
 //!
-//! Most spans are only ever recorded, so that making one formats nothing, looks nothing up and copies no
-//! more than a name. What the OpenTelemetry SDK and its exporters want to see is made of it when somebody
-//! looks (`span_data`).
-//!
-//! Must not know: where spans go, and what becomes a span.
+//! Most spans are never read, so recording one formats nothing, looks nothing up and copies no more than a name. The
+//! span of the OpenTelemetry SDK is made on demand (`span_data`).
 
 use std::mem::size_of;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,57 +17,57 @@ use crate::context::TraceContext;
 use crate::error_type::{ErrorType, Outcome};
 use crate::event::Event;
 use crate::inbound::HeaderContext;
-use crate::kept::{KeptId, SessionId, capped};
 use crate::message::{Moment, Network};
 use crate::names::Kind;
+use crate::stored::{SessionId, StoredId, truncated};
 use crate::subject::Subject;
 
-/// Most events of a span; the others are counted.
+/// Most events of a span; further ones are only counted.
 const MOST_EVENTS: usize = 32;
 /// Longest error message that is recorded, in characters.
 const LONGEST_MESSAGE: usize = 256;
-/// About what the ring takes for a span besides the span.
-const PLACE: usize = 64;
+/// Memory of the ring for each span besides the span, in bytes, estimated.
+const OVERHEAD: usize = 64;
 
 /// A span.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) beginning: Beginning,
-    /// Where it stands.
+    pub(crate) start: SpanStart,
+    /// Its ids, flags and `tracestate`.
     pub(crate) context: TraceContext,
     pub(crate) parent: Option<ParentSpan>,
     pub(crate) baggage: Option<Arc<str>>,
-    /// The context of the client's headers, carried on where spans are seen here only.
-    pub(crate) passing: Option<Arc<HeaderContext>>,
+    /// The context of the client's headers, forwarded where spans do not leave the process.
+    pub(crate) forwarded: Option<Arc<HeaderContext>>,
     cancelled: AtomicBool,
-    /// The lock is the span's own, and never held while anything but a field is set.
-    found: Mutex<Found>,
+    /// Locked only to read or set fields.
+    fields: Mutex<SpanFields>,
 }
 
-/// The span above one.
+/// The parent of a span.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ParentSpan {
     pub(crate) id: SpanId,
     pub(crate) is_remote: bool,
 }
 
-/// How a span begins.
+/// What is known when a span starts.
 #[derive(Debug)]
-pub(crate) struct Beginning {
+pub(crate) struct SpanStart {
     pub(crate) kind: Kind,
-    /// `None` for a span that is of no message.
+    /// `None` for the span of connecting.
     pub(crate) method: Option<Method>,
     pub(crate) subject: Subject,
-    pub(crate) id: Option<KeptId>,
+    pub(crate) id: Option<StoredId>,
     pub(crate) backend: Option<BackendTelemetry>,
     pub(crate) attempt: Option<u32>,
     pub(crate) began: Moment,
     pub(crate) links: Vec<TraceContext>,
 }
 
-/// What is found out while the span lasts.
+/// Fields that are set while the span lasts.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct SpanFields {
     /// How long it lasted; `None` until it has ended.
     pub(crate) lasted: Option<Duration>,
     pub(crate) network: Option<Network>,
@@ -79,12 +76,12 @@ pub(crate) struct Found {
     pub(crate) cache_hit: Option<bool>,
     pub(crate) partial_failures: Option<usize>,
     pub(crate) error: Option<ErrorType>,
-    pub(crate) seldom: Option<Box<Seldom>>,
+    pub(crate) optional: Option<Box<OptionalFields>>,
 }
 
-/// What most spans have nothing of.
+/// Fields that few spans have, boxed to keep the others small.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom {
+pub(crate) struct OptionalFields {
     pub(crate) events: Vec<(SystemTime, Event)>,
     pub(crate) dropped_events: u32,
     pub(crate) arguments: Option<String>,
@@ -94,35 +91,35 @@ pub(crate) struct Seldom {
 
 impl Record {
     pub(crate) fn new(
-        beginning: Beginning,
+        start: SpanStart,
         context: TraceContext,
         parent: Option<ParentSpan>,
         baggage: Option<Arc<str>>,
-        passing: Option<Arc<HeaderContext>>,
+        forwarded: Option<Arc<HeaderContext>>,
     ) -> Self {
-        let (cancelled, found) = (AtomicBool::new(false), Mutex::default());
-        Self { beginning, context, parent, baggage, passing, cancelled, found }
+        let (cancelled, fields) = (AtomicBool::new(false), Mutex::default());
+        Self { start, context, parent, baggage, forwarded, cancelled, fields }
     }
 
     pub(crate) fn trace_id(&self) -> TraceId {
         self.context.trace_id()
     }
 
-    /// Notes what has been found out. Nothing happens after the end.
-    pub(crate) fn note(&self, change: impl FnOnce(&mut Found)) {
-        let mut found = self.found();
-        if found.lasted.is_none() {
-            change(&mut found);
+    /// Changes fields, unless the span has ended.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut SpanFields)) {
+        let mut fields = self.fields();
+        if fields.lasted.is_none() {
+            change(&mut fields);
         }
     }
 
     pub(crate) fn event(&self, event: impl FnOnce() -> Event) {
-        self.note(|found| {
-            let seldom = found.seldom();
-            if seldom.events.len() < MOST_EVENTS {
-                seldom.events.push((self.beginning.began.later().wall(), event()));
+        self.update(|fields| {
+            let optional = fields.optional();
+            if optional.events.len() < MOST_EVENTS {
+                optional.events.push((self.start.began.later().wall(), event()));
             } else {
-                seldom.dropped_events = seldom.dropped_events.saturating_add(1);
+                optional.dropped_events = optional.dropped_events.saturating_add(1);
             }
         });
     }
@@ -135,59 +132,56 @@ impl Record {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Ends the span; only the first end counts. About how many bytes it takes, if this was the first.
+    /// Ends the span; only the first end counts. Returns the estimated size in bytes, unless it had ended.
     pub(crate) fn end(&self, outcome: &Outcome<'_>, lasted: Duration) -> Option<usize> {
-        let mut found = self.found();
-        if found.lasted.is_some() {
+        let mut fields = self.fields();
+        if fields.lasted.is_some() {
             return None;
         }
-        found.lasted = Some(lasted);
-        found.error = outcome.error();
+        fields.lasted = Some(lasted);
+        fields.error = outcome.error();
         if let Outcome::Failed { message: Some(message), .. } = outcome {
-            found.seldom().message = Some(capped(message, LONGEST_MESSAGE).to_owned());
+            fields.optional().message = Some(truncated(message, LONGEST_MESSAGE).to_owned());
         }
-        Some(self.size(&found))
+        Some(self.size(&fields))
     }
 
-    /// What has been found out, as it stands.
-    pub(crate) fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The fields as they are now.
+    pub(crate) fn fields(&self) -> MutexGuard<'_, SpanFields> {
+        self.fields.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn size(&self, found: &Found) -> usize {
-        let name = match &self.beginning.subject {
-            Subject::None => 0,
-            Subject::Tool(name) | Subject::Prompt(name) | Subject::Resource(name) => apart(name),
-        };
-        let method = match &self.beginning.method {
+    fn size(&self, fields: &SpanFields) -> usize {
+        let name = self.start.subject.text().map_or(0, heap);
+        let method = match &self.start.method {
             Some(Method::Other(name)) => name.len(),
             _ => 0,
         };
-        let id = match &self.beginning.id {
-            Some(KeptId::Text(text)) => apart(text),
+        let id = match &self.start.id {
+            Some(StoredId::Text(text)) => heap(text),
             _ => 0,
         };
         let text = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.len());
         let context = |context: &TraceContext| context.tracestate().map_or(0, |state| state.len());
-        let links: usize = self.beginning.links.iter().map(|link| size_of::<TraceContext>() + context(link)).sum();
-        let passing = self
-            .passing
+        let links: usize = self.start.links.iter().map(|link| size_of::<TraceContext>() + context(link)).sum();
+        let forwarded = self
+            .forwarded
             .as_ref()
-            .map_or(0, |passing| size_of::<HeaderContext>() + context(&passing.context) + text(&passing.baggage));
-        let seldom = found.seldom.as_ref().map_or(0, |seldom| seldom.size());
-        let session = found.session.as_ref().map_or(0, |session| apart(&session.0));
-        let around = context(&self.context) + text(&self.baggage) + passing;
-        size_of::<Self>() + PLACE + name + method + id + session + around + links + seldom
+            .map_or(0, |forwarded| size_of::<HeaderContext>() + context(&forwarded.context) + text(&forwarded.baggage));
+        let optional = fields.optional.as_ref().map_or(0, |optional| optional.size());
+        let session = fields.session.as_ref().map_or(0, |session| heap(&session.0));
+        let around = context(&self.context) + text(&self.baggage) + forwarded;
+        size_of::<Self>() + OVERHEAD + name + method + id + session + around + links + optional
     }
 }
 
-impl Found {
-    pub(crate) fn seldom(&mut self) -> &mut Seldom {
-        self.seldom.get_or_insert_default()
+impl SpanFields {
+    pub(crate) fn optional(&mut self) -> &mut OptionalFields {
+        self.optional.get_or_insert_default()
     }
 }
 
-impl Seldom {
+impl OptionalFields {
     fn size(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let events = self.events.capacity() * size_of::<(SystemTime, Event)>();
@@ -195,7 +189,7 @@ impl Seldom {
     }
 }
 
-/// The bytes of a text that stand elsewhere.
-fn apart(text: &SmolStr) -> usize {
+/// The bytes of `text` outside of its own fields.
+fn heap(text: &SmolStr) -> usize {
     if text.is_heap_allocated() { text.len() } else { 0 }
 }

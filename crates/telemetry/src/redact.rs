@@ -1,15 +1,13 @@
-//! Arguments and results as they may be recorded: members whose name says secret are blanked, and
-//! what is left is cut at a limit.
+//! Redacts arguments and results before they are recorded: values of members whose name looks secret are replaced, and
+//! the text is truncated.
 //!
-//! Redaction goes by names of members. It keeps the usual mistakes out of a trace; it cannot know
-//! a secret in free text, which is why recording content is off unless switched on.
-//!
-//! Must not know: when content is recorded.
+//! Redaction goes by names of members. It catches the usual mistakes and cannot recognize a secret in free text, which is
+//! why content is not recorded by default.
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 
-/// Parts of member names that say secret, compared in lower case without `-` and `_`.
+/// Parts of secret member names, compared in lower case without `-` and `_`.
 const SECRET: [&str; 14] = [
     "password",
     "passwd",
@@ -29,7 +27,7 @@ const SECRET: [&str; 14] = [
 const BLANK: &[u8] = b"\"[redacted]\"";
 const CUT: &str = "…";
 
-/// `content` without what its names say is secret, at most about `longest` bytes.
+/// `content` without secrets, at most about `longest` bytes.
 pub(crate) fn redacted(content: &Json, longest: usize) -> String {
     let mut out = Vec::with_capacity(content.bytes().len().min(longest) + CUT.len());
     write(&mut out, content, longest);
@@ -56,7 +54,7 @@ fn write(out: &mut Vec<u8>, value: &Json, longest: usize) {
                 }
                 out.extend_from_slice(value.bytes().get(member.key.clone()).unwrap_or_default());
                 out.push(b':');
-                // A name that cannot be read could be any name.
+                // A malformed name counts as secret.
                 if member.name(value).is_none_or(|name| is_secret(&name)) {
                     out.extend_from_slice(BLANK);
                 } else {
@@ -99,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_blanked_at_any_depth() {
+    fn secrets_are_replaced_at_any_depth() {
         let content = json(r#"{"a":1,"API_Key":"s3","deep":[{"x-auth-token":{"v":"s3"}},"t"],"pass\u0077ord":"s3"}"#);
         let text = redacted(&content, 4096);
         assert!(!text.contains("s3"), "{text}");
@@ -110,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_cut_at_the_limit_between_characters() {
+    fn content_is_truncated_between_characters() {
         let text = redacted(&json(&format!(r#"{{"a":"{}"}}"#, "é".repeat(5000))), 100);
         assert!(text.len() <= 100 + CUT.len() && text.ends_with(CUT));
         let many = format!("[{}0]", "0,".repeat(100_000));

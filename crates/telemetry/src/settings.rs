@@ -1,6 +1,4 @@
-//! What is recorded and where it goes.
-//!
-//! Must not know: the configuration file, and how the standard variables are called.
+//! Settings of telemetry.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,12 +9,12 @@ use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _};
 use crate::metrics::MetricLimits;
 use crate::ring::RingLimits;
 
-/// Everything there is to set.
+/// Settings of telemetry.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whether spans are recorded at all. Metrics are counted in any case.
+    /// Whether spans are recorded. Metrics are always counted.
     pub tracing: bool,
-    /// The ring of the last traces; none keeps none.
+    /// The ring of recent traces; `None` for no ring.
     pub ring: Option<RingLimits>,
     /// Print each finished trace to the standard error stream.
     pub console: bool,
@@ -26,7 +24,7 @@ pub struct Settings {
     pub sampling: Sampling,
     /// More resource attributes; `service.name` among them replaces `fanlight`.
     pub resource: Vec<(String, String)>,
-    /// How many names and series metrics have at most.
+    /// Limits of metrics.
     pub metrics: MetricLimits,
     /// `service.version`.
     pub service_version: String,
@@ -34,7 +32,7 @@ pub struct Settings {
 
 #[cfg(any(test, feature = "test-support"))]
 impl Default for Settings {
-    /// The ring, and nothing else.
+    /// Only the ring.
     fn default() -> Self {
         Self {
             tracing: true,
@@ -54,9 +52,9 @@ impl Default for Settings {
 pub struct FileSettings {
     /// The file.
     pub path: PathBuf,
-    /// The size in bytes at which a new one is begun.
+    /// The size in bytes at which the file is rotated.
     pub max_bytes: u64,
-    /// How many earlier ones are kept.
+    /// How many rotated files are kept.
     pub kept: usize,
 }
 
@@ -96,7 +94,7 @@ pub enum Sampling {
 }
 
 impl Sampling {
-    /// Whether a span of the trace is sampled; `above` says it of the span above it, if there is one.
+    /// Whether a span of the trace is sampled; `above` is whether its parent is, if there is one.
     pub(crate) fn samples(self, above: Option<bool>, trace_id: TraceId) -> bool {
         match (self, above) {
             (Self::AlwaysOn, _) | (Self::ParentBasedAlwaysOn, None) => true,
@@ -107,7 +105,7 @@ impl Sampling {
     }
 }
 
-/// By the SDK's own rule, so that all who sample this trace by this ratio come to the same.
+/// By the rule of the SDK, so that every process with this ratio samples the same traces.
 fn is_among(ratio: f64, trace_id: TraceId) -> bool {
     let sampler = Sampler::TraceIdRatioBased(ratio);
     let result = sampler.should_sample(None, trace_id, "", &SpanKind::Internal, &[], &[]);
@@ -119,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parents_decide_only_where_they_are_asked() {
+    fn sampling_follows_parents_only_if_parent_based() {
         let (low, high) = (TraceId::from(1), TraceId::from(u128::from(u64::MAX)));
         for (sampling, root, below_sampled, below_unsampled) in [
             (Sampling::AlwaysOn, [true, true], true, true),

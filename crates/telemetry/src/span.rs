@@ -1,33 +1,30 @@
-//! The spans: a message received, a message sent, a backend being connected.
+//! The spans: of a received message, of a sent message, of connecting a backend.
 //!
-//! Each is owned by whoever knows its end. Dropping one without saying how it ended means that
-//! nobody waited for it: it is recorded as abandoned.
-//!
-//! Must not know: HTTP, JSON-RPC framing, era.
+//! A span that is dropped without an outcome was given up, and is recorded as abandoned.
 
 use std::sync::Arc;
 
 use fanlight_protocol::{Json, Method, Response, Revision};
 
-use crate::backend::{BackendTelemetry, TraceContextPolicy};
+use crate::active::{ActiveSpan, Ancestor};
+use crate::backend::{BackendTelemetry, ContentPolicy, TraceContextPolicy};
 use crate::error_type::{ErrorType, Outcome};
 use crate::inbound::{HeaderContext, Inbound};
-use crate::kept::{self, SessionId};
-use crate::live::{Ancestor, Live};
 use crate::message::{Arrival, Departure, Moment, Network};
 use crate::metrics::{Metrics, Side, Timer};
 use crate::names::Kind;
 use crate::parent::Parent;
 use crate::propagation::Propagation;
-use crate::record::{Beginning, Found, Record, Seldom};
+use crate::record::{OptionalFields, Record, SpanStart};
 use crate::recorder::Recorder;
+use crate::stored::{self, SessionId};
 use crate::subject::Verdict;
 use crate::{metrics::names, redact};
 
-/// A message received, from its arrival until its answer's final frame has gone (kind SERVER).
+/// The span of a received message, from its arrival until the last frame of its response is sent (kind SERVER).
 #[derive(Debug)]
 pub struct ServerSpan {
-    /// The span itself, or what is carried on where nothing is recorded.
+    /// The span, or the context that is forwarded where nothing is recorded.
     parent: Parent,
     timer: Option<Timer>,
     from_backend: bool,
@@ -41,23 +38,23 @@ impl ServerSpan {
     }
 
     pub(crate) fn begin(
-        recorder: &Recorder,
+        recorder: &Arc<Recorder>,
         message: &Arrival<'_>,
         backend: Option<&BackendTelemetry>,
-        within: Option<&Live>,
-    ) -> Live {
+        within: Option<&ActiveSpan>,
+    ) -> ActiveSpan {
         let mut inbound = Inbound::read(&message.carriers);
-        // What a backend asks within a call belongs to that call, whatever trace the backend is in.
-        if let (Some(remote), Some(live)) = (&inbound.parent, within)
-            && remote.trace_id() != live.record().trace_id()
+        // A request of a backend within a call belongs to that call, even if the backend names another trace.
+        if let (Some(remote), Some(span)) = (&inbound.parent, within)
+            && remote.trace_id() != span.record().trace_id()
         {
             inbound.links.extend(inbound.parent.take());
         }
-        let beginning = Beginning {
+        let start = SpanStart {
             kind: Kind::Server,
-            method: Some(kept::method(message.method)),
-            subject: kept::subject(message.target),
-            id: message.id.and_then(|id| kept::id(id.into())),
+            method: Some(stored::method(message.method)),
+            subject: stored::subject(message.target),
+            id: message.id.and_then(|id| stored::id(id.into())),
             backend: backend.cloned(),
             attempt: None,
             began: message.received,
@@ -65,13 +62,13 @@ impl ServerSpan {
         };
         let ancestor = match (&inbound.parent, within) {
             (Some(remote), _) => Ancestor::Remote(remote),
-            (None, Some(live)) => Ancestor::Live(live),
+            (None, Some(span)) => Ancestor::Active(span),
             (None, None) => Ancestor::None,
         };
-        // What a backend asks comes with no headers of a client's.
-        let passing =
-            if recorder.is_delivered() || within.is_some() { None } else { HeaderContext::read(&message.carriers) };
-        Live::begin(recorder, beginning, &ancestor, inbound.baggage, passing.map(Arc::new))
+        // Requests of backends have no headers of a client.
+        let forwarded =
+            if recorder.is_delivered || within.is_some() { None } else { HeaderContext::read(&message.carriers) };
+        ActiveSpan::begin(recorder, start, &ancestor, inbound.baggage, forwarded.map(Arc::new))
     }
 
     pub(crate) fn new(
@@ -86,19 +83,19 @@ impl ServerSpan {
         Self { parent, timer, from_backend: backend.is_some() }
     }
 
-    /// What the call carries.
+    /// The parent of work for the message.
     #[must_use]
     pub fn parent(&self) -> Parent {
         self.parent.clone()
     }
 
-    /// The same, for what is done while this lasts.
+    /// The parent of work that ends before this span, borrowed.
     #[must_use]
     pub fn within(&self) -> &Parent {
         &self.parent
     }
 
-    /// How the message came. Say it once; a message from a backend has it already.
+    /// The transport of the message, to be set once; a message from a backend has it already.
     pub fn set_network(&mut self, network: Network) {
         if self.from_backend {
             return;
@@ -107,38 +104,37 @@ impl ServerSpan {
             timer.set_transport(network.transport());
         }
         if let Some(span) = self.parent.record() {
-            span.note(|found| found.network = Some(network));
+            span.update(|fields| fields.network = Some(network));
         }
     }
 
-    /// The revision it is spoken in. Say it once.
+    /// The negotiated revision, to be set once.
     pub fn set_revision(&mut self, revision: Revision) {
         set_revision(self.parent.record(), self.timer.as_mut(), revision);
     }
 
-    /// The session it belongs to, of whose id a digest is recorded: whoever has the id is the client.
-    /// Say it once.
+    /// The id of its session, to be set once. Only a digest is shown.
     pub fn set_session(&self, id: &str) {
         set_session(self.parent.record(), id);
     }
 
-    /// What an answer says of how this ends; names of a list become known to metrics.
+    /// How `answer` ends the span. The names in a list become labels of metrics.
     #[must_use]
     pub fn verdict(&self, method: &Method, answer: &Response) -> Verdict {
         if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
             names::learn(registry, None, method, answer);
         }
-        let unseen = self.parent.live_span().is_none() && self.timer.is_none();
+        let unseen = self.parent.active_span().is_none() && self.timer.is_none();
         if unseen { Verdict::default() } else { Verdict::of(method, answer) }
     }
 
-    /// The final frame has gone, or never will.
+    /// Ends the span: the last frame has been sent, or never will be.
     pub fn finish(mut self, outcome: &Outcome<'_>) {
         self.end(outcome);
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        end(self.timer.take(), self.parent.take_live(), outcome);
+        end(self.timer.take(), self.parent.take_span(), outcome);
     }
 }
 
@@ -148,27 +144,27 @@ impl Drop for ServerSpan {
     }
 }
 
-/// A message sent, until its answer came (kind CLIENT). One per attempt.
+/// The span of a sent message, until its response has arrived (kind CLIENT). One per attempt.
 #[derive(Debug)]
 pub struct ClientSpan {
-    live: Option<Live>,
+    span: Option<ActiveSpan>,
     within: Parent,
     backend: Option<BackendTelemetry>,
     timer: Option<Timer>,
 }
 
 impl ClientSpan {
-    /// One that records nothing, without looking at the clock.
+    /// A span that records nothing and reads no clock.
     pub(crate) fn off(within: Parent, backend: Option<BackendTelemetry>) -> Self {
-        Self { live: None, within, backend, timer: None }
+        Self { span: None, within, backend, timer: None }
     }
 
-    pub(crate) fn beginning(backend: Option<&BackendTelemetry>, message: &Departure<'_>, began: Moment) -> Beginning {
-        Beginning {
+    pub(crate) fn start(backend: Option<&BackendTelemetry>, message: &Departure<'_>, began: Moment) -> SpanStart {
+        SpanStart {
             kind: Kind::Client,
-            method: Some(kept::method(message.method)),
-            subject: kept::subject(message.target),
-            id: message.id.and_then(kept::id),
+            method: Some(stored::method(message.method)),
+            subject: stored::subject(message.target),
+            id: message.id.and_then(stored::id),
             backend: backend.cloned(),
             attempt: backend.map(|_| message.attempt),
             began,
@@ -177,110 +173,92 @@ impl ClientSpan {
     }
 
     pub(crate) fn new(
-        live: Option<Live>,
+        span: Option<ActiveSpan>,
         within: Parent,
         backend: Option<&BackendTelemetry>,
         message: &Departure<'_>,
         began: Moment,
     ) -> Self {
-        // What goes to clients is not counted: `mcp.client.operation.duration` is by backend.
+        // Messages to clients are not counted: `mcp.client.operation.duration` is by backend.
         let timer = backend.and_then(|backend| {
-            let registry = Arc::clone(backend.registry()?);
+            let registry = Arc::clone(backend.shared().registry.as_ref()?);
             Some(Timer::start(registry, Side::Client, Some(backend), message.method, message.target, began))
         });
-        Self { live, within, backend: backend.cloned(), timer }
+        Self { span, within, backend: backend.cloned(), timer }
     }
 
     /// The trace context that goes out with the message.
     #[must_use]
     pub fn propagation(&self) -> Propagation {
-        let policy = self.backend.as_ref().map(BackendTelemetry::trace_context).unwrap_or_default();
-        match (&self.live, self.within.passed()) {
+        let policy = self.backend.as_ref().map(|backend| backend.shared().trace_context).unwrap_or_default();
+        match (&self.span, self.within.forwarded()) {
             _ if policy == TraceContextPolicy::Omit => Propagation::omitted(),
-            (Some(live), _) => live.propagation(),
-            (None, Some(passed)) => Propagation::of_headers(passed),
+            (Some(span), _) => span.propagation(),
+            (None, Some(headers)) => Propagation::of_headers(headers),
             (None, None) => Propagation::default(),
         }
     }
 
-    /// What is done for this message: a question of the backend, a connection.
+    /// The parent of work for this message: a request of the backend, a connection.
     #[must_use]
     pub fn parent(&self) -> Parent {
-        self.live.as_ref().map_or_else(|| self.within.clone(), |live| Parent::live(live.clone()))
+        self.span.as_ref().map_or_else(|| self.within.clone(), |span| Parent::active(span.clone()))
     }
 
-    /// The revision it is spoken in. Say it once.
+    /// The negotiated revision, to be set once.
     pub fn set_revision(&mut self, revision: Revision) {
-        set_revision(self.live.as_ref().map(Live::record), self.timer.as_mut(), revision);
+        set_revision(self.span.as_ref().map(ActiveSpan::record), self.timer.as_mut(), revision);
     }
 
-    /// The session with the receiver; a digest of the id is recorded. Say it once.
+    /// The id of the session with the receiver, to be set once. Only a digest is shown.
     pub fn set_session(&self, id: &str) {
-        set_session(self.live.as_ref().map(Live::record), id);
+        set_session(self.span.as_ref().map(ActiveSpan::record), id);
     }
 
-    /// The arguments in the `params` of a tool call; recorded only where that is switched on.
+    /// Records the arguments in the `params` of a tool call, if that is switched on.
     pub fn record_arguments_in(&self, params: &Json) {
-        self.note_arguments(|| params.get("arguments"));
+        let wanted = |content: &ContentPolicy| content.arguments;
+        self.record(wanted, || params.get("arguments"), |fields, text| fields.arguments = Some(text));
     }
 
-    /// The arguments of a tool call; recorded only where that is switched on.
-    pub fn record_arguments(&self, arguments: &Json) {
-        self.note_arguments(|| Some(arguments.clone()));
-    }
-
-    /// The result of a tool call; recorded only where that is switched on.
-    pub fn record_result(&self, result: &Json) {
-        self.note_result(|| Some(result.clone()));
-    }
-
-    /// The answer came.
+    /// Ends the span with the response.
     pub fn answered(self, method: &Method, answer: &Response) {
         if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
             names::learn(registry, self.backend.as_ref().map(BackendTelemetry::metrics), method, answer);
         }
-        if self.live.is_none() && self.timer.is_none() {
+        if self.span.is_none() && self.timer.is_none() {
             return self.finish(&Outcome::Finished);
         }
         if *method == Method::CallTool {
-            self.note_result(|| answer.result());
+            let wanted = |content: &ContentPolicy| content.results;
+            self.record(wanted, || answer.result(), |fields, text| fields.result = Some(text));
         }
         let verdict = Verdict::of(method, answer);
         self.finish(&verdict.outcome());
     }
 
-    /// The answer came, or never will.
+    /// Ends the span: the response has arrived, or never will.
     pub fn finish(mut self, outcome: &Outcome<'_>) {
         self.end(outcome);
     }
 
-    fn note_arguments(&self, arguments: impl FnOnce() -> Option<Json>) {
-        let wanted = |backend: &BackendTelemetry| backend.content().arguments;
-        self.record(arguments, wanted, |seldom, text| seldom.arguments = Some(text));
-    }
-
-    fn note_result(&self, result: impl FnOnce() -> Option<Json>) {
-        let wanted = |backend: &BackendTelemetry| backend.content().results;
-        self.record(result, wanted, |seldom, text| seldom.result = Some(text));
-    }
-
-    /// `content` is looked for only if it is wanted.
+    /// `content` is read only if it is `wanted`.
     fn record(
         &self,
+        wanted: fn(&ContentPolicy) -> bool,
         content: impl FnOnce() -> Option<Json>,
-        wanted: impl Fn(&BackendTelemetry) -> bool,
-        set: impl FnOnce(&mut Seldom, String),
+        set: fn(&mut OptionalFields, String),
     ) {
-        if let (Some(live), Some(backend)) = (&self.live, self.backend.as_ref().filter(|backend| wanted(backend)))
-            && let Some(content) = content()
-        {
-            let text = redact::redacted(&content, backend.content().max_bytes);
-            live.record().note(|found: &mut Found| set(found.seldom(), text));
+        let (Some(span), Some(backend)) = (&self.span, &self.backend) else { return };
+        let policy = &backend.shared().content;
+        if let Some(content) = wanted(policy).then(content).flatten() {
+            let text = redact::redacted(&content, policy.max_bytes);
+            span.record().update(|fields| set(fields.optional(), text));
         }
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        end(self.timer.take(), self.live.take(), outcome);
+        end(self.timer.take(), self.span.take(), outcome);
     }
 }
 
@@ -291,30 +269,30 @@ impl Drop for ClientSpan {
     }
 }
 
-/// Connecting a backend (kind INTERNAL).
+/// The span of connecting a backend (kind INTERNAL).
 #[derive(Debug)]
 pub struct ConnectSpan {
-    live: Option<Live>,
+    span: Option<ActiveSpan>,
 }
 
 impl ConnectSpan {
-    pub(crate) fn new(live: Option<Live>) -> Self {
-        Self { live }
+    pub(crate) fn new(span: Option<ActiveSpan>) -> Self {
+        Self { span }
     }
 
-    /// What the messages of the handshake stand under.
+    /// The parent of the messages of the handshake.
     #[must_use]
     pub fn parent(&self) -> Parent {
-        self.live.clone().map_or_else(Parent::default, Parent::live)
+        self.span.clone().map_or_else(Parent::default, Parent::active)
     }
 
-    /// It is connected, or is not.
+    /// Ends the span: the backend is connected, or is not.
     pub fn finish(mut self, outcome: &Outcome<'_>) {
         self.end(outcome);
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
-        end(None, self.live.take(), outcome);
+        end(None, self.span.take(), outcome);
     }
 }
 
@@ -324,16 +302,16 @@ impl Drop for ConnectSpan {
     }
 }
 
-/// Ends a span. What has been taken from its owner is there once only, so that only the first end counts.
-fn end(timer: Option<Timer>, live: Option<Live>, outcome: &Outcome<'_>) {
-    // One look at the clock for both.
-    let began = live.as_ref().map(|live| live.record().beginning.began).or(timer.as_ref().map(Timer::began));
+/// Ends a span. Timer and span are taken from their owner, so that only the first end counts.
+fn end(timer: Option<Timer>, span: Option<ActiveSpan>, outcome: &Outcome<'_>) {
+    // One duration for both.
+    let began = span.as_ref().map(|span| span.record().start.began).or(timer.as_ref().map(Timer::began));
     let Some(lasted) = began.map(|began| began.elapsed()) else { return };
     if let Some(timer) = timer {
         timer.stop(outcome.error(), lasted);
     }
-    if let Some(live) = live {
-        live.end(outcome, lasted);
+    if let Some(span) = span {
+        span.end(outcome, lasted);
     }
 }
 
@@ -342,13 +320,13 @@ fn set_revision(span: Option<&Record>, timer: Option<&mut Timer>, revision: Revi
         timer.set_revision(revision);
     }
     if let Some(span) = span {
-        span.note(|found| found.revision = Some(revision));
+        span.update(|fields| fields.revision = Some(revision));
     }
 }
 
 fn set_session(span: Option<&Record>, id: &str) {
     if let Some(span) = span {
         let session = SessionId(id.into());
-        span.note(|found| found.session = Some(session));
+        span.update(|fields| fields.session = Some(session));
     }
 }

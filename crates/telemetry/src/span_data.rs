@@ -1,18 +1,13 @@
-//! A recorded span as the OpenTelemetry SDK has it, made when somebody looks at it: with a name, and
-//! attributes by their names in the conventions.
-//!
-//! Must not know: who looks.
+//! A recorded span as a span of the OpenTelemetry SDK, made for readers: with its name, and attributes by the names of
+//! the conventions.
 
 use std::borrow::Cow;
-use std::time::SystemTime;
 
 use fanlight_protocol::Method;
 use opentelemetry::trace::{Event as SpanEvent, Link, SpanId, SpanKind, Status};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::event::Event;
-use crate::kept::{KeptId, capped};
 use crate::message::Network;
 use crate::names::{
     ATTEMPT, CACHE_HIT, CLIENT_ADDRESS, CLIENT_PORT, CONNECT_SPAN, ERROR_TYPE, GEN_AI_OPERATION_NAME,
@@ -20,72 +15,75 @@ use crate::names::{
     Kind, MCP_METHOD_NAME, MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, NETWORK_PROTOCOL_NAME,
     NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, RPC_RESPONSE_STATUS_CODE,
 };
-use crate::record::{Found, Record, Seldom};
+use crate::record::{OptionalFields, Record, SpanFields};
+use crate::stored::{StoredId, truncated};
 use crate::subject::Subject;
 
 /// Longest name of a tool, prompt or method in a span's name, in characters.
 const LONGEST_NAME: usize = 128;
 
 impl Record {
-    /// The span as the SDK has it.
+    /// The span for the SDK.
     pub(crate) fn to_span_data(&self) -> SpanData {
-        let found = self.found();
-        let start_time = self.beginning.began.wall();
+        let fields = self.fields();
+        let start_time = self.start.began.wall();
         SpanData {
             span_context: self.context.to_span_context(false),
             parent_span_id: self.parent.map_or(SpanId::INVALID, |parent| parent.id),
             parent_span_is_remote: self.parent.is_some_and(|parent| parent.is_remote),
-            span_kind: match self.beginning.kind {
+            span_kind: match self.start.kind {
                 Kind::Server => SpanKind::Server,
                 Kind::Client => SpanKind::Client,
                 Kind::Internal => SpanKind::Internal,
             },
             name: self.name(),
             start_time,
-            end_time: start_time + found.lasted.unwrap_or_default(),
-            attributes: self.attributes(&found),
+            end_time: start_time + fields.lasted.unwrap_or_default(),
+            attributes: self.attributes(&fields),
             dropped_attributes_count: 0,
-            events: events(found.seldom.as_deref()),
+            events: events(fields.optional.as_deref()),
             links: self.links(),
-            status: status(&found),
+            status: status(&fields),
             instrumentation_scope: InstrumentationScope::builder("fanlight")
                 .with_version(env!("CARGO_PKG_VERSION"))
                 .build(),
         }
     }
 
-    /// `{method} {tool or prompt}`, else the method (conventions for MCP, Span name). Never a URI; a
-    /// method that looks like anything but a method does not name a span.
+    /// `{method} {tool or prompt}`, else the method (conventions for MCP, Span name). Never a URI; a malformed method is
+    /// `_OTHER`.
     pub(crate) fn name(&self) -> Cow<'static, str> {
-        let Some(method) = &self.beginning.method else { return CONNECT_SPAN.into() };
+        let Some(method) = &self.start.method else { return CONNECT_SPAN.into() };
         let method = method_name(method);
-        match &self.beginning.subject {
-            Subject::Tool(name) | Subject::Prompt(name) => [&*method, " ", capped(name, LONGEST_NAME)].concat().into(),
+        match &self.start.subject {
+            Subject::Tool(name) | Subject::Prompt(name) => {
+                [&*method, " ", truncated(name, LONGEST_NAME)].concat().into()
+            }
             Subject::None | Subject::Resource(_) => method,
         }
     }
 
-    fn attributes(&self, found: &Found) -> Vec<KeyValue> {
+    fn attributes(&self, fields: &SpanFields) -> Vec<KeyValue> {
         let mut out = Vec::with_capacity(16);
         self.describe_message(&mut out);
-        if let Some(backend) = &self.beginning.backend {
-            out.extend_from_slice(backend.attributes());
+        if let Some(backend) = &self.start.backend {
+            out.extend_from_slice(&backend.shared().attributes);
         }
-        out.extend(self.beginning.attempt.map(|attempt| KeyValue::new(ATTEMPT, i64::from(attempt))));
-        if let Some(network) = found.network {
+        out.extend(self.start.attempt.map(|attempt| KeyValue::new(ATTEMPT, i64::from(attempt))));
+        if let Some(network) = fields.network {
             describe_network(&mut out, network);
         }
-        out.extend(found.revision.map(|revision| KeyValue::new(MCP_PROTOCOL_VERSION, revision.as_str())));
-        out.extend(found.session.as_ref().map(|session| KeyValue::new(MCP_SESSION_ID, session.shown())));
-        out.extend(found.cache_hit.map(|hit| KeyValue::new(CACHE_HIT, hit)));
-        let failures = found.partial_failures.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+        out.extend(fields.revision.map(|revision| KeyValue::new(MCP_PROTOCOL_VERSION, revision.as_str())));
+        out.extend(fields.session.as_ref().map(|session| KeyValue::new(MCP_SESSION_ID, session.shown())));
+        out.extend(fields.cache_hit.map(|hit| KeyValue::new(CACHE_HIT, hit)));
+        let failures = fields.partial_failures.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
         out.extend(failures.map(|count| KeyValue::new(PARTIAL_FAILURES, count)));
-        if let Some(seldom) = &found.seldom {
+        if let Some(optional) = &fields.optional {
             let text = |name, text: &Option<String>| text.clone().map(|text| KeyValue::new(name, text));
-            out.extend(text(GEN_AI_TOOL_CALL_ARGUMENTS, &seldom.arguments));
-            out.extend(text(GEN_AI_TOOL_CALL_RESULT, &seldom.result));
+            out.extend(text(GEN_AI_TOOL_CALL_ARGUMENTS, &optional.arguments));
+            out.extend(text(GEN_AI_TOOL_CALL_RESULT, &optional.result));
         }
-        if let Some(error) = found.error {
+        if let Some(error) = fields.error {
             out.push(KeyValue::new(ERROR_TYPE, error.as_text()));
             out.extend(error.status_code().map(|code| KeyValue::new(RPC_RESPONSE_STATUS_CODE, code.to_string())));
         }
@@ -93,12 +91,12 @@ impl Record {
     }
 
     fn describe_message(&self, out: &mut Vec<KeyValue>) {
-        let Some(method) = &self.beginning.method else { return };
+        let Some(method) = &self.start.method else { return };
         out.push(match method.known_name() {
             Some(known) => KeyValue::new(MCP_METHOD_NAME, known),
             None => KeyValue::new(MCP_METHOD_NAME, method.as_str().to_owned()),
         });
-        match &self.beginning.subject {
+        match &self.start.subject {
             Subject::None => {}
             Subject::Tool(name) => {
                 out.push(KeyValue::new(GEN_AI_TOOL_NAME, name.to_string()));
@@ -109,10 +107,10 @@ impl Record {
             Subject::Prompt(name) => out.push(KeyValue::new(GEN_AI_PROMPT_NAME, name.to_string())),
             Subject::Resource(uri) => out.push(KeyValue::new(MCP_RESOURCE_URI, uri.to_string())),
         }
-        out.extend(self.beginning.id.as_ref().map(|id| {
+        out.extend(self.start.id.as_ref().map(|id| {
             let text = match id {
-                KeptId::Number(number) => number.to_string(),
-                KeptId::Text(text) => text.to_string(),
+                StoredId::Number(number) => number.to_string(),
+                StoredId::Text(text) => text.to_string(),
             };
             KeyValue::new(JSONRPC_REQUEST_ID, text)
         }));
@@ -120,7 +118,7 @@ impl Record {
 
     fn links(&self) -> SpanLinks {
         let mut links = SpanLinks::default();
-        links.links.extend(self.beginning.links.iter().map(|link| Link::with_context(link.to_span_context(true))));
+        links.links.extend(self.start.links.iter().map(|link| Link::with_context(link.to_span_context(true))));
         links
     }
 }
@@ -146,38 +144,36 @@ fn describe_network(out: &mut Vec<KeyValue>, network: Network) {
     }
 }
 
-fn events(seldom: Option<&Seldom>) -> SpanEvents {
+fn events(optional: Option<&OptionalFields>) -> SpanEvents {
     let mut events = SpanEvents::default();
-    let Some(seldom) = seldom else { return events };
-    events.events.extend(seldom.events.iter().map(|(at, event)| span_event(*at, event)));
-    events.dropped_count = seldom.dropped_events;
+    let Some(optional) = optional else { return events };
+    events
+        .events
+        .extend(optional.events.iter().map(|(at, event)| SpanEvent::new(event.name(), *at, event.attributes(), 0)));
+    events.dropped_count = optional.dropped_events;
     events
 }
 
-fn span_event(at: SystemTime, event: &Event) -> SpanEvent {
-    SpanEvent::new(event.name(), at, event.attributes(), 0)
-}
-
-fn status(found: &Found) -> Status {
-    if found.error.is_none() {
+fn status(fields: &SpanFields) -> Status {
+    if fields.error.is_none() {
         return Status::Unset;
     }
-    let message = found.seldom.as_ref().and_then(|seldom| seldom.message.clone());
+    let message = fields.optional.as_ref().and_then(|optional| optional.message.clone());
     Status::error(message.unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Target;
     use crate::ring::tests::record_of;
+    use crate::subject::Target;
 
     fn name(method: Method, target: Target<'_>) -> String {
         record_of(method, target).name().into_owned()
     }
 
     #[test]
-    fn spans_are_named_by_method_and_tool_or_prompt() {
+    fn span_name_is_method_and_tool_or_prompt() {
         assert_eq!(name(Method::CallTool, Target::Tool("add")), "tools/call add");
         assert_eq!(name(Method::GetPrompt, Target::Prompt("greet")), "prompts/get greet");
         assert_eq!(name(Method::ReadResource, Target::Resource("file:///x")), "resources/read");

@@ -1,6 +1,4 @@
-//! What a message is about, and what its answer says of how it went, as both sides need it.
-//!
-//! Must not know: which side asks.
+//! What a message names, and how its response ends its span.
 
 use std::borrow::Cow;
 
@@ -9,30 +7,44 @@ use fanlight_protocol::{Json, Method, Response, RpcError};
 use smol_str::SmolStr;
 
 use crate::error_type::{ErrorType, Outcome};
-use crate::message::Target;
 
-/// What a message is about, in its own memory; names of the usual length need none but this.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Subject {
-    /// Nothing that has a name.
+/// The tool, prompt or resource that a message names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Named<T> {
+    /// Nothing.
     #[default]
     None,
     /// A tool.
-    Tool(SmolStr),
+    Tool(T),
     /// A prompt.
-    Prompt(SmolStr),
-    /// A resource.
-    Resource(SmolStr),
+    Prompt(T),
+    /// A resource. Its query and user info are not recorded, and it is not part of the name of a span.
+    Resource(T),
+}
+
+/// What a message names, owned; names of the usual length need no allocation.
+pub type Subject = Named<SmolStr>;
+/// What a message names, borrowed.
+pub type Target<'a> = Named<&'a str>;
+
+impl<T> Named<T> {
+    /// The name or URI.
+    pub(crate) fn text(&self) -> Option<&T> {
+        match self {
+            Self::None => None,
+            Self::Tool(text) | Self::Prompt(text) | Self::Resource(text) => Some(text),
+        }
+    }
 }
 
 impl Subject {
-    /// What a message with these `params` is about.
+    /// Of a message with these `params`.
     #[must_use]
     pub fn of(method: &Method, params: Option<&Json>) -> Self {
         Self::found(method, |key| params?.peek(key))
     }
 
-    /// The same, where the members of `params` have been found already.
+    /// Of a message whose `params` have these members.
     pub fn found<'a>(method: &Method, member: impl Fn(&'static str) -> Option<Value<'a>>) -> Self {
         let text = |key| Some(SmolStr::from(member(key)?.as_str()?));
         let found = match method {
@@ -44,7 +56,7 @@ impl Subject {
         found.unwrap_or_default()
     }
 
-    /// The same, borrowed.
+    /// Borrowed.
     #[must_use]
     pub fn target(&self) -> Target<'_> {
         match self {
@@ -56,12 +68,12 @@ impl Subject {
     }
 }
 
-/// What an answer says of how its request went.
+/// Whether a response is a success, a tool error or a JSON-RPC error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict(Option<(ErrorType, Option<String>)>);
 
 impl Verdict {
-    /// Of the answer to a request for `method`.
+    /// Of the response to a request for `method`.
     #[must_use]
     pub fn of(method: &Method, answer: &Response) -> Self {
         if let Some(error) = answer.error() {
@@ -72,13 +84,13 @@ impl Verdict {
         Self(is_tool_error.then_some((ErrorType::ToolError, None)))
     }
 
-    /// Of an error that this side answers with.
+    /// Of an error of Fanlight.
     #[must_use]
     pub fn of_error(error: &RpcError) -> Self {
         Self(Some((ErrorType::JsonRpc(error.code), Some(error.message.clone()))))
     }
 
-    /// How the span ends once the answer has gone.
+    /// The outcome of the span once the response has been sent.
     #[must_use]
     pub fn outcome(&self) -> Outcome<'_> {
         match &self.0 {
@@ -93,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_is_an_error_a_tool_error_or_nothing() {
+    fn verdict_tells_errors_from_tool_errors() {
         let of =
             |method: &Method, text: &'static str| Verdict::of(method, &Response::from_result(&Json::literal(text)));
         assert_eq!(
@@ -108,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_are_read_from_params() {
+    fn subject_is_read_from_params() {
         let params = Json::literal(r#"{"name":"a\u0064d","uri":"x://y"}"#);
         assert_eq!(Subject::of(&Method::CallTool, Some(&params)).target(), Target::Tool("add"));
         assert_eq!(Subject::of(&Method::ReadResource, Some(&params)).target(), Target::Resource("x://y"));

@@ -22,7 +22,7 @@ pub struct Telemetry(Option<Arc<Shared>>);
 
 #[derive(Debug)]
 struct Shared {
-    recorder: Option<Recorder>,
+    recorder: Option<Arc<Recorder>>,
     ring: Option<Arc<Ring>>,
     metrics: Arc<Metrics>,
     resource: Resource,
@@ -45,7 +45,7 @@ impl Telemetry {
     }
 
     pub(crate) fn new(
-        recorder: Option<Recorder>,
+        recorder: Option<Arc<Recorder>>,
         ring: Option<Arc<Ring>>,
         metrics: Arc<Metrics>,
         resource: Resource,
@@ -53,13 +53,13 @@ impl Telemetry {
         Self(Some(Arc::new(Shared { recorder, ring, metrics, resource })))
     }
 
-    /// A message from a client arrived.
+    /// The span of a message received from a client.
     #[must_use]
     pub fn server(&self, message: &Arrival<'_>) -> ServerSpan {
         let registry = self.metrics().cloned();
         let parent = match self.0.as_ref().and_then(|shared| shared.recorder.as_ref()) {
-            Some(recorder) => Parent::live(ServerSpan::begin(recorder, message, None, None)),
-            None => passing(message),
+            Some(recorder) => Parent::active(ServerSpan::begin(recorder, message, None, None)),
+            None => forwarding(message),
         };
         ServerSpan::new(parent, registry, None, message)
     }
@@ -78,13 +78,13 @@ impl Telemetry {
         BackendTelemetry::new(info, self.0.as_ref().map(|shared| Arc::clone(&shared.metrics)))
     }
 
-    /// The last traces, if they are kept.
+    /// The ring of recent traces, if there is one.
     #[must_use]
     pub fn ring(&self) -> Option<&Arc<Ring>> {
         self.0.as_ref()?.ring.as_ref()
     }
 
-    /// The counters, unless all is off.
+    /// The metrics, unless telemetry is off.
     #[must_use]
     pub fn metrics(&self) -> Option<&Arc<Metrics>> {
         self.0.as_ref().map(|shared| &shared.metrics)
@@ -96,23 +96,23 @@ impl Telemetry {
         self.0.as_ref().map(|shared| &shared.resource)
     }
 
-    /// The metrics in the Prometheus text format; empty if all is off.
+    /// The metrics in the Prometheus text format; empty if telemetry is off.
     #[must_use]
     pub fn prometheus(&self) -> String {
         self.0.as_ref().map(|shared| shared.metrics.prometheus(&shared.resource)).unwrap_or_default()
     }
 }
 
-fn passing(message: &Arrival<'_>) -> Parent {
-    HeaderContext::read(&message.carriers).map_or_else(Parent::default, Parent::passing)
+fn forwarding(message: &Arrival<'_>) -> Parent {
+    HeaderContext::read(&message.carriers).map_or_else(Parent::default, Parent::forwarding)
 }
 
 /// Ends telemetry when the program ends.
 #[derive(Debug)]
-pub struct Guard(Option<Recorder>);
+pub struct Guard(Option<Arc<Recorder>>);
 
 impl Guard {
-    pub(crate) fn new(recorder: Option<Recorder>) -> Self {
+    pub(crate) fn new(recorder: Option<Arc<Recorder>>) -> Self {
         Self(recorder)
     }
 
@@ -121,7 +121,7 @@ impl Guard {
     pub async fn shutdown(self, bound: Duration) -> bool {
         let Some(recorder) = self.0 else { return true };
         // The SDK blocks, and its exporter needs this runtime meanwhile.
-        let delivered = tokio::task::spawn_blocking(move || recorder.pipeline().shutdown(bound));
+        let delivered = tokio::task::spawn_blocking(move || recorder.pipeline.shutdown(bound));
         match tokio::time::timeout(bound + Duration::from_millis(500), delivered).await {
             Ok(Ok(Ok(()))) => true,
             Ok(Ok(Err(error))) => {

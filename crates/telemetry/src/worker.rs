@@ -1,6 +1,4 @@
-//! A thread that writes ended spans somewhere, behind a bounded queue.
-//!
-//! Must not know: where they are written.
+//! A thread that writes ended spans, behind a bounded queue.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -13,21 +11,21 @@ use opentelemetry_sdk::trace::SpanData;
 use crate::metrics::{DropReason, Metrics};
 use crate::record::Record;
 
-/// Most spans that wait for a writer.
+/// Capacity of the queue, in spans.
 const CAPACITY: usize = 4096;
 /// Most spans that are written at once.
 const BATCH: usize = 256;
 
-/// Something that writes spans.
+/// Writes spans.
 pub(crate) trait Write: Send + 'static {
     /// Writes `spans`, which ended in this order.
     fn write(&mut self, spans: &[Arc<SpanData>]) -> io::Result<()>;
 }
 
-/// The thread and the way to it. It ends when this is dropped, after writing what waits.
+/// The thread and its queue. On drop, the queue is written and the thread ends.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    /// `None` once it is to end.
+    /// `None` after shutdown.
     queue: Mutex<Option<SyncSender<Arc<Record>>>>,
     done: Mutex<Receiver<()>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -42,13 +40,13 @@ impl Worker {
         let counted = Arc::clone(&metrics);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             run(writer, &spans, &counted);
-            // Nobody may be waiting for the end.
+            // Fails if nothing waits for the end.
             let _ = ended.send(());
         })?;
         Ok(Self { queue: Mutex::new(Some(queue)), done: Mutex::new(done), thread: Mutex::new(Some(thread)), metrics })
     }
 
-    /// Takes a span if there is room for it.
+    /// Queues a span; drops and counts it if the queue is full.
     pub(crate) fn offer(&self, span: &Arc<Record>) {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = queue.as_ref().is_some_and(|queue| queue.try_send(Arc::clone(span)).is_ok());
@@ -57,14 +55,14 @@ impl Worker {
         }
     }
 
-    /// Takes no more spans and waits until those that wait are written, at most until `deadline`.
+    /// Closes the queue and waits until it is written, at most until `deadline`. Returns whether it was.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {
         *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         let left = deadline.saturating_duration_since(Instant::now());
         let ended = !matches!(done.recv_timeout(left), Err(RecvTimeoutError::Timeout));
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take().filter(|_| ended) {
-            // The thread has said that it is done, so this waits for nothing.
+            // The thread has signalled its end, so this returns at once.
             let _ = thread.join();
         }
         ended
@@ -87,7 +85,7 @@ fn run(mut writer: impl Write, spans: &Receiver<Arc<Record>>, metrics: &Metrics)
             Err(error) => {
                 metrics.span_dropped(DropReason::WriteFailed, batch.len() as u64);
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(%error, "cannot write traces; what cannot be written is dropped");
+                    tracing::warn!(%error, "spans dropped: cannot write traces");
                 }
             }
         }

@@ -49,7 +49,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn alerts_name_what_is_exposed() {
+fn alerts_use_exposed_metrics() {
     let mut checker = checker();
     let rules = yaml(ALERTS);
     let mut names = BTreeSet::new();
@@ -76,7 +76,7 @@ fn alerts_name_what_is_exposed() {
 }
 
 #[test]
-fn the_alert_on_parked_calls_knows_the_default_limit() {
+fn suspended_calls_alert_uses_the_default_limit() {
     let schema: Value = serde_json::from_str(SCHEMA).expect("JSON");
     let limit = &schema["$defs"]["limits"]["properties"]["suspendedCalls"]["default"];
     assert!(limit.is_u64(), "no default in the schema: {limit}");
@@ -84,7 +84,7 @@ fn the_alert_on_parked_calls_knows_the_default_limit() {
 }
 
 #[test]
-fn prometheus_scrapes_the_job_that_rules_name() {
+fn prometheus_scrapes_the_job_of_the_rules() {
     let config = yaml(PROMETHEUS);
     assert_eq!(list(&config, "rule_files"), ["alerts.yaml"]);
     let jobs: Vec<&str> = list(&config, "scrape_configs").iter().map(|job| text(job, "job_name")).collect();
@@ -94,7 +94,7 @@ fn prometheus_scrapes_the_job_that_rules_name() {
 }
 
 #[test]
-fn the_collector_connects_what_it_defines() {
+fn collector_pipelines_use_all_components() {
     let config = yaml(COLLECTOR);
     let service = &config["service"];
     let listed = |pipeline: &Value, key: &str| -> BTreeSet<String> {
@@ -115,7 +115,7 @@ fn the_collector_connects_what_it_defines() {
 }
 
 #[test]
-fn the_dashboard_names_what_is_exposed() {
+fn dashboard_uses_exposed_metrics() {
     let mut checker = checker();
     let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
     assert!(
@@ -189,7 +189,7 @@ fn all_but<'a>(
 }
 
 #[test]
-fn what_is_not_exposed_is_found() {
+fn unexposed_metrics_are_detected() {
     for wrong in [
         "fanlight_backend_upp",
         "fanlight_backend_restarts",

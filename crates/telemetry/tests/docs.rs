@@ -1,4 +1,4 @@
-//! docs/tracing.md says what the code records, no more and no less.
+//! docs/tracing.md lists exactly what the code records.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
 

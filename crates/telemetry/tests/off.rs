@@ -1,4 +1,4 @@
-//! With tracing off nothing is touched, and the client's header context is carried on.
+//! With tracing off messages stay unchanged, and the context of the client's headers is forwarded.
 
 #![allow(clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
 
@@ -43,7 +43,7 @@ fn sent(telemetry: &Telemetry, header: Option<&str>, policy: TraceContextPolicy,
 }
 
 #[test]
-fn messages_stay_as_they_are() {
+fn messages_stay_unchanged() {
     for telemetry in off() {
         for params in [r#"{ "_meta" : {"traceparent":"bad"} }"#, r#"{"_meta":{}}"#, "{}"] {
             assert_eq!(sent(&telemetry, None, TraceContextPolicy::Forward, params), params);
@@ -53,7 +53,7 @@ fn messages_stay_as_they_are() {
 }
 
 #[test]
-fn a_header_context_goes_into_meta_if_that_has_none() {
+fn header_context_is_added_to_meta_without_one() {
     for telemetry in off() {
         let policy = TraceContextPolicy::Forward;
         let with = format!(r#"{{"_meta":{{"traceparent":"{GIVEN}","baggage":"b=1"}}}}"#);
@@ -66,7 +66,7 @@ fn a_header_context_goes_into_meta_if_that_has_none() {
 }
 
 #[test]
-fn durations_are_counted_all_the_same() {
+fn durations_are_counted_without_tracing() {
     let [nothing, counting] = off();
     sent(&nothing, None, TraceContextPolicy::Forward, "{}");
     assert_eq!(nothing.prometheus(), "");

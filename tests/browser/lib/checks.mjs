@@ -52,10 +52,10 @@ export const checks = {
     const { page, accessible } = under;
     await run(under, "library__search_books", { query: "a", limit: 2 });
     assert.equal(await page.locator(".outcome .badge").innerText(), "ok");
-    await page.getByText("The result as it came").click();
+    await page.getByText("The result, unchanged").click();
     assert.match(await page.locator(".result details .json code").innerText(), /"content": \[/);
     await accessible();
-    await page.getByRole("link", { name: "See its trace" }).click();
+    await page.getByRole("link", { name: "Show its trace" }).click();
     await page.locator(SPAN).first().waitFor();
     // What went to the backend stands below what came from the page.
     await page.locator(SPAN, { hasText: "CLIENT" }).filter({ hasText: "library" }).first().waitFor();
@@ -84,7 +84,7 @@ export const checks = {
     await page.waitForFunction(() => [...document.querySelectorAll("tbody tr")].every((row) => row.classList.contains("failed")));
     await page.getByLabel("Outcome").selectOption("");
     await page.getByLabel("Text, id or attribute").fill("no trace has this");
-    await page.getByText("No trace fits").waitFor();
+    await page.getByText("No matching trace").waitFor();
     assert.match(page.url(), /text=no\+trace/);
     await page.getByLabel("Text, id or attribute").fill("");
     await page.getByLabel("Backend").selectOption("workshop");
@@ -120,7 +120,7 @@ export const checks = {
     await run(under, "library__search_books", { query: HOSTILE });
     await staysText(page);
     await goTo(`traces?text=${encodeURIComponent(HOSTILE)}`);
-    await page.getByText("No trace fits").waitFor();
+    await page.getByText("No matching trace").waitFor();
     await staysText(page);
     await goTo(`catalogue/tools/${encodeURIComponent(HOSTILE)}`);
     await page.getByText("There is no").waitFor();
@@ -169,8 +169,8 @@ export const checks = {
     await page.getByRole("heading", { name: "workshop__roll_dice" }).waitFor();
     await focusOn("Run");
     await page.keyboard.press("Enter");
-    await page.getByRole("link", { name: "See its trace" }).waitFor();
-    await focusOn("See its trace");
+    await page.getByRole("link", { name: "Show its trace" }).waitFor();
+    await focusOn("Show its trace");
     await page.keyboard.press("Enter");
     await page.locator(SPAN).first().waitFor();
     await focusOn("SERVER");
@@ -190,7 +190,7 @@ export const checks = {
 
   "a trace that is not there says so": async ({ page, goTo }) => {
     await goTo("traces/4bf92f3577b34da6a3ce929d0e0e4736");
-    await page.getByText("This trace is not here any more").waitFor();
+    await page.getByText("This trace has been evicted").waitFor();
   },
 };
 
@@ -198,10 +198,10 @@ export const checks = {
 export async function login({ page, goTo, accessible }, token) {
   await goTo("overview");
   await accessible();
-  const field = page.getByLabel("The token of this listener");
+  const field = page.getByLabel("Token of the admin listener");
   await field.fill("not-the-token-at-all");
   await page.keyboard.press("Enter");
-  await page.getByText("This is not the token.").waitFor();
+  await page.getByText("The token is wrong.").waitFor();
   await field.fill(token);
   await page.keyboard.press("Enter");
   await page.locator("tbody tr", { hasText: "workshop" }).waitFor();

@@ -33,7 +33,7 @@ export async function screenshots(browser, fanlight) {
     await page.getByRole("button", { name: "Run" }).click();
     await page.locator(".outcome .badge").waitFor();
     await shoot("catalogue");
-    await page.getByRole("link", { name: "See its trace" }).click();
+    await page.getByRole("link", { name: "Show its trace" }).click();
     await page.locator("button.span").first().click();
     await page.mouse.move(0, 0);
     await shoot("trace");

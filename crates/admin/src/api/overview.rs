@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use fanlight_canonical::{BackendState, BackendStatus};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_telemetry::metrics::GIVEN_UP;
 use fanlight_telemetry::names::BACKEND_NAME;
 use fanlight_telemetry::ring::{Query, Trace, attribute, failure};
 
@@ -17,9 +18,6 @@ use crate::values::{count, flag, moment, number, optional};
 const FRESH: Duration = Duration::from_millis(900);
 /// How many failed traces are searched for the last error of each backend.
 const FAILED: usize = 100;
-
-/// Errors that are no failure of the backend: the client wanted no answer any more.
-const GIVEN_UP: [&str; 2] = ["abandoned", "cancelled"];
 
 /// The overview, made once for all event streams.
 pub(crate) struct Latest {
@@ -74,7 +72,7 @@ impl Latest {
         object.string("version", subject.version).string("endpoint", &subject.endpoint);
         object.member("startedMs", &moment(self.started));
         object.member("ready", &flag(is_ready(&subject.gateway, &subject.draining)));
-        object.integer("sessions", count(clients.sessions)).integer("parkedCalls", count(clients.parked));
+        object.integer("sessions", count(clients.sessions)).integer("parkedCalls", count(clients.suspended));
         object.integer("streams", count(clients.streams));
         if let Some(ring) = subject.telemetry.ring() {
             let (traces, bytes) = ring.size();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_telemetry::clients::{ParkedView, Seen, SessionView};
+use fanlight_telemetry::clients::{ClientsView, SessionView, SuspendedCallView};
 
 use super::{Answer, Query};
 use crate::reply::{Refusal, json};
@@ -18,21 +18,21 @@ const MOST: usize = 10_000;
 
 /// Sessions, most recently used first, and suspended calls, those that expire next first. `limit` bounds each.
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
-    list(admin.subject.clients.seen(), &query).map(json)
+    list(admin.subject.clients.view(), &query).map(json)
 }
 
-fn list(mut seen: Seen, query: &Query) -> Result<Json, Refusal> {
+fn list(mut clients: ClientsView, query: &Query) -> Result<Json, Refusal> {
     let limit = query.number("limit", DEFAULT, MOST)?;
     let mut answer = ObjectBuilder::new();
-    answer.integer("sessionCount", count(seen.sessions.len()));
-    answer.integer("parkedCallCount", count(seen.parked.len()));
-    answer.integer("streamCount", count(seen.streams));
-    seen.sessions.sort_by(|a, b| {
+    answer.integer("sessionCount", count(clients.sessions.len()));
+    answer.integer("parkedCallCount", count(clients.suspended.len()));
+    answer.integer("streamCount", count(clients.streams));
+    clients.sessions.sort_by(|a, b| {
         (a.idle.unwrap_or(Duration::ZERO), &a.digest).cmp(&(b.idle.unwrap_or(Duration::ZERO), &b.digest))
     });
-    seen.parked.sort_by_key(|call| call.left);
-    answer.member("sessions", &array(seen.sessions.iter().take(limit).map(session)));
-    answer.member("parkedCalls", &array(seen.parked.iter().take(limit).map(call)));
+    clients.suspended.sort_by_key(|call| call.left);
+    answer.member("sessions", &array(clients.sessions.iter().take(limit).map(session)));
+    answer.member("parkedCalls", &array(clients.suspended.iter().take(limit).map(call)));
     Ok(answer.finish())
 }
 
@@ -43,17 +43,17 @@ fn session(session: &SessionView) -> Json {
     optional(&mut object, "revision", session.revision);
     object.member("clientInfo", &session.client_info.clone().unwrap_or_else(Json::null));
     object.integer("running", count(session.running));
-    object.integer("questions", count(session.questions));
+    object.integer("questions", count(session.server_requests));
     object.integer("streams", count(session.streams));
     object.member("idleMs", &session.idle.map_or_else(Json::null, millis));
     object.finish()
 }
 
-fn call(call: &ParkedView) -> Json {
+fn call(call: &SuspendedCallView) -> Json {
     let mut object = ObjectBuilder::new();
     object.string("method", &call.method);
     optional(&mut object, "name", call.name.as_deref());
-    object.member("asked", &array(call.asked.iter().map(|method| Json::string(method))));
+    object.member("asked", &array(call.requests.iter().map(|method| Json::string(method))));
     object.integer("round", i64::from(call.round));
     object.member("waitingMs", &millis(call.waiting)).member("leftMs", &millis(call.left));
     object.finish()
@@ -70,7 +70,7 @@ mod tests {
             transport: "http",
             client_info: Some(Json::literal(r#"{"name":"<b>x</b>"}"#)),
             running: 1,
-            questions: 0,
+            server_requests: 0,
             streams: 2,
             idle: idle.map(Duration::from_millis),
         }
@@ -78,17 +78,17 @@ mod tests {
 
     #[test]
     fn sessions_are_sorted_by_use_and_limited() {
-        let parked = ParkedView {
+        let suspended = SuspendedCallView {
             method: "tools/call".into(),
             name: None,
-            asked: vec!["elicitation/create".into()],
+            requests: vec!["elicitation/create".into()],
             round: 1,
             waiting: Duration::from_millis(5),
             left: Duration::from_secs(1),
         };
         let sessions = vec![one("c", Some(9)), one("a", None), one("b", Some(3))];
-        let seen = Seen { sessions, parked: vec![parked], streams: 4 };
-        let answer = list(seen, &Query("limit=2".to_owned())).unwrap();
+        let clients = ClientsView { sessions, suspended: vec![suspended], streams: 4 };
+        let answer = list(clients, &Query("limit=2".to_owned())).unwrap();
         let answer: serde_json::Value = serde_json::from_str(answer.as_text()).unwrap();
         assert_eq!(
             (&answer["sessionCount"], &answer["parkedCallCount"], &answer["streamCount"]),

@@ -1,4 +1,4 @@
-//! Who gets an answer, and what is served to everybody.
+//! Access: liveness, readiness, token, host, origin, the page.
 
 use fanlight_admin::AdminSettings;
 use http::{Method, StatusCode};
@@ -12,7 +12,7 @@ async fn plain() -> Scene {
 }
 
 #[tokio::test]
-async fn life_and_readiness() {
+async fn liveness_and_readiness_are_reported() {
     let scene = plain().await;
     let alive = scene.get("/healthz").await;
     assert_eq!((alive.status, alive.text.as_str()), (StatusCode::OK, "ok"));
@@ -26,7 +26,7 @@ async fn life_and_readiness() {
 }
 
 #[tokio::test]
-async fn nothing_is_ready_without_a_usable_backend() {
+async fn process_is_not_ready_without_a_usable_backend() {
     let scene = Scene::start(vec![down("a")], AdminSettings::default()).await;
     let report = scene.get("/readyz").await;
     assert_eq!(report.status, StatusCode::SERVICE_UNAVAILABLE);
@@ -34,7 +34,7 @@ async fn nothing_is_ready_without_a_usable_backend() {
 }
 
 #[tokio::test]
-async fn with_a_token_only_what_says_nothing_is_open() {
+async fn token_protects_everything_with_data() {
     let settings = AdminSettings { token: Some(TOKEN.into()), ..AdminSettings::default() };
     let scene = Scene::start(vec![fake("a", &[])], settings).await;
     assert_eq!(scene.get("/healthz").await.status, StatusCode::OK);
@@ -56,14 +56,14 @@ async fn with_a_token_only_what_says_nothing_is_open() {
         assert_eq!(answer.status, StatusCode::OK, "{path}");
         assert!(!answer.text.is_empty());
     }
-    // What the token opens is still no place for pages of other sites.
+    // Pages of other sites are refused even with the token.
     let headers = [("authorization", bearer(TOKEN)), ("origin", "http://evil.example.com".into())];
     let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     assert_eq!(client.send(Method::GET, "/api/overview", &headers, "").await.status, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
-async fn other_hosts_origins_and_methods_are_refused() {
+async fn foreign_hosts_origins_and_methods_are_refused() {
     let scene = plain().await;
     let mut client = scene.client().await;
     let own = format!("http://{}", scene.address);
@@ -93,7 +93,7 @@ async fn other_hosts_origins_and_methods_are_refused() {
 }
 
 #[tokio::test]
-async fn the_page_comes_with_a_strict_policy() {
+async fn page_has_a_strict_content_security_policy() {
     let scene = plain().await;
     let page = scene.get("/ui").await;
     assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
@@ -109,7 +109,7 @@ async fn the_page_comes_with_a_strict_policy() {
 }
 
 #[tokio::test]
-async fn bodies_are_bounded() {
+async fn request_bodies_are_bounded() {
     let settings = AdminSettings { max_body: 64, ..AdminSettings::default() };
     let scene = Scene::start(vec![fake("a", &[])], settings).await;
     let answer = scene.call(&format!(r#"{{"method":"tools/call","params":{{"name":"{}"}}}}"#, "x".repeat(100))).await;

@@ -1,4 +1,4 @@
-//! Calls through the page, the catalogue, and what else is looked up.
+//! Calls, catalogue, overview, sessions and configuration.
 
 use fanlight_admin::AdminSettings;
 use http::StatusCode;
@@ -22,7 +22,7 @@ async fn two() -> Scene {
 }
 
 #[tokio::test]
-async fn a_call_returns_the_bytes_of_the_backend_and_a_trace_that_can_be_read() {
+async fn call_returns_the_bytes_of_the_backend_and_a_readable_trace() {
     let scene = two().await;
     let answer = scene.call(r#"{"method":"tools/call","params":{"name":"a__add","arguments":{"n":1.0}}}"#).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
@@ -41,7 +41,7 @@ async fn a_call_returns_the_bytes_of_the_backend_and_a_trace_that_can_be_read() 
 }
 
 #[tokio::test]
-async fn a_call_goes_on_with_the_trace_it_names() {
+async fn call_continues_the_trace_of_its_meta() {
     let scene = two().await;
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let body =
@@ -51,7 +51,7 @@ async fn a_call_goes_on_with_the_trace_it_names() {
 }
 
 #[tokio::test]
-async fn errors_are_answers_too() {
+async fn json_rpc_error_is_an_answer() {
     let scene = two().await;
     let unknown = scene.call(r#"{"method":"tools/call","params":{"name":"nothing"}}"#).await;
     assert_eq!(unknown.status, StatusCode::OK);
@@ -67,10 +67,10 @@ async fn errors_are_answers_too() {
 }
 
 #[tokio::test]
-async fn the_catalogue_says_where_everything_came_from() {
+async fn catalogue_names_the_backend_of_each_entry() {
     let scene = two().await;
     let raw = scene.get("/api/catalogue").await.text;
-    // Every byte of the entry but those of its name.
+    // All bytes of the entry but its name.
     assert!(raw.contains(&TOOL.replace("\"add\"", "\"a__add\"")), "{raw}");
     let all: serde_json::Value = serde_json::from_str(&raw).unwrap();
     let tool = &all["tools"]["entries"][0];
@@ -87,7 +87,7 @@ async fn the_catalogue_says_where_everything_came_from() {
 }
 
 #[tokio::test]
-async fn a_backend_that_is_down_is_told_of() {
+async fn unreachable_backend_is_reported() {
     let scene = Scene::start(
         vec![fake("a", &[("tools/list", r#""result":{"tools":[]}"#)]), down("b")],
         AdminSettings::default(),
@@ -108,7 +108,7 @@ async fn a_backend_that_is_down_is_told_of() {
 }
 
 #[tokio::test]
-async fn sessions_and_configuration() {
+async fn sessions_and_configuration_are_shown() {
     let scene = two().await;
     let sessions = scene.json("/api/sessions").await;
     assert_eq!(sessions["sessions"][0]["digest"], "0123456789abcdef");

@@ -1,4 +1,4 @@
-//! What is told as it happens.
+//! The stream of events.
 
 use std::time::Duration;
 
@@ -54,21 +54,21 @@ async fn scene(settings: AdminSettings) -> Scene {
 }
 
 #[tokio::test]
-async fn the_overview_comes_first_then_traces_until_shutdown() {
+async fn overview_is_sent_first_then_traces_until_shutdown() {
     let scene = scene(AdminSettings::default()).await;
     let mut events = Events::open(&scene).await;
     let overview = events.event("overview").await;
     assert_eq!((&overview["traces"], &overview["backends"][0]["name"]), (&0.into(), &"a".into()));
     scene.call(r#"{"method":"tools/call","params":{"name":"t"}}"#).await;
-    let told = events.event("traces").await;
-    assert_eq!(told["traces"][0]["name"], "tools/call t");
+    let traces = events.event("traces").await;
+    assert_eq!(traces["traces"][0]["name"], "tools/call t");
     assert_eq!(events.event("overview").await["traces"], 1);
     scene.stop().await;
     while events.next().await.is_some() {}
 }
 
 #[tokio::test]
-async fn silence_is_filled() {
+async fn keep_alive_comments_fill_silence() {
     let scene = scene(AdminSettings { keep_alive: Duration::from_millis(20), ..AdminSettings::default() }).await;
     let mut events = Events::open(&scene).await;
     events.event("overview").await;
@@ -76,13 +76,13 @@ async fn silence_is_filled() {
 }
 
 #[tokio::test]
-async fn as_many_follow_as_may() {
+async fn event_streams_are_limited() {
     let scene = scene(AdminSettings { max_followers: 1, ..AdminSettings::default() }).await;
     let first = Events::open(&scene).await;
     let refused = scene.get("/api/events").await;
     assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(refused.text.contains("limits.adminFollowers"), "{}", refused.text);
-    // The place of one who has gone is free again, once that is noticed.
+    // A closed stream makes way for another, once the server notices.
     drop(first);
     soon(async {
         loop {

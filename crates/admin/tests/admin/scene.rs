@@ -13,7 +13,7 @@ use fanlight_canonical::{
 use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Message, Response};
-use fanlight_telemetry::clients::{Clients, Counts, Seen, SessionView};
+use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
 use fanlight_telemetry::{Settings, Telemetry};
 use http::header::HOST;
 use http::{Method, Request, StatusCode};
@@ -93,22 +93,22 @@ impl BackendClient for Fake {
 struct OneSession;
 
 impl Clients for OneSession {
-    fn seen(&self) -> Seen {
+    fn view(&self) -> ClientsView {
         let session = SessionView {
             digest: "0123456789abcdef".into(),
             revision: Some("2025-11-25"),
             transport: "http",
             client_info: None,
             running: 0,
-            questions: 0,
+            server_requests: 0,
             streams: 1,
             idle: None,
         };
-        Seen { sessions: vec![session], parked: Vec::new(), streams: 1 }
+        ClientsView { sessions: vec![session], suspended: Vec::new(), streams: 1 }
     }
 
     fn counts(&self) -> Counts {
-        Counts { sessions: 1, parked: 0, streams: 1 }
+        Counts { sessions: 1, suspended: 0, streams: 1 }
     }
 }
 
@@ -202,7 +202,7 @@ pub(crate) struct Answer {
 }
 
 impl Client {
-    /// Sends a request; a `host` among the headers stands for the right one.
+    /// Sends a request; a `host` among `headers` replaces the right one.
     pub(crate) async fn open(
         &mut self,
         method: Method,

@@ -1,4 +1,4 @@
-//! The ring as the API shows it. What the request path would record is recorded by hand.
+//! The traces of the ring in the API. The test records the spans that the request path would record.
 
 use fanlight_admin::AdminSettings;
 use fanlight_protocol::{Json, Method, Revision};
@@ -10,7 +10,7 @@ use http::StatusCode;
 
 use crate::scene::{Scene, fake};
 
-/// A call of `tool` that went to `backend` and ended so.
+/// Records a call of `tool` at `backend` with this outcome.
 fn record(telemetry: &Telemetry, backend: &str, tool: &str, outcome: &Outcome<'_>) {
     let endpoint = Endpoint::Http { host: "127.0.0.1".into(), port: 9 };
     let (trace_context, content) = (TraceContextPolicy::Forward, ContentPolicy::default());
@@ -60,7 +60,7 @@ async fn traces_are_listed_newest_first_and_filtered() {
 }
 
 #[tokio::test]
-async fn a_summary_says_what_happened() {
+async fn summary_describes_a_trace() {
     let scene = scene().await;
     let listed = scene.json("/api/traces?error=true").await;
     let trace = &listed["traces"][0];
@@ -80,7 +80,7 @@ async fn a_summary_says_what_happened() {
 }
 
 #[tokio::test]
-async fn the_overview_counts_what_went_to_each_backend() {
+async fn overview_counts_requests_by_backend() {
     let scene = scene().await;
     let overview = scene.json("/api/overview").await;
     let (files, mail) = (&overview["backends"][0], &overview["backends"][1]);

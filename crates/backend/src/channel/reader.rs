@@ -15,8 +15,8 @@ use super::pending::{AskTarget, Asked, LogTarget};
 use crate::dialect::progress_token;
 use crate::excerpt::excerpt;
 use crate::exchange::{meant_for, messages, request_number};
-use crate::hub::subscription_id;
 use crate::question::{AtOnce, Question, answer_at_once, unasked_text, withdrawn};
+use crate::subscriptions::subscription_id;
 use crate::trace;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{ServerMessage, ServerMessages};
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
             AskTarget::Nobody => return Err(unasked("no call is running that the question could belong to")),
             AskTarget::Ambiguous => return Err(unasked("several clients could be meant")),
         };
-        let span = trace::asked(&self.shared.context, &trace, request);
+        let span = trace::asked(&self.shared.context.telemetry, &trace, request);
         let (question, for_client) = Question::new(request, &deadline, self.shared.context.question, span)?;
         let place = asks.try_reserve().map_err(|_| unasked("the call is ending"))?;
         if !messages.try_send(ServerMessage::Request(for_client)) {

@@ -13,7 +13,7 @@ use super::tools::Repeated;
 use super::{Connection, PREPARATION};
 use crate::deadline::CallProgress;
 use crate::dialect::{Mirror, MirroredParam, named};
-use crate::exchange::{Awaited, Outgoing, Own, Reply};
+use crate::exchange::{Awaited, Outgoing, Own, Reply, span_outcome};
 use crate::trace::{Departing, Sending, params_with};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::Call;
@@ -71,7 +71,7 @@ impl Connection {
 
     /// The span of a message that is about to be sent, and the trace context that goes along.
     pub(super) fn sending(&self, within: &Parent, departing: Departing<'_>) -> (Sending, Propagation) {
-        let (mut sending, propagation) = Sending::begin(&self.context, within, departing);
+        let (mut sending, propagation) = Sending::begin(&self.context.telemetry, within, departing);
         if let Some(span) = sending.span() {
             span.set_revision(self.dialect.revision());
             if let Some(session) = self.link.session() {
@@ -113,7 +113,7 @@ impl Connection {
         };
         let limit = BackendError::Timeout { after: PREPARATION, sent: true };
         let outcome = timeout(PREPARATION, self.link.exchange(outgoing)).await.unwrap_or(Err(limit));
-        sending.ended(method, &outcome);
+        sending.ended(method, span_outcome(&outcome));
         match outcome {
             Ok(Reply::Answer { response, .. }) => Some(response),
             _ => None,

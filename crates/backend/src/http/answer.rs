@@ -3,6 +3,7 @@
 //! Must not know: what happens after a rejection.
 
 use bytes::Bytes;
+use fanlight_http_pool::BodyBuffer;
 use fanlight_protocol::{Json, Message, sse};
 use fanlight_telemetry::metrics::Direction;
 use http::header::{self, HeaderValue};
@@ -10,7 +11,6 @@ use http::header::{self, HeaderValue};
 use super::HttpLink;
 use super::client::HttpResponse;
 use super::heads::SESSION_ID;
-use super::room::Room;
 use crate::excerpt::excerpt;
 use crate::exchange::{Awaited, Reply, messages, request_number};
 use fanlight_canonical::BackendError;
@@ -95,12 +95,12 @@ impl HttpLink {
         let failure = |error| self.endpoint.failure(&error);
         // Room for all of it at once. A server that sends less than it says costs addresses, not memory.
         let left = http.content_length().and_then(|left| usize::try_from(left).ok()).unwrap_or_default();
-        let mut whole = Room::new(first.len() + second.len() + left, self.context.limits.spare_bytes);
+        let mut whole = BodyBuffer::new(first.len() + second.len() + left, self.context.limits.spare_bytes);
         whole.extend_from_slice(&first);
         whole.extend_from_slice(&second);
         drop((first, second));
         while whole.len() <= limit {
-            match http.read_directly(&mut whole).await.map_err(failure)? {
+            match http.read_into(&mut whole).await.map_err(failure)? {
                 Some(0) => return Ok(whole.freeze()),
                 Some(read) => self.count_read(read),
                 None => {

@@ -1,19 +1,16 @@
-//! The HTTP client of one server. Plain `http:` without a proxy goes by hyper's connections, with one
-//! pool of them for each worker; TLS and proxies go by `reqwest`, which does more than a call
-//! on the hot path should pay for.
+//! The HTTP client of one server: `fanlight_http_pool` for plain `http:` without a proxy, `reqwest` for TLS and proxies,
+//! which does more than a call on the hot path should pay for.
 //!
-//! Either way: no redirects, no cookies, no decompression, no second attempt once anything was sent.
-//!
-//! Must not know: what is sent.
+//! Neither follows redirects, keeps cookies, decompresses, or repeats a request of which anything was sent.
 
 use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_http_pool::{self as pooled, BodyBuffer, PoolSettings, PooledClient};
 use futures_util::TryFutureExt as _;
 use futures_util::future::{BoxFuture, Either};
 use http::{HeaderMap, Method, StatusCode, Uri};
@@ -21,28 +18,24 @@ use http_body_util::Full;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{Url, redirect};
 
-use super::plain::{self, PlainClient};
-use super::room::Room;
 use crate::excerpt::excerpt;
 
-/// See the module.
-pub(super) struct HttpClient(Way);
-
-enum Way {
-    Plain(PlainClient),
-    Full(reqwest::Client),
+/// The client of one server.
+pub(super) enum HttpClient {
+    Pooled(PooledClient),
+    Reqwest(reqwest::Client),
 }
 
-/// Where requests go.
+/// A URL that requests are sent to.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     url: Url,
     uri: Uri,
-    /// What a request line says of it.
+    /// The path and query, as in a request line.
     path: Uri,
 }
 
-/// A request that is about to be sent.
+/// A request.
 pub(super) struct HttpRequest {
     pub(super) method: Method,
     pub(super) target: Arc<Target>,
@@ -59,40 +52,29 @@ pub(super) struct HttpResponse {
 }
 
 enum Body {
-    Plain(plain::Body),
-    Full(Box<reqwest::Response>),
+    Pooled(pooled::ResponseBody),
+    Reqwest(Box<reqwest::Response>),
 }
 
-/// A request on its way; resolves to the head of its response.
-pub(super) enum Executing {
-    Plain(plain::Executing),
-    Full(BoxFuture<'static, reqwest::Result<reqwest::Response>>),
+/// Resolves to the head of a response.
+pub(super) enum ResponseFuture {
+    Pooled(pooled::ResponseFuture),
+    Reqwest(BoxFuture<'static, reqwest::Result<reqwest::Response>>),
 }
 
 /// Why there is no response, or no more of it.
 #[derive(Debug)]
 pub(super) enum HttpError {
-    Plain(plain::Error),
-    Full(reqwest::Error),
-}
-
-/// What a client is made for.
-#[derive(Clone, Copy)]
-pub(super) struct ClientSettings {
-    /// How long it may take to make a connection, looking up the address included.
-    pub(super) connect_timeout: Duration,
-    /// A connection that no request uses is closed between half of this and this.
-    pub(super) idle_timeout: Duration,
-    /// Connections kept for later requests at most.
-    pub(super) most_idle: usize,
+    Pooled(pooled::Error),
+    Reqwest(reqwest::Error),
 }
 
 impl HttpClient {
-    /// The client for one target and all others of the same origin.
-    pub(super) fn new(target: &Target, settings: ClientSettings) -> Result<Self, HttpError> {
-        let loopback = target.is_loopback();
-        if target.url.scheme() == "http" && (loopback || Matcher::from_env().intercept(&target.uri).is_none()) {
-            return Ok(Self(Way::Plain(PlainClient::new(target.uri.clone(), settings))));
+    /// The client for the origin of `target`.
+    pub(super) fn new(target: &Target, settings: PoolSettings) -> Result<Self, HttpError> {
+        let is_loopback = target.is_loopback();
+        if target.url.scheme() == "http" && (is_loopback || Matcher::from_env().intercept(&target.uri).is_none()) {
+            return Ok(Self::Pooled(PooledClient::new(target.uri.clone(), settings)));
         }
         let mut builder = reqwest::Client::builder()
             .redirect(redirect::Policy::none())
@@ -100,41 +82,41 @@ impl HttpClient {
             .connect_timeout(settings.connect_timeout)
             .tcp_nodelay(true)
             .pool_idle_timeout(settings.idle_timeout)
-            .pool_max_idle_per_host(settings.most_idle);
-        if loopback {
+            .pool_max_idle_per_host(settings.max_idle);
+        if is_loopback {
             builder = builder.no_proxy();
         }
-        builder.build().map(|client| Self(Way::Full(client))).map_err(HttpError::Full)
+        builder.build().map(Self::Reqwest).map_err(HttpError::Reqwest)
     }
 
-    /// Sends a request. Begins with the first poll, but chooses the worker's pool now.
-    pub(super) fn execute(&self, request: HttpRequest) -> Executing {
+    /// Sends a request once the future is polled; its worker is the current one.
+    pub(super) fn execute(&self, request: HttpRequest) -> ResponseFuture {
         let HttpRequest { method, target, headers, body } = request;
-        match &self.0 {
-            Way::Plain(client) => {
+        match self {
+            Self::Pooled(client) => {
                 let mut request = http::Request::new(Full::new(body));
                 *request.method_mut() = method;
                 *request.uri_mut() = target.path.clone();
                 *request.headers_mut() = headers;
-                Executing::Plain(client.execute(request))
+                ResponseFuture::Pooled(client.execute(request))
             }
-            Way::Full(client) => {
+            Self::Reqwest(client) => {
                 let mut request = reqwest::Request::new(method, target.url.clone());
                 *request.headers_mut() = headers;
                 *request.body_mut() = (!body.is_empty()).then(|| body.into());
-                Executing::Full(Box::pin(client.execute(request)))
+                ResponseFuture::Reqwest(Box::pin(client.execute(request)))
             }
         }
     }
 
-    /// Whether requests need a `Host` header of their own.
-    pub(super) fn wants_host(&self) -> bool {
-        matches!(self.0, Way::Plain(_))
+    /// Whether requests must come with a `Host` header.
+    pub(super) fn needs_host(&self) -> bool {
+        matches!(self, Self::Pooled(_))
     }
 }
 
 impl Target {
-    /// `None` if the URL is one that HTTP cannot name.
+    /// `None` if the URL has no place in an HTTP request.
     pub(super) fn new(url: Url) -> Option<Self> {
         let uri: Uri = url.as_str().parse().ok()?;
         let path = uri.path_and_query()?.clone().into();
@@ -159,44 +141,44 @@ impl Target {
 }
 
 impl HttpResponse {
-    /// The length of the body that is left, if it is known.
+    /// The number of bytes of the body that have not been read, if it is known.
     pub(super) fn content_length(&self) -> Option<u64> {
         match &self.body {
-            Body::Plain(body) => body.length(),
-            Body::Full(response) => response.content_length(),
+            Body::Pooled(body) => body.length(),
+            Body::Reqwest(response) => response.content_length(),
         }
     }
 
-    /// The next piece of the body; `None` at its end. Can be dropped and called again.
+    /// The next bytes of the body; `None` at its end. Can be dropped and called again.
     pub(super) fn chunk(&mut self) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send {
         match &mut self.body {
-            Body::Plain(body) => Either::Left(poll_fn(|cx| body.poll_chunk(cx).map_err(HttpError::Plain))),
-            Body::Full(response) => Either::Right(response.chunk().map_err(HttpError::Full)),
+            Body::Pooled(body) => Either::Left(poll_fn(|cx| body.poll_chunk(cx).map_err(HttpError::Pooled))),
+            Body::Reqwest(response) => Either::Right(response.chunk().map_err(HttpError::Reqwest)),
         }
     }
 
-    /// Reads more of a long body right into `whole`: see [`plain::Body::read_directly`].
-    pub(super) async fn read_directly(&mut self, whole: &mut Room) -> Result<Option<usize>, HttpError> {
+    /// Reads more of a long body into `buffer`: see [`pooled::ResponseBody::read_into`].
+    pub(super) async fn read_into(&mut self, buffer: &mut BodyBuffer) -> Result<Option<usize>, HttpError> {
         match &mut self.body {
-            Body::Plain(body) => body.read_directly(&self.headers, whole).await.map_err(HttpError::Plain),
-            Body::Full(_) => Ok(None),
+            Body::Pooled(body) => body.read_into(&self.headers, buffer).await.map_err(HttpError::Pooled),
+            Body::Reqwest(_) => Ok(None),
         }
     }
 }
 
-impl Future for Executing {
+impl Future for ResponseFuture {
     type Output = Result<HttpResponse, HttpError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match self.get_mut() {
-            Self::Plain(executing) => ready!(Pin::new(executing).poll(cx)).map_err(HttpError::Plain).map(|response| {
+            Self::Pooled(future) => ready!(Pin::new(future).poll(cx)).map_err(HttpError::Pooled).map(|response| {
                 let (head, body) = response.into_parts();
-                HttpResponse { status: head.status, headers: head.headers, body: Body::Plain(body) }
+                HttpResponse { status: head.status, headers: head.headers, body: Body::Pooled(body) }
             }),
-            Self::Full(executing) => {
-                ready!(executing.as_mut().poll(cx)).map_err(HttpError::Full).map(|mut response| {
+            Self::Reqwest(future) => {
+                ready!(future.as_mut().poll(cx)).map_err(HttpError::Reqwest).map(|mut response| {
                     let headers = std::mem::take(response.headers_mut());
-                    HttpResponse { status: response.status(), headers, body: Body::Full(Box::new(response)) }
+                    HttpResponse { status: response.status(), headers, body: Body::Reqwest(Box::new(response)) }
                 })
             }
         })
@@ -207,16 +189,16 @@ impl HttpError {
     /// Whether certainly nothing was sent: there was no connection, or no request.
     pub(super) fn nothing_was_sent(&self) -> bool {
         match self {
-            Self::Plain(error) => matches!(error, plain::Error::Connect(_)),
-            Self::Full(error) => error.is_connect() || error.is_builder(),
+            Self::Pooled(error) => matches!(error, pooled::Error::Connect(_)),
+            Self::Reqwest(error) => error.is_connect() || error.is_builder(),
         }
     }
 
-    /// The last of the error's causes, which says what happened; those before it can hold the URL.
+    /// The innermost cause; the outer ones can contain the URL.
     pub(super) fn reason(&self) -> String {
         let mut innermost: Option<&dyn Error> = match self {
-            Self::Plain(error) => Some(error),
-            Self::Full(error) => error.source(),
+            Self::Pooled(error) => Some(error),
+            Self::Reqwest(error) => error.source(),
         };
         while let Some(next) = innermost.and_then(Error::source) {
             innermost = Some(next);
@@ -226,4 +208,35 @@ impl HttpError {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_recognised() {
+        for (url, loopback) in
+            [("http://localhost:1", true), ("http://127.9.9.9", true), ("http://[::1]:2", true), ("http://a.b", false)]
+        {
+            assert_eq!(Target::new(Url::parse(url).unwrap()).unwrap().is_loopback(), loopback, "{url}");
+        }
+    }
+
+    #[test]
+    fn host_has_a_port_unless_the_scheme_implies_it() {
+        for (url, host) in [("http://a.b:80/x", "a.b"), ("http://a.b:81", "a.b:81"), ("https://[::1]:1/", "[::1]:1")] {
+            assert_eq!(Target::new(Url::parse(url).unwrap()).unwrap().host().as_deref(), Some(host));
+        }
+    }
+
+    #[test]
+    fn pool_serves_plain_http_only() {
+        let settings = PoolSettings {
+            connect_timeout: std::time::Duration::from_secs(5),
+            idle_timeout: std::time::Duration::from_secs(90),
+            max_idle: 4,
+        };
+        for (url, plain) in [("http://127.0.0.1:1", true), ("https://127.0.0.1:1", false)] {
+            let target = Target::new(Url::parse(url).unwrap()).unwrap();
+            assert_eq!(HttpClient::new(&target, settings).unwrap().needs_host(), plain, "{url}");
+        }
+    }
+}

@@ -10,6 +10,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use fanlight_http_pool::PoolSettings;
 use fanlight_protocol::sse;
 use http::Method;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -19,7 +20,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::client::{ClientSettings, Executing, HttpClient, HttpError, HttpRequest, Target};
+use super::client::{HttpClient, HttpError, HttpRequest, ResponseFuture, Target};
 use crate::excerpt::excerpt;
 use crate::settings::{Identity, Secret, origin_of};
 use crate::throttle::Throttle;
@@ -58,11 +59,11 @@ impl HttpEndpoint {
         }
         let (url, credentials) = without_credentials(url);
         let target = Target::new(url).ok_or_else(|| unusable("its URL is not one that HTTP can name".into()))?;
-        let settings = ClientSettings { connect_timeout, idle_timeout, most_idle: concurrency };
+        let settings = PoolSettings { connect_timeout, idle_timeout, max_idle: concurrency };
         let client = HttpClient::new(&target, settings)
             .map_err(|error| unusable(format!("no HTTP client: {}", error.reason())))?;
         let mut headers = HeaderMap::new();
-        let host = target.host().filter(|_| client.wants_host()).and_then(|host| HeaderValue::try_from(host).ok());
+        let host = target.host().filter(|_| client.needs_host()).and_then(|host| HeaderValue::try_from(host).ok());
         headers.extend(host.map(|host| (header::HOST, host)));
         headers.extend(credentials.map(|credentials| (header::AUTHORIZATION, credentials)));
         headers.extend(user_agent(identity));
@@ -84,7 +85,7 @@ impl HttpEndpoint {
     }
 
     /// Sends a request to the endpoint itself.
-    pub(super) fn execute(&self, method: Method, headers: HeaderMap, body: Bytes) -> Executing {
+    pub(super) fn execute(&self, method: Method, headers: HeaderMap, body: Bytes) -> ResponseFuture {
         self.execute_at(&self.target, method, headers, body)
     }
 
@@ -95,7 +96,7 @@ impl HttpEndpoint {
         method: Method,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Executing {
+    ) -> ResponseFuture {
         self.client.execute(HttpRequest { method, target: Arc::clone(target), headers, body })
     }
 

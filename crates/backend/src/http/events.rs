@@ -195,7 +195,7 @@ impl HttpLink {
             }
             return self.reply_to_server(text).await;
         }
-        let span = trace::asked(&self.context, &request.sending.parent(), asked);
+        let span = trace::asked(&self.context.telemetry, &request.sending.parent(), asked);
         match Question::new(asked, request.deadline, self.context.question, span) {
             Ok((question, for_client)) => {
                 let sent = request.messages.send(ServerMessage::Request(for_client));
@@ -220,7 +220,7 @@ impl HttpLink {
                 | Method::TaskStatus
         );
         if changed && !self.is_modern() {
-            self.context.outlet.deliver_beside(notification.clone(), request.context.session());
+            self.context.outlet.deliver_beside(notification.clone(), &request.context.caller);
         }
         if concerns(&notification, request.token, request.context) {
             request.messages.send(ServerMessage::Notification(notification)).await;

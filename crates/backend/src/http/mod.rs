@@ -10,8 +10,6 @@ mod events;
 mod heads;
 mod hear;
 mod old;
-mod plain;
-mod room;
 mod stream;
 
 use std::sync::Arc;
@@ -29,7 +27,7 @@ pub(crate) use hear::{Deaf, Hearing};
 pub(crate) use old::Posts;
 
 use answer::answers_in_json;
-use client::{Executing, HttpResponse};
+use client::{HttpResponse, ResponseFuture};
 use heads::Heads;
 
 use crate::exchange::{Awaited, LinkContext, Outgoing, Reply, cancelled_text};
@@ -129,11 +127,11 @@ impl HttpLink {
     }
 
     /// Sends a message that is no request.
-    fn post(&self, text: Bytes) -> Executing {
+    fn post(&self, text: Bytes) -> ResponseFuture {
         self.post_with(self.heads.of_message(), text)
     }
 
-    fn post_with(&self, headers: HeaderMap, text: Bytes) -> Executing {
+    fn post_with(&self, headers: HeaderMap, text: Bytes) -> ResponseFuture {
         self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
         self.endpoint.execute(http::Method::POST, headers, text)
     }

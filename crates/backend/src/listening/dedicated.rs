@@ -1,39 +1,35 @@
-//! A subscription of one listener alone, for what Fanlight does not know: only the server can tell
-//! what on it is meant, so all of it is passed on.
-//!
-//! Must not know: other listeners.
+//! A subscription of one listener alone, for filter members that Fanlight does not know: only the
+//! server can tell what on the subscription answers them, so all of it goes to that listener.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_canonical::{Interest, Listen, ServerMessage};
 use fanlight_protocol::Era;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::keeper::{connected, stopped};
-use super::subscription::{End, Heard, Subscription};
+use super::subscription::{BackendSubscription, End, SubscriptionEvent};
+use super::worker::{connected, stopped};
 use crate::backoff::Backoff;
 use crate::connection::Connection;
-use crate::hub::{Filter, Hub};
+use crate::subscriptions::{Filter, SubscriptionRegistry};
 use crate::supervisor::State;
-use fanlight_canonical::ServerMessage;
-use fanlight_canonical::{Interest, Listen};
 
-/// See the module.
-pub(super) struct Dedicated {
-    pub(super) hub: Arc<Hub>,
+/// A subscription of one listener alone.
+pub(super) struct DedicatedSubscription {
+    pub(super) registry: Arc<SubscriptionRegistry>,
     pub(super) state: watch::Receiver<State>,
     pub(super) listen: Listen,
     pub(super) nesting: usize,
-    /// How long an acknowledgement may take.
+    /// Longest wait for an acknowledgement.
     pub(super) patience: Duration,
-    /// Told once what is honoured.
+    /// Takes what is honoured, once.
     pub(super) honoured: Option<oneshot::Sender<Interest>>,
-    /// There are so many at most.
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
-impl Dedicated {
+impl DedicatedSubscription {
     /// Keeps it up until the backend ends or the server turns out not to have it.
     pub(super) async fn run(self) {
         let stopped = stopped(self.state.clone());
@@ -50,11 +46,9 @@ impl Dedicated {
             let backoff = failed.get_or_insert_with(|| Backoff::new(connection.retry_delays()));
             if connection.era() == Era::Modern {
                 tokio::select! {
-                    end = self.hear(&connection, backoff) => {
-                        if !matches!(end, End::Broken) {
-                            return;
-                        }
-                    }
+                    end = self.receive(&connection, backoff) => if !matches!(end, End::Broken) {
+                        return;
+                    },
                     _ = connection.lost() => {}
                 }
             }
@@ -62,30 +56,30 @@ impl Dedicated {
         }
     }
 
-    async fn hear(&mut self, connection: &Arc<Connection>, backoff: &mut Backoff) -> End {
+    /// Passes on everything on one subscription.
+    async fn receive(&mut self, connection: &Arc<Connection>, backoff: &mut Backoff) -> End {
         let interest = &self.listen.interest;
-        let asked = Filter::of(interest);
-        let mut subscription = Subscription::begin(connection, asked, interest.unknown.as_ref(), self.nesting);
-        let Ok(first) = timeout(self.patience, subscription.next()).await else { return End::Broken };
-        let mut heard = first;
+        let unknown = interest.unknown.as_ref();
+        let mut subscription = BackendSubscription::begin(connection, Filter::of(interest), unknown, self.nesting);
+        let Ok(mut event) = timeout(self.patience, subscription.next()).await else { return End::Broken };
         loop {
-            match heard {
-                Heard::Acknowledged(agreed) => {
+            match event {
+                SubscriptionEvent::Acknowledged(agreed) => {
                     backoff.reset();
-                    let mut honoured = Filter::acknowledged(&agreed).honours(&self.listen.interest);
+                    let mut honoured = Filter::acknowledged(&agreed).honours(interest);
                     honoured.unknown = Filter::unknown(&agreed);
                     match self.honoured.take() {
-                        Some(told) => drop(told.send(honoured)),
-                        None => self.hub.announce_to(&self.listen.messages, &honoured),
+                        Some(sender) => drop(sender.send(honoured)),
+                        None => self.registry.announce_to(&self.listen.messages, &honoured),
                     }
                 }
-                Heard::Notification(notification) => {
+                SubscriptionEvent::Notification(notification) => {
                     let taken = self.listen.messages.try_send(ServerMessage::Notification(notification));
-                    self.hub.warn_of_slow(usize::from(!taken));
+                    self.registry.warn_of_slow(usize::from(!taken));
                 }
-                Heard::Ended(end) => return end,
+                SubscriptionEvent::Ended(end) => return end,
             }
-            heard = subscription.next().await;
+            event = subscription.next().await;
         }
     }
 }

@@ -1,7 +1,5 @@
-//! What it takes to hear of everything at a legacy server: over HTTP a stream, kept only while
-//! somebody needs it, and `resources/subscribe` for each resource.
-//!
-//! Must not know: who listens, or modern servers.
+//! Listening at a legacy server: over HTTP by the stream of a GET, which is kept only while it is
+//! needed, and by `resources/subscribe` for each resource.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
@@ -10,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fanlight_canonical::{Caller, Principal};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method};
 use futures_util::StreamExt as _;
@@ -17,298 +16,264 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::declares::Declares;
+use super::capabilities::Notifies;
 use crate::connection::{Connection, Loss};
-use crate::http::{Deaf, Hearing, HttpLink};
-use crate::hub::{Changes, Hub, Made, Origin};
-use fanlight_canonical::SessionKey;
+use crate::http::{Deaf, Hearing};
+use crate::subscriptions::{Origin, PendingChanges, SubscriptionRegistry, Verdict};
 
 /// Subscriptions that are made at the same time.
-const AT_ONCE: usize = 8;
+const CONCURRENT: usize = 8;
 
-/// How long subscriptions wait for the stream on which they are heard. Some servers send not even
-/// the head of it before they have something to say.
+/// How long subscriptions wait for the stream that updates arrive on. Some servers send not even the
+/// head of it before the first message.
 const OPENING: Duration = Duration::from_secs(2);
 
-/// Whether anything can arrive outside of calls.
+/// The stream of the base connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
-    /// It is not known yet, since nothing needed to.
+    /// Not needed so far.
     Unknown,
-    /// It is there, or will be: one that fails is tried again, and what may have been missed is
-    /// announced then.
+    /// Open, or reopened after failures; what may have been missed is announced then.
     Open,
-    /// It was not there in time. What was missed until it is will be announced.
+    /// Not open in time. What may have been missed is announced once it is open.
     Late,
     /// The server has no such stream.
     Absent,
 }
 
-/// The base line of a legacy server.
+/// The base connection of a legacy server.
 pub(super) struct Base<'a> {
-    pub(super) hub: &'a Hub,
+    pub(super) registry: &'a SubscriptionRegistry,
     pub(super) connection: &'a Arc<Connection>,
-    /// The connection replaces one on which things were heard.
-    pub(super) again: bool,
+    /// Whether another connection was listened to before.
+    pub(super) is_repeated: bool,
 }
 
 impl Base<'_> {
-    /// Keeps up what is to be heard, for ever.
+    /// Keeps up the stream and the subscriptions, without end.
     pub(super) async fn keep(self) {
-        let declares = Declares::of(self.connection);
+        let notifies = Notifies::of(self.connection);
         let known = if self.connection.http().is_some() { Stream::Unknown } else { Stream::Open };
         let stream = watch::Sender::new(known);
-        tokio::join!(self.keep_stream(declares, &stream), self.keep_subscribed(declares, &stream));
-    }
-
-    async fn keep_stream(&self, declares: Declares, stream: &watch::Sender<Stream>) {
-        let Some(http) = self.connection.http() else { return };
-        let mut changed = self.hub.watch();
-        let told = |hearing: Hearing| {
+        let opened = |hearing: Hearing| {
             let late = stream.send_replace(Stream::Open) == Stream::Late;
             if matches!(hearing, Hearing::Open { missed } if missed || late) {
-                self.hub.announce(Origin::Base, declares.lists);
+                self.registry.announce(&Origin::Base, notifies.lists);
             }
         };
-        loop {
-            wait_for_need(self.hub, declares, &mut changed, true).await;
-            tokio::select! {
-                deaf = http.hear(self.connection.is_seasoned(), told) => {
-                    match deaf {
-                        Deaf::NoStream => drop(stream.send_replace(Stream::Absent)),
-                        Deaf::SessionGone => self.connection.lose(Loss::SessionGone),
-                    }
-                    return;
-                }
-                () = wait_for_need(self.hub, declares, &mut changed, false) => {}
-            }
-            stream.send_replace(Stream::Unknown);
-        }
+        let closed = |deaf: Option<Deaf>| {
+            let known = if deaf == Some(Deaf::NoStream) { Stream::Absent } else { Stream::Unknown };
+            stream.send_replace(known);
+        };
+        let need = self.registry.watch();
+        tokio::join!(
+            keep_stream(self.connection, need, |_| self.needs_stream(notifies), opened, closed),
+            self.keep_subscribed(notifies, &stream)
+        );
     }
 
-    async fn keep_subscribed(&self, declares: Declares, stream: &watch::Sender<Stream>) {
-        let (mut changed, mut again) = (self.hub.watch(), self.again);
-        let mut work = Work {
+    fn needs_stream(&self, notifies: Notifies) -> bool {
+        self.registry.needs_stream(notifies.lists, notifies.tasks)
+    }
+
+    async fn keep_subscribed(&self, notifies: Notifies, stream: &watch::Sender<Stream>) {
+        let (mut changed, mut is_repeated) = (self.registry.watch(), self.is_repeated);
+        let mut requests = ResourceRequests {
             base: self,
-            declares,
+            notifies,
             waiting: VecDeque::new(),
             busy: HashSet::new(),
-            asking: FuturesUnordered::new(),
+            running: FuturesUnordered::new(),
         };
         loop {
             changed.mark_unchanged();
-            if self.hub.needs_stream(declares.lists, declares.tasks) {
-                // What changes right after it was subscribed to must find the stream open.
+            if self.needs_stream(notifies) {
+                // An update right after the subscription must find the stream open.
                 tokio::select! {
-                    heard = timeout(OPENING, self.hearing(declares, stream)) => if heard.is_err() {
+                    opened = timeout(OPENING, self.opened(notifies, stream)) => if opened.is_err() {
                         stream.send_if_modified(|known| {
                             let late = *known == Stream::Unknown;
                             *known = if late { Stream::Late } else { *known };
                             late
                         });
                     },
-                    () = async { loop { work.one().await } } => {}
+                    () = async { loop { requests.complete_one().await } } => {}
                 }
             }
-            let changes = self.hub.changes(&work.busy);
-            let hears = *stream.borrow() != Stream::Absent;
-            self.hub.stand(changes.generation, declares.lists, declares.tasks, hears);
-            work.add(changes);
-            if work.busy.is_empty() && std::mem::take(&mut again) {
-                self.hub.announce(Origin::Base, declares.lists);
+            let changes = self.registry.take_changes(&requests.busy);
+            let has_stream = *stream.borrow() != Stream::Absent;
+            self.registry.set_declared(changes.generation, notifies.lists, notifies.tasks, has_stream);
+            requests.add(changes);
+            if requests.busy.is_empty() && std::mem::take(&mut is_repeated) {
+                self.registry.announce(&Origin::Base, notifies.lists);
             }
             tokio::select! {
-                // Not while the hub lives.
+                // The registry outlives this.
                 _ = changed.changed() => {}
-                () = work.one() => {}
+                () = requests.complete_one() => {}
             }
         }
     }
 
-    /// Waits until it is known whether anything can arrive, or nothing is to any more.
-    async fn hearing(&self, declares: Declares, stream: &watch::Sender<Stream>) {
-        let (mut changed, mut stream) = (self.hub.watch(), stream.subscribe());
+    /// Waits until the state of the stream is known, or it is not needed any more.
+    async fn opened(&self, notifies: Notifies, stream: &watch::Sender<Stream>) {
+        let (mut changed, mut stream) = (self.registry.watch(), stream.subscribe());
         tokio::select! {
             _ = stream.wait_for(|stream| *stream != Stream::Unknown) => {}
-            () = wait_for_need(self.hub, declares, &mut changed, false) => {}
+            _ = changed.wait_for(|_| !self.needs_stream(notifies)) => {}
         }
     }
 }
 
-/// What the server is being told of resources, so that one on which it takes long holds up no
-/// other. Of one resource it is told one thing at a time: what is said later must come later.
-struct Work<'a> {
-    base: &'a Base<'a>,
-    declares: Declares,
-    waiting: VecDeque<Task>,
-    /// The resources of what waits, and of what is being asked.
-    busy: HashSet<Arc<str>>,
-    asking: FuturesUnordered<Pin<Box<dyn Future<Output = Arc<str>> + Send + 'a>>>,
+/// Keeps the stream of a GET open whenever the value of `need` says so; returns once the server turns
+/// out to have none. `opened` is called with each change of the open stream, `closed` when it ends.
+async fn keep_stream<T>(
+    connection: &Connection,
+    mut need: watch::Receiver<T>,
+    is_needed: impl Fn(&T) -> bool,
+    opened: impl Fn(Hearing),
+    closed: impl Fn(Option<Deaf>),
+) {
+    let Some(http) = connection.http() else { return };
+    while need.wait_for(&is_needed).await.is_ok() {
+        tokio::select! {
+            deaf = http.hear(connection.is_seasoned(), &opened) => {
+                closed(Some(deaf));
+                if deaf == Deaf::SessionGone {
+                    connection.lose(Loss::SessionGone);
+                }
+                return;
+            }
+            _ = need.wait_for(|value| !is_needed(value)) => closed(None),
+        }
+    }
 }
 
-/// A resource to be subscribed to, with what the server is to be told; `None` is the end of it.
-type Task = (Arc<str>, Option<Option<Json>>);
+/// Requests to subscribe and unsubscribe. A slow one delays none for other resources; for one
+/// resource one runs at a time, so that the last one sent counts.
+struct ResourceRequests<'a> {
+    base: &'a Base<'a>,
+    notifies: Notifies,
+    waiting: VecDeque<ResourceRequest>,
+    /// The resources of the requests that wait or run.
+    busy: HashSet<Arc<str>>,
+    running: FuturesUnordered<Pin<Box<dyn Future<Output = Arc<str>> + Send + 'a>>>,
+}
 
-impl Work<'_> {
-    fn add(&mut self, changes: Changes) {
+/// A resource, and the `params` to subscribe with, if a client gave some; `None` unsubscribes.
+type ResourceRequest = (Arc<str>, Option<Option<Json>>);
+
+impl ResourceRequests<'_> {
+    fn add(&mut self, changes: PendingChanges) {
         let unsubscribe = changes.unsubscribe.into_iter().map(|uri| (uri, None));
         let subscribe = changes.subscribe.into_iter().map(|(uri, params)| (uri, Some(params)));
-        for (uri, task) in unsubscribe.chain(subscribe) {
+        for (uri, request) in unsubscribe.chain(subscribe) {
             self.busy.insert(Arc::clone(&uri));
-            self.waiting.push_back((uri, task));
+            self.waiting.push_back((uri, request));
         }
     }
 
-    /// Waits until one more is done; for ever if nothing is to be.
-    async fn one(&mut self) {
-        while self.asking.len() < AT_ONCE
-            && let Some((uri, task)) = self.waiting.pop_front()
+    /// Waits until one more request is complete, without end if there is none.
+    async fn complete_one(&mut self) {
+        while self.running.len() < CONCURRENT
+            && let Some((uri, request)) = self.waiting.pop_front()
         {
-            let (base, declares) = (self.base, self.declares);
-            self.asking.push(Box::pin(async move {
-                match task {
+            let (base, notifies) = (self.base, self.notifies);
+            self.running.push(Box::pin(async move {
+                match request {
                     Some(params) => {
-                        let made = subscribe_to(base.connection, declares, &uri, params).await;
-                        base.hub.set_made(&uri, made);
+                        let verdict = subscribe_to(base.connection, notifies, &uri, params).await;
+                        base.registry.set_verdict(&uri, verdict);
                     }
                     None => drop(base.connection.ask(&Method::Unsubscribe, Some(&params_for(&uri))).await),
                 }
                 uri
             }));
         }
-        match self.asking.next().await {
+        match self.running.next().await {
             Some(uri) => drop(self.busy.remove(&uri)),
             None => std::future::pending().await,
         }
     }
 }
 
-/// Waits until something is to be heard, or nothing is.
-async fn wait_for_need(hub: &Hub, declares: Declares, changed: &mut watch::Receiver<u64>, need: bool) {
-    loop {
-        changed.mark_unchanged();
-        if hub.needs_stream(declares.lists, declares.tasks) == need || changed.changed().await.is_err() {
-            return;
-        }
+/// Listens on a connection of `principal`'s clients without a session: a server sends the status of
+/// their tasks on the connection that has made the tasks.
+pub(super) async fn keep_pooled(registry: &SubscriptionRegistry, connection: &Connection, principal: &Principal) {
+    if Notifies::of(connection).tasks {
+        let is_needed = |_: &u64| registry.any_task(principal);
+        keep_stream(connection, registry.watch(), is_needed, |_| (), |_| ()).await;
     }
 }
 
-/// A line of clients without a session: all that can concern them outside of calls is the status of
-/// their tasks, which a server tells in the session in which it has the task.
-pub(super) struct Pooled<'a> {
-    pub(super) hub: &'a Hub,
-    pub(super) connection: &'a Arc<Connection>,
-}
-
-impl Pooled<'_> {
-    /// Keeps a stream up while the status of tasks is to be heard, for ever.
-    pub(super) async fn keep(self) {
-        let Some(http) = self.connection.http().filter(|_| Declares::of(self.connection).tasks) else { return };
-        let mut changed = self.hub.watch();
-        loop {
-            self.wait_for_need(&mut changed, true).await;
-            tokio::select! {
-                deaf = http.hear(self.connection.is_seasoned(), |_| ()) => {
-                    if deaf == Deaf::SessionGone {
-                        self.connection.lose(Loss::SessionGone);
-                    }
-                    return;
-                }
-                () = self.wait_for_need(&mut changed, false) => {}
-            }
-        }
-    }
-
-    async fn wait_for_need(&self, changed: &mut watch::Receiver<u64>, need: bool) {
-        loop {
-            changed.mark_unchanged();
-            if self.hub.any_task() == need || changed.changed().await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// A client session's own line at a legacy server.
+/// A session's own connection to a legacy server.
 pub(super) struct Own<'a> {
-    pub(super) hub: &'a Hub,
+    pub(super) registry: &'a SubscriptionRegistry,
     pub(super) connection: &'a Arc<Connection>,
-    pub(super) session: SessionKey,
-    pub(super) again: bool,
+    pub(super) session: &'a Caller,
+    /// Whether the session had another connection before.
+    pub(super) is_repeated: bool,
 }
 
 impl Own<'_> {
-    /// Keeps up what is to be heard, for ever.
+    /// Keeps up the stream while the session has listeners, and makes its subscriptions again.
     pub(super) async fn keep(self) {
-        let declares = Declares::of(self.connection);
-        let again = AtomicBool::new(self.again);
-        let announce = || self.hub.announce(Origin::Session(self.session), declares.lists);
+        let Self { registry, connection, session, is_repeated } = self;
+        let lists = Notifies::of(connection).lists;
+        let announce = || registry.announce(&Origin::Session(session.clone()), lists);
         let resubscribe = async {
-            if self.again {
+            if is_repeated {
                 self.resubscribe().await;
             }
         };
-        let Some(http) = self.connection.http() else {
+        if connection.http().is_none() {
             resubscribe.await;
-            self.hub.set_hearing(self.session, true);
-            if self.again {
+            registry.set_own_stream(session, true);
+            if is_repeated {
                 announce();
             }
             return;
-        };
-        let told = |hearing: Hearing| {
-            self.hub.set_hearing(self.session, matches!(hearing, Hearing::Open { .. }));
+        }
+        let is_repeated = AtomicBool::new(is_repeated);
+        let opened = |hearing: Hearing| {
+            registry.set_own_stream(session, matches!(hearing, Hearing::Open { .. }));
             if let Hearing::Open { missed } = hearing
-                && (again.swap(false, Ordering::Relaxed) || missed)
+                && (is_repeated.swap(false, Ordering::Relaxed) || missed)
             {
                 announce();
             }
         };
-        tokio::join!(resubscribe, self.keep_stream(http, told));
+        let stream = async {
+            if let Some(presence) = registry.presence(session) {
+                let closed = |_| registry.set_own_stream(session, false);
+                keep_stream(connection, presence, |is_present| *is_present, opened, closed).await;
+            }
+        };
+        tokio::join!(resubscribe, stream);
     }
 
-    /// The stream is there as long as somebody hears what is meant for the session.
-    async fn keep_stream(&self, http: &HttpLink, told: impl Fn(Hearing) + Copy) {
-        let mut listening = self.hub.presence(self.session);
-        loop {
-            if listening.wait_for(|listening| *listening).await.is_err() {
-                return;
-            }
-            tokio::select! {
-                deaf = http.hear(self.connection.is_seasoned(), told) => {
-                    self.hub.set_hearing(self.session, false);
-                    if deaf == Deaf::SessionGone {
-                        self.connection.lose(Loss::SessionGone);
-                    }
-                    return;
-                }
-                _ = listening.wait_for(|listening| !*listening) => self.hub.set_hearing(self.session, false),
-            }
-        }
-    }
-
-    /// Makes the session's subscriptions again, on a connection that knows nothing of them.
+    /// Makes the session's subscriptions again on a new connection.
     async fn resubscribe(&self) {
-        let all = self.hub.remembered(self.session).into_iter().map(|uri| async move {
+        let all = self.registry.recorded().of(self.session).into_iter().map(|uri| async move {
             let params = params_for(&uri);
             if self.connection.ask(&Method::Subscribe, Some(&params)).await.is_none_or(|answer| answer.is_error()) {
-                tracing::debug!("a subscription of a client was not accepted again");
+                tracing::debug!("subscription of a session not renewed: refused by the server");
             }
         });
-        futures_util::stream::iter(all).buffer_unordered(AT_ONCE).for_each(|()| async {}).await;
+        futures_util::stream::iter(all).buffer_unordered(CONCURRENT).for_each(|()| async {}).await;
     }
 }
 
-/// Subscribes to a resource: with the `params` of the client that wants it, if one asked by itself.
-async fn subscribe_to(connection: &Connection, declares: Declares, uri: &str, params: Option<Json>) -> Made {
-    if params.is_none() && !declares.subscribe {
-        return Made::Refused(None);
+/// Subscribes to a resource, with the `params` of the client's own request if there was one.
+async fn subscribe_to(connection: &Connection, notifies: Notifies, uri: &str, params: Option<Json>) -> Verdict {
+    if params.is_none() && !notifies.resources {
+        return Verdict::Refused(None);
     }
     let params = params.unwrap_or_else(|| params_for(uri));
     match connection.ask(&Method::Subscribe, Some(&params)).await {
-        Some(answer) if answer.is_error() => Made::Refused(Some(answer)),
-        Some(_) => Made::Accepted,
-        None => Made::Refused(None),
+        Some(answer) if answer.is_error() => Verdict::Refused(Some(answer)),
+        Some(_) => Verdict::Accepted,
+        None => Verdict::Refused(None),
     }
 }
 

@@ -1,21 +1,19 @@
-//! Keeping up at a server what its listeners want to hear.
+//! Subscribes at a server to what its listeners want.
 //!
-//! [`crate::hub`] holds who listens to what. Here one [`Keeper`] per line brings the server to
-//! send it: a modern server by one `subscriptions/listen` for all, a legacy one by the stream of a
-//! GET and by `resources/subscribe`.
-//!
-//! Must not know: the core, or how connections are made.
+//! [`crate::subscriptions`] holds who listens to what. Here one [`ListeningWorker`] per connection
+//! makes the server send it: a modern server by one `subscriptions/listen` for all listeners, a
+//! legacy one by the stream of a GET and by `resources/subscribe`.
 
 mod calls;
-mod declares;
+mod capabilities;
 mod dedicated;
-mod keeper;
 mod legacy;
-mod listen;
+mod listeners;
 mod modern;
-mod questions;
+mod server_requests;
 mod subscription;
+mod worker;
 
-pub(crate) use calls::{local_answer, refusal, remember};
-pub(crate) use keeper::Keeper;
-pub(crate) use listen::Listeners;
+pub(crate) use calls::{local_answer, record, refusal};
+pub(crate) use listeners::Listeners;
+pub(crate) use worker::ListeningWorker;

@@ -1,66 +1,64 @@
 //! One subscription at a modern server for all listeners together.
 //!
-//! When more is to be heard, a new subscription is acknowledged before the old one is ended:
-//! nothing is lost between them, though a message may arrive on both. When less is to be heard,
-//! the same happens after a while, and at once when there is nothing left.
-//!
-//! Must not know: who listens.
+//! When the demand grows, a new subscription is acknowledged before the old one is ended, so that
+//! nothing is lost between them, though a notification may arrive on both. When the demand shrinks,
+//! the same happens after a delay; without demand the subscription ends at once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::subscription::{End, Heard, Subscription};
+use super::subscription::{BackendSubscription, End, SubscriptionEvent};
 use crate::backoff::Backoff;
 use crate::connection::Connection;
 use crate::excerpt::excerpt;
-use crate::hub::{Filter, Hub, Origin};
+use crate::subscriptions::{Filter, Origin, SubscriptionRegistry};
 
-/// How long more is heard than is to be heard.
-const SHRINK: Duration = Duration::from_secs(1);
+/// Delay before a subscription is replaced by a smaller one.
+const SHRINK_DELAY: Duration = Duration::from_secs(1);
 
-/// See the module.
-pub(super) struct Shared<'a> {
-    hub: &'a Hub,
+/// The common subscription of one connection.
+pub(super) struct SharedSubscription<'a> {
+    registry: &'a SubscriptionRegistry,
     backend: &'a str,
     connection: &'a Arc<Connection>,
     nesting: usize,
-    /// How long an acknowledgement may take.
+    /// Longest wait for an acknowledgement.
     patience: Duration,
-    /// What is to be heard, as of `generation`.
+    /// The demand as of `generation`.
     demand: Filter,
     generation: u64,
-    /// Acknowledged.
-    current: Option<(Subscription, Filter)>,
-    /// Not acknowledged yet, with when it has to be and the generation that it is for.
-    next: Option<(Subscription, Instant, u64)>,
-    /// Since when more is heard than needed.
-    shrink: Option<Instant>,
-    /// No attempt before.
-    hold: Option<Instant>,
+    /// Acknowledged, with what the server honours.
+    current: Option<(BackendSubscription, Filter)>,
+    /// Not acknowledged yet, with its deadline and the generation that it answers.
+    next: Option<(BackendSubscription, Instant, u64)>,
+    /// Since when `current` covers more than the demand.
+    excess_since: Option<Instant>,
+    /// No attempt before this.
+    retry_at: Option<Instant>,
     backoff: Backoff,
-    /// The server has refused what was to be heard then.
+    /// The generation whose demand the server has refused.
     refused: Option<u64>,
-    /// Nor did it take the rest of it.
+    /// The generation of which the server has refused also the part known to be accepted.
     given_up: Option<u64>,
     unsupported: bool,
-    /// Something may have been missed.
+    /// Notifications may have been missed.
     missed: bool,
-    /// What is heard has changed since it was compared with what is to be heard.
-    unsettled: bool,
+    /// The subscriptions have changed since they were compared with the demand.
+    is_stale: bool,
 }
 
-impl<'a> Shared<'a> {
+impl<'a> SharedSubscription<'a> {
     pub(super) fn new(
-        (hub, backend): (&'a Hub, &'a str),
+        (registry, backend): (&'a SubscriptionRegistry, &'a str),
         connection: &'a Arc<Connection>,
         nesting: usize,
         patience: Duration,
         missed: bool,
     ) -> Self {
         Self {
-            hub,
+            registry,
             backend,
             connection,
             nesting,
@@ -69,68 +67,68 @@ impl<'a> Shared<'a> {
             generation: 0,
             current: None,
             next: None,
-            shrink: None,
-            hold: None,
+            excess_since: None,
+            retry_at: None,
             backoff: Backoff::new(connection.retry_delays()),
             refused: None,
             given_up: None,
             unsupported: false,
             missed,
-            unsettled: true,
+            is_stale: true,
         }
     }
 
-    /// Keeps it up, for ever.
+    /// Keeps it up, without end.
     pub(super) async fn keep(mut self) {
-        let mut changed = self.hub.watch();
+        let mut changed = self.registry.watch();
         loop {
-            self.reconsider();
-            let wake = self.wake();
+            self.reconcile();
+            let wake = self.next_timeout();
             tokio::select! {
-                heard = next_of(self.next.as_mut().map(|(next, _, _)| next)) => self.heard_next(heard),
-                heard = next_of(self.current.as_mut().map(|(current, _)| current)) => self.heard_current(heard),
+                event = next_of(self.next.as_mut().map(|(next, _, _)| next)) => self.on_next(event),
+                event = next_of(self.current.as_mut().map(|(current, _)| current)) => self.on_current(event),
                 _ = changed.changed() => {}
-                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => self.timed_out(),
+                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => self.on_timeout(),
             }
         }
     }
 
-    /// Compares what is heard with what is to be heard, and begins what that takes.
-    fn reconsider(&mut self) {
-        if self.hub.generation() != self.generation {
-            (self.generation, self.demand) = self.hub.demand();
-        } else if !self.unsettled {
+    /// Compares the subscriptions with the demand, and begins a new one if needed.
+    fn reconcile(&mut self) {
+        if self.registry.generation() != self.generation {
+            (self.generation, self.demand) = self.registry.demand();
+        } else if !self.is_stale {
             return;
         }
-        self.unsettled = false;
-        self.hold = self.hold.filter(|until| *until > Instant::now());
+        self.is_stale = false;
+        self.retry_at = self.retry_at.filter(|until| *until > Instant::now());
         let wanted = self.wanted();
         if wanted.is_empty() || self.unsupported {
-            (self.current, self.next, self.shrink) = (None, None, None);
-            return self.hub.acknowledge(self.generation, &self.demand, &Filter::default());
+            (self.current, self.next, self.excess_since) = (None, None, None);
+            return self.registry.acknowledge(self.generation, &self.demand, &Filter::default());
         }
         let given_up = self.given_up == Some(self.generation);
         let current = self.current.as_ref().filter(|(current, _)| given_up || current.asked.covers(&wanted));
         if given_up || current.is_some() {
             let none = Filter::default();
             let honoured = current.map_or(&none, |(_, honoured)| honoured);
-            self.hub.acknowledge(self.generation, &self.demand, honoured);
+            self.registry.acknowledge(self.generation, &self.demand, honoured);
             if given_up || current.is_some_and(|(current, _)| current.asked == wanted) {
-                (self.shrink, self.next) = (None, None);
+                (self.excess_since, self.next) = (None, None);
                 return;
             }
-            if self.shrink.get_or_insert_with(Instant::now).elapsed() < SHRINK {
+            if self.excess_since.get_or_insert_with(Instant::now).elapsed() < SHRINK_DELAY {
                 return;
             }
         }
-        if self.next.is_none() && self.hold.is_none() {
-            let next = Subscription::begin(self.connection, wanted, None, self.nesting);
+        if self.next.is_none() && self.retry_at.is_none() {
+            let next = BackendSubscription::begin(self.connection, wanted, None, self.nesting);
             self.next = Some((next, Instant::now() + self.patience, self.generation));
         }
     }
 
-    /// What the server is asked for. If it refuses all of it for the sake of some resource or task,
-    /// the others must not suffer: then only those that it is known to take.
+    /// The filter to subscribe with. A server that refuses the whole demand because of one resource or
+    /// task is asked only for those that it is known to accept, so that the others are not lost.
     fn wanted(&self) -> Filter {
         if self.refused != Some(self.generation) {
             return self.demand.clone();
@@ -143,46 +141,46 @@ impl<'a> Shared<'a> {
         wanted
     }
 
-    /// When to look again though nothing has happened.
-    fn wake(&self) -> Option<Instant> {
-        match (&self.next, self.hold) {
+    /// When to reconcile although nothing has happened.
+    fn next_timeout(&self) -> Option<Instant> {
+        match (&self.next, self.retry_at) {
             (Some((_, late, _)), _) => Some(*late),
             (None, Some(until)) => Some(until),
-            (None, None) => self.shrink.map(|since| since + SHRINK),
+            (None, None) => self.excess_since.map(|since| since + SHRINK_DELAY),
         }
     }
 
-    fn timed_out(&mut self) {
-        self.unsettled = true;
+    fn on_timeout(&mut self) {
+        self.is_stale = true;
         if self.next.as_ref().is_some_and(|(_, late, _)| *late <= Instant::now()) {
             tracing::warn!(backend = self.backend, "subscription not acknowledged in time");
             self.next = None;
-            self.hold_off();
+            self.back_off();
         }
     }
 
-    fn heard_next(&mut self, heard: Heard) {
-        match heard {
-            Heard::Acknowledged(agreed) => {
+    fn on_next(&mut self, event: SubscriptionEvent) {
+        match event {
+            SubscriptionEvent::Acknowledged(agreed) => {
                 let Some((next, _, _)) = self.next.take() else { return };
                 let honoured = Filter::acknowledged(&agreed);
                 let lists = honoured.lists;
-                self.hub.agree(&next.asked, &honoured);
-                self.unsettled = true;
+                self.registry.acknowledge_part(&next.asked, &honoured);
+                self.is_stale = true;
                 self.current = Some((next, honoured));
-                self.shrink = None;
+                self.excess_since = None;
                 self.backoff.reset();
                 if std::mem::take(&mut self.missed) {
-                    self.hub.announce(Origin::Base, lists);
+                    self.registry.announce(&Origin::Base, lists);
                 }
             }
-            Heard::Notification(notification) => self.hub.deliver(Origin::Base, notification),
-            Heard::Ended(end) => {
+            SubscriptionEvent::Notification(notification) => self.registry.deliver(&Origin::Base, notification, None),
+            SubscriptionEvent::Ended(end) => {
                 let generation = self.next.take().map(|(_, _, generation)| generation);
-                self.unsettled = true;
+                self.is_stale = true;
                 match end {
                     End::Unsupported => {
-                        tracing::debug!(backend = self.backend, "the server has no subscriptions");
+                        tracing::debug!(backend = self.backend, "subscription not made: the server has none");
                         self.unsupported = true;
                     }
                     End::Refused { message } => {
@@ -193,31 +191,31 @@ impl<'a> Shared<'a> {
                         }
                         self.refused = generation;
                     }
-                    End::Broken => self.hold_off(),
+                    End::Broken => self.back_off(),
                 }
             }
         }
     }
 
-    fn heard_current(&mut self, heard: Heard) {
-        match heard {
-            Heard::Acknowledged(_) => {}
-            Heard::Notification(notification) => self.hub.deliver(Origin::Base, notification),
-            Heard::Ended(end) => {
+    fn on_current(&mut self, event: SubscriptionEvent) {
+        match event {
+            SubscriptionEvent::Acknowledged(_) => {}
+            SubscriptionEvent::Notification(notification) => self.registry.deliver(&Origin::Base, notification, None),
+            SubscriptionEvent::Ended(end) => {
                 tracing::debug!(backend = self.backend, ?end, "subscription ended by the server");
-                (self.current, self.missed, self.unsettled) = (None, true, true);
-                self.hold_off();
+                (self.current, self.missed, self.is_stale) = (None, true, true);
+                self.back_off();
             }
         }
     }
 
-    fn hold_off(&mut self) {
-        self.hold = Some(Instant::now() + self.backoff.next_delay());
+    fn back_off(&mut self) {
+        self.retry_at = Some(Instant::now() + self.backoff.next_delay());
     }
 }
 
-/// What a subscription has to say; nothing if there is none.
-async fn next_of(subscription: Option<&mut Subscription>) -> Heard {
+/// The next event of a subscription; without end if there is none.
+async fn next_of(subscription: Option<&mut BackendSubscription>) -> SubscriptionEvent {
     match subscription {
         Some(subscription) => subscription.next().await,
         None => std::future::pending().await,

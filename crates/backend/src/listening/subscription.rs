@@ -1,6 +1,4 @@
 //! One `subscriptions/listen` request at a modern server, from being sent to its end.
-//!
-//! Must not know: why it was sent, or what comes after it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,17 +10,17 @@ use fanlight_protocol::{Json, Method, Notification, code};
 
 use crate::connection::Connection;
 use crate::exchange::Reply;
-use crate::hub::{Filter, without_subscription_id};
+use crate::subscriptions::{Filter, without_subscription_id};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, MessageReceiver, ServerMessage, ServerMessages};
 
-/// Messages on their way from the transport at most. They are passed on without waiting.
-const WAITING: usize = 256;
+/// Capacity for messages from the transport. They are passed on without waiting.
+const QUEUE: usize = 256;
 
 type Exchange = Pin<Box<dyn Future<Output = Result<Reply, BackendError>> + Send>>;
 
-/// A subscription. Dropping it ends it at the server.
-pub(super) struct Subscription {
+/// A subscription at a modern server, ended there when this is dropped.
+pub(super) struct BackendSubscription {
     pub(super) asked: Filter,
     exchange: Option<Exchange>,
     messages: MessageReceiver,
@@ -30,8 +28,8 @@ pub(super) struct Subscription {
     nesting: usize,
 }
 
-/// What comes of a subscription.
-pub(super) enum Heard {
+/// An event of a subscription.
+pub(super) enum SubscriptionEvent {
     /// The server has agreed to this filter.
     Acknowledged(Json),
     /// Without the id of the subscription.
@@ -42,18 +40,18 @@ pub(super) enum Heard {
 /// How a subscription ended.
 #[derive(Clone, Debug)]
 pub(super) enum End {
-    /// The server has none at all.
+    /// The server has no subscriptions.
     Unsupported,
-    /// The server does not take this filter.
+    /// The server refuses this filter.
     Refused { message: String },
-    /// The server, or the connection, has gone for now.
+    /// The stream or the connection broke, or the server failed.
     Broken,
 }
 
-impl Subscription {
-    /// Sends the request, once this is listened to.
+impl BackendSubscription {
+    /// A subscription whose request is sent when this is first polled.
     pub(super) fn begin(connection: &Arc<Connection>, asked: Filter, further: Option<&Json>, nesting: usize) -> Self {
-        let (sender, messages) = ServerMessages::channel(WAITING);
+        let (sender, messages) = ServerMessages::channel(QUEUE);
         let mut context = (*CallContext::internal()).clone();
         if !asked.tasks.is_empty() {
             context.capabilities = tasks_capability();
@@ -63,15 +61,15 @@ impl Subscription {
         Self { asked, exchange: Some(exchange), messages, end: End::Broken, nesting }
     }
 
-    /// What comes next. Can be dropped and called again, up to the end.
-    pub(super) async fn next(&mut self) -> Heard {
+    /// The next event. Cancel safe; not to be called after the end.
+    pub(super) async fn next(&mut self) -> SubscriptionEvent {
         loop {
             tokio::select! {
                 biased;
                 message = self.messages.recv() => match message {
                     Some(ServerMessage::Notification(notification)) => return self.sort(notification),
                     Some(_) => {}
-                    None => return Heard::Ended(self.end.clone()),
+                    None => return SubscriptionEvent::Ended(self.end.clone()),
                 },
                 outcome = poll_exchange(&mut self.exchange) => {
                     self.exchange = None;
@@ -81,12 +79,12 @@ impl Subscription {
         }
     }
 
-    fn sort(&self, notification: Notification) -> Heard {
+    fn sort(&self, notification: Notification) -> SubscriptionEvent {
         if notification.method == Method::Acknowledged {
             let agreed = notification.params().and_then(|params| params.get("notifications"));
-            return Heard::Acknowledged(agreed.unwrap_or_else(Json::empty_object));
+            return SubscriptionEvent::Acknowledged(agreed.unwrap_or_else(Json::empty_object));
         }
-        Heard::Notification(without_subscription_id(notification, self.nesting))
+        SubscriptionEvent::Notification(without_subscription_id(notification, self.nesting))
     }
 }
 
@@ -108,7 +106,7 @@ impl End {
     }
 }
 
-/// Waits for the end of an exchange; for ever if it has ended already.
+/// Waits for the end of an exchange; without end if it has ended already.
 async fn poll_exchange(exchange: &mut Option<Exchange>) -> Result<Reply, BackendError> {
     poll_fn(|context| match exchange {
         Some(exchange) => exchange.as_mut().poll(context),
@@ -117,7 +115,7 @@ async fn poll_exchange(exchange: &mut Option<Exchange>) -> Result<Reply, Backend
     .await
 }
 
-/// Capabilities that let a server tell of tasks.
+/// Capabilities by which a server may notify of tasks.
 fn tasks_capability() -> Json {
     use fanlight_protocol::json::ObjectBuilder;
     let (mut extensions, mut capabilities) = (ObjectBuilder::new(), ObjectBuilder::new());

@@ -1,192 +1,260 @@
-//! Tasks, for clients and a server that speak of them in different ways.
+//! Translation between the two dialects of tasks, for clients and a server that differ in them.
 //!
-//! The core passes both dialects as they are. Here, at the edge towards the server, one is
-//! translated into the other where the client's ([`CallContext::tasks`]) is not the server's:
+//! [`TaskTranslation`] is a [`BackendClient`] around another one. It changes only what is about tasks,
+//! and only where the client's dialect ([`CallContext::tasks`]) is not the server's:
 //!
 //! | client \ server | 2025-11-25 tasks | the extension `io.modelcontextprotocol/tasks` |
 //! |---|---|---|
-//! | 2025-11-25 | as it is | [`requested`] |
-//! | extension | [`extension`] | as it is |
-//! | neither | [`plain`]: run as a task and awaited | the same |
+//! | 2025-11-25 | unchanged | [`requested_client`] |
+//! | extension | [`extension_client`] | unchanged |
+//! | neither | [`plain_client`]: called as a task, which is awaited | the same |
 //!
-//! A client of 2025-11-25 that asks for no task is taken, for that call, as one that has none.
-//! Task ids and `io.modelcontextprotocol/related-task` are never changed, and every wait, table and
-//! buffer is bounded (`timeouts.task`, `limits.tasks`, `limits.taskResults`).
+//! A client of 2025-11-25 that does not ask for a task is served, for that call, as one without
+//! tasks. Task ids and `io.modelcontextprotocol/related-task` are never changed, and every wait, table
+//! and buffer is bounded (`timeouts.task`, `limits.tasks`, `limits.taskResults`).
 //!
-//! Must not know: transports, or which backend a client means.
+//! Every backend is decorated, since a server may have tasks after any reconnect. A call to a server
+//! without tasks goes to the inner client at once.
 
-mod await_extension;
-mod await_requested;
-mod extension;
-mod held;
-mod inputs;
-mod kept;
-mod pace;
-mod plain;
-mod requested;
-mod status;
+mod collector;
+mod extension_client;
+mod following;
+mod immediate;
+mod inner;
+mod notifications;
+mod owners;
+mod plain_client;
+mod requested_client;
 mod table;
-pub(crate) mod translate;
+mod translate;
+mod wait;
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fanlight_protocol::json::ObjectBuilder;
+use fanlight_canonical::{
+    BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, Listen, Listening, Pending, ServerMessages,
+    SessionKey, TaskDialect,
+};
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
-use futures_util::future::Either;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::caller::Caller;
 use crate::deadline::CallProgress;
-use crate::hub::Hub;
-use crate::settings::{Limits, Timeouts};
-use fanlight_canonical::BackendError;
-use fanlight_canonical::{Call, CallContext, Pending, ServerMessages, TaskDialect};
-use held::Held;
-use kept::Kept;
-use requested::Owned;
-use table::Table;
+use crate::excerpt::excerpt;
+use crate::settings::Limits;
+use collector::InputCollector;
+use following::FollowedTasks;
+use immediate::ImmediateTask;
+pub(crate) use inner::InnerClient;
+use notifications::TaskNotifications;
+use owners::TaskOwners;
+use table::{Table, TaskKey};
 
-/// How long telling a server that nobody waits for a task any more may take.
+/// Longest time for cancelling a task that is not awaited any more.
 const CANCELLING: Duration = Duration::from_secs(5);
-/// Bytes of what is remembered of tasks besides results, per task: capabilities above all.
-const REMEMBERED: usize = 32 << 10;
+/// State of a task besides its result, in bytes: a client's capabilities above all.
+const MAX_TASK_STATE: usize = 32 << 10;
 
-/// Stands between the core and one backend.
-pub(crate) struct TaskBridge {
-    caller: Arc<Caller>,
-    /// Told whose a task is, so that its client hears of it.
-    hub: Arc<Hub>,
-    timeouts: Timeouts,
+/// A backend client that translates between the dialects of tasks around an inner one.
+pub(crate) struct TaskTranslation(Arc<Translator>);
+
+/// The state of a [`TaskTranslation`].
+struct Translator {
+    inner: Arc<dyn InnerClient>,
+    /// All clients share one session at the server, whatever its era.
+    shared: bool,
     /// One permit for each wait for a task.
     waits: Arc<Semaphore>,
-    most_waits: usize,
-    /// Bytes of what is kept of a client's capabilities.
-    largest_description: usize,
-    /// Which client of 2025-11-25 has which of a modern server's tasks: that dialect has no list.
-    owned: Table<Owned>,
-    /// Results that a modern server gave at once although a client of 2025-11-25 wanted a task.
-    kept: Table<Arc<Kept>>,
-    /// In whose name a legacy server was asked for a task: its session with that server has it.
-    origins: Table<Arc<CallContext>>,
-    /// Legacy tasks whose questions are collected.
-    held: Table<Arc<Held>>,
-    /// Modern servers' tasks of which somebody asks a client what they want to know.
-    asked: Arc<Mutex<HashSet<String>>>,
-    /// Locked while it is decided whether a task is held already.
-    holding: Mutex<()>,
+    max_waits: usize,
+    /// Largest kept capabilities of a client, in bytes.
+    max_description: usize,
+    owners: Arc<dyn TaskOwners>,
+    /// Results that a modern server returned at once to clients of 2025-11-25 that wanted a task.
+    immediate: Table<TaskKey, Arc<ImmediateTask>>,
+    /// The clients for which a legacy server was asked for tasks: their sessions there have the tasks.
+    origins: Table<TaskKey, Arc<CallContext>>,
+    /// Of the legacy tasks whose server requests are collected.
+    collectors: Table<TaskKey, Arc<InputCollector>>,
+    /// Locked while it is decided whether a task has a collector already.
+    collecting: Mutex<()>,
+    /// Modern tasks whose server requests are being answered by a client.
+    answering: Arc<Mutex<HashSet<String>>>,
+    followed: Arc<FollowedTasks>,
+    notifications: Arc<TaskNotifications>,
     tasks: TaskTracker,
     shutdown: CancellationToken,
 }
 
-impl TaskBridge {
-    pub(crate) fn new(
-        caller: Arc<Caller>,
-        hub: Arc<Hub>,
+impl TaskTranslation {
+    /// Decorates a client. `tasks` and `shutdown` are those of the backend.
+    pub(crate) fn around(
+        inner: Arc<dyn InnerClient>,
+        shared: bool,
         limits: &Limits,
         tasks: TaskTracker,
         shutdown: CancellationToken,
-    ) -> Arc<Self> {
-        let most = limits.tasks.clamp(1, Semaphore::MAX_PERMITS);
-        let bytes = most.saturating_mul(REMEMBERED);
-        Arc::new(Self {
-            timeouts: caller.timeouts,
-            caller,
-            hub,
-            waits: Arc::new(Semaphore::new(most)),
-            most_waits: most,
-            largest_description: limits.client_description,
-            owned: Table::new(most, bytes),
-            kept: Table::new(most, limits.task_bytes),
-            origins: Table::new(most, bytes),
-            held: Table::new(most, bytes),
-            asked: Arc::default(),
-            holding: Mutex::default(),
+    ) -> Self {
+        let limit = limits.tasks.clamp(1, Semaphore::MAX_PERMITS);
+        let bytes = limit.saturating_mul(MAX_TASK_STATE);
+        let owners: Arc<dyn TaskOwners> = Arc::new(owners::InMemory::new(limit));
+        let followed = Arc::new(FollowedTasks::new(limit));
+        let (notifications, statuses) =
+            TaskNotifications::new(inner.name(), Arc::clone(&owners), Arc::clone(&followed));
+        let translator = Arc::new(Translator {
+            inner,
+            shared,
+            waits: Arc::new(Semaphore::new(limit)),
+            max_waits: limit,
+            max_description: limits.client_description,
+            owners,
+            immediate: Table::new(limit, limits.task_bytes),
+            origins: Table::new(limit, bytes),
+            collectors: Table::new(limit, bytes),
+            collecting: Mutex::default(),
+            answering: Arc::default(),
+            followed,
+            notifications,
             tasks,
             shutdown,
+        });
+        translator.spawn(Arc::clone(&translator).translate_statuses(statuses));
+        Self(translator)
+    }
+}
+
+impl BackendClient for TaskTranslation {
+    fn name(&self) -> &str {
+        self.0.inner.name()
+    }
+
+    fn describe(&self) -> Pending<'_, ServerDescription> {
+        self.0.inner.describe()
+    }
+
+    fn request(&self, call: Call) -> Pending<'_, Response> {
+        let Self(translator) = self;
+        if !is_about_tasks(&call.method) || translator.inner.task_dialect(&call.context) == Some(None) {
+            return translator.inner.request(call);
+        }
+        Box::pin(async move {
+            let progress = CallProgress::default();
+            translator.inner.limit(&progress, Box::pin(translator.answer(&call, &progress))).await
         })
     }
 
-    /// Sends one request, translated where it is about tasks and the dialects differ.
-    pub(crate) fn answer<'a>(
-        self: &'a Arc<Self>,
-        call: &'a Call,
-        course: &'a CallProgress,
-    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
-        let server = match is_about_tasks(&call.method) {
-            true => self.caller.pool.current(&call.context).map(|connection| connection.tasks()),
-            false => Some(None),
-        };
-        // Rarely needed: boxed, so that the future of every call stays small.
-        let other: Pending<'_, _> = match server {
-            Some(None) => return Either::Left(self.caller.exchange(call, course)),
-            Some(Some(server)) => Box::pin(self.translate(server, call, course)),
-            None => Box::pin(self.answer_once_connected(call, course)),
-        };
-        Either::Right(other)
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        Box::pin(self.0.listen(listen))
     }
 
-    async fn answer_once_connected(
-        self: &Arc<Self>,
-        call: &Call,
-        course: &CallProgress,
-    ) -> Result<Response, BackendError> {
-        match self.caller.server(&call.context).await?.tasks() {
-            None => self.caller.exchange(call, course).await,
-            Some(server) => self.translate(server, call, course).await,
-        }
+    fn end_session(&self, session: SessionKey) {
+        self.0.followed.end_session(session);
+        self.0.inner.end_session(session);
     }
 
-    async fn translate(
-        self: &Arc<Self>,
-        server: TaskDialect,
-        call: &Call,
-        course: &CallProgress,
-    ) -> Result<Response, BackendError> {
+    fn status(&self) -> BackendStatus {
+        self.0.inner.status()
+    }
+}
+
+impl Translator {
+    /// Answers a call that may be about tasks.
+    async fn answer(self: &Arc<Self>, call: &Call, progress: &CallProgress) -> Result<Response, BackendError> {
         use TaskDialect::{Extension, Requested};
+        let Some(server) = self.inner.connect(&call.context).await? else {
+            return self.inner.exchange(call, progress).await;
+        };
         let asks_for_task = call.params.as_ref().is_some_and(|params| params.get("task").is_some());
         match (&call.method, call.context.tasks, server) {
             (Method::CallTool, Some(Requested), Extension) if asks_for_task => {
-                self.create_requested(call, course).await
+                self.create_requested(call, progress).await
             }
-            (Method::CallTool, Some(Extension), Requested) => self.create_extension(call, course).await,
+            (Method::CallTool, Some(Extension), Requested) => self.create_extension(call, progress).await,
             (Method::CallTool, None | Some(Requested), _) if !asks_for_task => {
-                self.call_plainly(server, call, course).await
+                self.call_plainly(server, call, progress).await
             }
             (Method::CallTool, ..) => {
-                let response = self.caller.exchange(call, course).await?;
-                self.note_on_shared_line(call, &response);
+                let response = self.inner.exchange(call, progress).await?;
+                let task = response.result().and_then(|result| match server {
+                    Requested => result.get("task"),
+                    Extension => created(&result).map(|_| result),
+                });
+                self.record_created(&call.context, task.as_ref(), server);
                 Ok(response)
             }
-            (method, Some(Requested), Extension) if *method != Method::UpdateTask => {
-                self.serve_requested(call, course).await
-            }
-            (_, Some(Extension), Requested) => self.serve_extension(call).await,
-            // Clients without a session share one at the server: they must not see each other's tasks.
+            (Method::ListTasks, Some(Requested), Extension) => self.list_owned(call).await,
+            // Clients without a session share one at the server, with tasks that are not theirs.
             (Method::ListTasks, None, Requested) if call.context.session().is_none() => {
                 Ok(no_such_method(&call.method))
             }
-            _ => self.caller.exchange(call, course).await,
+            (Method::ListTasks, client, _) if client != Some(Extension) => {
+                self.without_foreign(call, self.inner.exchange(call, progress).await?)
+            }
+            (_, client, _) => {
+                let task = TaskId::of(call);
+                if let Ok(task) = &task
+                    && self.owners.is_foreign(&task.name, call.context.caller.principal())
+                {
+                    return Ok(no_such_task(&task.name));
+                }
+                match (client, server, task) {
+                    (Some(Requested), Extension, task) if call.method != Method::UpdateTask => match task {
+                        Ok(task) => self.serve_requested(call, &task, progress).await,
+                        Err(refusal) => Ok(refusal),
+                    },
+                    (Some(Extension), Requested, Ok(task)) => self.serve_extension(call, &task).await,
+                    (Some(Extension), Requested, Err(refusal)) => Ok(refusal),
+                    _ => self.inner.exchange(call, progress).await,
+                }
+            }
         }
     }
 
-    /// On a line that clients share, the server does not tell apart whose a task is.
-    fn note_on_shared_line(&self, call: &Call, response: &Response) {
-        if !self.hub.is_shared() {
-            return;
+    /// Removes from a list of tasks those that other principals have made.
+    fn without_foreign(&self, call: &Call, response: Response) -> Result<Response, BackendError> {
+        let principal = call.context.caller.principal();
+        let is_foreign = |task: &Json| {
+            let id = task.get("taskId");
+            id.as_ref().and_then(Json::as_str).is_some_and(|id| self.owners.is_foreign(&id, principal))
+        };
+        let Some(result) = response.result() else { return Ok(response) };
+        let Some(tasks) = result.get("tasks") else { return Ok(response) };
+        let all = || tasks.elements().map(|range| tasks.slice(range));
+        if !all().any(|task| is_foreign(&task)) {
+            return Ok(response);
         }
-        let id = response.result().and_then(|result| result.get("task")?.get("taskId"));
-        if let Some(id) = id.as_ref().and_then(Json::as_str) {
-            self.hub.own_task(call.context.session(), &id);
+        let mut own = ArrayBuilder::default();
+        all().filter(|task| !is_foreign(task)).for_each(|task| {
+            own.push(&task);
+        });
+        Ok(response.with_body(&translate::with_member(&result, "tasks", &own.finish())))
+    }
+
+    /// Records whose a created task is.
+    fn record_created(self: &Arc<Self>, client: &Arc<CallContext>, task: Option<&Json>, server: TaskDialect) {
+        if let Some(task) = task {
+            let ttl = task.get(if server == TaskDialect::Requested { "ttl" } else { "ttlMs" });
+            self.record_owner(&client.caller, task, ttl, true);
+            // In a session of its own the client is notified without being followed.
+            if server == TaskDialect::Extension || self.shared {
+                self.follow(client, task);
+            }
         }
     }
 
-    /// Sends a request of the bridge's own, within the time of a call.
+    /// Records that a caller has made or asked for a task.
+    fn record_owner(&self, owner: &Caller, task: &Json, ttl: Option<Json>, is_maker: bool) {
+        if let Some(id) = task.get("taskId").as_ref().and_then(Json::as_str) {
+            self.owners.add(&id, owner, is_maker, self.lifetime(ttl));
+        }
+    }
+
+    /// Sends a request of the translation's own, within the time of a call.
     async fn ask(
         &self,
         method: Method,
@@ -194,69 +262,83 @@ impl TaskBridge {
         context: &Arc<CallContext>,
         messages: &ServerMessages,
     ) -> Result<Response, BackendError> {
-        let context = Arc::clone(context);
-        let call = Call { method, params: Some(params), context, messages: messages.clone() };
-        let (course, limit) = (CallProgress::default(), self.timeouts.call);
-        // Boxed, so that the futures of those who ask in several places stay small.
-        let mut exchange = Box::pin(self.caller.exchange(&call, &course));
-        let outcome = course.deadline.limit(limit, exchange.as_mut()).await;
-        outcome.unwrap_or_else(|_late| {
-            let sent = course.sent.load(Ordering::Relaxed);
-            Err(BackendError::Timeout { after: limit, sent })
-        })
+        let (context, messages) = (Arc::clone(context), messages.clone());
+        self.inner.request(Call { method, params: Some(params), context, messages }).await
     }
 
-    /// The right to wait for a task.
+    /// The same without a channel for the server's messages.
+    async fn query(&self, method: Method, params: Json, context: &Arc<CallContext>) -> Result<Response, BackendError> {
+        self.ask(method, params, context, &ServerMessages::discard()).await
+    }
+
+    /// A permit to wait for a task.
     fn permit(&self) -> Result<OwnedSemaphorePermit, BackendError> {
-        let busy = |_| BackendError::Busy { limit: self.most_waits };
+        let busy = |_| BackendError::Busy { limit: self.max_waits };
         Arc::clone(&self.waits).try_acquire_owned().map_err(busy)
     }
 
-    /// Waits for a task, which takes longer than a call may: the call's time stands still. The task's
-    /// own `ttl` is no bound: a server that has forgotten a task says so, and one that still works
-    /// on it is not left for being late.
+    /// Waits for a task. That may take longer than a call, whose deadline is paused. The task's `ttl` is
+    /// no bound: the server says when it has forgotten the task, and it may still be working on it.
     async fn wait(
         &self,
-        course: &CallProgress,
+        progress: &CallProgress,
         wait: impl Future<Output = Result<Response, BackendError>>,
     ) -> Result<Response, BackendError> {
-        let _stopped = course.deadline.pause(usize::MAX);
-        let limit = self.timeouts.task;
+        let _pause = progress.deadline.pause(usize::MAX);
+        let limit = self.inner.timeouts().task;
         timeout(limit, wait).await.unwrap_or(Err(BackendError::Timeout { after: limit, sent: true }))
     }
 
-    /// How long something about a task is remembered.
+    /// How long the state of a task is kept.
     fn lifetime(&self, ttl: Option<Json>) -> Duration {
-        let ttl = ttl.as_ref().and_then(pace::milliseconds);
-        ttl.map_or(self.timeouts.task, |ttl| ttl.min(self.timeouts.task))
+        let longest = self.inner.timeouts().task;
+        ttl.as_ref().and_then(wait::milliseconds).map_or(longest, |ttl| ttl.min(longest))
+    }
+
+    /// Spawns work that ends with the backend.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let shutdown = self.shutdown.clone();
+        self.tasks.spawn(async move { shutdown.run_until_cancelled(work).await });
     }
 }
 
-/// Cancels a task that nobody waits for any more, best effort, unless disarmed.
+/// The id of the task that a request is about.
+struct TaskId {
+    /// As the client wrote it.
+    json: Json,
+    name: String,
+}
+
+impl TaskId {
+    fn of(call: &Call) -> Result<Self, Response> {
+        let id = call.params.as_ref().and_then(|params| params.get("taskId"));
+        let id = id.and_then(|json| Some(Self { name: json.as_str()?.into_owned(), json }));
+        id.ok_or_else(|| refusal(code::INVALID_PARAMS, "taskId is missing or no string"))
+    }
+
+    /// The key of the task in the tables, for a client.
+    fn key(&self, client: &CallContext) -> TaskKey {
+        (client.caller.principal().clone(), self.name.clone())
+    }
+}
+
+/// Cancels a task when dropped, unless disarmed; best effort.
 struct CancelOnDrop {
-    bridge: Arc<TaskBridge>,
+    translator: Arc<Translator>,
     context: Arc<CallContext>,
     id: Json,
     armed: bool,
 }
 
-impl CancelOnDrop {
-    fn new(bridge: &Arc<TaskBridge>, context: &Arc<CallContext>, id: &Json) -> Self {
-        Self { bridge: Arc::clone(bridge), context: Arc::clone(context), id: id.clone(), armed: true }
-    }
-}
-
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if !self.armed {
-            return;
+        if self.armed {
+            let translator = Arc::clone(&self.translator);
+            let (context, params) = (Arc::clone(&self.context), task_params(&self.id));
+            self.translator.spawn(async move {
+                let _ = timeout(CANCELLING, translator.query(Method::CancelTask, params, &context)).await;
+            });
         }
-        let (bridge, context, params) = (Arc::clone(&self.bridge), Arc::clone(&self.context), task_params(&self.id));
-        self.bridge.tasks.spawn(async move {
-            let nowhere = ServerMessages::discard();
-            let cancel = bridge.ask(Method::CancelTask, params, &context, &nowhere);
-            let _ = bridge.shutdown.run_until_cancelled(timeout(CANCELLING, cancel)).await;
-        });
     }
 }
 
@@ -272,21 +354,19 @@ fn is_about_tasks(method: &Method) -> bool {
     )
 }
 
-/// The same context for requests that the bridge makes on its behalf: no progress is wanted of them.
-fn quietly(context: &CallContext) -> CallContext {
+/// The call with a request for a task.
+fn as_task(call: &Call) -> Call {
+    Call { params: Some(translate::with_task(call.params.as_ref())), ..call.clone() }
+}
+
+/// The context for requests that no progress is wanted of.
+fn without_progress(context: &CallContext) -> CallContext {
     CallContext { wants_progress: false, ..context.clone() }
 }
 
-/// The same context with the tasks extension among its capabilities.
-fn declaring(context: &CallContext) -> CallContext {
+/// The context with the tasks extension among the capabilities.
+fn with_extension(context: &CallContext) -> CallContext {
     CallContext { capabilities: translate::with_extension(&context.capabilities), ..context.clone() }
-}
-
-/// The id of the task that a request is about.
-fn task_id(call: &Call) -> Result<(Json, String), Response> {
-    let id = call.params.as_ref().and_then(|params| params.get("taskId"));
-    let named = id.and_then(|id| Some((id.clone(), id.as_str()?.into_owned())));
-    named.ok_or_else(|| refusal(code::INVALID_PARAMS, "taskId is missing or no string"))
 }
 
 fn task_params(id: &Json) -> Json {
@@ -295,7 +375,7 @@ fn task_params(id: &Json) -> Json {
     params.finish()
 }
 
-/// A task that a modern server made of a request.
+/// The id of the task that a modern server has made of a request.
 fn created(result: &Json) -> Option<Json> {
     let is_task = result.get("resultType")?.as_str()? == "task";
     result.get("taskId").filter(|id| is_task && id.as_str().is_some())
@@ -306,15 +386,17 @@ fn refusal(code: i64, message: impl Into<String>) -> Response {
 }
 
 fn no_such_task(id: &str) -> Response {
-    let id = crate::excerpt::excerpt(id.as_bytes(), 80);
-    refusal(code::INVALID_PARAMS, format!("there is no task {id}: it never was, or its time is over"))
+    let id = excerpt(id.as_bytes(), 80);
+    refusal(code::INVALID_PARAMS, format!("task {id} does not exist or has expired"))
 }
 
 fn no_such_method(method: &Method) -> Response {
     refusal(code::METHOD_NOT_FOUND, format!("the server's tasks have no {method} for this client"))
 }
 
-/// An error object of a server's as a response.
-fn error_response(error: &Json) -> Response {
-    refusal(code::INTERNAL, "").with_body(error)
+fn has_ended(status: &str) -> Response {
+    refusal(code::INVALID_PARAMS, format!("the task has ended already: it is {status}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,23 +1,21 @@
-//! One dialect's text of a task as the other's.
+//! Translates the JSON of tasks between the dialects.
 //!
-//! Splices: only the members that differ are touched (`ttl` and `ttlMs`, `pollInterval` and
-//! `pollIntervalMs`, what wraps a task and what is inlined into one); all others keep their bytes.
-//! Task ids are never changed.
-//!
-//! Must not know: how tasks are asked for.
+//! Only the members that differ are edited (`ttl` and `ttlMs`, `pollInterval` and `pollIntervalMs`,
+//! the object around a task, and the outcome inlined into one); all others keep their bytes. Task
+//! ids are never changed.
 
 use fanlight_protocol::json::{Edits, Member, ObjectBuilder, quote, rewrite_object};
-use fanlight_protocol::{Json, meta};
+use fanlight_protocol::{Json, Message, Method, Notification, meta};
 
-/// What the extension has in a task's place or inlines into it.
+/// Members that the extension adds to a task.
 const INLINED: [&str; 4] = ["resultType", "result", "error", "inputRequests"];
 const TO_LEGACY: [(&str, &str); 2] = [("ttlMs", "ttl"), ("pollIntervalMs", "pollInterval")];
 const TO_EXTENSION: [(&str, &str); 2] = [("ttl", "ttlMs"), ("pollInterval", "pollIntervalMs")];
 
-/// How a task is doing.
+/// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Status {
-    /// Also any status that nobody has invented yet.
+pub(super) enum Status {
+    /// Also any unknown status.
     Working,
     InputRequired,
     Completed,
@@ -27,7 +25,7 @@ pub(crate) enum Status {
 
 impl Status {
     /// The status that a task's text states.
-    pub(crate) fn of(task: &Json) -> Self {
+    pub(super) fn of(task: &Json) -> Self {
         let status = task.get("status");
         match status.as_ref().and_then(Json::as_str).as_deref() {
             Some("input_required") => Self::InputRequired,
@@ -38,36 +36,36 @@ impl Status {
         }
     }
 
-    pub(crate) fn is_terminal(self) -> bool {
+    pub(super) fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 }
 
 /// What the extension inlines into a task.
 #[derive(Clone, Debug)]
-pub(crate) enum Inlined {
+pub(super) enum Inlined {
     Nothing,
     /// The final result.
     Result(Json),
     /// The JSON-RPC error that the request ended with.
     Error(Json),
-    /// An object of the questions that are open.
+    /// The open server requests, by key.
     InputRequests(Json),
 }
 
-/// `params` of a call with the wish for a task.
-pub(crate) fn with_task(params: Option<&Json>) -> Json {
+/// `params` of a call with a request for a task.
+pub(super) fn with_task(params: Option<&Json>) -> Json {
     let params = params.cloned().unwrap_or_else(Json::empty_object);
     if params.get("task").is_some() { params } else { rewrite_object(&params, |_| true, br#""task":{}"#) }
 }
 
-/// `params` of a call without the wish for a task.
-pub(crate) fn without_task(params: &Json) -> Json {
+/// `params` of a call without a request for a task.
+pub(super) fn without_task(params: &Json) -> Json {
     rewrite_object(params, |member| !member.is(params, "task"), b"")
 }
 
 /// Capabilities of a client with the tasks extension among them.
-pub(crate) fn with_extension(capabilities: &Json) -> Json {
+pub(super) fn with_extension(capabilities: &Json) -> Json {
     let own = format!(r#""{}":{{}}"#, meta::TASKS_EXTENSION);
     match capabilities.members().find(|member| member.is(capabilities, "extensions")) {
         Some(Member { value, .. }) if capabilities.slice(value.clone()).is_object() => {
@@ -86,7 +84,7 @@ pub(crate) fn with_extension(capabilities: &Json) -> Json {
 }
 
 /// The extension's `CreateTaskResult` as that of 2025-11-25: members go into `task`, `_meta` stays.
-pub(crate) fn created_to_legacy(result: &Json) -> Json {
+pub(super) fn created_to_legacy(result: &Json) -> Json {
     let task = renamed(result, &TO_LEGACY);
     let outside = |member: &Member| member.is(&task, "resultType") || member.is(&task, "_meta");
     let mut wrapped = ObjectBuilder::new();
@@ -98,7 +96,7 @@ pub(crate) fn created_to_legacy(result: &Json) -> Json {
 }
 
 /// The `CreateTaskResult` of 2025-11-25 as that of the extension; `None` if it holds no task.
-pub(crate) fn created_to_extension(result: &Json) -> Option<Json> {
+pub(super) fn created_to_extension(result: &Json) -> Option<Json> {
     let task = result.get("task").filter(Json::is_object)?;
     let task = extension_task(&task);
     let outer: Vec<_> = result.members().filter_map(|member| member.name(result)).collect();
@@ -116,7 +114,7 @@ pub(crate) fn created_to_extension(result: &Json) -> Option<Json> {
 
 /// A `DetailedTask` of the extension as a `Task` of 2025-11-25. There a tool's own error counts as
 /// the task's failure (Task Status).
-pub(crate) fn task_to_legacy(detailed: &Json) -> Json {
+pub(super) fn task_to_legacy(detailed: &Json) -> Json {
     let result = detailed.get("result");
     let is_error = result.and_then(|result| result.get("isError")).is_some_and(|is_error| is_error.is_true());
     let mut task = renamed(detailed, &TO_LEGACY);
@@ -128,7 +126,7 @@ pub(crate) fn task_to_legacy(detailed: &Json) -> Json {
 
 /// A `Task` of 2025-11-25 as a `DetailedTask` of the extension. A result makes it completed, be it
 /// the error of a tool; a JSON-RPC error makes it failed (the extension, Task Status).
-pub(crate) fn task_to_extension(task: &Json, inlined: &Inlined) -> Json {
+pub(super) fn task_to_extension(task: &Json, inlined: &Inlined) -> Json {
     let mut task = extension_task(task);
     let added = match inlined {
         Inlined::Nothing => Vec::new(),
@@ -145,19 +143,19 @@ pub(crate) fn task_to_extension(task: &Json, inlined: &Inlined) -> Json {
     rewrite_object(&task, |member| !INLINED.iter().any(|name| member.is(&task, name)), &added)
 }
 
-/// A result of the extension with its type stated.
-pub(crate) fn complete(result: &Json) -> Json {
-    rewrite_object(result, |member| !member.is(result, "resultType"), br#""resultType":"complete""#)
+/// A result of the extension with its `resultType`.
+pub(super) fn complete(result: &Json) -> Json {
+    with_member(result, "resultType", &Json::literal(r#""complete""#))
 }
 
-/// The same without a type, for the params of a notification.
-pub(crate) fn without_type(result: &Json) -> Json {
+/// The same without `resultType`, for the params of a notification.
+pub(super) fn without_type(result: &Json) -> Json {
     rewrite_object(result, |member| !member.is(result, "resultType"), b"")
 }
 
 /// A result, or `params`, with the task that it belongs to named in its `_meta`, as 2025-11-25
-/// demands (Related Task Metadata). What names a task already stays as it is.
-pub(crate) fn with_related_task(object: &Json, id: &Json) -> Json {
+/// demands (Related Task Metadata). An object that names a task already is not changed.
+pub(super) fn with_related_task(object: &Json, id: &Json) -> Json {
     let own = [quote(meta::RELATED_TASK), br#":{"taskId":"#.to_vec(), id.bytes().to_vec(), b"}".to_vec()].concat();
     let found = object.members().find(|member| member.is(object, "_meta"));
     match found.map(|member| member.value) {
@@ -176,6 +174,29 @@ pub(crate) fn with_related_task(object: &Json, id: &Json) -> Json {
     }
 }
 
+/// The object with a member set to a value.
+pub(super) fn with_member(object: &Json, name: &str, value: &Json) -> Json {
+    rewrite_object(object, |present| !present.is(object, name), &member(name, value))
+}
+
+/// A notification with another method and other params; its other members are kept.
+pub(super) fn with_method(notification: &Notification, method: &Method, params: &Json) -> Option<Notification> {
+    let text = &notification.text;
+    let mut edits = Edits::new(text.bytes().clone());
+    for member in text.members() {
+        if member.is(text, "method") {
+            edits.replace(member.value, quote(method.as_str()));
+        } else if member.is(text, "params") {
+            edits.replace(member.value, params.bytes().clone());
+        }
+    }
+    // The params were part of a message before, whose nesting was limited.
+    match Message::parse(edits.finish_json().into_bytes(), usize::MAX) {
+        Ok(Message::Notification(notification)) => Some(notification),
+        _ => None,
+    }
+}
+
 /// The extension's names for a task's members. `ttlMs` is required there.
 fn extension_task(task: &Json) -> Json {
     let task = renamed(task, &TO_EXTENSION);
@@ -186,7 +207,7 @@ fn member(name: &str, value: &Json) -> Vec<u8> {
     [quote(name), b":".to_vec(), value.bytes().to_vec()].concat()
 }
 
-/// The object with other names for some members. A member that has such a name already gives way.
+/// Renames members of an object. A member that has the new name already is removed.
 fn renamed(object: &Json, names: &[(&str, &str); 2]) -> Json {
     let taken = |member: &Member| {
         names.iter().any(|(from, to)| member.is(object, to) && object.members().any(|other| other.is(object, from)))

@@ -15,7 +15,7 @@ use crate::support::{call, hear, listening, nobody, of_session, send, settings, 
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 const PROMPTS: &str = r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#;
 
-/// What a legacy server answers that tells of everything. Its sessions are `s0` and so on.
+/// The answers of a legacy server that notifies of everything. Its sessions are `s0` and so on.
 pub(crate) fn telling(seen: &Seen, sessions: &AtomicUsize) -> Option<Reply> {
     if seen.method() != "initialize" {
         return legacy(seen, "");
@@ -66,13 +66,13 @@ fn last_event(feed: &Feed) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn the_stream_is_there_only_while_somebody_needs_it() {
+async fn stream_is_open_only_while_it_is_needed() {
     let (_server, mut feeds) = streaming(|_| None).await;
     let backend = start(settings(_server.transport()));
     backend.describe().await.unwrap();
     assert!(feeds.is_empty());
     let (listening, mut inbox) = hear(&backend, tools(), nobody).await.unwrap();
-    // The server does not declare that it tells of changed prompts.
+    // The server does not declare notifications of changed prompts.
     assert_eq!(listening.honoured, Interest { prompts: false, ..tools() });
     let feed = feeds.next().await;
     assert_eq!(feed.seen.header("mcp-session-id"), Some("s0"));
@@ -93,7 +93,7 @@ async fn the_stream_is_there_only_while_somebody_needs_it() {
 }
 
 #[tokio::test]
-async fn a_broken_stream_goes_on_after_the_last_whole_event() {
+async fn broken_stream_is_resumed_after_the_last_whole_event() {
     let (server, mut feeds) = streaming(|_| None).await;
     let backend = start(settings(server.transport()));
     let (_listening, mut inbox) = hear(&backend, tools(), nobody).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_broken_stream_goes_on_after_the_last_whole_event() {
 }
 
 #[tokio::test]
-async fn a_stream_that_cannot_be_taken_up_is_begun_anew_and_announced() {
+async fn stream_that_cannot_be_resumed_is_reopened_and_changes_are_announced() {
     let (server, mut feeds) = streaming(|seen| seen.header("last-event-id").map(|_| status(400))).await;
     let backend = start(settings(server.transport()));
     let (_listening, mut inbox) = hear(&backend, tools(), nobody).await.unwrap();
@@ -130,7 +130,7 @@ async fn a_stream_that_cannot_be_taken_up_is_begun_anew_and_announced() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_stream_is_asked_once() {
+async fn server_without_a_stream_is_asked_once() {
     let sessions = AtomicUsize::new(0);
     let mut server = Server::start(move |seen| match seen.verb.as_str() {
         "GET" => status(405),
@@ -155,7 +155,7 @@ async fn a_server_without_a_stream_is_asked_once() {
 }
 
 #[tokio::test]
-async fn resources_are_subscribed_to_once_for_all() {
+async fn resource_is_subscribed_to_once_for_all_listeners() {
     let (mut server, mut feeds) = streaming(|seen| {
         let refused = seen.method() == "resources/subscribe" && seen.body.contains("a:no");
         refused.then(|| seen.error(200, r#"{"code":-32002,"message":"no"}"#))
@@ -185,7 +185,7 @@ async fn resources_are_subscribed_to_once_for_all() {
 }
 
 #[tokio::test]
-async fn a_lost_session_is_replaced_with_its_subscriptions() {
+async fn lost_session_is_replaced_with_its_subscriptions() {
     let (mut server, mut feeds) = streaming(|seen| {
         let gone = seen.verb == "GET" && seen.header("last-event-id").is_some();
         gone.then(|| status(404))
@@ -213,7 +213,7 @@ async fn ask(backend: &Backend, session: u64, method: &str, params: &str) -> Str
 }
 
 #[tokio::test]
-async fn sessions_on_a_shared_line_are_counted_per_resource() {
+async fn sessions_on_a_shared_connection_are_counted_per_resource() {
     let (mut server, mut feeds) = streaming(|seen| {
         let refused = seen.method() == "resources/subscribe" && seen.body.contains("a:no");
         refused.then(|| seen.error(200, r#"{"code":-7,"message":"n\u006f","data":1.0}"#))
@@ -244,7 +244,7 @@ async fn sessions_on_a_shared_line_are_counted_per_resource() {
 }
 
 #[tokio::test]
-async fn log_messages_of_a_shared_line_reach_those_who_ask_for_them() {
+async fn log_messages_on_a_shared_connection_reach_sessions_by_level() {
     use fanlight_protocol::meta::LogLevel;
     let (server, mut feeds) = streaming(|_| None).await;
     let backend = shared(settings(server.transport()));
@@ -278,7 +278,7 @@ async fn log_messages_of_a_shared_line_reach_those_who_ask_for_them() {
 }
 
 #[tokio::test]
-async fn a_slow_subscription_holds_up_no_other() {
+async fn slow_subscription_delays_no_other() {
     let (mut server, mut feeds) = streaming(|seen| {
         let slow = seen.method() == "resources/subscribe" && seen.body.contains("a:slow");
         slow.then_some(Reply::Hang)
@@ -302,7 +302,7 @@ async fn a_slow_subscription_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_subscription_does_not_overtake_the_end_of_the_one_before() {
+async fn subscription_is_sent_after_the_unsubscription_before_it() {
     let gate = Arc::new(Notify::new());
     let closed = Arc::clone(&gate);
     let (mut server, _feeds) = streaming(move |seen| {
@@ -328,7 +328,7 @@ async fn a_subscription_does_not_overtake_the_end_of_the_one_before() {
 }
 
 #[tokio::test]
-async fn while_the_stream_cannot_be_opened_resources_are_subscribed_to() {
+async fn resources_are_subscribed_to_while_the_stream_cannot_be_opened() {
     let well = Arc::new(AtomicBool::new(false));
     let is_well = Arc::clone(&well);
     let failing = move |seen: &Seen| (seen.verb == "GET" && !is_well.load(Ordering::Relaxed)).then(|| status(503));
@@ -347,7 +347,7 @@ async fn while_the_stream_cannot_be_opened_resources_are_subscribed_to() {
 }
 
 #[tokio::test]
-async fn a_stream_that_says_nothing_holds_up_no_subscription() {
+async fn silent_stream_delays_no_subscription() {
     let (server, _feeds) = streaming(|seen| (seen.verb == "GET").then_some(Reply::Hang)).await;
     let backend = start(settings(server.transport()));
     let interest = Interest { tools: true, ..resource("a:1") };

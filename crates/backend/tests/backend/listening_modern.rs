@@ -43,7 +43,7 @@ fn filter(feed: &Feed) -> Json {
     feed.seen.params().get("notifications").unwrap()
 }
 
-/// Agrees to all that is asked for.
+/// Acknowledges the whole filter.
 fn agree(feed: &Feed) {
     feed.acknowledge(filter(feed).as_text());
 }
@@ -72,7 +72,7 @@ async fn listeners_share_one_subscription_that_grows_without_loss() {
         let feed = feeds.next().await;
         let expected = r#"{"toolsListChanged":true,"resourceSubscriptions":["a:1"]}"#;
         assert_eq!(filter(&feed).as_text(), expected);
-        // Until the new one is acknowledged the old one is heard.
+        // Until the new subscription is acknowledged the old one is open.
         old.send(TOOLS);
         assert_eq!(heard(&mut first_inbox).await, TOOLS);
         assert!(old.is_open());
@@ -93,7 +93,7 @@ async fn listeners_share_one_subscription_that_grows_without_loss() {
 }
 
 #[tokio::test]
-async fn the_acknowledgement_decides_and_the_last_one_gone_ends_it() {
+async fn acknowledgement_decides_and_the_last_listener_ends_the_subscription() {
     let (_server, mut feeds, backend) = subscribing().await;
     let interest = Interest { tools: true, prompts: true, uris: vec!["a:1".into(), "a:2".into()], ..resource("") };
     let listen = async { hear(&backend, interest.clone(), nobody).await.unwrap() };
@@ -109,7 +109,7 @@ async fn the_acknowledgement_decides_and_the_last_one_gone_ends_it() {
 }
 
 #[tokio::test]
-async fn what_nobody_wants_any_more_is_not_heard_for_long() {
+async fn subscription_shrinks_after_a_delay() {
     let (_server, mut feeds, backend) = subscribing().await;
     let both =
         async { (hear(&backend, tools(), nobody).await.unwrap(), hear(&backend, prompts(), nobody).await.unwrap()) };
@@ -128,7 +128,7 @@ async fn what_nobody_wants_any_more_is_not_heard_for_long() {
 }
 
 #[tokio::test]
-async fn an_end_is_followed_by_another_subscription_and_an_announcement() {
+async fn ended_subscription_is_renewed_and_changes_are_announced() {
     let (_server, mut feeds, backend) = subscribing().await;
     let interest = Interest { tools: true, ..resource("a:1") };
     let listen = async { hear(&backend, interest, nobody).await.unwrap() };
@@ -152,7 +152,7 @@ async fn an_end_is_followed_by_another_subscription_and_an_announcement() {
 }
 
 #[tokio::test]
-async fn a_server_without_subscriptions_is_asked_once() {
+async fn server_without_subscriptions_is_asked_once() {
     let mut server = Server::start(|seen: &Seen| {
         modern(seen).unwrap_or_else(|| seen.error(404, r#"{"code":-32601,"message":"no such method"}"#))
     })
@@ -166,7 +166,7 @@ async fn a_server_without_subscriptions_is_asked_once() {
 }
 
 #[tokio::test]
-async fn a_refused_filter_leaves_the_others_what_they_have() {
+async fn refused_filter_leaves_other_listeners_unchanged() {
     let (open, mut feeds) = feeds();
     let server = Server::start(move |seen| match seen.method().as_str() {
         "subscriptions/listen" if seen.body.contains("bad:") => {
@@ -187,14 +187,14 @@ async fn a_refused_filter_leaves_the_others_what_they_have() {
     assert_eq!(bad.honoured, tools());
     feed.send(TOOLS);
     assert_eq!(heard(&mut inbox).await, TOOLS);
-    // What was refused is not asked for again with the next.
+    // The refused part is not asked for again with the next.
     let next = async { hear(&backend, prompts(), nobody).await.unwrap() };
     let ((next, _inbox), ()) = tokio::join!(next, async { agree(&feeds.next().await) });
     assert_eq!(next.honoured, prompts());
 }
 
 #[tokio::test]
-async fn tasks_are_declared_and_what_nobody_knows_has_a_subscription_of_its_own() {
+async fn tasks_are_declared_and_unknown_members_have_a_dedicated_subscription() {
     let (_server, mut feeds, backend) = subscribing().await;
     let interest = Interest {
         tasks: vec!["t1".into()],
@@ -233,7 +233,7 @@ async fn tasks_are_declared_and_what_nobody_knows_has_a_subscription_of_its_own(
 }
 
 #[tokio::test]
-async fn sessions_subscribe_by_requests_and_hear_what_is_theirs() {
+async fn sessions_subscribe_by_requests_and_receive_their_updates() {
     let (_server, mut feeds, backend) = subscribing().await;
     let session = Interest { session: true, ..Interest::default() };
     let (_first, mut first) = hear(&backend, session.clone(), of_session(1, "{}")).await.unwrap();
@@ -263,7 +263,7 @@ async fn sessions_subscribe_by_requests_and_hear_what_is_theirs() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_holds_up_nobody() {
+async fn slow_listener_delays_no_other() {
     let (_server, mut feeds, backend) = subscribing().await;
     let both =
         async { (hear(&backend, tools(), nobody).await.unwrap(), hear(&backend, tools(), nobody).await.unwrap()) };
@@ -285,7 +285,7 @@ async fn a_slow_reader_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn subscriptions_take_no_place_of_calls() {
+async fn subscriptions_take_no_concurrency_permits() {
     let (open, mut feeds) = feeds();
     let server = Server::start(move |seen| match seen.method().as_str() {
         "subscriptions/listen" => open(seen),
@@ -305,7 +305,7 @@ async fn subscriptions_take_no_place_of_calls() {
 }
 
 #[tokio::test]
-async fn a_resource_refused_after_a_break_takes_nothing_but_resources() {
+async fn resource_refused_after_a_break_affects_only_resources() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let ((open, mut feeds), picky) = (feeds(), Arc::new(AtomicBool::new(false)));
     let refuses = Arc::clone(&picky);
@@ -328,7 +328,7 @@ async fn a_resource_refused_after_a_break_takes_nothing_but_resources() {
     assert_eq!(filter(&feed).as_text(), r#"{"toolsListChanged":true}"#);
     agree(&feed);
     assert_eq!(heard(&mut inbox).await, TOOLS);
-    // Something has happened to the resource, even if no more is to be heard of it.
+    // The resource may have changed, even if no more updates are sent.
     assert_eq!(heard(&mut inbox).await, updated("a:1"));
     feed.send(TOOLS);
     assert_eq!(heard(&mut inbox).await, TOOLS);

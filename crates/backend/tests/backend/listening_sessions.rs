@@ -1,4 +1,4 @@
-//! What reaches a client session that has a line of its own at a legacy HTTP server.
+//! Listening by client sessions that have their own connection to a legacy HTTP server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ async fn answered(server: &mut Server) -> Seen {
 }
 
 #[tokio::test]
-async fn a_session_that_listens_hears_a_server_that_comes_later() {
+async fn listening_session_receives_from_a_server_that_starts_later() {
     let there = Arc::new(AtomicBool::new(false));
     let is_there = Arc::clone(&there);
     let absent = move |_: &Seen| (!is_there.load(Ordering::Relaxed)).then(|| status(503));
@@ -68,13 +68,13 @@ async fn a_session_that_listens_hears_a_server_that_comes_later() {
 }
 
 #[tokio::test]
-async fn everything_on_its_own_stream_is_the_sessions() {
+async fn session_receives_everything_on_its_own_stream() {
     let (server, mut feeds) = streaming(|_| None).await;
     let backend = start(settings(server.transport()));
     let interest = Interest { tools: true, ..session() };
     let (listening, mut inbox) = hear(&backend, interest.clone(), of_session(1, CAPABILITIES)).await.unwrap();
     assert_eq!(listening.honoured, interest);
-    // It has no line of its own yet: list changes come by the base one, and no line is opened.
+    // It has no connection of its own yet: list changes come on the base connection, and none is opened.
     let base = feeds.next().await;
     assert_eq!(base.seen.header("mcp-session-id"), Some("s0"));
     base.send(TOOLS);
@@ -100,7 +100,7 @@ async fn everything_on_its_own_stream_is_the_sessions() {
 }
 
 #[tokio::test]
-async fn questions_outside_of_calls_are_asked_and_answered() {
+async fn server_requests_outside_of_calls_are_answered() {
     let (mut server, mut feeds) = streaming(|_| None).await;
     let backend = start(settings(server.transport()));
     ask(&backend, "x/y", "").await;
@@ -131,7 +131,7 @@ async fn questions_outside_of_calls_are_asked_and_answered() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_answer_in_time_is_reported() {
+async fn server_request_is_refused_when_the_client_is_late() {
     let (mut server, mut feeds) = streaming(|_| None).await;
     let mut settings = settings(server.transport());
     settings.timeouts.question = Duration::from_millis(50);
@@ -145,7 +145,7 @@ async fn a_client_that_does_not_answer_in_time_is_reported() {
 }
 
 #[tokio::test]
-async fn its_subscriptions_pass_as_they_are_and_outlive_the_session_at_the_server() {
+async fn session_subscriptions_are_unchanged_and_renewed_in_the_next_session() {
     let (mut server, mut feeds) = streaming(|seen| {
         let gone = seen.verb == "GET" && seen.header("last-event-id").is_some();
         gone.then(|| status(404))
@@ -174,7 +174,7 @@ async fn its_subscriptions_pass_as_they_are_and_outlive_the_session_at_the_serve
 }
 
 #[tokio::test]
-async fn a_session_cannot_subscribe_without_end() {
+async fn session_subscriptions_are_bounded() {
     let (mut server, _feeds) = streaming(|_| None).await;
     let mut settings = settings(server.transport());
     settings.limits.subscriptions = 1;
@@ -190,7 +190,7 @@ async fn a_session_cannot_subscribe_without_end() {
 }
 
 #[tokio::test]
-async fn a_session_that_listens_is_not_idle() {
+async fn listening_session_is_not_idle() {
     let (mut server, mut feeds) = streaming(|_| None).await;
     let mut settings = settings(server.transport());
     settings.timeouts.session_idle = Duration::from_millis(50);
@@ -198,7 +198,7 @@ async fn a_session_that_listens_is_not_idle() {
     let (listening, _inbox) = hear(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
     ask(&backend, "x/y", "").await;
     let feed = feeds.next().await;
-    // Another session's line comes and goes meanwhile.
+    // Another session's connection is opened and closed meanwhile.
     send(&backend, crate::support::listening(call("x/y", ""), of_session(2, "{}")).0).await.unwrap();
     assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some("s2"));
     assert!(feed.is_open());
@@ -207,7 +207,7 @@ async fn a_session_that_listens_is_not_idle() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_session_ends_its_listening() {
+async fn end_of_a_session_ends_its_listening() {
     let (server, mut feeds) = streaming(|_| None).await;
     let backend = start(settings(server.transport()));
     ask(&backend, "x/y", "").await;

@@ -9,7 +9,7 @@ use crate::support::{call, hear, listening, nobody, of_session, send, settings, 
 
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
-/// `test/say` says what its parameters hold under `say`, escaped once; `test/log` tells what came in.
+/// `test/tools` and `test/updated` make the server send these notifications.
 const SAYING: &str = r#"*'"method":"test/tools"'*) say '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'; result '{}';;
     *'"method":"test/updated"'*) say '{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1"}}'; result '{}';;
     *'"method":"test/exit"'*) exit 0;;
@@ -22,7 +22,7 @@ fn interest() -> Interest {
 }
 
 #[tokio::test]
-async fn a_legacy_process_is_subscribed_to_and_again_when_it_is_started_again() {
+async fn subscriptions_are_renewed_when_a_legacy_process_restarts() {
     let child = Child::legacy(&format!("{SAYING}{TELLING}"));
     let mut settings = settings(child.transport());
     settings.sessions = SessionPolicy::Shared;
@@ -38,7 +38,7 @@ async fn a_legacy_process_is_subscribed_to_and_again_when_it_is_started_again() 
     assert_eq!((inbox.text().await.as_str(), inbox.text().await.as_str()), (TOOLS, updated));
     assert_eq!(child.file("resources").matches("resources/subscribe").count(), 2);
     drop(listening);
-    // It is asked in order: once this is answered the other has been read.
+    // Requests are read in order: once this is answered, the other has been read.
     while !child.file("resources").contains("resources/unsubscribe") {
         send(&backend, call("test/tools", "")).await.unwrap();
     }
@@ -47,7 +47,7 @@ async fn a_legacy_process_is_subscribed_to_and_again_when_it_is_started_again() 
 }
 
 #[tokio::test]
-async fn what_a_sessions_own_process_says_is_the_sessions() {
+async fn session_receives_everything_of_its_own_process() {
     let child = Child::legacy(&format!(
         r#"*'"method":"test/ask"'*) result '{{}}'; say '{{"jsonrpc":"2.0","id":"q","method":"roots/list"}}';;
         *'"id":"q"'*) say '{{"jsonrpc":"2.0","method":"notifications/got","params":'"$line"'}}';;
@@ -87,7 +87,7 @@ const SUBSCRIBING: &str = r#"*'"method":"subscriptions/listen"'*)
     *'"method":"test/exit"'*) exit 0;;"#;
 
 #[tokio::test]
-async fn a_modern_process_has_one_subscription_and_gets_it_again() {
+async fn subscription_is_renewed_when_a_modern_process_restarts() {
     let child = Child::modern(SUBSCRIBING);
     let backend = start(settings(child.transport()));
     let interest = Interest { tools: true, ..Interest::default() };

@@ -11,6 +11,7 @@ mod listening_modern;
 mod listening_sessions;
 mod listening_stdio;
 mod old_sse;
+mod principals;
 mod resume;
 mod sessions;
 mod stdio_calls;

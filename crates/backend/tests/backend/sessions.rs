@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fanlight_backend::{Backend, SessionPolicy};
-use fanlight_canonical::{BackendClient, BackendError, CallContext, SessionKey};
+use fanlight_canonical::{BackendClient, BackendError, CallContext, Caller, Principal, SessionKey};
 use fanlight_protocol::meta::LogLevel;
 
 use crate::support::child::{Child, exists};
@@ -283,4 +283,71 @@ async fn what_is_asked_where_lists_are_read_is_refused() {
     assert_eq!(send(&backend, list).await.unwrap(), "{}");
     let refused = server.next_of("").await.body;
     assert!(refused.contains(r#""id":"q""#) && refused.contains("-32601"), "{refused}");
+}
+
+/// Two principals, and a client of each with this session, or without one.
+fn callers(session: Option<u64>) -> [Caller; 2] {
+    ["ann", "bob"].map(|subject| {
+        let principal = Principal::named("https://issuer.example", subject);
+        match session {
+            Some(session) => Caller::session_of(principal, SessionKey(session)),
+            None => Caller::request_of(principal),
+        }
+    })
+}
+
+async fn ask_for(backend: &Backend, caller: &Caller, capabilities: &str) {
+    let (call, _messages) = listening(call("x/y", ""), |context| {
+        context.caller = caller.clone();
+        context.capabilities = json(capabilities);
+    });
+    send(backend, call).await.unwrap();
+}
+
+#[tokio::test]
+async fn principals_share_no_session_of_a_legacy_http_server() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let backend = start(settings(server.transport()));
+    let mut sessions = vec!["s0".to_owned()];
+    let anonymous = Caller::request_of(Principal::anonymous());
+    ask_for(&backend, &anonymous, "{}").await;
+    assert_eq!(server.next_of("x/y").await.header("mcp-session-id"), Some("s0"));
+    for session in [None, Some(7)] {
+        for capabilities in ["{}", r#"{"roots":{}}"#] {
+            for caller in callers(session) {
+                let mut used = Vec::new();
+                for _ in 0..2 {
+                    ask_for(&backend, &caller, capabilities).await;
+                    used.push(server.next_of("x/y").await.header("mcp-session-id").unwrap().to_owned());
+                }
+                assert_eq!(used[0], used[1], "a principal keeps its session");
+                // A client with a session has one of its own, whatever its capabilities.
+                if session.is_none() || capabilities == "{}" {
+                    assert!(!sessions.contains(&used[0]), "{used:?} of {sessions:?}");
+                }
+                sessions.push(used.remove(0));
+            }
+        }
+    }
+    backend.end_session(SessionKey(7));
+    let ended = [server.next_of("DELETE").await, server.next_of("DELETE").await];
+    let ended = ended.map(|seen| seen.header("mcp-session-id").unwrap().to_owned());
+    assert!(ended.iter().all(|session| sessions.contains(session)) && ended[0] != ended[1]);
+}
+
+#[tokio::test]
+async fn principals_share_no_child_process_of_a_legacy_server() {
+    let child = Child::legacy(r#"*'"x/y"'*) result '{}';;"#);
+    let backend = start(settings(child.transport()));
+    for (session, processes) in [(None, 3), (Some(7), 5)] {
+        for caller in callers(session).iter().chain(&callers(session)) {
+            if session.is_some() {
+                ask_for(&backend, caller, "{}").await;
+            } else {
+                // Equal for both calls of a principal, as capabilities decide about clients without a session.
+                ask_for(&backend, caller, r#"{"roots":{}}"#).await;
+            }
+        }
+        assert_eq!(child.starts().len(), processes, "the base process and one for each principal");
+    }
 }

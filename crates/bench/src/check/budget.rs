@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, Doing, Result};
 
-/// What is in the file.
+/// The content of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Budget {
-    /// How much more than the budget is let pass, in per cent: what the counts vary by from run to run.
+    /// By how many per cent a count may exceed the budget: the variation from run to run.
     tolerance_percent: f64,
     /// By kind of call.
     instructions: BTreeMap<String, f64>,
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 pub(super) struct Compared {
     pub(super) text: String,
     /// How many counts are over their budget, or have none.
@@ -72,21 +72,21 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_tolerance_fails() {
+    fn count_over_the_tolerance_fails() {
         let budget = Budget::of(&counts(&[("a", 1000.0), ("b", 1000.0)]));
         assert_eq!(budget.compare(&counts(&[("a", 1099.0), ("b", 500.0)])).count, 0);
         assert_eq!(budget.compare(&counts(&[("a", 1101.0), ("b", 1000.0)])).count, 1);
     }
 
     #[test]
-    fn what_is_missing_on_either_side_fails() {
+    fn kind_that_is_missing_on_either_side_fails() {
         let budget = Budget::of(&counts(&[("a", 1000.0)]));
         assert_eq!(budget.compare(&counts(&[("a", 1000.0), ("new", 1.0)])).count, 1);
         assert_eq!(budget.compare(&counts(&[])).count, 1);
     }
 
     #[test]
-    fn the_committed_budget_can_be_read_and_says_something_of_every_kind() {
+    fn committed_budget_names_every_kind() {
         let budget = Budget::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/budget.json"))).unwrap();
         let named: Vec<_> = super::super::SETUPS.iter().flat_map(|setup| setup.work).map(|work| work.name).collect();
         assert!(named.iter().all(|name| budget.instructions.contains_key(*name)), "{budget:?}");

@@ -1,5 +1,5 @@
-//! Servers that go away and come back, one after another, as servers do that are deployed anew: their connections
-//! break, nobody listens for a while, and who comes back finds none of the sessions from before.
+//! Servers that restart one after another: their connections break, their port is closed for a while, and their sessions
+//! are lost.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tokio::time::{sleep, timeout};
 use super::{bind, http};
 use crate::error::{Doing, Result};
 
-/// How long nobody listens.
+/// How long the port is closed.
 const DOWN: Duration = Duration::from_millis(300);
 
-/// Serves until the future is dropped. Of `count` servers another one goes away after each time of `every`, in the order
+/// Serves until the future is dropped. Of `count` servers another one restarts after each period of `every`, in the order
 /// of their numbers; none does if that is zero.
 pub(super) async fn serve(
     mut listener: TcpListener,

@@ -25,14 +25,14 @@ use crate::usage::monotonic_nanos;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What all connections share.
+/// The state that all connections share.
 pub(crate) struct Shared {
     rpc: Rpc,
     delay: Duration,
     sessions: AtomicU64,
     lists: AtomicU64,
     exported: AtomicU64,
-    /// How many notifications each open stream is to have sent so far; its receivers are the streams.
+    /// The number of notifications so far; each open stream has a receiver.
     emitted: watch::Sender<u64>,
 }
 
@@ -44,8 +44,8 @@ impl Shared {
     }
 }
 
-/// Serves every connection until the future is dropped. `life` tells the sessions of this server from those that it had
-/// before it went away.
+/// Serves every connection until the future is dropped. `life` counts its restarts: sessions of an
+/// earlier life are unknown.
 pub(super) async fn accept(listener: TcpListener, life: u64, shared: Arc<Shared>) -> Result<()> {
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -57,7 +57,7 @@ pub(super) async fn accept(listener: TcpListener, life: u64, shared: Arc<Shared>
                 let shared = Arc::clone(&shared);
                 async move { Ok::<_, Infallible>(answer(request, life, &shared).await) }
             });
-            // An error here is a client that has gone.
+            // An error here is a client that has disconnected.
             let _ =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), service).await;
         });
@@ -93,7 +93,7 @@ async fn answer(request: Request<HyperBody>, life: u64, shared: &Shared) -> Resp
             shared.exported.fetch_add(bytes, Ordering::Relaxed);
             plain(StatusCode::OK, Bytes::new())
         }
-        // A collector that took spans only would be told of at every attempt to send it metrics.
+        // Without this, Fanlight would log each attempt to export metrics.
         ("/v1/metrics", &Method::POST) => plain(StatusCode::OK, Bytes::new()),
         _ => plain(StatusCode::NOT_FOUND, Bytes::new()),
     }
@@ -131,7 +131,7 @@ async fn post(request: Request<HyperBody>, life: u64, shared: &Shared) -> Respon
     render(outcome, id, &message, life, shared)
 }
 
-/// How the names of all sessions begin that a server has had since it last came back.
+/// The prefix of the session ids of one life of a server.
 fn of_life(life: u64) -> String {
     format!("session-{life}-")
 }
@@ -177,7 +177,7 @@ fn frame(data: Bytes) -> Piece {
     Ok(Frame::data(data))
 }
 
-/// Notifications of progress that carry when they were sent, then the response.
+/// Progress notifications, each with the time at which it was sent, then the response.
 fn progress(token: String, arguments: Arguments, response: Bytes) -> impl stream::Stream<Item = Piece> + Send {
     let pause = Duration::from_millis(arguments.every_ms);
     let timer = (!pause.is_zero()).then(|| tokio::time::interval(pause));
@@ -200,7 +200,7 @@ fn progress(token: String, arguments: Arguments, response: Bytes) -> impl stream
     })
 }
 
-/// A stream that stays: `first`, then one notification for each time that something is emitted.
+/// A stream that stays open: `first`, then a notification for each `POST /emit`.
 fn listening(
     emitted: watch::Receiver<u64>,
     subscription: Option<String>,
@@ -236,7 +236,7 @@ fn events(stream: impl stream::Stream<Item = Piece> + Send + 'static) -> Respons
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Servers say this so that proxies pass events on at once.
+    // Tells proxies not to buffer events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }

@@ -1,10 +1,10 @@
-//! A fake MCP server of either era: cheap enough not to be what is measured, and exact enough that every byte of its
+//! A fake MCP server of either era: cheap, so that it is not what is measured, and deterministic, so that every byte of its
 //! answers can be checked.
 //!
 //! Over HTTP it answers `tools/call`, `tools/list`, the opening of its era, and holds streams open (`GET`,
-//! `subscriptions/listen`); over stdio it answers the same, line by line. Besides, for the benchmark alone:
-//! `GET /stats` tells what it was asked, `POST /emit` sends one notification on every open stream, and `POST /v1/traces`
-//! takes traces as a collector does and throws them away.
+//! `subscriptions/listen`); over stdio it answers the same requests, one a line. For the
+//! benchmark there are also `GET /stats` (counters), `POST /emit` (one notification on every open stream) and `POST
+//! /v1/traces` (a collector that discards traces).
 
 mod bounce;
 mod http;
@@ -29,7 +29,7 @@ pub(crate) struct FakeArgs {
     /// The era it speaks
     #[arg(long, value_enum, default_value = "modern")]
     pub(crate) era: Era,
-    /// How many servers it is: each listens at an address of its own
+    /// Number of servers, each at its own address
     #[arg(long, default_value_t = 1)]
     pub(crate) servers: usize,
     /// Tools in each server's list
@@ -38,7 +38,7 @@ pub(crate) struct FakeArgs {
     /// Milliseconds it takes to answer the opening and a list
     #[arg(long, default_value_t = 0)]
     pub(crate) delay_ms: u64,
-    /// Milliseconds after which a server goes away for a moment and forgets its sessions, then the next one; 0 for never
+    /// Milliseconds between restarts, each of another server; 0 for none
     #[arg(long, default_value_t = 0)]
     pub(crate) bounce_ms: u64,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Stats {
     pub(crate) streams: usize,
 }
 
-/// Listens at as many free ports as asked for, says where, and serves until the process ends.
+/// Listens at free ports, prints the addresses, and serves until the process ends.
 pub(crate) async fn serve(args: &FakeArgs) -> Result<()> {
     let (listeners, addresses) = listen(args.servers).await?;
     let words: Vec<String> = addresses.iter().map(ToString::to_string).collect();

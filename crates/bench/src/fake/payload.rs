@@ -1,10 +1,10 @@
-//! The results and tools of the fake server. The load generator knows them too, and checks every answer against them.
+//! The results and tools of the fake server, which the load generator checks every answer against.
 
 use bytes::Bytes;
 
 use crate::era::Era;
 
-/// What a tool of the fake server answers, by its name: `text_<bytes>`, `rows_<bytes>`, `structured_<bytes>` or
+/// A tool of the fake server, by its name: `text_<bytes>`, `rows_<bytes>`, `structured_<bytes>` or
 /// `progress`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Tool {
@@ -15,7 +15,7 @@ pub(crate) enum Tool {
     /// What servers with structured output send: `structuredContent`, and its serialised JSON as a text, in which every
     /// quote is escaped (2026-07-28 server/tools, Structured Content).
     Structured(usize),
-    /// A few bytes, after as many progress notifications as the arguments ask for.
+    /// A few bytes, after as many progress notifications as the arguments say.
     Progress,
 }
 
@@ -43,7 +43,7 @@ impl Tool {
         }
     }
 
-    /// The text of the result, of exactly the size asked for unless that is too little for any result.
+    /// The text of the result, of exactly the requested size unless that is too small for any result.
     pub(crate) fn result(self, era: Era) -> Bytes {
         let result_type = match era {
             Era::Modern => r#""resultType":"complete","#,

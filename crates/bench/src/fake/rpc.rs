@@ -1,4 +1,4 @@
-//! What the fake server answers to one message, whatever carried it.
+//! The fake server's answer to one message, over any transport.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::payload::{Tool, tool_list};
 use crate::era::Era;
 
-/// What is read of a message; the rest is skipped.
+/// The members of a message that are read.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Incoming<'a> {
     #[serde(borrow, default)]
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     pub(crate) every_ms: u64,
 }
 
-/// What a message leads to.
+/// The answer to a message.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
     /// A notification or response: nothing.
@@ -63,7 +63,7 @@ pub(crate) enum Outcome {
     Opened(Bytes),
     /// Notifications, then the result.
     Progress(Arguments, Bytes),
-    /// A subscription: a stream that stays.
+    /// A subscription: a stream that stays open.
     Subscribed,
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Rpc {
     pub(crate) era: Era,
     list: Bytes,
-    /// Results that were asked for before, so that making them costs nothing while measuring.
+    /// Results by tool, so that each is made only once.
     results: Arc<Mutex<HashMap<Tool, Bytes>>>,
 }
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_era_has_its_own_opening() {
+    fn opening_depends_on_the_era() {
         let initialize = r#"{"id":1,"method":"initialize","params":{}}"#;
         assert!(matches!(answer(Era::Legacy, initialize), Outcome::Opened(_)));
         assert!(matches!(answer(Era::Modern, initialize), Outcome::Error(-32601, _)));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_give_the_result_their_name_asks_for() {
+    fn call_is_answered_with_the_result_of_its_tool() {
         let Outcome::Result(result) =
             answer(Era::Modern, r#"{"id":"a","method":"tools/call","params":{"name":"text_300"}}"#)
         else {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_come_back_as_they_were_written() {
+    fn id_is_returned_as_written() {
         let message: Incoming<'_> = serde_json::from_str(r#"{"id":"\u0041","method":"x"}"#).unwrap();
         assert_eq!(response(message.id.unwrap(), b"{}"), r#"{"jsonrpc":"2.0","id":"\u0041","result":{}}"#);
     }

@@ -1,4 +1,4 @@
-//! The fake server over stdio: as fast as reading and writing lines can be, for there is nothing else to measure.
+//! The fake server over stdio, as fast as lines can be read and written.
 
 use std::io::{Read as _, Write as _};
 
@@ -8,10 +8,10 @@ use super::rpc::{Incoming, Outcome, Rpc, error_response, put_response};
 use crate::era::Era;
 use crate::error::{Doing, Result};
 
-/// Reads at once at most.
+/// Bytes of one read at most.
 const CHUNK: usize = 64 << 10;
 
-/// Answers every line of standard input until it ends. What arrived together is answered together.
+/// Answers every line of standard input until it ends. Requests that arrive together are answered together.
 pub(crate) fn serve(era: Era, tools: usize) -> Result<()> {
     let rpc = Rpc::new(era, tools);
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
@@ -52,7 +52,7 @@ mod tests {
     use crate::fake::payload::Tool;
 
     #[test]
-    fn a_line_is_answered_with_a_line() {
+    fn line_is_answered_with_a_line() {
         let rpc = Rpc::new(Era::Modern, 1);
         let mut answers = BytesMut::new();
         put_answer(&rpc, br#"{"id":7,"method":"tools/call","params":{"name":"text_200"}}"#, &mut answers);

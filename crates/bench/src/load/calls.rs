@@ -2,7 +2,7 @@
 //!
 //! *Closed loop*: each connection sends its next request when it has the answer to the last. *Fixed rate*: requests are
 //! due at fixed times whatever happened to those before, and latency counts from when one was due, so that a system that
-//! stalls is not spared the requests it would have got meanwhile (coordinated omission).
+//! stalls gets its late requests counted (coordinated omission).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::era::Era;
 use crate::error::{BenchError, Result, join_all, within};
 use crate::latency::Latencies;
 
-/// A load to be put on something.
+/// A load on one address.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) address: SocketAddr,
@@ -71,8 +71,8 @@ struct Worker {
 const PATIENCE: u64 = 60;
 
 impl Load {
-    /// Opens the connections, and sends each message once on the first, so that whatever is found out on a first call is
-    /// found out before anything is measured.
+    /// Opens the connections, and sends each message once on the first, so that what a first
+    /// call has to find out is known before anything is measured.
     pub(crate) async fn open(&self) -> Result<Ready> {
         let mut workers = Vec::new();
         for number in 0..self.connections {
@@ -92,7 +92,7 @@ impl Load {
 }
 
 impl Ready {
-    /// Puts the load on for `time`. The first wrong answer ends it.
+    /// Sends requests for `time`. The first wrong answer ends it.
     pub(crate) async fn run(&mut self, pace: Pace, time: Duration) -> Result<Served> {
         let start = Instant::now();
         let schedule = Arc::new(Schedule { start, end: start + time, pace, claimed: AtomicU64::new(0) });

@@ -1,7 +1,7 @@
 //! One HTTP/1.1 connection of a client.
 //!
-//! Not hyper's client: the load shares a processor with the fake server, and what it takes itself limits the rates that
-//! can be measured.
+//! Not hyper's client: the load shares a processor with the fake server, and its own cost limits the rates that can be
+//! measured.
 
 use std::net::SocketAddr;
 
@@ -120,7 +120,7 @@ pub(crate) fn unexpected(head: &Head, body: &[u8]) -> BenchError {
     if is_error(body) { BenchError::Refused(said) } else { BenchError::Wrong(said) }
 }
 
-/// A body as it comes in.
+/// A body that is being received.
 #[derive(Debug)]
 pub(crate) struct Body {
     framing: Framing,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_put_together_however_they_are_cut() {
+    fn body_does_not_depend_on_how_chunks_arrive() {
         let stream = b"5\r\nhello\r\n1\r\n \r\nA;x=1\r\n0123456789\r\n0\r\n\r\n";
         for piece in 1..=stream.len() {
             assert_eq!(take_all(stream, piece), (b"hello 0123456789".to_vec(), true), "{piece}");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_tells_how_the_body_ends() {
+    fn head_determines_the_framing_of_the_body() {
         let head = |text: &str| parse_head(text.as_bytes()).unwrap().map(|(head, _)| head);
         let json = head("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n").unwrap();
         assert_eq!((json.status, json.events, json.framing), (200, false, Framing::Length(12)));

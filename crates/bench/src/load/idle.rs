@@ -1,4 +1,4 @@
-//! Streams that stay open and on which, most of the time, nothing happens.
+//! Streams that stay open and are idle most of the time.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

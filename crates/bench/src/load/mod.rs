@@ -1,4 +1,4 @@
-//! The load generator: clients of both eras over HTTP/1.1 and stdio that check every byte that comes back.
+//! The load generator: clients of both eras over HTTP/1.1 and stdio that check every byte of the answers.
 
 pub(crate) mod calls;
 pub(crate) mod connection;

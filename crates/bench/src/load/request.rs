@@ -1,5 +1,4 @@
-//! Requests as the clients of each era send them, ready to be sent again and again with another id, and what has to
-//! come back.
+//! Requests of clients of each era, ready to be sent repeatedly with another id, and the expected answers.
 
 use bytes::Bytes;
 use memchr::memmem;
@@ -31,7 +30,7 @@ impl Id {
     }
 }
 
-/// One request and what has to come back.
+/// One request and the expected answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Exchange {
     text: Vec<u8>,
@@ -39,7 +38,7 @@ pub(crate) struct Exchange {
     pub(crate) expected: Expected,
 }
 
-/// What has to come back.
+/// The expected answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Expected {
     /// A response with exactly these bytes as its result.
@@ -119,12 +118,12 @@ pub(crate) fn id_of(answer: &[u8]) -> Option<u64> {
     Id::parse(answer.strip_prefix(BEFORE_ID)?.get(..10)?)
 }
 
-/// The beginning of something unexpected.
+/// The beginning of an unexpected answer, for an error message.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..300).unwrap_or(bytes)).into_owned()
 }
 
-/// A request before it is known how it travels.
+/// A request, independent of the transport.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     era: Era,
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_have_ten_digits_and_come_back() {
+    fn id_has_ten_digits_and_is_parsed_again() {
         assert_eq!(Id::number(0).as_bytes(), b"1000000000");
         assert_eq!(Id::number(1234).as_bytes(), b"1000001234");
         assert_eq!(id_of(&response(Id::number(42), b"{}")), Some(42));
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_keeps_its_length_and_is_json() {
+    fn request_keeps_its_length_and_is_json() {
         for era in Era::ALL {
             let message = Message::call(era, "text_200", Tool::Text(200));
             let mut exchange = Exchange::post(&message, Some("s"));
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_an_answer_counts() {
+    fn answer_with_a_changed_byte_is_wrong() {
         let message = Message::call(Era::Modern, "text_300", Tool::Text(300));
         let exchange = Exchange::line(&message);
         let id = Id::number(9);
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_counted() {
+    fn list_with_another_number_of_tools_is_wrong() {
         let exchange = Exchange::line(&Message::list(Era::Legacy, None, 3));
         let id = Id::number(1);
         let list = |count| crate::fake::payload::tool_list(Era::Legacy, count);

@@ -24,7 +24,7 @@ impl Client {
         Ok(Self { connection, session })
     }
 
-    /// A message as this client sends it.
+    /// The request of this client for a message.
     pub(crate) fn exchange(&self, message: &Message) -> Exchange {
         Exchange::post(message, self.session.as_deref())
     }
@@ -55,7 +55,7 @@ pub(crate) async fn open_session(connection: &mut Connection) -> Result<String> 
     if head.status == 202 { Ok(session) } else { Err(unexpected(&head, &body)) }
 }
 
-/// Ends a session, as a client does that is done with it.
+/// Ends a session (DELETE).
 pub(crate) async fn close_session(connection: &mut Connection, session: &str) -> Result<()> {
     let head = connection.send(&bare("DELETE", "/mcp", Some(session))).await?;
     let body = connection.body(&head).await?;

@@ -1,4 +1,5 @@
-//! Waiting to the microsecond: the runtime's own timers go by milliseconds, which is more than a call takes.
+//! A timer that is exact to the microsecond: the runtime's timers have a resolution of a millisecond, more than a call
+//! takes.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ impl Timer {
         }
         let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(left) };
         rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once).doing("setting a timer")?;
-        // How often it has expired, which is once.
+        // The number of expirations, which is one.
         self.0.read_u64().await.map(drop).doing("reading a timer")
     }
 }
@@ -42,7 +43,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_waits_as_long_as_asked_and_not_for_what_is_past() {
+    async fn timer_waits_until_due_and_not_for_the_past() {
         let mut timer = Timer::new().unwrap();
         let start = Instant::now();
         for _ in 0..3 {

@@ -35,7 +35,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
 async fn follow(system: &System, era: Era, events: u32, every_ms: u64) -> Result<Values> {
     let tool = system.names("progress").into_iter().next().unwrap_or_default();
     let progress = Progress { address: system.address, era, tool, streams: STREAMS, events, every_ms };
-    // A first call may find things out that later ones need not.
+    // What a first call has to find out is not measured.
     Progress { streams: 1, events: 1, ..progress.clone() }.run().await?;
     let before = system.usage()?;
     let arrived = progress.run().await?;

@@ -1,4 +1,4 @@
-//! Idle streams: what each holds in memory, and whether it still works.
+//! Idle streams: the memory of each, and whether it still delivers notifications.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::load::idle;
 use crate::results::Values;
 use crate::system::{Fakes, FanlightConfig, Kind, System};
 
-/// How long streams rest before memory is looked at, and how long a notification may take to reach all of them.
+/// How long streams are idle before memory is read, and how long a notification may take to reach all of them.
 const REST: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -28,7 +28,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// One system at a time: what one leaves behind must not count for the next.
+/// One system at a time, so that none affects the next.
 async fn hold(run: &Run, era: Era, kind: Kind) -> Result<Values> {
     let streams = run.plan.streams;
     let fakes = Fakes::start(&run.bench, era, 10, 5, 0).await?;
@@ -50,7 +50,7 @@ async fn hold_on(system: &System, era: Era, streams: usize, fakes: &Fakes) -> Re
     let streams = count(u64::try_from(opened.len()).unwrap_or(1)).max(1.0);
     let server = fakes.first()?;
     let emitted = async {
-        // So that all are being read when it comes.
+        // Until all streams are being read.
         tokio::time::sleep(REST / 4).await;
         request(server, "POST", "/emit").await
     };

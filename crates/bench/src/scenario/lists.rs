@@ -84,7 +84,7 @@ async fn fan_outs(run: &mut Run, era: Era, fakes: &Fakes) -> Result<()> {
     let server = fakes.first()?;
     let first = asked_by(&system, era, server).await?;
     request(server, "POST", "/emit").await?;
-    // What a change has to do before the first client asks for the list, it does now.
+    // Until the change has been handled.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let changed = asked_by(&system, era, server).await?;
     let values = Values::from([("fan_outs_at_start", first), ("fan_outs_after_change", changed)]);

@@ -1,4 +1,4 @@
-//! Memory over time: after a burst of large results, and while sessions come and go.
+//! Memory over time: after a burst of large results, and while sessions are opened and closed.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ async fn burst(run: &Run, kind: Kind) -> Result<Values> {
     ]))
 }
 
-/// Sessions that are opened, used once and ended, on connections of their own, before servers that come and go.
+/// Sessions that are opened, used once and ended, on connections of their own, with servers that restart.
 async fn churn(run: &Run, kind: Kind) -> Result<Values> {
     let fakes = Fakes::bouncing(&run.bench, Era::Legacy).await?;
     let system = System::start(&run.bench, kind, &fakes.addresses, &FanlightConfig::default()).await?;

@@ -1,4 +1,4 @@
-//! What is measured. Each group stands for itself: it starts what it needs and ends it.
+//! The groups of measurements. Each starts and ends the processes that it needs.
 
 pub(crate) mod calls;
 mod events;
@@ -140,7 +140,7 @@ impl Run {
     }
 }
 
-/// What a system takes, and how long its answers take, while `load` is on it.
+/// The cost and the latency of calls while `load` is on a system.
 async fn under_load(system: &System, load: &Load, pace: Pace, window: Duration) -> Result<Values> {
     let mut ready = load.open().await?;
     ready.run(pace, window / 5).await?;

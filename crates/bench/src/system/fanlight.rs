@@ -1,4 +1,4 @@
-//! Fanlight with its default configuration, but for what a measurement needs more of.
+//! Fanlight with its default configuration, except for raised limits.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use super::process::{Cores, Process};
 use super::{Bench, Kind, System, folder_with};
 use crate::error::{BenchError, Result};
 
-/// What differs from the defaults.
+/// The differences from the default configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FanlightConfig {
     /// How many clients, sessions and streams there may be, where that is more than the defaults.

@@ -21,7 +21,7 @@ use crate::error::{BenchError, Doing, Result};
 use crate::fake::{self, FakeArgs};
 use crate::usage::Usage;
 
-/// What can stand between a client and servers.
+/// A system between a client and servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -61,7 +61,7 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     pub(crate) fanlight: PathBuf,
-    /// The program, with its arguments, that Fanlight runs under, if any.
+    /// A program, with its arguments, to run Fanlight with; none if empty.
     pub(crate) runner: &'static [&'static str],
     /// Where the system under test runs.
     pub(crate) gateway: Cores,
@@ -149,7 +149,7 @@ impl Fakes {
             .await
     }
 
-    /// Ten of them, of which every second another one goes away for a moment.
+    /// Ten of them, of which each second another one restarts.
     pub(crate) async fn bouncing(bench: &Bench, era: Era) -> Result<Self> {
         Self::start_with(bench, era, &[("servers", 10), ("tools", 50), ("bounce-ms", 1000)]).await
     }
@@ -167,7 +167,7 @@ impl Fakes {
     }
 
     /// Starts as many in this process, on the thread that makes the load: where two threads share a processor, one waits
-    /// for the other's time slice now and then, which takes milliseconds.
+    /// for the other's time slice, which takes milliseconds.
     pub(crate) async fn here(args: FakeArgs) -> Result<Self> {
         let (listeners, addresses) = fake::listen(args.servers).await?;
         let mut task = JoinSet::new();

@@ -1,4 +1,4 @@
-//! A process under test: started on the processor it is to have, and ended with its owner whatever happens.
+//! A process under test, pinned to a processor, and ended with its owner.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::error::{BenchError, Doing, Result, within};
 
-/// Lines of output kept until somebody looks for one.
+/// Lines of output kept until they are read.
 const LINES: usize = 1000;
 
 /// Where a process may run.
@@ -21,7 +21,7 @@ const LINES: usize = 1000;
 pub(crate) enum Cores {
     /// On this one only.
     One(usize),
-    /// Wherever there is room.
+    /// On any.
     Any,
 }
 
@@ -49,7 +49,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Starts `program` as a server over stdio; its standard error goes nowhere.
+    /// Starts `program` as a server over stdio; its standard error is discarded.
     pub(crate) fn piped(
         name: &str,
         program: &Path,
@@ -103,7 +103,7 @@ impl Process {
         }
     }
 
-    /// Asks it to end, and makes it if it does not.
+    /// Asks it to end, and kills it if it does not.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.terminate();
         self.lines.close();
@@ -117,7 +117,7 @@ impl Process {
 async fn forward(output: impl AsyncRead + Unpin, sender: mpsc::Sender<String>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        // Once nobody looks any more, the rest is read and dropped, so that the process does not block.
+        // If the channel is closed or full, lines are dropped, so that the process does not block.
         let _ = sender.try_send(line);
     }
 }

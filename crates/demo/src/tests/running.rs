@@ -96,7 +96,7 @@ fn slow_count_reports_progress_in_order_before_its_result() {
 }
 
 #[test]
-fn a_slow_call_holds_up_nobody_and_ends_when_cancelled() {
+fn slow_call_blocks_no_other_and_ends_when_cancelled() {
     let live = Live::start();
     live.send(&slow_count("a", 1000, 10_000));
     live.send("{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}\n");
@@ -108,14 +108,14 @@ fn a_slow_call_holds_up_nobody_and_ends_when_cancelled() {
 }
 
 #[test]
-fn the_end_of_input_ends_running_calls() {
+fn end_of_input_ends_running_calls() {
     let live = Live::start();
     live.send(&slow_count("a", 1000, 10_000));
     assert!(live.end().is_empty());
 }
 
 #[test]
-fn an_id_in_use_is_refused() {
+fn id_in_use_is_refused() {
     let live = Live::start();
     live.send(&slow_count("a", 1000, 10_000));
     live.send(&slow_count("a", 1, 0));

@@ -229,7 +229,7 @@ impl SessionStreams {
             transport,
             client_info: session.client_info().cloned(),
             running: session.running.count(),
-            questions: session.server_requests.count(),
+            server_requests: session.server_requests.count(),
             streams: self.count(),
             idle: None,
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fanlight_protocol::{RpcError, code};
-use fanlight_telemetry::clients::ParkedView;
+use fanlight_telemetry::clients::SuspendedCallView;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -31,7 +31,7 @@ pub(super) trait SuspendedCallStore: Send + Sync {
     fn count(&self) -> usize;
 
     /// The calls that are suspended now, for an operator.
-    fn views(&self) -> Vec<ParkedView>;
+    fn views(&self) -> Vec<SuspendedCallView>;
 }
 
 /// Asks the task of a suspended call to hand the call over.
@@ -42,7 +42,7 @@ pub(super) struct Waiting {
     pub(super) hand_over: HandOver,
     pub(super) method: String,
     pub(super) name: Option<String>,
-    pub(super) asked: Vec<String>,
+    pub(super) requests: Vec<String>,
     pub(super) since: Instant,
     pub(super) until: Instant,
 }
@@ -104,14 +104,14 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
         self.lock().values().filter(|(_, waiting)| waiting.is_some()).count()
     }
 
-    fn views(&self) -> Vec<ParkedView> {
+    fn views(&self) -> Vec<SuspendedCallView> {
         let now = Instant::now();
         let view = |(round, waiting): &(u32, Option<Waiting>)| {
             let waiting = waiting.as_ref()?;
-            Some(ParkedView {
+            Some(SuspendedCallView {
                 method: waiting.method.clone(),
                 name: waiting.name.clone(),
-                asked: waiting.asked.clone(),
+                requests: waiting.requests.clone(),
                 round: *round,
                 waiting: now.saturating_duration_since(waiting.since),
                 left: waiting.until.saturating_duration_since(now),

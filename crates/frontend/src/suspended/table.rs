@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fanlight_canonical::Principal;
 use fanlight_protocol::seal::KeyError;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
-use fanlight_telemetry::clients::ParkedView;
+use fanlight_telemetry::clients::SuspendedCallView;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -100,8 +100,8 @@ impl SuspendedCalls {
         let Some(id) = call.entry.as_ref().map(|(id, _)| *id) else { return Err(call) };
         let (hand_over, resumed) = oneshot::channel();
         let deadline = call.deadline(Instant::now() + self.settings.input_timeout);
-        let (method, name, asked) = call.view();
-        let waiting = Waiting { hand_over, method, name, asked, since: Instant::now(), until: deadline };
+        let (method, name, requests) = call.view();
+        let waiting = Waiting { hand_over, method, name, requests, since: Instant::now(), until: deadline };
         let Some(round) = self.store.suspend(&id, waiting) else { return Err(call) };
         let state = State { id, round, expires: self.millis(deadline), digest };
         let Some(state) = self.seal.seal(&state, call.principal()) else { return Err(call) };
@@ -169,7 +169,7 @@ impl SuspendedCalls {
     }
 
     /// The calls that are suspended now, for an operator.
-    pub(crate) fn views(&self) -> Vec<ParkedView> {
+    pub(crate) fn views(&self) -> Vec<SuspendedCallView> {
         self.store.views()
     }
 

@@ -1,4 +1,4 @@
-//! A tiny OTLP/gRPC collector on loopback: tonic's own services, which hand on what they got.
+//! A small OTLP/gRPC collector on loopback: the services of tonic, recording what they receive.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl<T> Answers<T> {
     fn answer<R: Default>(&self, request: Request<T>) -> Result<Response<R>, Status> {
         let values = request.metadata().get_all("authorization").iter();
         let authorization = values.map(|value| value.to_str().expect("text").to_owned()).collect();
-        // What nobody takes is thrown away.
+        // Requests beyond the capacity of the channel are dropped.
         let _ = self.got.try_send((authorization, request.into_inner()));
         if self.code == Code::Ok { Ok(Response::new(R::default())) } else { Err(Status::new(self.code, "no")) }
     }
@@ -76,7 +76,7 @@ impl Collector {
         Self::listen(code, None).await
     }
 
-    /// One that speaks TLS with this certificate, and besides takes traces as OTLP over HTTP.
+    /// A collector with TLS by this certificate, which also accepts traces as OTLP over HTTP.
     pub(crate) async fn start_with_tls(certificate: &CertifiedKey<KeyPair>) -> Self {
         let key = PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der()).into();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -1,4 +1,4 @@
-//! A tiny OTLP/HTTP receiver on loopback: answers every request and hands on what it got.
+//! A tiny OTLP/HTTP receiver on loopback: answers every request and records it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Starts one that answers with `status`. What nobody takes from `requests` is thrown away.
+    /// Starts a receiver that answers with `status`. Requests beyond the capacity of `requests` are dropped.
     pub(crate) async fn start(status: StatusCode) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));

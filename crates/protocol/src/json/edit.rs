@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Json, Member};
 
-/// Replacements to be made in a text. Offsets are those of the original text.
+/// Replacements to be made in a text. Ranges are those of the original text.
 #[derive(Clone, Debug)]
 pub struct Edits {
     base: Bytes,

@@ -240,8 +240,8 @@ impl Json {
         Self(text, index)
     }
 
-    /// The same value with `value` in place of the one at `range`, which must come from it as for
-    /// [`Json::slice`]. Offsets outside of it change nothing.
+    /// This value with `value` instead of the one at `range` (as for [`Json::slice`]). A range outside
+    /// of it changes nothing.
     #[must_use]
     pub fn with(&self, range: Range<usize>, value: &Self) -> Self {
         let (true, Some(before), Some(after)) =

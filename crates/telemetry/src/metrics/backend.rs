@@ -1,13 +1,11 @@
 //! The counters of one backend.
-//!
-//! Must not know: what makes a backend be up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::family::{Point, Values, label};
 
-/// Which way bytes go, seen from Fanlight.
+/// The direction of bytes, seen from Fanlight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Towards Fanlight.
@@ -50,27 +48,27 @@ impl BackendMetrics {
         }
     }
 
-    /// Counts for nobody.
+    /// Counters outside of the registry, where nothing is counted.
     pub(crate) fn unregistered() -> Self {
         Self::new(u16::MAX, Arc::from(""))
     }
 
-    /// Whether it can be used.
+    /// Sets whether it can be used.
     pub fn set_up(&self, up: bool) {
         self.up.store(up, Ordering::Relaxed);
     }
 
-    /// Its process was started, and not for the first time.
+    /// Its process was restarted.
     pub fn restarted(&self) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It was connected, and not for the first time.
+    /// It was reconnected.
     pub fn reconnected(&self) {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many bytes of messages came from it or went to it.
+    /// Counts bytes of messages from or to it.
     pub fn io(&self, direction: Direction, count: u64) {
         match direction {
             Direction::Receive => &self.received,

@@ -1,4 +1,4 @@
-//! The metrics by name: what each is, and its values at one moment.
+//! The metrics by name: description, and values at one moment.
 
 use super::histogram::Counts;
 
@@ -14,9 +14,9 @@ pub mod label {
     pub const TOOL: &str = names::GEN_AI_TOOL_NAME;
     /// The prompt, likewise.
     pub const PROMPT: &str = names::GEN_AI_PROMPT_NAME;
-    /// What class of error it ended with; absent if with none.
+    /// The class of error; absent on success.
     pub const ERROR: &str = names::ERROR_TYPE;
-    /// The revision spoken.
+    /// The negotiated revision.
     pub const REVISION: &str = names::MCP_PROTOCOL_VERSION;
     /// `tcp` or `pipe`.
     pub const TRANSPORT: &str = names::NETWORK_TRANSPORT;
@@ -24,11 +24,11 @@ pub mod label {
     pub const DIRECTION: &str = "network.io.direction";
     /// Why spans were dropped.
     pub const REASON: &str = "reason";
-    /// On the one series that stands for all beyond the limit.
+    /// On the series that counts all beyond the limit.
     pub const OVERFLOW: &str = "otel.metric.overflow";
 }
 
-/// What kind of numbers a metric has.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// How often and how long.
@@ -42,7 +42,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// As OpenTelemetry calls the instrument.
+    /// The name of the instrument in OpenTelemetry.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -54,29 +54,19 @@ impl Shape {
     }
 }
 
-/// What a metric is.
+/// The description of a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct FamilyInfo {
     /// Its name in OpenTelemetry.
     pub name: &'static str,
     /// Its unit (UCUM); annotations in braces.
     pub unit: &'static str,
-    /// What it says.
+    /// Its meaning.
     pub help: &'static str,
-    /// What kind of numbers.
+    /// Its kind.
     pub shape: Shape,
     /// The labels it can have.
     pub labels: &'static [&'static str],
-}
-
-const fn info(
-    name: &'static str,
-    unit: &'static str,
-    shape: Shape,
-    labels: &'static [&'static str],
-    help: &'static str,
-) -> FamilyInfo {
-    FamilyInfo { name, unit, help, shape, labels }
 }
 
 const OPERATION: &[&str] = &[
@@ -90,56 +80,33 @@ const OPERATION: &[&str] = &[
     label::OVERFLOW,
 ];
 
-/// Every metric there is.
-pub const FAMILIES: &[FamilyInfo] = &[
-    info(
-        "mcp.server.operation.duration",
-        "s",
-        Shape::Histogram,
-        OPERATION,
-        "From the arrival of a request or notification until its answer has gone.",
-    ),
-    info(
-        "mcp.client.operation.duration",
-        "s",
-        Shape::Histogram,
-        OPERATION,
-        "From sending a request or notification to a backend until its answer has come.",
-    ),
-    info("fanlight.requests.active", "{request}", Shape::UpDownCounter, &[], "Requests that have no answer yet."),
-    info("fanlight.sessions.active", "{session}", Shape::UpDownCounter, &[], "Sessions that clients have open."),
-    info("fanlight.calls.parked", "{call}", Shape::UpDownCounter, &[], "Calls that wait for input of a client."),
-    info("fanlight.client.io", "By", Shape::Counter, &[label::DIRECTION], "Bytes of messages from and to clients."),
-    info("fanlight.backend.up", "", Shape::Gauge, &[label::BACKEND], "Whether a backend can be used: 1 or 0."),
-    info(
-        "fanlight.backend.restarts",
-        "{restart}",
-        Shape::Counter,
-        &[label::BACKEND],
-        "Starts of a process after its first.",
-    ),
-    info(
-        "fanlight.backend.reconnects",
-        "{reconnect}",
-        Shape::Counter,
-        &[label::BACKEND],
-        "Connections to a backend after its first.",
-    ),
-    info(
-        "fanlight.backend.io",
-        "By",
-        Shape::Counter,
-        &[label::BACKEND, label::DIRECTION],
-        "Bytes of messages from and to a backend.",
-    ),
-    info(
-        "fanlight.spans.dropped",
-        "{span}",
-        Shape::Counter,
-        &[label::REASON],
-        "Spans that were recorded and could not be delivered.",
-    ),
-];
+macro_rules! families {
+    ($($name:literal, $unit:literal, $shape:ident, $labels:expr, $help:literal;)*) => {
+        /// Every metric.
+        pub const FAMILIES: &[FamilyInfo] = &[$(
+            FamilyInfo { name: $name, unit: $unit, help: $help, shape: Shape::$shape, labels: $labels }
+        ),*];
+    };
+}
+
+families! {
+    "mcp.server.operation.duration", "s", Histogram, OPERATION,
+        "From the arrival of a request or notification until its response is sent.";
+    "mcp.client.operation.duration", "s", Histogram, OPERATION,
+        "From sending a request or notification to a backend until its response arrives.";
+    "fanlight.requests.active", "{request}", UpDownCounter, &[], "Requests without a response yet.";
+    "fanlight.sessions.active", "{session}", UpDownCounter, &[], "Open sessions of clients.";
+    "fanlight.calls.parked", "{call}", UpDownCounter, &[], "Calls that wait for input of a client.";
+    "fanlight.client.io", "By", Counter, &[label::DIRECTION], "Bytes of messages from and to clients.";
+    "fanlight.backend.up", "", Gauge, &[label::BACKEND], "Whether a backend can be used: 1 or 0.";
+    "fanlight.backend.restarts", "{restart}", Counter, &[label::BACKEND], "Starts of a process after its first.";
+    "fanlight.backend.reconnects", "{reconnect}", Counter, &[label::BACKEND],
+        "Connections to a backend after its first.";
+    "fanlight.backend.io", "By", Counter, &[label::BACKEND, label::DIRECTION],
+        "Bytes of messages from and to a backend.";
+    "fanlight.spans.dropped", "{span}", Counter, &[label::REASON],
+        "Spans that were recorded and could not be delivered.";
+}
 
 /// The labels of a value, by name.
 pub type Labels = Vec<(&'static str, String)>;

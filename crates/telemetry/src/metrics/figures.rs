@@ -1,7 +1,4 @@
-//! A few figures of each backend, for people: how much is asked of it, how often that fails, how
-//! long it takes.
-//!
-//! Must not know: how they are shown.
+//! Figures of each backend for operators: requests, errors, durations.
 
 use fanlight_protocol::Method;
 
@@ -9,21 +6,19 @@ use super::Metrics;
 use super::family::{Values, label};
 use super::histogram::{BOUNDS, Counts};
 
-/// What is no failure of the backend's: whoever asked wanted no answer any more.
-const GIVEN_UP: [&str; 2] = ["abandoned", "cancelled"];
+/// Values of `error.type` that are no failure of the backend: the client wanted no answer any more.
+pub const GIVEN_UP: [&str; 2] = ["abandoned", "cancelled"];
 
-/// What has been asked of one backend since the start.
+/// Figures of one backend since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendFigures {
-    /// Messages sent that have been answered or given up.
+    /// Messages sent to it that have ended.
     pub requests: u64,
-    /// Those of them that failed; but for what whoever asked gave up, and for `server/discover`, by
-    /// which the era is found.
+    /// Those that failed, without [`GIVEN_UP`] ones and without `server/discover`, which probes the era.
     pub errors: u64,
-    /// Seconds that half of them took at most, estimated from the histogram's buckets; `None` if there
-    /// were none.
+    /// The median duration in seconds, estimated from the buckets; `None` without requests.
     pub median: Option<f64>,
-    /// Seconds that 95 of 100 took at most, likewise.
+    /// The 95th percentile, likewise.
     pub p95: Option<f64>,
     /// Starts of its process after the first.
     pub restarts: i64,
@@ -48,7 +43,7 @@ impl Metrics {
             }
             let count: u64 = counts.buckets.iter().sum();
             figures.requests += count;
-            // Servers of the legacy era refuse the question for theirs, as they should.
+            // Legacy servers rightly refuse the probe for the era.
             let probes = labels.iter().any(|(key, value)| *key == label::METHOD && value == Method::Discover.as_str());
             let given_up = labels.iter().any(|(key, value)| *key == label::ERROR && GIVEN_UP.contains(&value.as_str()));
             figures.errors += if has(label::ERROR) && !probes && !given_up { count } else { 0 };
@@ -60,7 +55,7 @@ impl Metrics {
     }
 }
 
-/// The value that a part `of` all is not above, taking values to be spread evenly within a bucket.
+/// The quantile `of` the values, interpolated within a bucket.
 fn quantile(counts: &Counts, of: f64) -> Option<f64> {
     let total: u64 = counts.buckets.iter().sum();
     if total == 0 {
@@ -97,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_of_one_backend() {
+    fn figures_count_one_backend() {
         let metrics = Arc::new(Metrics::new(MetricLimits::default()));
         for millis in [1, 2, 3, 15] {
             record(&metrics, "a", millis, None);
@@ -124,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_all_buckets_is_the_last_bound() {
+    fn quantile_above_all_buckets_is_the_last_bound() {
         let metrics = Metrics::new(MetricLimits::default());
         record(&metrics, "a", 1_000_000, None);
         assert_eq!(metrics.figures("a").median, Some(300.0));

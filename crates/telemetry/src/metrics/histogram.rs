@@ -1,9 +1,7 @@
-//! Histograms by label, each a handful of atomics.
-//!
-//! Must not know: what is measured.
+//! Histograms by label, each a few atomics.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -11,33 +9,14 @@ use fanlight_protocol::{Method, Revision};
 use foldhash::fast::RandomState;
 
 use super::family::{Labels, Point, Values, label};
-use super::known::{Known, NameId};
+use super::known::{KnownNames, NameId};
 use crate::error_type::ErrorType;
 use crate::message::Transport;
 use crate::names::OTHER;
 
-/// Upper bounds of the buckets in seconds, as the conventions for MCP have them.
+/// Upper bounds of the buckets in seconds (conventions for MCP).
 pub const BOUNDS: [f64; 14] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
-const BOUNDS_NANOS: [u64; 14] = [
-    10_000_000,
-    20_000_000,
-    50_000_000,
-    100_000_000,
-    200_000_000,
-    500_000_000,
-    1_000_000_000,
-    2_000_000_000,
-    5_000_000_000,
-    10_000_000_000,
-    30_000_000_000,
-    60_000_000_000,
-    120_000_000_000,
-    300_000_000_000,
-];
-/// Series are spread over so many locks, by backend.
-const SHARDS: usize = 8;
-
-/// What tells series apart. Small and without allocations: unknown methods have an empty name.
+/// The labels of a series, without allocations: unknown methods have an empty name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) backend: u16,
@@ -55,7 +34,7 @@ struct Histogram {
     sum_nanos: AtomicU64,
 }
 
-/// A histogram's values at one moment.
+/// The values of a histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// The values in each bucket, not cumulative; the last bucket is above all of [`BOUNDS`].
@@ -67,44 +46,37 @@ pub struct Counts {
 /// All series of one metric.
 #[derive(Debug)]
 pub(crate) struct Series {
-    shards: [RwLock<HashMap<Key, Arc<Histogram>, RandomState>>; SHARDS],
-    count: AtomicUsize,
+    series: RwLock<HashMap<Key, Arc<Histogram>, RandomState>>,
     most: usize,
+    /// Counts for all series beyond `most`.
     overflow: Histogram,
 }
 
 impl Series {
     pub(super) fn new(most: usize) -> Self {
-        Self { shards: Default::default(), count: AtomicUsize::new(0), most, overflow: Histogram::default() }
+        Self { series: RwLock::default(), most, overflow: Histogram::default() }
     }
 
     pub(super) fn record(&self, key: Key, duration: Duration) {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let Some(shard) = self.shards.get(usize::from(key.backend) % SHARDS) else { return };
-        if let Some(histogram) = shard.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            histogram.add(nanos);
+        if let Some(histogram) = self.series.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            histogram.add(duration);
             return;
         }
-        let mut series = shard.write().unwrap_or_else(PoisonError::into_inner);
-        if !series.contains_key(&key) && self.count.fetch_add(1, Ordering::Relaxed) >= self.most {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-            self.overflow.add(nanos);
-            return;
+        let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        if series.len() >= self.most && !series.contains_key(&key) {
+            self.overflow.add(duration);
+        } else {
+            series.entry(key).or_default().add(duration);
         }
-        series.entry(key).or_default().add(nanos);
     }
 
-    pub(super) fn snapshot(&self, known: &Known, backend: &dyn Fn(u16) -> Option<String>) -> Vec<Point> {
-        let mut points = Vec::new();
-        for shard in &self.shards {
-            let series: Vec<(Key, Arc<Histogram>)> = {
-                let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
-                shard.iter().map(|(key, histogram)| (key.clone(), Arc::clone(histogram))).collect()
-            };
-            for (key, histogram) in series {
-                points.push((labels(&key, known, backend), Values::Histogram(histogram.counts())));
-            }
-        }
+    pub(super) fn snapshot(&self, known: &KnownNames, backend: &dyn Fn(u16) -> Option<String>) -> Vec<Point> {
+        let series: Vec<(Key, Arc<Histogram>)> = {
+            let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+            series.iter().map(|(key, histogram)| (key.clone(), Arc::clone(histogram))).collect()
+        };
+        let point = |(key, one): &(Key, Arc<Histogram>)| (labels(key, known, backend), Values::Histogram(one.counts()));
+        let mut points: Vec<Point> = series.iter().map(point).collect();
         points.sort_by(|a, b| a.0.cmp(&b.0));
         let overflow = self.overflow.counts();
         if overflow.buckets.iter().any(|count| *count > 0) {
@@ -115,11 +87,13 @@ impl Series {
 }
 
 impl Histogram {
-    fn add(&self, nanos: u64) {
-        let bucket = BOUNDS_NANOS.partition_point(|bound| *bound < nanos);
+    fn add(&self, duration: Duration) {
+        let seconds = duration.as_secs_f64();
+        let bucket = BOUNDS.partition_point(|bound| *bound < seconds);
         if let Some(bucket) = self.buckets.get(bucket) {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
@@ -129,7 +103,7 @@ impl Histogram {
     }
 }
 
-fn labels(key: &Key, known: &Known, backend: &dyn Fn(u16) -> Option<String>) -> Labels {
+fn labels(key: &Key, known: &KnownNames, backend: &dyn Fn(u16) -> Option<String>) -> Labels {
     let method = match &key.method {
         Method::Other(_) => OTHER,
         known => known.as_str(),

@@ -1,7 +1,5 @@
-//! The names of tools and prompts that may become labels: those in a catalogue, so many of each
-//! backend over the life of the process.
-//!
-//! Must not know: where catalogues come from.
+//! The names of tools and prompts that may be labels: those seen in lists, limited per backend for the life of the
+//! process.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher as _;
@@ -10,16 +8,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 use foldhash::fast::RandomState;
 
 use super::family::label;
-use crate::kept::capped;
-use crate::message::Target;
 use crate::names::OTHER;
+use crate::stored::truncated;
+use crate::subject::Target;
 
 /// Longest name that becomes a label, in characters.
 const LONGEST: usize = 128;
-/// Lists of an owner that are remembered as read: clients ask for the same pages over and over.
+/// How many lists of an owner are remembered as read: clients request the same pages repeatedly.
 const READ: usize = 16;
 
-/// What a name names.
+/// What a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NameKind {
     /// A tool.
@@ -28,15 +26,17 @@ pub enum NameKind {
     Prompt,
 }
 
-/// A name's place; 0 is any that is not known.
+/// A name by number; 0 stands for all unknown names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NameId {
     kind: NameKind,
-    place: u32,
+    number: u32,
 }
 
+/// The names of all backends, by number.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownNames {
+    /// Most names of each kind per owner.
     most: usize,
     tables: RwLock<Tables>,
     hasher: RandomState,
@@ -45,24 +45,16 @@ pub(crate) struct Known {
 #[derive(Debug, Default)]
 struct Tables {
     texts: Vec<Arc<str>>,
-    owners: HashMap<(u16, NameKind), Owned, RandomState>,
+    owners: HashMap<(u16, NameKind), OwnerNames, RandomState>,
 }
 
-/// What is known of one owner.
+/// The names of one owner.
 #[derive(Debug, Default)]
-struct Owned {
-    /// Every name that ever was a label; places are for good.
-    names: HashMap<Arc<str>, Place, RandomState>,
-    /// Hashes of lists whose names are among them, oldest first. Should two lists ever have the same, names of one are
-    /// no labels.
+struct OwnerNames {
+    /// Names to numbers, which never change.
+    names: HashMap<Arc<str>, u32, RandomState>,
+    /// Hashes of the lists that were read last, oldest first. On a collision, the names of one list are no labels.
     read: VecDeque<u64>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    number: u32,
-    /// Whether it is in the catalogue now.
-    current: bool,
 }
 
 impl NameId {
@@ -74,20 +66,12 @@ impl NameId {
     }
 }
 
-impl Known {
+impl KnownNames {
     pub(super) fn new(most: usize) -> Self {
         Self { most, tables: RwLock::default(), hasher: RandomState::default() }
     }
 
-    pub(super) fn set<'a>(&self, owner: u16, kind: NameKind, names: impl IntoIterator<Item = &'a str>) {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        let owned = tables.owners.entry((owner, kind)).or_default();
-        owned.names.values_mut().for_each(|place| place.current = false);
-        owned.read.clear();
-        tables.add(self.most, owner, kind, names);
-    }
-
-    /// Adds what `names` finds in `list`, unless it is one of those that were read last.
+    /// Adds the names in `list`, unless that list was read recently.
     pub(super) fn learn(&self, owner: u16, kind: NameKind, list: &[u8], names: impl FnOnce() -> Vec<String>) {
         let hash = self.hasher.hash_one(list);
         let known = self.tables.read().unwrap_or_else(PoisonError::into_inner);
@@ -111,15 +95,14 @@ impl Known {
             Target::None | Target::Resource(_) => return None,
         };
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        let place = tables.owners.get(&(owner, kind)).and_then(|owned| owned.names.get(name));
-        let place = place.filter(|place| place.current).map_or(0, |place| place.number);
-        Some(NameId { kind, place })
+        let number = tables.owners.get(&(owner, kind)).and_then(|owned| owned.names.get(name));
+        Some(NameId { kind, number: number.copied().unwrap_or(0) })
     }
 
     pub(super) fn text(&self, id: NameId) -> String {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        let place = (id.place as usize).checked_sub(1);
-        place.and_then(|place| tables.texts.get(place)).map_or_else(|| OTHER.to_owned(), |text| text.to_string())
+        let index = (id.number as usize).checked_sub(1);
+        index.and_then(|index| tables.texts.get(index)).map_or_else(|| OTHER.to_owned(), |text| text.to_string())
     }
 }
 
@@ -130,21 +113,19 @@ impl Tables {
         owner: u16,
         kind: NameKind,
         names: impl IntoIterator<Item = &'a str>,
-    ) -> &mut Owned {
+    ) -> &mut OwnerNames {
         let Self { texts, owners } = self;
         let owned = owners.entry((owner, kind)).or_default();
         let known = &mut owned.names;
         for name in names {
-            if name.is_empty() || capped(name, LONGEST).len() < name.len() {
+            if name.is_empty() || truncated(name, LONGEST).len() < name.len() {
                 continue;
             }
-            if let Some(place) = known.get_mut(name) {
-                place.current = true;
-            } else if known.len() < most {
+            if known.len() < most && !known.contains_key(name) {
                 let text: Arc<str> = Arc::from(name);
                 texts.push(Arc::clone(&text));
                 let number = u32::try_from(texts.len()).unwrap_or(0);
-                known.insert(text, Place { number, current: true });
+                known.insert(text, number);
             }
         }
         owned

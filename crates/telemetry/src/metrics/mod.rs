@@ -1,15 +1,11 @@
-//! What is counted: durations of messages received and sent, what is going on, what is lost.
+//! The metrics: durations of messages, state, and losses.
 //!
-//! A registry of our own rather than the SDK's: recording is a look-up by a key of small numbers
-//! and three atomic additions, without a vector of attributes to allocate, sort and compare for
-//! each value; and one snapshot serves both the Prometheus text and the OTLP export, for the
-//! first of which the SDK has no maintained reader.
+//! A registry of our own instead of prometheus-client or the SDK's: recording is one look-up by a key of small numbers
+//! and three atomic additions, without a vector of labels to allocate and compare; the number of series is bounded, with
+//! an overflow series; and one snapshot serves both the Prometheus text and the OTLP export.
 //!
-//! Every label has a bounded set of values: known methods, known revisions, tools and prompts that
-//! are in the catalogue (so many per backend), a closed list of errors. No URI, user, session or
-//! request id.
-//!
-//! Must not know: spans.
+//! Every label has a bounded set of values: known methods, known revisions, names of tools and prompts that appear in
+//! lists (limited per backend), a closed list of errors. No URI, user, session or request id.
 
 mod backend;
 mod family;
@@ -31,21 +27,21 @@ use opentelemetry_sdk::Resource;
 
 pub use backend::{BackendMetrics, Direction};
 pub use family::{FAMILIES, Family, FamilyInfo, Labels, Point, Shape, Values, label};
-pub use figures::BackendFigures;
+pub use figures::{BackendFigures, GIVEN_UP};
 pub use histogram::{BOUNDS, Counts};
 pub use known::NameKind;
 pub use timer::Side;
 pub(crate) use timer::Timer;
 
 use histogram::Series;
-use known::Known;
+use known::KnownNames;
 
-/// How many different names and series there can be.
+/// Limits of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricLimits {
-    /// Most tools, and most prompts, that one backend's names tell apart; others are `_OTHER`.
+    /// Most tools, and most prompts, of a backend that are labels; others are `_OTHER`.
     pub names_per_backend: usize,
-    /// Most series of one histogram; the others are one, `otel_metric_overflow`.
+    /// Most series of one histogram; further ones are counted together, as `otel_metric_overflow`.
     pub series: usize,
 }
 
@@ -59,9 +55,9 @@ impl Default for MetricLimits {
 /// Why a span was not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// There was no room for it in a queue.
+    /// A queue was full.
     QueueFull,
-    /// The collector did not take it.
+    /// The collector did not accept it.
     ExportFailed,
     /// It could not be written to the file or the terminal.
     WriteFailed,
@@ -84,36 +80,36 @@ pub struct Metrics {
     limits: MetricLimits,
     server: Series,
     client: Series,
-    known: Known,
+    known: KnownNames,
     backends: RwLock<BTreeMap<Arc<str>, Arc<BackendMetrics>>>,
     active_requests: AtomicI64,
     sessions: AtomicI64,
-    parked_calls: AtomicI64,
+    suspended_calls: AtomicI64,
     received: AtomicU64,
     sent: AtomicU64,
     dropped: [AtomicU64; 3],
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Metrics that are all zero.
     #[must_use]
     pub fn new(limits: MetricLimits) -> Self {
         Self {
             limits,
             server: Series::new(limits.series),
             client: Series::new(limits.series),
-            known: Known::new(limits.names_per_backend),
+            known: KnownNames::new(limits.names_per_backend),
             backends: RwLock::default(),
             active_requests: AtomicI64::new(0),
             sessions: AtomicI64::new(0),
-            parked_calls: AtomicI64::new(0),
+            suspended_calls: AtomicI64::new(0),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             dropped: Default::default(),
         }
     }
 
-    /// The counters of one backend, made at the first asking.
+    /// The counters of the backend called `name`, created on first use.
     #[must_use]
     pub fn backend(&self, name: &str) -> Arc<BackendMetrics> {
         let mut backends = self.backends.write().unwrap_or_else(PoisonError::into_inner);
@@ -123,20 +119,9 @@ impl Metrics {
         Arc::clone(made)
     }
 
-    /// Says which tools or prompts there are: of `backend` as it calls them, or, with none, of the
-    /// catalogue as clients see it. Only these become labels.
-    pub fn set_known<'a>(
-        &self,
-        backend: Option<&BackendMetrics>,
-        kind: NameKind,
-        names: impl IntoIterator<Item = &'a str>,
-    ) {
-        self.known.set(backend.map_or(0, BackendMetrics::index), kind, names);
-    }
-
-    /// Says that there are the tools or prompts too that `names` finds in `list`, which is looked through only if it
-    /// is not one that was lately.
-    pub(crate) fn learn(
+    /// Makes the names in `list`, which `names` reads, labels of `backend`, or without one of messages from clients. A
+    /// list that was read recently is not read again.
+    pub fn learn(
         &self,
         backend: Option<&BackendMetrics>,
         kind: NameKind,
@@ -151,12 +136,12 @@ impl Metrics {
         self.sessions.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// A call was parked (1) or taken up again (-1).
-    pub fn parked_calls(&self, change: i64) {
-        self.parked_calls.fetch_add(change, Ordering::Relaxed);
+    /// A call was suspended (1), or resumed or dropped (-1).
+    pub fn suspended_calls(&self, change: i64) {
+        self.suspended_calls.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// So many bytes of messages came from clients or went to them.
+    /// Counts bytes of messages from or to clients.
     pub fn client_bytes(&self, direction: Direction, count: u64) {
         match direction {
             Direction::Receive => &self.received,
@@ -165,20 +150,20 @@ impl Metrics {
         .fetch_add(count, Ordering::Relaxed);
     }
 
-    /// So many spans were not delivered.
+    /// Counts spans that were not delivered.
     pub fn span_dropped(&self, reason: DropReason, count: u64) {
         if let Some(counter) = self.dropped.get(reason as usize) {
             counter.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    /// How many spans were not delivered for that reason.
+    /// How many spans were not delivered, by reason.
     #[must_use]
     pub fn spans_dropped(&self, reason: DropReason) -> u64 {
         self.dropped.get(reason as usize).map_or(0, |counter| counter.load(Ordering::Relaxed))
     }
 
-    /// All of it in the Prometheus text exposition format 0.0.4.
+    /// All metrics in the Prometheus text exposition format 0.0.4.
     #[must_use]
     pub fn prometheus(&self, resource: &Resource) -> String {
         prometheus::render(resource, &self.snapshot())
@@ -195,7 +180,7 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn known(&self) -> &Known {
+    pub(crate) fn known(&self) -> &KnownNames {
         &self.known
     }
 
@@ -219,7 +204,7 @@ impl Metrics {
                     "mcp.client.operation.duration" => self.client.snapshot(&self.known, &name_of),
                     "fanlight.requests.active" => one(load(&self.active_requests)),
                     "fanlight.sessions.active" => one(load(&self.sessions)),
-                    "fanlight.calls.parked" => one(load(&self.parked_calls)),
+                    "fanlight.calls.parked" => one(load(&self.suspended_calls)),
                     "fanlight.client.io" => directions(&self.received, &self.sent),
                     "fanlight.backend.up" => per_backend(BackendMetrics::is_up),
                     "fanlight.backend.restarts" => per_backend(BackendMetrics::restarts),

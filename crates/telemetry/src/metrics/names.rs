@@ -1,6 +1,4 @@
-//! Learning names of tools and prompts from the lists that pass by.
-//!
-//! Must not know: who asked for the list.
+//! Learns the names of tools and prompts from the responses to list requests.
 
 use std::borrow::Cow;
 
@@ -8,7 +6,7 @@ use fanlight_protocol::{Json, Method, Response};
 
 use super::{BackendMetrics, Metrics, NameKind};
 
-/// Takes the names in the answer to a list; `backend` is the one that answered, none means this side.
+/// Learns the names in the response to a list request, from `backend` or, without one, from Fanlight.
 pub(crate) fn learn(
     metrics: &Metrics,
     backend: Option<&std::sync::Arc<BackendMetrics>>,
@@ -42,5 +40,5 @@ fn names_in(list: &Json) -> Vec<String> {
     names.filter_map(|name| name.as_str().map(Cow::into_owned)).collect()
 }
 
-/// Names looked at in one page: there are never more labels than this.
+/// Most names that are read from one page.
 const MOST: usize = 1000;

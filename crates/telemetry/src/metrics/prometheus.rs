@@ -1,7 +1,5 @@
-//! Metrics as Prometheus text (exposition format 0.0.4), named by the rules of OpenTelemetry's
-//! Prometheus compatibility: dots to underscores, units as words at the end, `_total` on counters.
-//!
-//! Must not know: HTTP.
+//! Metrics as Prometheus text (exposition format 0.0.4), named by the rules of OpenTelemetry's Prometheus compatibility:
+//! dots to underscores, units as words at the end, `_total` on counters.
 
 use std::fmt::Write as _;
 

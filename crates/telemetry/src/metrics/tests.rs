@@ -6,8 +6,9 @@ use super::histogram::Key;
 use super::*;
 use crate::backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, TraceContextPolicy};
 use crate::error_type::ErrorType;
-use crate::message::{Moment, Target};
+use crate::message::Moment;
 use crate::metrics::timer::Timer;
+use crate::subject::Target;
 
 fn resource() -> Resource {
     Resource::builder_empty().with_service_name("fan\"light").build()
@@ -31,10 +32,11 @@ fn call(metrics: &Arc<Metrics>, backend: &BackendTelemetry, tool: &str, error: O
 }
 
 #[test]
-fn only_tools_of_the_catalogue_become_labels() {
+fn labels_are_only_names_from_lists() {
     let metrics = Arc::new(Metrics::new(MetricLimits { names_per_backend: 2, series: 100 }));
     let files = backend(&metrics);
-    metrics.set_known(Some(files.metrics()), NameKind::Tool, ["read", "write", "third"]);
+    let names = || ["read", "write", "third"].map(str::to_owned).to_vec();
+    metrics.learn(Some(files.metrics()), NameKind::Tool, b"list", names);
     for tool in ["read", "write", "third", "made-up"] {
         call(&metrics, &files, tool, None);
     }
@@ -47,14 +49,10 @@ fn only_tools_of_the_catalogue_become_labels() {
     assert!(text.contains(&format!("{} 1\n", count("read"))), "{text}");
     assert!(text.contains(&format!("{} 2\n", count("_OTHER"))), "{text}");
     assert!(!text.contains("third") && !text.contains("made-up"));
-    metrics.set_known(Some(files.metrics()), NameKind::Tool, ["fourth"]);
-    call(&metrics, &files, "read", None);
-    call(&metrics, &files, "fourth", None);
-    assert!(metrics.prometheus(&resource()).contains(&format!("{} 4\n", count("_OTHER"))));
 }
 
 #[test]
-fn a_list_is_looked_through_once_until_others_have_come() {
+fn list_is_read_once_until_others_replace_it() {
     let metrics = Metrics::new(MetricLimits { names_per_backend: 2, series: 100 });
     let looked = std::cell::Cell::new(0);
     let learn = |kind, list: &str| {
@@ -73,7 +71,7 @@ fn a_list_is_looked_through_once_until_others_have_come() {
 }
 
 #[test]
-fn unknown_methods_and_codes_are_one() {
+fn unknown_methods_and_codes_share_a_series() {
     let metrics = Arc::new(Metrics::new(MetricLimits::default()));
     for n in 0..50 {
         let method = Method::from_name(&format!("vendor/{n}"));
@@ -86,9 +84,9 @@ fn unknown_methods_and_codes_are_one() {
 }
 
 #[test]
-fn series_are_capped_and_nothing_is_lost() {
+fn series_limit_counts_the_rest_as_overflow() {
     let series = Series::new(10);
-    let known = Known::new(1);
+    let known = KnownNames::new(1);
     for backend in 0..25 {
         let key = Key { backend, method: Method::Ping, name: None, error: None, revision: None, transport: None };
         series.record(key, Duration::from_millis(1));
@@ -100,20 +98,20 @@ fn series_are_capped_and_nothing_is_lost() {
 }
 
 #[test]
-fn durations_fall_into_the_buckets_of_the_conventions() {
+fn duration_counts_in_the_bucket_of_the_conventions() {
     let series = Series::new(10);
     let key = Key { backend: 0, method: Method::Ping, name: None, error: None, revision: None, transport: None };
     for millis in [10, 11, 300_000, 300_001] {
         series.record(key.clone(), Duration::from_millis(millis));
     }
-    let points = series.snapshot(&Known::new(1), &|_| None);
+    let points = series.snapshot(&KnownNames::new(1), &|_| None);
     let Values::Histogram(counts) = &points[0].1 else { panic!("a histogram") };
     assert_eq!(counts.buckets, [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
     assert!((counts.sum_seconds - 600.022).abs() < 1e-9);
 }
 
 #[test]
-fn requests_in_flight_go_up_and_down() {
+fn active_requests_follow_timers() {
     let metrics = Arc::new(Metrics::new(MetricLimits::default()));
     let active = |metrics: &Metrics| metrics.prometheus(&resource()).contains("\nfanlight_requests_active 1\n");
     let timer = Timer::start(Arc::clone(&metrics), Side::Server, None, &Method::Ping, Target::None, Moment::now());
@@ -123,7 +121,7 @@ fn requests_in_flight_go_up_and_down() {
 }
 
 #[test]
-fn the_text_follows_the_exposition_format() {
+fn prometheus_text_follows_the_exposition_format() {
     let metrics = Arc::new(Metrics::new(MetricLimits::default()));
     let files = backend(&metrics);
     files.metrics().set_up(true);

@@ -1,6 +1,4 @@
-//! The duration of one message, from its beginning to the histogram.
-//!
-//! Must not know: spans.
+//! Measures the duration of one message for its histogram.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +9,8 @@ use super::Metrics;
 use super::histogram::Key;
 use crate::backend::BackendTelemetry;
 use crate::error_type::ErrorType;
-use crate::message::{Moment, Target, Transport};
+use crate::message::{Moment, Transport};
+use crate::subject::Target;
 
 /// Which of the two histograms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +21,7 @@ pub enum Side {
     Client,
 }
 
-/// Counts one message as going on until it is stopped or dropped.
+/// The running timer of a message; requests from clients count as active until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Timer {
     metrics: Arc<Metrics>,
@@ -51,7 +50,7 @@ impl Timer {
             name: metrics.known().id(index, target),
             error: None,
             revision: None,
-            transport: backend.map(BackendTelemetry::transport),
+            transport: backend.map(|backend| backend.shared().transport),
         };
         if side == Side::Server {
             metrics.active(1);

@@ -1,16 +1,13 @@
-//! The last traces, in memory: bounded by their number and by their size, sampled or not.
+//! The most recent traces, in memory: bounded by number and by size, sampled or not.
 //!
-//! Ending a span takes one short lock; asking takes it only to copy references. A span is kept as it
-//! was recorded; what readers see is made of it when they ask.
-//!
-//! Must not know: how traces are shown.
+//! Ending a span takes one short lock, and so does reading, which copies references only. A ring keeps spans as they were
+//! recorded; spans of the SDK are made for readers.
 
 mod query;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
@@ -21,7 +18,7 @@ use crate::record::Record;
 
 pub use query::{Query, Summary, Trace, attribute, failure};
 
-/// How many ids wait for a slow reader of the feed before it misses some.
+/// Ids that the feed queues for a slow subscriber before it misses some.
 const FEED: usize = 256;
 
 /// How much the ring holds.
@@ -41,27 +38,25 @@ impl Default for RingLimits {
     }
 }
 
-/// Spans of nearly every trace: that of a request, and that of the request to the backend that it became.
+/// Spans of most traces: of a request, and of the request to the backend.
 const USUAL: usize = 2;
 
-/// The ring. When it is full, the oldest traces go.
+/// The ring. When it is full, the oldest traces are evicted.
 #[derive(Debug)]
 pub struct Ring {
     limits: RingLimits,
-    held: Mutex<Held>,
+    state: Mutex<State>,
     feed: broadcast::Sender<TraceId>,
-    /// Whether anybody may read the feed, which few ever do.
-    is_read: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct State {
     traces: HashMap<TraceId, Entry, RandomState>,
     /// Oldest first.
     order: VecDeque<TraceId>,
     bytes: usize,
     /// How many traces there have been.
-    begun: u64,
+    count: u64,
 }
 
 #[derive(Debug)]
@@ -76,82 +71,67 @@ impl Ring {
     /// An empty ring.
     #[must_use]
     pub fn new(limits: RingLimits) -> Self {
-        Self { limits, held: Mutex::default(), feed: broadcast::Sender::new(FEED), is_read: AtomicBool::new(false) }
+        Self { limits, state: Mutex::default(), feed: broadcast::Sender::new(FEED) }
     }
 
-    /// The ids of traces in which a span ended, as it happens. A reader that is too slow misses
-    /// some and is told how many; it never holds anything up.
+    /// The ids of traces in which a span ends, as it ends. A slow subscriber misses some, and blocks nothing.
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<TraceId> {
-        let reader = self.feed.subscribe();
-        self.is_read.store(true, Ordering::Release);
-        reader
+        self.feed.subscribe()
     }
 
-    /// How many traces are held, and how many bytes.
+    /// The number of traces in the ring, and of their bytes.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
-        let held = self.lock();
-        (held.order.len(), held.bytes)
+        let state = self.lock();
+        (state.order.len(), state.bytes)
     }
 
-    /// Takes a span, of about `size` bytes.
+    /// Adds a span of about `size` bytes.
     pub(crate) fn push(&self, span: Arc<Record>, size: usize) {
         let id = span.trace_id();
-        // What goes is let go of after the lock; as a rule, that is one trace.
-        let gone = {
-            let mut held = self.lock();
-            let shortened = held.add(id, span, size, self.limits.bytes / 8);
-            let mut over = std::iter::from_fn(|| held.take_over(&self.limits));
-            (shortened, over.next(), over.collect::<Vec<_>>())
+        // Evicted spans are freed after the lock is released.
+        let evicted = {
+            let mut state = self.lock();
+            let spans = state.add(id, span, size, self.limits.bytes / 8);
+            // Usually one, which needs no vector.
+            let mut traces = std::iter::from_fn(|| state.evict(&self.limits));
+            (spans, traces.next(), traces.collect::<Vec<_>>())
         };
-        drop(gone);
-        if self.is_read.load(Ordering::Acquire) {
-            self.tell(id);
-        }
+        drop(evicted);
+        // Fails if there is no subscriber.
+        let _ = self.feed.send(id);
     }
 
-    #[cold]
-    fn tell(&self, id: TraceId) {
-        // It fails if no reader is left. One may have come since, and then is there before it says so.
-        if self.feed.send(id).is_err() {
-            self.is_read.store(false, Ordering::Release);
-            if self.feed.receiver_count() > 0 {
-                self.is_read.store(true, Ordering::Release);
-            }
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
-    /// A trace keeps its newest spans, so that one that never ends leaves room for others. Those that
-    /// had to go.
+impl State {
+    /// Adds a span to its trace. A trace keeps its newest spans, at most `most` bytes of them; returns the evicted ones.
     fn add(&mut self, id: TraceId, span: Arc<Record>, size: usize, most: usize) -> Vec<(Arc<Record>, usize)> {
         let entry = self.traces.entry(id).or_insert_with(|| {
             self.order.push_back(id);
-            self.begun += 1;
-            Entry { number: self.begun, spans: VecDeque::with_capacity(USUAL), bytes: 0, dropped: 0 }
+            self.count += 1;
+            Entry { number: self.count, spans: VecDeque::with_capacity(USUAL), bytes: 0, dropped: 0 }
         });
         entry.spans.push_back((span, size));
         entry.bytes += size;
         self.bytes += size;
-        let mut gone = Vec::new();
+        let mut evicted = Vec::new();
         while entry.bytes > most && entry.spans.len() > 1 {
             let Some(oldest) = entry.spans.pop_front() else { break };
             entry.bytes -= oldest.1;
             self.bytes -= oldest.1;
             entry.dropped += 1;
-            gone.push(oldest);
+            evicted.push(oldest);
         }
-        gone
+        evicted
     }
 
-    /// The oldest trace, if there are more than may be.
-    fn take_over(&mut self, limits: &RingLimits) -> Option<Entry> {
+    /// Removes the oldest trace, if the limits are exceeded.
+    fn evict(&mut self, limits: &RingLimits) -> Option<Entry> {
         if self.order.len() <= limits.traces && (self.bytes <= limits.bytes || self.order.len() <= 1) {
             return None;
         }

@@ -1,6 +1,4 @@
-//! Asking the ring: newest first, filtered.
-//!
-//! Must not know: who asks.
+//! Queries of the ring: filtered, newest first.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,55 +14,55 @@ use crate::names::{BACKEND_NAME, ERROR_TYPE, Kind, MCP_METHOD_NAME};
 use crate::record::Record;
 use crate::subject::Subject;
 
-/// Which traces. What is not said does not matter; what is said must all hold of one trace.
+/// A filter of traces; all given conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// A span of it went to this backend or came from it.
+    /// One of its spans is of a message to or from this backend.
     pub backend: Option<String>,
-    /// A span of it called this tool, by either name.
+    /// One of its spans calls this tool, by the name of the client or of the backend.
     pub tool: Option<String>,
-    /// Whether a span of it failed.
+    /// Whether one of its spans failed.
     pub error: Option<bool>,
-    /// Stands in its id, or in a name or attribute of a span, whatever the case.
+    /// Text in its id, or in the name or an attribute of one of its spans, ignoring case.
     pub text: Option<String>,
-    /// Began before the trace of this number: for the next page.
+    /// It began before the trace of this number: for the next page.
     pub before: Option<u64>,
-    /// Most traces in the answer; 0 for all.
+    /// Most traces to return; 0 for all.
     pub limit: usize,
 }
 
-/// A trace, as far as it has ended.
+/// The ended spans of a trace.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// Its place among all there have been, from 1.
+    /// Traces are numbered from 1.
     pub number: u64,
     /// Its id.
     pub id: TraceId,
     /// Its spans in the order they ended.
     pub spans: Vec<Arc<SpanData>>,
-    /// How many earlier spans had to go.
+    /// How many earlier spans were evicted.
     pub dropped: u64,
 }
 
-/// What a list says of a trace.
+/// A trace in a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The name of the span it began with here.
+    /// The name of its first span in this process.
     pub name: String,
-    /// When that began.
+    /// When it began.
     pub start: SystemTime,
-    /// From the first beginning to the last end.
+    /// From the first start to the last end.
     pub duration: Duration,
-    /// How many spans are held.
+    /// How many spans the ring has.
     pub spans: usize,
-    /// The backends it went to.
+    /// The backends of its spans.
     pub backends: Vec<String>,
-    /// `error.type` of the span it began with, else of any that failed.
+    /// `error.type` of its first span, else of any that failed.
     pub error: Option<String>,
 }
 
 impl Ring {
-    /// The traces that `query` asks for, newest first.
+    /// The traces that match `query`, newest first.
     #[must_use]
     pub fn query(&self, query: &Query) -> Vec<Trace> {
         let limit = if query.limit == 0 { usize::MAX } else { query.limit };
@@ -76,11 +74,11 @@ impl Ring {
             if found.len() == limit {
                 break;
             }
-            let Some(kept) = self.lock().traces.get(&id).map(Entry::kept) else { continue };
-            if !kept.matches(query) {
+            let Some(records) = self.lock().traces.get(&id).map(Entry::records) else { continue };
+            if !records.matches(query) {
                 continue;
             }
-            let trace = kept.to_trace(id);
+            let trace = records.to_trace(id);
             if text.as_deref().is_none_or(|text| has_text(&trace, text)) {
                 found.push(trace);
             }
@@ -91,27 +89,27 @@ impl Ring {
     /// One trace.
     #[must_use]
     pub fn get(&self, id: TraceId) -> Option<Trace> {
-        let kept = self.lock().traces.get(&id).map(Entry::kept)?;
-        Some(kept.to_trace(id))
+        let records = self.lock().traces.get(&id).map(Entry::records)?;
+        Some(records.to_trace(id))
     }
 }
 
-/// A trace as it is kept, taken out from under the lock.
-struct Kept {
+/// The records of a trace, copied while locked.
+struct Records {
     number: u64,
     spans: Vec<Arc<Record>>,
     dropped: u64,
 }
 
 impl Entry {
-    fn kept(&self) -> Kept {
+    fn records(&self) -> Records {
         let spans = self.spans.iter().map(|(span, _)| Arc::clone(span)).collect();
-        Kept { number: self.number, spans, dropped: self.dropped }
+        Records { number: self.number, spans, dropped: self.dropped }
     }
 }
 
-impl Kept {
-    /// All that can be told before anything is made of it.
+impl Records {
+    /// Whether all conditions but the text hold, which needs no spans of the SDK.
     fn matches(&self, query: &Query) -> bool {
         let is_of = |wanted: &String| self.spans.iter().any(|span| span.is_of_backend(wanted));
         let calls = |wanted: &String| self.spans.iter().any(|span| span.calls(wanted));
@@ -129,23 +127,23 @@ impl Kept {
 }
 
 impl Record {
-    /// As [`failure`] has it.
+    /// Whether [`failure`] has a value for the span.
     fn failed(&self) -> bool {
-        let probes = self.beginning.kind == Kind::Client && self.beginning.method == Some(Method::Discover);
-        !probes && self.found().error.is_some()
+        let probes = self.start.kind == Kind::Client && self.start.method == Some(Method::Discover);
+        !probes && self.fields().error.is_some()
     }
 
     fn is_of_backend(&self, name: &str) -> bool {
-        self.beginning.backend.as_ref().is_some_and(|backend| backend.name() == name)
+        self.start.backend.as_ref().is_some_and(|backend| *backend.shared().name == *name)
     }
 
     fn calls(&self, tool: &str) -> bool {
-        matches!(&self.beginning.subject, Subject::Tool(name) if name == tool)
+        matches!(&self.start.subject, Subject::Tool(name) if name == tool)
     }
 }
 
 impl Trace {
-    /// What a list says of it.
+    /// The trace in a list; `None` without spans.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         let start = self.spans.iter().map(|span| span.start_time).min()?;
@@ -179,8 +177,8 @@ fn has_text(trace: &Trace, text: &str) -> bool {
             .any(|span| has(&span.name) || span.attributes.iter().any(|attribute| has(&attribute.value.as_str())))
 }
 
-/// The `error.type` of a span that failed. That a server refuses `server/discover` is how its era is
-/// found; where no connection comes of it, the span of connecting says so.
+/// The `error.type` of a failed span. A refused `server/discover` is no failure, since it tells the era of a server; if
+/// the connection fails, the span of connecting has the error.
 #[must_use]
 pub fn failure(span: &SpanData) -> Option<&Value> {
     let error = attribute(span, ERROR_TYPE)?;

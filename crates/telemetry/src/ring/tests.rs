@@ -7,10 +7,11 @@ use super::*;
 use crate::backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, TraceContextPolicy};
 use crate::context::TraceContext;
 use crate::error_type::{ErrorType, Outcome};
-use crate::kept;
-use crate::message::{Moment, Target};
+use crate::message::Moment;
 use crate::names::Kind;
-use crate::record::{Beginning, ParentSpan};
+use crate::record::{ParentSpan, SpanStart};
+use crate::stored;
+use crate::subject::Target;
 
 /// A span that has not ended, of a message.
 pub(crate) fn record_of(method: Method, target: Target<'_>) -> Record {
@@ -23,10 +24,10 @@ fn record(method: Method, target: Target<'_>, trace: u128, id: u64, parent: u64,
         let (trace_context, content) = (TraceContextPolicy::Forward, ContentPolicy::default());
         BackendTelemetry::new(BackendInfo { name, endpoint, trace_context, content }, None)
     });
-    let beginning = Beginning {
+    let start = SpanStart {
         kind: Kind::Server,
-        method: Some(kept::method(&method)),
-        subject: kept::subject(target),
+        method: Some(stored::method(&method)),
+        subject: stored::subject(target),
         id: None,
         backend,
         attempt: None,
@@ -35,10 +36,10 @@ fn record(method: Method, target: Target<'_>, trace: u128, id: u64, parent: u64,
     };
     let context = TraceContext::within(None, TraceId::from(trace), SpanId::from(id), false);
     let parent = (parent > 0).then(|| ParentSpan { id: SpanId::from(parent), is_remote: false });
-    Record::new(beginning, context, parent, None, None)
+    Record::new(start, context, parent, None, None)
 }
 
-/// What there is of a span that matters here; the others are as they are.
+/// The fields of a test span; the rest has defaults.
 #[derive(Default)]
 struct Of<'a> {
     parent: u64,
@@ -61,7 +62,7 @@ fn numbers(ring: &Ring, query: &Query) -> Vec<u64> {
 }
 
 #[test]
-fn the_oldest_traces_go_first() {
+fn oldest_traces_are_evicted_first() {
     let ring = Ring::new(RingLimits { traces: 3, bytes: usize::MAX });
     for trace in 1..=5 {
         push(&ring, trace, 1, &Of::default());
@@ -87,7 +88,7 @@ fn bytes_are_bounded_and_accounted_for() {
 }
 
 #[test]
-fn a_trace_without_end_leaves_room_for_others_and_keeps_its_newest() {
+fn endless_trace_keeps_its_newest_spans_and_evicts_no_others() {
     let ring = Ring::new(RingLimits { traces: 10, bytes: 64 * 1024 });
     push(&ring, 1, 1, &Of::default());
     for id in 1..=1000 {
@@ -100,7 +101,7 @@ fn a_trace_without_end_leaves_room_for_others_and_keeps_its_newest() {
 }
 
 #[test]
-fn traces_are_found_by_what_is_in_them() {
+fn traces_are_found_by_their_content() {
     let ring = Ring::new(RingLimits::default());
     push(&ring, 1, 1, &Of { tool: Some("files__read"), ..Of::default() });
     push(&ring, 1, 2, &Of { parent: 1, tool: Some("read"), backend: Some("files"), error: None });
@@ -119,7 +120,7 @@ fn traces_are_found_by_what_is_in_them() {
 }
 
 #[test]
-fn a_summary_tells_what_a_list_shows() {
+fn summary_describes_a_trace() {
     let ring = Ring::new(RingLimits::default());
     push(&ring, 1, 20, &Of { parent: 10, tool: None, backend: Some("b"), error: Some(ErrorType::Timeout) });
     push(&ring, 1, 10, &Of { error: Some(ErrorType::JsonRpc(-31002)), ..Of::default() });
@@ -130,11 +131,11 @@ fn a_summary_tells_what_a_list_shows() {
 }
 
 #[test]
-fn finding_the_era_of_a_legacy_server_is_no_failure() {
+fn refused_era_probe_is_no_failure() {
     let ring = Ring::new(RingLimits::default());
     for (trace, kind) in [(1, Kind::Client), (2, Kind::Server)] {
         let mut span = record(Method::Discover, Target::None, trace, 1, 0, None);
-        span.beginning.kind = kind;
+        span.start.kind = kind;
         let size = span.end(&Outcome::failed(ErrorType::JsonRpc(-32601)), Duration::from_millis(5)).unwrap();
         ring.push(Arc::new(span), size);
     }

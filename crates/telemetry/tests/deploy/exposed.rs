@@ -44,8 +44,8 @@ fn gateway() -> Telemetry {
         content: ContentPolicy::default(),
     });
     for (kind, name) in [(NameKind::Tool, "read"), (NameKind::Prompt, "plan")] {
-        registry.set_known(None, kind, [name]);
-        registry.set_known(Some(backend.metrics()), kind, [name]);
+        registry.learn(None, kind, name.as_bytes(), || vec![name.to_owned()]);
+        registry.learn(Some(backend.metrics()), kind, name.as_bytes(), || vec![name.to_owned()]);
     }
     let id = Json::literal("1");
     let calls = [

@@ -9,7 +9,7 @@ fn is(translated: &Json, expected: &str) {
 }
 
 #[test]
-fn created_by_the_extension_becomes_a_wrapped_task() {
+fn extension_task_is_wrapped_for_2025_11_25() {
     let flat = r#"{"resultType":"task", "taskId" : "\u0041","status":"working","ttlMs":6e4,"x":1.0,"pollIntervalMs": 5,"_meta":{ "m":1.0 }}"#;
     is(
         &created_to_legacy(&json(flat)),
@@ -22,7 +22,7 @@ fn created_by_the_extension_becomes_a_wrapped_task() {
 }
 
 #[test]
-fn a_wrapped_task_becomes_one_created_by_the_extension() {
+fn wrapped_task_is_unwrapped_for_the_extension() {
     let wrapped =
         r#"{ "_meta":{"m":1.0},"task":{ "taskId" : "\u0041","ttl":6e4,"pollInterval": 5,"x":[1.0]},"y":1E2 }"#;
     is(
@@ -40,7 +40,7 @@ fn a_wrapped_task_becomes_one_created_by_the_extension() {
 }
 
 #[test]
-fn a_detailed_task_loses_what_is_inlined() {
+fn inlined_members_are_removed_from_a_task() {
     let detailed = r#"{"resultType":"complete","taskId":"a","status":"completed","x":1.0,"ttlMs":1,"result":{"content":[]},"_meta":{}}"#;
     is(&task_to_legacy(&json(detailed)), r#"{"taskId":"a","status":"completed","x":1.0,"ttl":1,"_meta":{}}"#);
     let failed = r#"{"taskId":"a","status" : "completed","ttlMs":1,"result":{"isError":true}}"#;
@@ -50,7 +50,7 @@ fn a_detailed_task_loses_what_is_inlined() {
 }
 
 #[test]
-fn a_task_gets_what_the_extension_inlines() {
+fn outcome_is_inlined_into_a_task() {
     let task = json(r#"{ "taskId":"a","status":"failed","ttl":null,"pollInterval":7,"x":1.0}"#);
     is(
         &task_to_extension(&task, &Inlined::Nothing),
@@ -75,18 +75,18 @@ fn a_task_gets_what_the_extension_inlines() {
 }
 
 #[test]
-fn a_member_that_has_the_new_name_already_gives_way() {
+fn member_with_the_new_name_is_replaced() {
     is(&task_to_legacy(&json(r#"{"ttl":1,"taskId":"a","ttlMs":2}"#)), r#"{"taskId":"a","ttl":2}"#);
     is(
         &task_to_extension(&json(r#"{"ttl":1,"taskId":"a","ttlMs":2}"#), &Inlined::Nothing),
         r#"{"ttlMs":1,"taskId":"a"}"#,
     );
-    // What is only there under the other dialect's name is nothing of this one's.
+    // A member of the other dialect is not renamed.
     is(&task_to_legacy(&json(r#"{"ttl":1}"#)), r#"{"ttl":1}"#);
 }
 
 #[test]
-fn the_wish_for_a_task_is_put_in_and_taken_out() {
+fn task_request_is_added_and_removed() {
     is(&with_task(Some(&json(r#"{ "name":"a","n":1.0 }"#))), r#"{ "name":"a","n":1.0,"task":{}}"#);
     is(&with_task(Some(&json(r#"{"task":{"ttl":1.0}}"#))), r#"{"task":{"ttl":1.0}}"#);
     is(&with_task(None), r#"{"task":{}}"#);
@@ -94,7 +94,7 @@ fn the_wish_for_a_task_is_put_in_and_taken_out() {
 }
 
 #[test]
-fn the_extension_is_declared_once() {
+fn extension_is_declared_once() {
     let own = r#""io.modelcontextprotocol/tasks":{}"#;
     is(&with_extension(&Json::empty_object()), &format!(r#"{{"extensions":{{{own}}}}}"#));
     is(
@@ -107,7 +107,7 @@ fn the_extension_is_declared_once() {
 }
 
 #[test]
-fn what_belongs_to_a_task_names_it() {
+fn related_task_is_named_once() {
     let id = Json::literal(r#""\u0041""#);
     let own = r#""io.modelcontextprotocol/related-task":{"taskId":"\u0041"}"#;
     is(&with_related_task(&Json::empty_object(), &id), &format!(r#"{{"_meta":{{{own}}}}}"#));
@@ -121,7 +121,7 @@ fn what_belongs_to_a_task_names_it() {
 }
 
 #[test]
-fn statuses_nobody_knows_are_no_end() {
+fn unknown_status_is_not_terminal() {
     for (text, status, terminal) in [
         ("working", Status::Working, false),
         ("input_required", Status::InputRequired, false),

@@ -20,7 +20,7 @@ const DONE: &str = r#"{"taskId":"t1","status":"completed","ttlMs":6e4,"result":{
 const ASKING: &str = r#"{"taskId":"t1","status":"input_required","ttlMs":6e4,"inputRequests":{"k":{"method":"elicitation/create","params":{ "n":1.0}}}}"#;
 
 #[tokio::test]
-async fn a_legacy_task_is_awaited_with_questions_and_progress() {
+async fn legacy_task_is_awaited_with_server_requests_and_progress() {
     const QUESTION: &str = r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{ "n":1.0}}"#;
     let (gate, token) = (Arc::new(Notify::new()), AtomicUsize::new(0));
     let answered = Arc::clone(&gate);
@@ -70,7 +70,7 @@ async fn a_legacy_task_is_awaited_with_questions_and_progress() {
 }
 
 #[tokio::test]
-async fn a_legacy_task_survives_lost_connections() {
+async fn wait_for_a_legacy_task_survives_lost_connections() {
     let results = AtomicUsize::new(0);
     let tasks = Tasks::legacy(&[LEGACY_WORKING, "!", "!", LEGACY_WORKING], move |seen| {
         (seen.method() == "tasks/result").then(|| match results.fetch_add(1, Ordering::Relaxed) {
@@ -84,7 +84,7 @@ async fn a_legacy_task_survives_lost_connections() {
 }
 
 #[tokio::test]
-async fn a_legacy_task_that_is_lost_or_fails_says_so() {
+async fn wait_for_a_lost_or_failed_legacy_task_ends_with_its_error() {
     let tasks = Tasks::legacy(&[r##"#{"code":-32602,"message":"gone"}"##], |seen| {
         (seen.method() == "tasks/result").then_some(Reply::Hang)
     })
@@ -101,7 +101,7 @@ async fn a_legacy_task_that_is_lost_or_fails_says_so() {
 }
 
 #[tokio::test]
-async fn a_plain_call_of_a_client_with_tasks_is_one_of_a_client_without() {
+async fn call_without_task_request_is_awaited_for_a_client_with_tasks() {
     let tasks =
         Tasks::legacy(&[LEGACY_WORKING], |seen| (seen.method() == "tasks/result").then(|| seen.result(RESULT))).await;
     let backend = start(settings(tasks.server.transport()));
@@ -114,7 +114,7 @@ async fn a_plain_call_of_a_client_with_tasks_is_one_of_a_client_without() {
 }
 
 #[tokio::test]
-async fn a_modern_task_is_awaited_with_questions() {
+async fn modern_task_is_awaited_with_server_requests() {
     // Far more polls than fit into the time of a call.
     let mut states = vec![WORKING; 25];
     states.extend([ASKING, "!", WORKING, DONE]);
@@ -136,7 +136,7 @@ async fn a_modern_task_is_awaited_with_questions() {
 }
 
 #[tokio::test]
-async fn a_client_without_tasks_never_sees_one() {
+async fn client_without_tasks_gets_no_task() {
     let tasks = Tasks::modern(&[WORKING, DONE], r#"{"plain":1.0}"#).await;
     let backend = hurried(&tasks);
     assert_eq!(get(&backend, plain(1), "tools/call", r#"{"name":"may"}"#).await, r#"{"plain":1.0}"#);
@@ -149,7 +149,7 @@ async fn a_client_without_tasks_never_sees_one() {
 }
 
 #[tokio::test]
-async fn the_task_of_a_client_that_has_gone_is_cancelled() {
+async fn task_is_cancelled_when_its_client_has_gone() {
     let legacy =
         Tasks::legacy(&[LEGACY_WORKING], |seen| (seen.method() == "tasks/result").then_some(Reply::Hang)).await;
     for mut tasks in [legacy, Tasks::modern(&[WORKING], "{}").await] {
@@ -165,7 +165,7 @@ async fn the_task_of_a_client_that_has_gone_is_cancelled() {
 }
 
 #[tokio::test]
-async fn the_task_of_a_client_that_cannot_be_asked_is_cancelled() {
+async fn task_is_cancelled_when_its_client_cannot_be_asked() {
     let mut tasks = Tasks::modern(&[ASKING], "{}").await;
     let backend = hurried(&tasks);
     let (mut call, _) = by(plain(1), "tools/call", NEEDS);

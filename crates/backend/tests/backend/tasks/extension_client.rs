@@ -13,7 +13,7 @@ fn working(status: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_tool_that_requires_a_task_is_called_as_one() {
+async fn tool_that_requires_a_task_is_called_as_one() {
     let mut tasks = Tasks::legacy(&[&working("working")], |_| None).await;
     let backend = start(settings(tasks.server.transport()));
     let client = || extension("{}");
@@ -35,7 +35,7 @@ async fn a_tool_that_requires_a_task_is_called_as_one() {
 }
 
 #[tokio::test]
-async fn a_tool_that_has_come_to_require_a_task_is_called_again_as_one() {
+async fn tool_that_turns_out_to_require_a_task_is_called_again_as_one() {
     let lists = AtomicUsize::new(0);
     let tasks = Tasks::legacy(&[&working("working")], move |seen| {
         let first_list = seen.method() == "tools/list" && lists.fetch_add(1, Ordering::Relaxed) == 0;
@@ -54,7 +54,7 @@ async fn a_tool_that_has_come_to_require_a_task_is_called_again_as_one() {
 }
 
 #[tokio::test]
-async fn what_came_of_a_task_is_inlined() {
+async fn task_outcome_is_inlined() {
     let results = [r#"{ "n" : 1.0 }"#, r#"{"isError":true}"#];
     let asked = AtomicUsize::new(0);
     let tasks = Tasks::legacy(&["{}"], move |seen| {
@@ -86,7 +86,7 @@ async fn what_came_of_a_task_is_inlined() {
 }
 
 #[tokio::test]
-async fn cancelling_is_acknowledged_also_of_what_has_ended() {
+async fn cancellation_is_acknowledged_also_after_the_end() {
     let refuses = AtomicUsize::new(0);
     let tasks = Tasks::legacy(&["{}"], move |seen| {
         let refused = seen.method() == "tasks/cancel" && refuses.fetch_add(1, Ordering::Relaxed) > 0;
@@ -118,7 +118,7 @@ async fn methods_that_the_extension_lacks_are_refused() {
 }
 
 #[tokio::test]
-async fn a_task_is_asked_after_in_the_session_that_has_it() {
+async fn task_is_read_in_the_session_that_made_it() {
     let sessions = AtomicUsize::new(0);
     let mut tasks = Tasks::legacy(&[&working("working")], move |seen| {
         let number = (seen.method() == "initialize").then(|| sessions.fetch_add(1, Ordering::Relaxed));

@@ -15,7 +15,7 @@ const WORKING: &str = r#"{"taskId":"t1","status":"working","ttlMs":null,"pollInt
 const LEGACY_WORKING: &str = r#"{"taskId":"t1","status":"working","ttl":null,"pollInterval":1}"#;
 
 #[tokio::test]
-async fn a_wait_ends_and_with_it_the_task_that_only_it_knows() {
+async fn wait_ends_in_time_and_cancels_a_task_that_its_client_does_not_know() {
     let legacy =
         Tasks::legacy(&[LEGACY_WORKING], |seen| (seen.method() == "tasks/result").then_some(Reply::Hang)).await;
     for mut tasks in [legacy, Tasks::modern(&[WORKING], "{}").await] {
@@ -27,7 +27,7 @@ async fn a_wait_ends_and_with_it_the_task_that_only_it_knows() {
         assert_eq!(send(&backend, call).await.unwrap_err(), BackendError::Timeout { after: limit, sent: true });
         tasks.server.next_of("tasks/cancel").await;
     }
-    // That of a client which knows it goes on.
+    // A task that its client knows is not cancelled.
     let mut tasks = Tasks::modern(&[WORKING], "{}").await;
     let mut settings = settings(tasks.server.transport());
     settings.timeouts.task = Duration::from_millis(300);
@@ -39,7 +39,7 @@ async fn a_wait_ends_and_with_it_the_task_that_only_it_knows() {
 }
 
 #[tokio::test]
-async fn a_server_that_stays_away_is_given_up() {
+async fn wait_ends_with_the_backend() {
     let mut tasks = Tasks::modern(&[WORKING], "{}").await;
     let backend = start(settings(tasks.server.transport()));
     let (call, _inbox) = by(requested(1), "tasks/result", T1);
@@ -53,7 +53,7 @@ async fn a_server_that_stays_away_is_given_up() {
 }
 
 #[tokio::test]
-async fn only_so_many_tasks_are_waited_for() {
+async fn number_of_waits_is_bounded() {
     let mut tasks = Tasks::modern(&[WORKING], "{}").await;
     let mut settings = settings(tasks.server.transport());
     settings.limits.tasks = 1;
@@ -73,7 +73,7 @@ async fn only_so_many_tasks_are_waited_for() {
 }
 
 #[tokio::test]
-async fn kept_results_are_bounded_in_size_and_number_and_expire() {
+async fn immediate_tasks_are_bounded_and_expire() {
     let tasks = Tasks::modern(&[WORKING], r#"{"content":["0123456789012345678901234567890123456789"]}"#).await;
     let mut settings = settings(tasks.server.transport());
     settings.limits.task_bytes = 200;
@@ -99,7 +99,7 @@ async fn kept_results_are_bounded_in_size_and_number_and_expire() {
 }
 
 #[tokio::test]
-async fn only_so_many_tasks_are_held() {
+async fn number_of_collectors_is_bounded() {
     const ASKING: &str = r#"{"taskId":"t1","status":"input_required","ttl":null}"#;
     let tasks =
         Tasks::legacy(&[ASKING], |seen| (seen.method() == "tasks/result").then(|| Reply::Open(": \n\n".into()))).await;

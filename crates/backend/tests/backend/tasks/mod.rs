@@ -1,13 +1,13 @@
 //! Tasks: clients and servers that speak of them in different ways, or not at all.
 
 mod awaited;
+mod collector;
 mod extension_client;
-mod held;
 mod limits;
+mod notifications;
 mod requested_client;
 mod servers;
 mod stdio;
-mod told;
 mod verbatim;
 
 use fanlight_backend::Backend;

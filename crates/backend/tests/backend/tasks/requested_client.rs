@@ -15,7 +15,7 @@ const RELATED: &str = r#""io.modelcontextprotocol/related-task":{"taskId":"t1"}"
 const T1: &str = r#"{"taskId":"t1"}"#;
 
 #[tokio::test]
-async fn a_call_becomes_a_task() {
+async fn call_becomes_a_task() {
     let mut tasks = Tasks::modern(&[WORKING], "{}").await;
     let backend = start(settings(tasks.server.transport()));
     let params = r#"{ "name":"may","task":{"ttl":5},"arguments":{"n":1.0}}"#;
@@ -44,7 +44,7 @@ async fn a_call_becomes_a_task() {
 }
 
 #[tokio::test]
-async fn the_result_is_waited_for_beyond_the_time_of_a_call() {
+async fn result_is_awaited_beyond_the_time_of_a_call() {
     // Some 30 polls of 50 ms, and a server that is gone for two of them.
     let mut states = vec![WORKING; 30];
     states.extend(["!", "!", DONE]);
@@ -55,7 +55,7 @@ async fn the_result_is_waited_for_beyond_the_time_of_a_call() {
 }
 
 #[tokio::test]
-async fn questions_of_the_task_reach_the_client_and_their_answers_the_server() {
+async fn input_requests_reach_the_client_and_answers_the_server() {
     let mut tasks = Tasks::modern(&[WORKING, ASKING, WORKING, DONE], "{}").await;
     let backend = hurried(&tasks);
     let (call, mut inbox) = by(requested(1), "tasks/result", T1);
@@ -66,7 +66,7 @@ async fn questions_of_the_task_reach_the_client_and_their_answers_the_server() {
         assert_eq!(second.method.as_str(), "roots/list");
         assert_eq!(second.params.unwrap().as_text(), format!(r#"{{"_meta":{{{RELATED}}}}}"#));
         second.answer.send(Response::from_result(&Json::literal(r#"{"roots":[]}"#))).unwrap();
-        // A person may be thinking, and the server is asked again meanwhile.
+        // The task is polled while a person may be thinking.
         tasks.server.next_of("tasks/get").await;
         tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
         first.answer.send(Response::from_result(&Json::literal(r#"{ "action":"accept","n":1E400}"#))).unwrap();
@@ -84,7 +84,7 @@ async fn questions_of_the_task_reach_the_client_and_their_answers_the_server() {
 }
 
 #[tokio::test]
-async fn a_client_without_an_answer_is_told_which_input_is_missing() {
+async fn client_error_names_the_missing_input() {
     let tasks = Tasks::modern(&[ASKING], "{}").await;
     let backend = hurried(&tasks);
     let (call, mut inbox) = by(requested(1), "tasks/result", T1);
@@ -96,7 +96,7 @@ async fn a_client_without_an_answer_is_told_which_input_is_missing() {
     let error = json(&error.unwrap());
     assert_eq!(error.get("code").unwrap().as_i64(), Some(-32603));
     assert_eq!(error.get("data").unwrap().as_text(), r#"{"key":"k\u0031","error":{"code":-1,"message":"no"}}"#);
-    // The task is the client's: it goes on.
+    // The client knows the task, which is not cancelled.
     let asks = r#"{"taskId":"t1","status":"input_required","ttlMs":1,"inputRequests":{"k":{"method":"sampling/createMessage"}}}"#;
     tasks.is(asks);
     let error = get(&backend, requested(1), "tasks/result", T1).await;
@@ -104,7 +104,7 @@ async fn a_client_without_an_answer_is_told_which_input_is_missing() {
 }
 
 #[tokio::test]
-async fn failures_pass_as_they_are_and_cancelled_tasks_say_so() {
+async fn failure_is_unchanged_and_cancellation_is_an_error() {
     let tasks = Tasks::modern(&[WORKING], "{}").await;
     let backend = hurried(&tasks);
     tasks.is(r#"{"taskId":"t1","status":"failed","ttlMs":1,"error":{ "code":-7,"message":"\u0041","data":1.0}}"#);
@@ -122,7 +122,7 @@ async fn failures_pass_as_they_are_and_cancelled_tasks_say_so() {
 }
 
 #[tokio::test]
-async fn cancelling_tells_of_the_task() {
+async fn cancellation_returns_the_task() {
     let cancelled = r#"{"taskId":"t1","status":"cancelled","ttlMs":1}"#;
     let tasks = Tasks::modern(&[WORKING, WORKING, WORKING, cancelled], "{}").await;
     let backend = hurried(&tasks);
@@ -132,7 +132,7 @@ async fn cancelling_tells_of_the_task() {
 }
 
 #[tokio::test]
-async fn a_result_that_came_at_once_is_kept_as_a_task() {
+async fn immediate_result_is_kept_as_a_task() {
     let result = r#"{ "resultType":"complete","content":[],"n":1.0}"#;
     let mut tasks = Tasks::modern(&[WORKING], result).await;
     let backend = start(settings(tasks.server.transport()));
@@ -143,7 +143,7 @@ async fn a_result_that_came_at_once_is_kept_as_a_task() {
     assert!(task.get("createdAt").unwrap().as_str().unwrap().ends_with('Z'));
     let id = task.get("taskId").unwrap();
     let params = format!(r#"{{"taskId":{id}}}"#);
-    // Whoever has the id has the task: the client may have come back with another session.
+    // The client may have come back with another session.
     let now = json(&get(&backend, requested(2), "tasks/get", &params).await);
     assert_eq!(now.get("status").unwrap().as_text(), r#""completed""#);
     assert_eq!(
@@ -162,7 +162,7 @@ async fn a_result_that_came_at_once_is_kept_as_a_task() {
 }
 
 #[tokio::test]
-async fn kept_results_of_failed_tools_are_failed_tasks() {
+async fn immediate_error_of_a_tool_is_a_failed_task() {
     let tasks = Tasks::modern(&[WORKING], r#"{"isError":true,"content":[]}"#).await;
     let backend = start(settings(tasks.server.transport()));
     let created = json(&get(&backend, requested(1), "tools/call", r#"{"name":"never","task":{}}"#).await);
@@ -172,7 +172,7 @@ async fn kept_results_of_failed_tools_are_failed_tasks() {
 }
 
 #[tokio::test]
-async fn the_list_has_the_tasks_of_this_client() {
+async fn list_has_the_tasks_of_this_client() {
     let tasks = Tasks::modern(&[WORKING], "{}").await;
     let mut settings = settings(tasks.server.transport());
     settings.limits.tasks = 100;
@@ -204,7 +204,7 @@ async fn the_list_has_the_tasks_of_this_client() {
 }
 
 #[tokio::test]
-async fn of_two_that_wait_at_the_same_time_one_is_asked() {
+async fn server_requests_reach_one_of_two_waiting_clients() {
     let tasks = Tasks::modern(&[ASKING, DONE], "{}").await;
     let backend = hurried(&tasks);
     let (first, mut inbox) = by(requested(1), "tasks/result", T1);
@@ -224,7 +224,7 @@ async fn of_two_that_wait_at_the_same_time_one_is_asked() {
         }
     });
     assert!(looked.await.is_err() && other.is_empty());
-    // Once the first has gone, its questions are the other's to be asked.
+    // After the first call has ended, its server requests go to the other client.
     drop((waiting, questions));
     let client = async {
         for _ in 0..2 {

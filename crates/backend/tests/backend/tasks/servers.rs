@@ -85,7 +85,7 @@ impl Tasks {
                 ("tools/call", _) => seen.result(r#"{"plain":1.0}"#),
                 ("tasks/cancel", _) => seen.result(r#"{"taskId":"t1","status":"cancelled","ttl":null}"#),
                 ("tasks/get", _) => state(seen, states, "input_required"),
-                // The answer to a question.
+                // The answer to a server request.
                 ("", _) if seen.verb == "POST" => {
                     next(states);
                     Reply::Whole(202, String::new(), "text/plain", String::new())
@@ -130,7 +130,7 @@ pub(super) fn name(seen: &Seen) -> String {
     name.map(|name| name.as_str().unwrap().into_owned()).unwrap_or_default()
 }
 
-/// `!` stands for the end of the connection, and `#` before a text for an error.
+/// `!` closes the connection, and `#` before a text makes it an error.
 fn state(seen: &Seen, states: &mut VecDeque<String>, stays: &str) -> Reply {
     let state = states.front().cloned().unwrap();
     if !state.contains(stays) {

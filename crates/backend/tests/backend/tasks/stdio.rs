@@ -11,8 +11,8 @@ const INITIALIZE: &str = r#"
 "#;
 
 #[tokio::test]
-async fn a_task_survives_the_restart_of_its_server() {
-    // The first process to be asked for the result dies of it; tasks are what a server keeps.
+async fn legacy_task_survives_the_restart_of_its_server() {
+    // The first process exits on the request for the result; the task is kept.
     let child = Child::legacy(&format!(
         r#"{INITIALIZE}
     *'"method":"tasks/get"'*) result '{{"taskId":"t1","status":"working","ttl":null,"pollInterval":1}}';;
@@ -25,7 +25,7 @@ async fn a_task_survives_the_restart_of_its_server() {
 }
 
 #[tokio::test]
-async fn a_modern_task_survives_the_restart_of_its_server() {
+async fn modern_task_survives_the_restart_of_its_server() {
     let child = Child::new(
         r#"
     *'"method":"server/discover"'*) result '{"supportedVersions":["2026-07-28"],"capabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}';;
@@ -39,7 +39,7 @@ async fn a_modern_task_survives_the_restart_of_its_server() {
 }
 
 #[tokio::test]
-async fn a_question_of_a_task_goes_to_whoever_waits_for_it() {
+async fn server_request_of_a_task_reaches_the_client_that_waits_for_it() {
     let child = Child::legacy(&format!(
         r#"{INITIALIZE}
     *'"method":"tasks/get"'*) result '{{"taskId":"t1","status":"input_required","ttl":null}}';;

@@ -1,4 +1,4 @@
-//! Where both sides speak of tasks in the same way, or the server not at all, nothing is changed.
+//! Nothing is changed if client and server have the same dialect, or the server has no tasks.
 
 use super::servers::Tasks;
 use super::{by, extension, get, requested};
@@ -8,7 +8,7 @@ use crate::support::{PATIENCE, send, settings, start};
 const T1: &str = r#"{ "taskId":"t1","x":1.0}"#;
 
 #[tokio::test]
-async fn the_same_dialect_passes_as_it_is() {
+async fn requests_in_the_same_dialect_are_unchanged() {
     let mut tasks = Tasks::legacy(&[r#"{ "ttl":1.0}"#], |seen| {
         matches!(seen.method().as_str(), "tasks/list" | "tasks/result").then(|| seen.result(r#"{ "n":1.0}"#))
     })
@@ -38,7 +38,7 @@ async fn the_same_dialect_passes_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_server_without_tasks_gets_what_the_client_sent() {
+async fn requests_to_a_server_without_tasks_are_unchanged() {
     let mut server = Server::start(|seen| legacy(seen, "s").unwrap_or_else(|| seen.result("{}"))).await;
     let backend = start(settings(server.transport()));
     for (method, params) in
@@ -53,7 +53,7 @@ async fn a_server_without_tasks_gets_what_the_client_sent() {
 }
 
 #[tokio::test]
-async fn tasks_that_the_client_runs_are_its_own_business() {
+async fn server_request_about_a_task_of_the_client_is_unchanged() {
     const ASKED: &str = r#"{"jsonrpc":"2.0","id":5,"method":"tasks/get","params":{ "taskId":"c"}}"#;
     let server = Server::start(|seen| {
         legacy(seen, "s").unwrap_or_else(|| match seen.method().as_str() {

@@ -47,7 +47,7 @@ async fn both_eras_answer_calls_and_lists_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_legacy_request_needs_a_session() {
+async fn legacy_request_needs_a_session() {
     let server = server(Era::Legacy).await;
     let mut connection = Connection::open(server.address).await.unwrap();
     let mut call = Exchange::post(&Message::call(Era::Legacy, "text_200", Tool::Text(200)), None);
@@ -58,7 +58,7 @@ async fn a_legacy_request_needs_a_session() {
 }
 
 #[tokio::test]
-async fn progress_comes_in_order_and_then_the_answer() {
+async fn progress_arrives_in_order_before_the_answer() {
     for era in Era::ALL {
         let server = server(era).await;
         for every_ms in [0, 1] {
@@ -83,7 +83,7 @@ async fn every_open_stream_is_notified() {
 }
 
 #[tokio::test]
-async fn a_modern_server_has_no_stream_for_get() {
+async fn modern_server_has_no_get_stream() {
     let server = server(Era::Modern).await;
     let opened = idle::open(server.address, Era::Legacy, 1).await;
     assert!(opened.is_err());

@@ -12,7 +12,7 @@ use fanlight_canonical::{Core, Principal};
 use fanlight_http_edge::{ConcurrencyLimit, Guard, Origins};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
-use fanlight_telemetry::clients::{Clients, Counts, Seen};
+use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
 use fanlight_telemetry::metrics::Direction;
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
@@ -112,19 +112,19 @@ impl<C: Core> Serve for Endpoint<C> {
 }
 
 impl<C: Core> Clients for Endpoint<C> {
-    fn seen(&self) -> Seen {
+    fn view(&self) -> ClientsView {
         let mut sessions = self.sessions.views();
         sessions.extend(self.sse_transport.views());
         let streams =
             sessions.iter().map(|session| session.streams).sum::<usize>() + self.ingress.subscriptions.count();
-        Seen { sessions, parked: self.ingress.suspended_calls.views(), streams }
+        ClientsView { sessions, suspended: self.ingress.suspended_calls.views(), streams }
     }
 
     fn counts(&self) -> Counts {
         let ((sessions, streams), sse) = (self.sessions.counts(), self.sse_transport.count());
         // Each session of the HTTP+SSE transport is a stream.
         let streams = streams + sse + self.ingress.subscriptions.count();
-        Counts { sessions: sessions + sse, parked: self.ingress.suspended_calls.count(), streams }
+        Counts { sessions: sessions + sse, suspended: self.ingress.suspended_calls.count(), streams }
     }
 }
 

@@ -77,13 +77,13 @@ impl<C: Core> SseSessions<C> {
         let all: Vec<_> =
             self.shared.lock().iter().map(|(id, (_, connection))| (id.clone(), Arc::clone(connection))).collect();
         let view = |(id, connection): (Box<str>, Arc<Connection<C>>)| {
-            connection.view(&id, "sse").unwrap_or_else(|| SessionView {
+            connection.session_view(&id, "sse").unwrap_or_else(|| SessionView {
                 digest: shown_id(&id),
                 revision: None,
                 transport: "sse",
                 client_info: None,
                 running: 0,
-                questions: 0,
+                server_requests: 0,
                 streams: 1,
                 idle: None,
             })

@@ -1,0 +1,137 @@
+//! One MCP server without translation of tasks.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fanlight_canonical::{
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Listen, Listening, Pending,
+    SessionKey, TaskDialect,
+};
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Response, Revision};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::caller::Caller;
+use crate::deadline::{CallProgress, Expired};
+use crate::pool::Pool;
+use crate::settings::Timeouts;
+use crate::supervisor::Phase;
+use crate::tasks::InnerClient;
+
+/// A client that sends each call to the server as one request, within the time of a call.
+pub(crate) struct DirectClient {
+    pub(crate) name: Arc<str>,
+    /// The configured transport.
+    pub(crate) transport: &'static str,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) caller: Caller,
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl DirectClient {
+    /// Runs work within the time of a call, and ends it with the backend.
+    fn within_deadline(
+        &self,
+        progress: &CallProgress,
+        work: Pin<&mut (impl Future<Output = Result<Response, BackendError>> + Send)>,
+    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
+        async move {
+            let (limit, sent) = (self.caller.timeouts.call, || progress.sent.load(Ordering::Relaxed));
+            tokio::select! {
+                biased;
+                outcome = progress.deadline.limit(limit, work) => outcome.unwrap_or_else(|Expired| {
+                    Err(BackendError::Timeout { after: limit, sent: sent() })
+                }),
+                () = self.shutdown.cancelled() => {
+                    Err(if sent() { BackendError::ClosedEarly } else { BackendError::ShuttingDown })
+                }
+            }
+        }
+    }
+}
+
+impl BackendClient for DirectClient {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn describe(&self) -> Pending<'_, ServerDescription> {
+        Box::pin(async { Ok(self.pool.base().ready(self.caller.timeouts.connect).await?.description()) })
+    }
+
+    fn request(&self, call: Call) -> Pending<'_, Response> {
+        Box::pin(async move {
+            let progress = CallProgress::default();
+            let exchange = pin!(self.caller.exchange(&call, &progress));
+            self.within_deadline(&progress, exchange).await
+        })
+    }
+
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        Box::pin(self.pool.listen(listen))
+    }
+
+    fn end_session(&self, session: SessionKey) {
+        self.pool.end_session(session);
+    }
+
+    fn status(&self) -> BackendStatus {
+        let state = self.pool.base().state.borrow();
+        BackendStatus {
+            era: state.revision.map(Revision::era),
+            revision: state.revision.map(Revision::as_str),
+            transport: match &state.phase {
+                Phase::Ready(connection) => connection.transport(),
+                _ => self.transport,
+            },
+            attempted: state.attempted,
+            state: match &state.phase {
+                Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,
+                Phase::Idle => BackendState::Idle,
+                Phase::Ready(_) | Phase::Connecting => BackendState::Connecting,
+                Phase::Down { error, until } => BackendState::Down {
+                    error: error.clone(),
+                    retry_in: until.saturating_duration_since(Instant::now()),
+                },
+                Phase::Stopped => {
+                    BackendState::Down { error: BackendError::ShuttingDown, retry_in: std::time::Duration::MAX }
+                }
+            },
+        }
+    }
+}
+
+impl InnerClient for DirectClient {
+    fn timeouts(&self) -> &Timeouts {
+        &self.caller.timeouts
+    }
+
+    fn task_dialect(&self, client: &CallContext) -> Option<Option<TaskDialect>> {
+        self.pool.current(client).map(|connection| connection.tasks())
+    }
+
+    fn connect<'a>(&'a self, client: &'a CallContext) -> Pending<'a, Option<TaskDialect>> {
+        Box::pin(async { Ok(self.caller.server(client).await?.tasks()) })
+    }
+
+    fn requires_task<'a>(&'a self, client: &'a CallContext, tool: &'a str, reread: bool) -> Pending<'a, bool> {
+        Box::pin(async move {
+            let connection = self.caller.lease(client).await?.connection;
+            Ok(if reread { connection.needs_task_now(tool).await } else { connection.needs_task(tool).await })
+        })
+    }
+
+    fn limit<'a>(&'a self, progress: &'a CallProgress, work: Pending<'a, Response>) -> Pending<'a, Response> {
+        Box::pin(async move { self.within_deadline(progress, pin!(work)).await })
+    }
+
+    fn exchange<'a>(&'a self, call: &'a Call, progress: &'a CallProgress) -> Pending<'a, Response> {
+        Box::pin(self.caller.exchange(call, progress))
+    }
+
+    fn exchange_unlimited<'a>(&'a self, call: &'a Call, progress: &'a CallProgress) -> Pending<'a, Response> {
+        Box::pin(self.caller.exchange_unplaced(call, progress))
+    }
+}

@@ -1,0 +1,31 @@
+//! The capabilities of a server that listening depends on.
+
+use crate::connection::Connection;
+use crate::subscriptions::Lists;
+
+/// What a server declares that it notifies of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Notifies {
+    pub(super) lists: Lists,
+    /// It takes `resources/subscribe`.
+    pub(super) resources: bool,
+    pub(super) tasks: bool,
+}
+
+impl Notifies {
+    pub(super) fn of(connection: &Connection) -> Self {
+        let Some(capabilities) = connection.description().capabilities() else { return Self::default() };
+        let declares = |feature: &str, option: &str| {
+            capabilities.get(feature).and_then(|feature| feature.get(option)).is_some_and(|value| value.is_true())
+        };
+        Self {
+            lists: Lists {
+                tools: declares("tools", "listChanged"),
+                prompts: declares("prompts", "listChanged"),
+                resources: declares("resources", "listChanged"),
+            },
+            resources: declares("resources", "subscribe"),
+            tasks: capabilities.get("tasks").is_some_and(|tasks| tasks.is_object()),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Adds listeners, and finds out what the server honours of their interests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_canonical::{BackendError, Interest, Listen, Listening};
+use fanlight_protocol::Era;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::time::timeout;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+
+use super::dedicated::DedicatedSubscription;
+use crate::connection::Connection;
+use crate::subscriptions::SubscriptionRegistry;
+use crate::supervisor::State;
+
+/// Adds listeners of one backend.
+pub(crate) struct Listeners {
+    registry: Arc<SubscriptionRegistry>,
+    /// Of the base connection.
+    state: watch::Receiver<State>,
+    tasks: TaskTracker,
+    nesting: usize,
+    /// Longest wait for a server to acknowledge a subscription.
+    patience: Duration,
+    /// Bounds the subscriptions of single listeners.
+    dedicated: Arc<Semaphore>,
+}
+
+impl Listeners {
+    pub(crate) fn new(
+        registry: Arc<SubscriptionRegistry>,
+        state: watch::Receiver<State>,
+        tasks: TaskTracker,
+        nesting: usize,
+        patience: Duration,
+        dedicated: usize,
+    ) -> Self {
+        let dedicated = Arc::new(Semaphore::new(dedicated.min(Semaphore::MAX_PERMITS)));
+        Self { registry, state, tasks, nesting, patience, dedicated }
+    }
+
+    /// Adds a listener at a server of this era. Resolves once it is known what is honoured.
+    pub(crate) async fn add(&self, listen: Listen, era: Era) -> Result<Listening, BackendError> {
+        if listen.interest.unknown.is_some()
+            && era == Era::Modern
+            && let Ok(permit) = Arc::clone(&self.dedicated).try_acquire_owned()
+        {
+            return self.add_dedicated(listen, permit).await;
+        }
+        let interest = listen.interest.clone();
+        let registration = self.registry.add(listen);
+        let honoured = timeout(self.patience, self.registry.honoured(&interest)).await;
+        let honoured = honoured.map_err(|_| self.timed_out())?;
+        registration.reduce_to(&honoured);
+        Ok(Listening::new(honoured, registration))
+    }
+
+    /// Adds a session's listener. It receives from whatever connection there is or will be, so a
+    /// server that is unreachable or slow to acknowledge is no failure: the client listens once, for
+    /// as long as it likes. `ready` resolves with the base connection.
+    pub(crate) async fn add_of_session(
+        &self,
+        listen: Listen,
+        ready: impl Future<Output = Result<Arc<Connection>, BackendError>>,
+    ) -> Result<Listening, BackendError> {
+        let (interest, own) = (listen.interest.clone(), Interest { session: true, ..Interest::default() });
+        let registration = self.registry.add(listen);
+        // The session's own messages need no agreement of the server.
+        if interest == own {
+            return Ok(Listening::new(own, registration));
+        }
+        match ready.await {
+            Err(BackendError::ShuttingDown) => return Err(BackendError::ShuttingDown),
+            Err(_) => return Ok(Listening::new(own, registration)),
+            Ok(_) => {}
+        }
+        let Ok(honoured) = timeout(self.patience, self.registry.honoured(&interest)).await else {
+            return Ok(Listening::new(own, registration));
+        };
+        registration.reduce_to(&honoured);
+        Ok(Listening::new(honoured, registration))
+    }
+
+    async fn add_dedicated(&self, listen: Listen, permit: OwnedSemaphorePermit) -> Result<Listening, BackendError> {
+        let of_session = listen.interest.session;
+        // The session's own messages do not come on the subscription.
+        let interest = Interest { session: of_session, ..Interest::default() };
+        let registration = of_session.then(|| self.registry.add(Listen { interest, ..listen.clone() }));
+        let (sender, honoured) = oneshot::channel();
+        let subscription = DedicatedSubscription {
+            registry: Arc::clone(&self.registry),
+            state: self.state.clone(),
+            listen,
+            nesting: self.nesting,
+            patience: self.patience,
+            honoured: Some(sender),
+            _permit: permit,
+        };
+        let guard = (AbortOnDropHandle::new(self.tasks.spawn(subscription.run())), registration);
+        let mut honoured = match timeout(self.patience, honoured).await {
+            Ok(Ok(honoured)) => honoured,
+            // The server has no subscriptions, or refuses this one.
+            Ok(Err(_)) => Interest::default(),
+            Err(_) => return Err(self.timed_out()),
+        };
+        honoured.session = of_session;
+        Ok(Listening::new(honoured, guard))
+    }
+
+    fn timed_out(&self) -> BackendError {
+        BackendError::Timeout { after: self.patience, sent: false }
+    }
+}

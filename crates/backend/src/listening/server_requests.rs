@@ -1,0 +1,77 @@
+//! Server requests of a legacy server that belong to no call.
+//!
+//! They follow the rules of server requests during calls: the client is asked only what it has
+//! declared, the number of open requests is bounded, and so is the time to answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_canonical::{Caller, ServerMessage};
+use fanlight_protocol::Request;
+use fanlight_telemetry::ServerSpan;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+use crate::connection::Connection;
+use crate::deadline::{PausableDeadline, Pause};
+use crate::question::{OpenQuestions, Question, unasked_text};
+use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest};
+
+/// Longest time for sending an answer to the server.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Forwards the server requests of one session's own connection.
+pub(super) struct ServerRequests<'a> {
+    pub(super) registry: &'a SubscriptionRegistry,
+    pub(super) connection: &'a Arc<Connection>,
+    pub(super) session: &'a Caller,
+    /// Longest time for the client to answer.
+    pub(super) limit: Duration,
+    pub(super) tasks: &'a TaskTracker,
+}
+
+impl ServerRequests<'_> {
+    /// Forwards requests and answers, without end.
+    pub(super) async fn forward(self, requests: &mut mpsc::Receiver<UnsolicitedRequest>) {
+        let (mut open, deadline) = (OpenQuestions::default(), Arc::<PausableDeadline>::default());
+        loop {
+            tokio::select! {
+                biased;
+                settled = open.next() => self.send(settled.text, Some(settled.pause)),
+                request = requests.recv() => match request {
+                    Some(UnsolicitedRequest::Request(request)) => match self.ask(&request, &deadline) {
+                        Ok(question) => open.add(question),
+                        Err(text) => self.send(text, None),
+                    },
+                    Some(UnsolicitedRequest::Cancelled(id)) => open.withdraw(&id),
+                    None => std::future::pending().await,
+                }
+            }
+        }
+    }
+
+    /// Asks the client. Returns the message for the server if that is not possible.
+    fn ask(&self, request: &Request, deadline: &Arc<PausableDeadline>) -> Result<Question, Bytes> {
+        let Some(messages) = self.registry.listener_of(self.session) else {
+            let why = "no call is running that the request could belong to, and the client does not listen";
+            return Err(unasked_text(&request.id, why));
+        };
+        let (question, for_client) = Question::new(request, deadline, self.limit, ServerSpan::off())?;
+        if !messages.try_send(ServerMessage::Request(for_client)) {
+            self.registry.warn_of_slow(1);
+            return Err(unasked_text(&request.id, "it does not keep up"));
+        }
+        Ok(question)
+    }
+
+    /// Sends a message to the server in a task of its own. The request counts as open meanwhile.
+    fn send(&self, text: Bytes, pause: Option<Pause>) {
+        let connection = Arc::clone(self.connection);
+        self.tasks.spawn(async move {
+            let _: Result<_, _> = timeout(ANSWER, connection.tell(text)).await;
+            drop(pause);
+        });
+    }
+}

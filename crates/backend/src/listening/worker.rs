@@ -1,0 +1,117 @@
+//! The task that keeps up the subscriptions of one connection, across reconnects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_protocol::Era;
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::legacy;
+use super::modern::SharedSubscription;
+use super::server_requests::ServerRequests;
+use crate::connection::Connection;
+use crate::exchange::LinkContext;
+use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedRequest};
+use crate::supervisor::{Phase, State};
+
+/// Keeps up the subscriptions of one supervised connection: of the base connection for all listeners,
+/// of a session's own connection for that session.
+pub(crate) struct ListeningWorker {
+    pub(crate) registry: Arc<SubscriptionRegistry>,
+    pub(crate) origin: Origin,
+    pub(crate) context: LinkContext,
+    pub(crate) state: watch::Receiver<State>,
+    /// Requests a connection.
+    pub(crate) wanted: Arc<Notify>,
+    pub(crate) requests: mpsc::Receiver<UnsolicitedRequest>,
+    /// Longest wait for a server to acknowledge a subscription.
+    pub(crate) patience: Duration,
+}
+
+impl ListeningWorker {
+    /// Runs until the supervised connection ends for good.
+    pub(crate) async fn run(mut self) {
+        // A session may have had another connection before, which was closed for others.
+        let mut is_repeated = match &self.origin {
+            Origin::Session(session) => !self.registry.recorded().of(session).is_empty(),
+            Origin::Base | Origin::Pooled(_) => false,
+        };
+        let mut state = self.state.clone();
+        while let Some(connection) = connected(&mut state, || self.reconnect(is_repeated)).await {
+            let end = stopped(self.state.clone());
+            tokio::select! {
+                _ = connection.lost() => {}
+                () = end => {}
+                () = self.keep(&connection, is_repeated) => {}
+            }
+            is_repeated = true;
+            if let Origin::Session(session) = &self.origin {
+                self.registry.set_own_stream(session, false);
+            }
+            // The server that has sent these requests is gone.
+            while self.requests.try_recv().is_ok() {}
+        }
+        match &self.origin {
+            Origin::Base => self.registry.close(),
+            Origin::Session(session) => self.registry.connection_ended(session),
+            Origin::Pooled(_) => {}
+        }
+    }
+
+    /// A session that lost its connection gets another if it still listens.
+    fn reconnect(&self, is_repeated: bool) {
+        if let Origin::Session(session) = &self.origin
+            && is_repeated
+            && self.registry.is_listening(session)
+        {
+            self.wanted.notify_one();
+        }
+    }
+
+    /// Keeps up the subscriptions on one connection, without end.
+    async fn keep(&mut self, connection: &Arc<Connection>, is_repeated: bool) {
+        let Self { registry, origin, context, patience, requests, .. } = self;
+        match (&*origin, connection.era()) {
+            (Origin::Base, Era::Modern) => {
+                registry.reset_verdicts();
+                let nesting = context.limits.nesting;
+                SharedSubscription::new((registry, &context.name), connection, nesting, *patience, is_repeated)
+                    .keep()
+                    .await;
+            }
+            (Origin::Base, Era::Legacy) => {
+                registry.reset_verdicts();
+                legacy::Base { registry, connection, is_repeated }.keep().await;
+            }
+            (Origin::Session(session), Era::Legacy) => {
+                let server_requests =
+                    ServerRequests { registry, connection, session, limit: context.question, tasks: &context.tasks };
+                let own = legacy::Own { registry, connection, session, is_repeated };
+                tokio::join!(server_requests.forward(requests), own.keep());
+            }
+            (Origin::Pooled(principal), Era::Legacy) => legacy::keep_pooled(registry, connection, principal).await,
+            (Origin::Session(_) | Origin::Pooled(_), Era::Modern) => {}
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits until there will be no connection any more.
+pub(super) async fn stopped(mut state: watch::Receiver<State>) {
+    // An error means that the supervisor has ended.
+    let _ = state.wait_for(|state| matches!(state.phase, Phase::Stopped)).await.map(drop);
+}
+
+/// The next connection; `None` once there will be none. `idle` is called when none is being made.
+pub(super) async fn connected(state: &mut watch::Receiver<State>, idle: impl Fn()) -> Option<Arc<Connection>> {
+    loop {
+        let phase = state.borrow_and_update().phase.clone();
+        match phase {
+            Phase::Ready(connection) if !connection.is_lost() => return Some(connection),
+            Phase::Stopped => return None,
+            Phase::Idle => idle(),
+            Phase::Ready(_) | Phase::Connecting | Phase::Down { .. } => {}
+        }
+        state.changed().await.ok()?;
+    }
+}

@@ -1,0 +1,168 @@
+//! Chooses the listeners for a message that belongs to no call.
+//!
+//! Nothing here waits: a message that a listener has no capacity for is dropped.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use fanlight_canonical::{Caller, Interest, ServerMessage, ServerMessages};
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::uri::with_parents;
+use fanlight_protocol::{Json, Method, Notification};
+
+use super::Origin;
+use super::filter::Lists;
+use super::listener::{Listener, Session};
+use super::notifications::{list_changed, resource_updated};
+use super::state::{Entry, State, Subscriber, Verdict};
+
+/// Whether a list change is wanted; `None` for other methods.
+fn list_of(method: &Method) -> Option<fn(Lists) -> bool> {
+    match method {
+        Method::ToolsChanged => Some(|lists| lists.tools),
+        Method::PromptsChanged => Some(|lists| lists.prompts),
+        Method::ResourcesChanged => Some(|lists| lists.resources),
+        _ => None,
+    }
+}
+
+/// Whether a notification says that a list or a resource has changed.
+pub(super) fn is_change(method: &Method) -> bool {
+    list_of(method).is_some() || *method == Method::ResourceUpdated
+}
+
+/// Sends a notification to every listener that it is for, except the session that has received it
+/// already. Returns how many listeners had no capacity for it.
+pub(super) fn deliver(
+    state: &State,
+    origin: &Origin,
+    shared: bool,
+    notification: &Notification,
+    except: Option<&Caller>,
+) -> usize {
+    let mut delivery = Delivery { notification, except, dropped: 0 };
+    match origin {
+        _ if matches!(notification.method, Method::TaskStatus | Method::TaskChanged) => {
+            state.deliver_task(origin, &mut delivery);
+        }
+        Origin::Session(caller) => state.deliver_to_session(caller, &mut delivery),
+        Origin::Base => state.deliver_to_all(shared, &mut delivery),
+        Origin::Pooled(_) => {}
+    }
+    delivery.dropped
+}
+
+/// Announces to all listeners of a connection that lists and resources may have changed; `recorded`
+/// are the resources that the session has subscribed to on its own connection.
+pub(super) fn announce(state: &State, origin: &Origin, lists: Lists, recorded: &[Arc<str>]) -> usize {
+    let accepted = |entry: &Entry| matches!(entry.verdict, Verdict::Accepted) && matches!(origin, Origin::Base);
+    let uris = state.uris.iter().filter(|(_, entry)| accepted(entry)).map(|(uri, _)| uri).chain(recorded);
+    changes(lists, uris).map(|notification| deliver(state, origin, false, &notification, None)).sum()
+}
+
+/// Announces to one listener that lists and resources may have changed.
+pub(super) fn announce_to(messages: &ServerMessages, honoured: &Interest) -> usize {
+    let all = changes(Lists::of(honoured), honoured.uris.iter());
+    all.filter(|notification| !messages.try_send(ServerMessage::Notification(notification.clone()))).count()
+}
+
+fn changes<'a>(lists: Lists, uris: impl Iterator<Item = &'a Arc<str>>) -> impl Iterator<Item = Notification> {
+    let kinds = [
+        (Method::ToolsChanged, lists.tools),
+        (Method::PromptsChanged, lists.prompts),
+        (Method::ResourcesChanged, lists.resources),
+    ];
+    let lists = kinds.into_iter().filter(|(_, wanted)| *wanted).filter_map(|(method, _)| list_changed(&method));
+    lists.chain(uris.filter_map(|uri| resource_updated(uri)))
+}
+
+struct Delivery<'a> {
+    notification: &'a Notification,
+    except: Option<&'a Caller>,
+    dropped: usize,
+}
+
+impl Delivery<'_> {
+    fn send(&mut self, listener: &Listener) {
+        if self.except != Some(&listener.context.caller) {
+            let taken = listener.messages.try_send(ServerMessage::Notification(self.notification.clone()));
+            self.dropped += usize::from(!taken);
+        }
+    }
+
+    fn send_all<'a>(&mut self, listeners: impl Iterator<Item = &'a Listener>) {
+        listeners.for_each(|listener| self.send(listener));
+    }
+}
+
+impl State {
+    /// Everything on a session's own connection is the session's; list changes only if wanted.
+    fn deliver_to_session(&self, caller: &Caller, delivery: &mut Delivery<'_>) {
+        let wanted = list_of(&delivery.notification.method);
+        let listeners = self.session(caller).into_iter().flat_map(|session| self.of(session));
+        delivery.send_all(listeners.filter(|listener| wanted.is_none_or(|wanted| wanted(listener.request.lists))));
+    }
+
+    fn deliver_to_all(&self, shared: bool, delivery: &mut Delivery<'_>) {
+        let sessions = || self.sessions.values();
+        if let Some(wanted) = list_of(&delivery.notification.method) {
+            // A session with a stream of its own receives the change there.
+            let listeners = self.listeners.values().filter(|listener| wanted(listener.request.lists));
+            return delivery.send_all(listeners.filter(|listener| !self.has_own_stream(&listener.context.caller)));
+        }
+        match delivery.notification.method {
+            Method::ResourceUpdated => self.deliver_update(delivery),
+            // What a server logs in the base session concerns no client that has a session of its own.
+            Method::LogMessage if !shared => {}
+            Method::LogMessage => {
+                let level = LogLevel::of(delivery.notification);
+                let is_wanted =
+                    |session: &&Session| session.level.zip(level).is_none_or(|(least, level)| level >= least);
+                delivery.send_all(sessions().filter(is_wanted).flat_map(|session| self.of(session)));
+            }
+            _ => {
+                let without_stream = sessions().filter(|session| !session.has_own_stream);
+                delivery.send_all(without_stream.flat_map(|session| self.of(session)));
+            }
+        }
+    }
+
+    /// The resource updated may be part of the one subscribed to (2026-07-28 schema,
+    /// `ResourceUpdatedNotification`).
+    fn deliver_update(&self, delivery: &mut Delivery<'_>) {
+        let Some(uri) = delivery.notification.params().and_then(|params| params.get("uri")) else { return };
+        let Some(uri) = uri.as_str() else { return };
+        for entry in with_parents(&uri).filter_map(|uri| self.uris.get(uri)) {
+            for subscriber in &entry.subscribers {
+                match subscriber {
+                    Subscriber::Listener(id) => delivery.send_all(self.listeners.get(id).into_iter()),
+                    Subscriber::Session(key) => {
+                        delivery.send_all(self.sessions.get(key).into_iter().flat_map(|session| self.of(session)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the state of a task to the listeners that have named the task, and to the session on
+    /// whose own connection it arrived. On a connection of one principal only listeners of that
+    /// principal receive it.
+    fn deliver_task(&self, origin: &Origin, delivery: &mut Delivery<'_>) {
+        let id = delivery.notification.params().and_then(|params| params.get("taskId"));
+        let entry = id.as_ref().and_then(Json::as_str).and_then(|id| self.tasks.get(&*id));
+        let (session, principal) = match origin {
+            Origin::Base => (None, None),
+            Origin::Session(caller) => (self.session(caller), Some(caller.principal())),
+            Origin::Pooled(principal) => (None, Some(principal)),
+        };
+        let named = entry.into_iter().flat_map(Entry::listeners);
+        let ids: HashSet<_> = named.chain(session.into_iter().flat_map(|session| &session.listeners)).collect();
+        let listeners = ids.into_iter().filter_map(|id| self.listeners.get(id));
+        let is_allowed = |listener: &&Listener| principal.is_none_or(|principal| principal == listener.principal());
+        delivery.send_all(listeners.filter(is_allowed));
+    }
+
+    fn of(&self, session: &Session) -> impl Iterator<Item = &Listener> {
+        session.listeners.iter().filter_map(|id| self.listeners.get(id))
+    }
+}

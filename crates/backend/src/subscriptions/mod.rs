@@ -1,0 +1,325 @@
+//! The listeners of one backend: what each wants to receive, what of it the server has agreed to
+//! send, and the delivery of the server's notifications to them.
+//!
+//! A listener is an entry in a table: it has no task and no connection of its own. [`crate::listening`]
+//! reads the demand here and subscribes to it at the server.
+
+mod agreement;
+mod deliver;
+mod filter;
+mod listener;
+mod notifications;
+mod recorded;
+mod state;
+mod unsolicited;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fanlight_canonical::{CallContext, Caller, Interest, Listen, Principal, ServerMessages, SessionKey};
+use fanlight_protocol::{Json, Notification};
+use tokio::sync::watch;
+
+pub(crate) use agreement::PendingChanges;
+pub(crate) use filter::{Filter, Lists};
+pub(crate) use notifications::{subscription_id, without_subscription_id};
+pub(crate) use recorded::SessionSubscriptions;
+pub(crate) use state::Verdict;
+pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedSender};
+
+use crate::throttle::Throttle;
+use listener::ListenerId;
+use recorded::InMemory;
+use state::State;
+
+/// The connection that a message arrived on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The base connection, which Fanlight itself uses.
+    Base,
+    /// The own connection of a client's session.
+    Session(Caller),
+    /// A connection of one principal's clients without a session.
+    Pooled(Principal),
+}
+
+/// What the server has agreed to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Agreement {
+    /// The demand that it answers.
+    generation: u64,
+    lists: Lists,
+    /// Whether updates of resources can arrive.
+    has_updates: bool,
+}
+
+/// The listeners of one backend.
+pub(crate) struct SubscriptionRegistry {
+    backend: Arc<str>,
+    /// Resources on the base connection, tasks, and resources of one session on its own connection,
+    /// at most of each.
+    limit: usize,
+    /// All clients share the base connection, whatever the server's era.
+    shared: bool,
+    state: Mutex<State>,
+    records: Arc<dyn SessionSubscriptions>,
+    changed: watch::Sender<u64>,
+    agreement: watch::Sender<Agreement>,
+    slow: Throttle,
+}
+
+/// A listener's entry, removed when this is dropped.
+pub(crate) struct Registration {
+    registry: Arc<SubscriptionRegistry>,
+    id: ListenerId,
+}
+
+impl SubscriptionRegistry {
+    pub(crate) fn new(backend: Arc<str>, limit: usize, shared: bool) -> Arc<Self> {
+        Arc::new(Self {
+            backend,
+            limit,
+            shared,
+            state: Mutex::default(),
+            records: Arc::new(InMemory::new(limit)),
+            changed: watch::Sender::new(0),
+            agreement: watch::Sender::new(Agreement::default()),
+            slow: Throttle::default(),
+        })
+    }
+
+    /// Adds a listener.
+    pub(crate) fn add(self: &Arc<Self>, listen: Listen) -> Registration {
+        let id = self.change(|state| if state.closed { 0 } else { state.add(listen, self.limit) });
+        Registration { registry: Arc::clone(self), id }
+    }
+
+    /// Removes all listeners, for good.
+    pub(crate) fn close(&self) {
+        self.change(State::close);
+    }
+
+    /// The part of an interest that the server honours, once that is known.
+    pub(crate) async fn honoured(&self, interest: &Interest) -> Interest {
+        let agreement = self.agreed(&interest.uris).await;
+        let (mut uris, tasks) = self.state().accepted(interest);
+        if !agreement.has_updates {
+            uris.clear();
+        }
+        let Lists { tools, prompts, resources } = agreement.lists.and(Lists::of(interest));
+        Interest { tools, prompts, resources, uris, tasks, session: interest.session, unknown: None }
+    }
+
+    /// Waits until the server has answered to the present demand; of resources only for `uris`, since
+    /// the answer for another may take long.
+    async fn agreed(&self, uris: &[Arc<str>]) -> Agreement {
+        let generation = self.state().generation;
+        let mut agreement = self.agreement.subscribe();
+        let is_agreed = |agreement: &Agreement| agreement.generation >= generation && !self.state().any_pending(uris);
+        // The sender lives as long as `self`.
+        agreement.wait_for(is_agreed).await.map(|agreement| *agreement).unwrap_or_default()
+    }
+
+    /// Subscribes a session to a resource on the base connection. `None` if the limit is reached.
+    pub(crate) async fn subscribe(&self, session: &Caller, uri: &Arc<str>, params: Option<&Json>) -> Option<Verdict> {
+        if !self.change(|state| state.subscribe_session(session, uri, params, self.limit)) {
+            return None;
+        }
+        self.agreed(std::slice::from_ref(uri)).await;
+        let verdict = self.state().uris.get(uri).map(|entry| entry.verdict.clone()).unwrap_or_default();
+        if !matches!(verdict, Verdict::Accepted) {
+            self.unsubscribe(session, uri);
+        }
+        Some(verdict)
+    }
+
+    pub(crate) fn unsubscribe(&self, session: &Caller, uri: &Arc<str>) {
+        self.change(|state| state.unsubscribe_session(session, uri));
+    }
+
+    /// What sessions have subscribed to on their own connections.
+    pub(crate) fn recorded(&self) -> &dyn SessionSubscriptions {
+        &*self.records
+    }
+
+    /// Whether a session may subscribe to one more resource on its own connection.
+    pub(crate) fn may_subscribe(&self, session: &Caller, uri: &Arc<str>) -> bool {
+        let recorded = self.records.of(session);
+        recorded.len() < self.limit || recorded.contains(uri)
+    }
+
+    /// Whether a listener of `principal` has named a task.
+    pub(crate) fn any_task(&self, principal: &Principal) -> bool {
+        self.state().any_task(principal)
+    }
+
+    /// Removes all entries of a session.
+    pub(crate) fn end_session(&self, session: SessionKey) {
+        self.records.end(session);
+        self.change(|state| state.end_session(session));
+    }
+
+    /// Notes the log level that a session asks for with a call.
+    pub(crate) fn note_level(&self, context: &CallContext) {
+        if self.shared
+            && context.log_level.is_some()
+            && let Some(session) = self.state().session_mut(&context.caller)
+        {
+            session.level = context.log_level;
+        }
+    }
+
+    /// The channel to a session's listener; to the newest if there are several.
+    pub(crate) fn listener_of(&self, session: &Caller) -> Option<ServerMessages> {
+        let state = self.state();
+        let id = state.session(session)?.listeners.last()?;
+        state.listeners.get(id).map(|listener| listener.messages.clone())
+    }
+
+    /// Whether a session has listeners.
+    pub(crate) fn is_listening(&self, session: &Caller) -> bool {
+        self.state().session(session).is_some_and(|session| !session.listeners.is_empty())
+    }
+
+    /// Sees whether a session has listeners.
+    pub(crate) fn presence(&self, session: &Caller) -> Option<watch::Receiver<bool>> {
+        self.state().presence(session)
+    }
+
+    /// A session's own connection has ended for good.
+    pub(crate) fn connection_ended(&self, session: &Caller) {
+        self.state().remove_if_unused(session);
+    }
+
+    /// Notes whether list changes arrive on the session's own connection.
+    pub(crate) fn set_own_stream(&self, session: &Caller, has_own_stream: bool) {
+        self.change(|state| state.set_own_stream(session, has_own_stream));
+    }
+
+    /// Sees every change of the demand.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Grows with every change of the demand on the base connection.
+    pub(crate) fn generation(&self) -> u64 {
+        self.state().generation
+    }
+
+    /// Everything that is wanted on the base connection, and its generation.
+    pub(crate) fn demand(&self) -> (u64, Filter) {
+        let state = self.state();
+        (state.generation, state.demand())
+    }
+
+    /// Whether a stream is needed on the base connection of a legacy server that notifies of these
+    /// lists, and of tasks.
+    pub(crate) fn needs_stream(&self, lists: Lists, tasks: bool) -> bool {
+        let state = self.state();
+        state.lists().and(lists).any()
+            || state.any_uri()
+            || (tasks && !state.tasks.is_empty())
+            || (self.shared && state.any_session())
+    }
+
+    /// Forgets what the server has agreed to: the connection is new.
+    pub(crate) fn reset_verdicts(&self) {
+        self.change(State::reset_verdicts);
+    }
+
+    /// What to ask of a legacy server, except for resources in `busy`.
+    pub(crate) fn take_changes(&self, busy: &HashSet<Arc<str>>) -> PendingChanges {
+        self.state().take_changes(busy)
+    }
+
+    /// Records what a legacy server answered.
+    pub(crate) fn set_verdict(&self, uri: &Arc<str>, verdict: Verdict) {
+        self.change(|state| state.set_verdict(uri, verdict));
+        // Wakes those that wait for the verdict.
+        self.agreement.send_modify(|_| ());
+    }
+
+    /// Records what a legacy server declares for the demand up to `generation`; for resources it is
+    /// asked one by one. `has_stream`: whether anything can arrive.
+    pub(crate) fn set_declared(&self, generation: u64, lists: Lists, tasks: bool, has_stream: bool) {
+        self.state().set_tasks_accepted(tasks && has_stream);
+        let lists = if has_stream { lists } else { Lists::default() };
+        self.agreement.send_replace(Agreement { generation, lists, has_updates: has_stream });
+    }
+
+    /// Records that a modern server honours `honoured` of `asked`, and that the demand up to
+    /// `generation` is answered.
+    pub(crate) fn acknowledge(&self, generation: u64, asked: &Filter, honoured: &Filter) {
+        self.acknowledge_part(asked, honoured);
+        self.agreement.send_replace(Agreement { generation, lists: honoured.lists, has_updates: true });
+    }
+
+    /// Records that a modern server honours `honoured` of `asked`; the demand may be larger.
+    pub(crate) fn acknowledge_part(&self, asked: &Filter, honoured: &Filter) {
+        self.state().acknowledge(asked, honoured);
+    }
+
+    /// Passes a notification on to every listener that it is for, except to a session that has
+    /// received it already.
+    pub(crate) fn deliver(&self, origin: &Origin, mut notification: Notification, except: Option<&Caller>) {
+        if deliver::is_change(&notification.method) {
+            // Many listeners may keep it for long: it must not keep the buffer that it was read into.
+            notification.text = notification.text.detached();
+        }
+        let dropped = deliver::deliver(&self.state(), origin, self.shared, &notification, except);
+        self.warn_of_slow(dropped);
+    }
+
+    /// Announces that lists and resources may have changed while nothing could be received.
+    pub(crate) fn announce(&self, origin: &Origin, lists: Lists) {
+        let recorded = if let Origin::Session(session) = origin { self.records.of(session) } else { Vec::new() };
+        let dropped = deliver::announce(&self.state(), origin, lists, &recorded);
+        self.warn_of_slow(dropped);
+    }
+
+    /// Announces the same to one listener.
+    pub(crate) fn announce_to(&self, messages: &ServerMessages, honoured: &Interest) {
+        self.warn_of_slow(deliver::announce_to(messages, honoured));
+    }
+
+    /// Logs that listeners had no capacity for a message.
+    pub(crate) fn warn_of_slow(&self, dropped: usize) {
+        if dropped > 0
+            && let Some(suppressed) = self.slow.admit()
+        {
+            let backend = &*self.backend;
+            tracing::warn!(backend, dropped, suppressed, "message dropped: a listening client does not keep up");
+        }
+    }
+
+    /// Changes the tables, and wakes the watchers if the demand has changed.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let before = state.generation;
+        let outcome = change(&mut state);
+        let generation = state.generation;
+        drop(state);
+        if generation != before {
+            self.changed.send_replace(generation);
+        }
+        outcome
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registration {
+    /// Reduces what the listener wants to what the server honours, so that the server is not asked
+    /// for the rest again and again.
+    pub(crate) fn reduce_to(&self, honoured: &Interest) {
+        self.registry.change(|state| state.replace_request(self.id, honoured, 0));
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.registry.change(|state| state.remove(self.id));
+    }
+}

@@ -1,0 +1,99 @@
+//! What sessions have subscribed to on their own connections.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fanlight_canonical::{Caller, SessionKey};
+
+/// The record of the resources that each session has subscribed to on its own connection to a legacy
+/// server, by which they are subscribed to again on the next connection.
+///
+/// An implementation that replicas share lets another replica take a session over. No method waits.
+pub(crate) trait SessionSubscriptions: Send + Sync {
+    /// Records a subscription.
+    fn add(&self, session: &Caller, uri: &Arc<str>);
+
+    /// Deletes a subscription.
+    fn remove(&self, session: &Caller, uri: &str);
+
+    /// The subscriptions of a session.
+    fn of(&self, session: &Caller) -> Vec<Arc<str>>;
+
+    /// Deletes all subscriptions of a session.
+    fn end(&self, session: SessionKey);
+}
+
+/// [`SessionSubscriptions`] of this process.
+pub(super) struct InMemory {
+    /// Resources of one session at most.
+    limit: usize,
+    sessions: Mutex<Recorded>,
+}
+
+/// The caller and the resources of each session.
+type Recorded = HashMap<SessionKey, (Caller, HashSet<Arc<str>>)>;
+
+impl InMemory {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, sessions: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Recorded> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SessionSubscriptions for InMemory {
+    fn add(&self, session: &Caller, uri: &Arc<str>) {
+        let Some(key) = session.session() else { return };
+        let mut sessions = self.lock();
+        let (owner, uris) = sessions.entry(key).or_insert_with(|| (session.clone(), HashSet::new()));
+        if owner == session && uris.len() < self.limit {
+            uris.insert(Arc::clone(uri));
+        }
+    }
+
+    fn remove(&self, session: &Caller, uri: &str) {
+        let Some(key) = session.session() else { return };
+        let mut sessions = self.lock();
+        if let Some((owner, uris)) = sessions.get_mut(&key)
+            && owner == session
+            && uris.remove(uri)
+            && uris.is_empty()
+        {
+            sessions.remove(&key);
+        }
+    }
+
+    fn of(&self, session: &Caller) -> Vec<Arc<str>> {
+        let sessions = self.lock();
+        let recorded = session.session().and_then(|key| sessions.get(&key));
+        recorded.into_iter().filter(|(owner, _)| owner == session).flat_map(|(_, uris)| uris).cloned().collect()
+    }
+
+    fn end(&self, session: SessionKey) {
+        self.lock().remove(&session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_canonical::Principal;
+
+    use super::*;
+
+    #[test]
+    fn subscriptions_are_recorded_for_one_caller_up_to_the_limit() {
+        let records = InMemory::new(2);
+        let (key, uris) = (SessionKey::fresh(), ["a:1", "a:2", "a:3"].map(Arc::<str>::from));
+        let of = |name| Caller::session_of(Principal::named("issuer", name), key);
+        uris.iter().for_each(|uri| records.add(&of("ann"), uri));
+        records.add(&of("bob"), &uris[0]);
+        assert_eq!((records.of(&of("ann")).len(), records.of(&of("bob")).len()), (2, 0));
+        records.remove(&of("bob"), "a:1");
+        records.remove(&of("ann"), "a:2");
+        assert_eq!(records.of(&of("ann")), [Arc::clone(&uris[0])]);
+        records.end(key);
+        assert!(records.of(&of("ann")).is_empty());
+    }
+}

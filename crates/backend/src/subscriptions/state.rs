@@ -1,0 +1,307 @@
+//! Who listens to what. Plain tables; [`super::SubscriptionRegistry`] locks them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use fanlight_canonical::{Caller, Interest, Listen, Principal, SessionKey};
+use fanlight_protocol::{Json, Response};
+use foldhash::fast::RandomState;
+use tokio::sync::watch;
+
+use super::filter::{Filter, Lists};
+use super::listener::{ListenRequest, Listener, ListenerId, Session};
+
+/// Largest `params` of a subscription, in bytes, that are kept to be sent again.
+const MAX_KEPT_PARAMS: usize = 16 << 10;
+
+#[derive(Default)]
+pub(super) struct State {
+    next: ListenerId,
+    /// Grows whenever the demand on the base connection changes.
+    pub(super) generation: u64,
+    pub(super) listeners: HashMap<ListenerId, Listener, RandomState>,
+    /// A key belongs to the caller that used it first: see [`State::session`].
+    pub(super) sessions: HashMap<SessionKey, Session, RandomState>,
+    /// Resources subscribed to on the base connection.
+    pub(super) uris: HashMap<Arc<str>, Entry>,
+    /// Tasks that listeners have named.
+    pub(super) tasks: HashMap<Arc<str>, Entry>,
+    /// Resources to subscribe to or unsubscribe from at a legacy server.
+    pub(super) dirty: HashSet<Arc<str>>,
+    counts: Counts,
+    /// No listener is added any more.
+    pub(super) closed: bool,
+}
+
+/// A resource or a task.
+#[derive(Default)]
+pub(super) struct Entry {
+    pub(super) subscribers: HashSet<Subscriber>,
+    pub(super) params: Option<Json>,
+    pub(super) verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Subscriber {
+    Listener(ListenerId),
+    Session(SessionKey),
+}
+
+/// The server's answer to a subscription.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Verdict {
+    /// Not answered yet.
+    #[default]
+    Pending,
+    Accepted,
+    /// With the error response, if the server sent one.
+    Refused(Option<Response>),
+}
+
+/// How many listeners depend on the base connection for each kind of message.
+#[derive(Default)]
+struct Counts {
+    tools: usize,
+    prompts: usize,
+    resources: usize,
+    sessions: usize,
+}
+
+impl State {
+    /// Removes all listeners, for good.
+    pub(super) fn close(&mut self) {
+        *self = Self { closed: true, ..Self::default() };
+    }
+
+    /// Adds a listener. Resources and tasks beyond `limit` are left out.
+    pub(super) fn add(&mut self, listen: Listen, limit: usize) -> ListenerId {
+        self.next += 1;
+        let id = self.next;
+        let Listen { interest, context, messages } = listen;
+        if interest.session
+            && let Some(session) = self.session_or_new(&context.caller)
+        {
+            session.listeners.push(id);
+            session.update_presence();
+            session.level = session.level.or(context.log_level);
+        }
+        self.listeners.insert(id, Listener { request: ListenRequest::default(), context, messages });
+        self.replace_request(id, &interest, limit);
+        id
+    }
+
+    pub(super) fn remove(&mut self, id: ListenerId) {
+        self.replace_request(id, &Interest::default(), 0);
+        let Some(listener) = self.listeners.remove(&id) else { return };
+        if let Some(session) = self.session_mut(&listener.context.caller) {
+            session.listeners.retain(|listener| *listener != id);
+            session.update_presence();
+            self.remove_if_unused(&listener.context.caller);
+        }
+    }
+
+    /// Replaces what a listener wants by what `interest` names.
+    pub(super) fn replace_request(&mut self, id: ListenerId, interest: &Interest, limit: usize) {
+        let Some(listener) = self.listeners.get_mut(&id) else { return };
+        let after = ListenRequest::of(interest);
+        let (lists, session) = (after.lists, after.session);
+        let before = std::mem::replace(&mut listener.request, after);
+        let caller = listener.context.caller.clone();
+        if !self.has_own_stream(&caller) {
+            self.count(lists, session, true);
+            self.count(before.lists, before.session, false);
+        }
+        let who = Subscriber::Listener(id);
+        for uri in interest.uris.iter().filter(|uri| !before.uris().contains(uri)) {
+            self.subscribe(who, uri, None, limit);
+        }
+        for uri in before.uris().iter().filter(|uri| !interest.uris.contains(uri)) {
+            self.unsubscribe(who, uri);
+        }
+        for task in interest.tasks.iter().filter(|task| !before.tasks().contains(task)) {
+            if self.tasks.contains_key(task) || self.tasks.len() < limit {
+                self.tasks.entry(Arc::clone(task)).or_default().subscribers.insert(who);
+                self.generation += 1;
+            }
+        }
+        for task in before.tasks().iter().filter(|task| !interest.tasks.contains(task)) {
+            if let Some(entry) = self.tasks.get_mut(task)
+                && entry.subscribers.remove(&who)
+                && entry.subscribers.is_empty()
+            {
+                self.tasks.remove(task);
+                self.generation += 1;
+            }
+        }
+    }
+
+    /// Adds a subscriber to a resource; false if that would exceed `limit`.
+    fn subscribe(&mut self, who: Subscriber, uri: &Arc<str>, params: Option<&Json>, limit: usize) -> bool {
+        if !self.uris.contains_key(uri) && self.uris.len() >= limit {
+            return false;
+        }
+        let entry = self.uris.entry(Arc::clone(uri)).or_default();
+        if entry.subscribers.is_empty() {
+            entry.params = params.filter(|params| params.bytes().len() <= MAX_KEPT_PARAMS).map(Json::detached);
+        }
+        entry.subscribers.insert(who);
+        if !matches!(entry.verdict, Verdict::Accepted) {
+            entry.verdict = Verdict::Pending;
+            self.dirty.insert(Arc::clone(uri));
+            self.generation += 1;
+        }
+        true
+    }
+
+    fn unsubscribe(&mut self, who: Subscriber, uri: &Arc<str>) {
+        let Some(entry) = self.uris.get_mut(uri) else { return };
+        if entry.subscribers.remove(&who) && entry.subscribers.is_empty() {
+            self.dirty.insert(Arc::clone(uri));
+            self.generation += 1;
+        }
+    }
+
+    pub(super) fn subscribe_session(
+        &mut self,
+        caller: &Caller,
+        uri: &Arc<str>,
+        params: Option<&Json>,
+        limit: usize,
+    ) -> bool {
+        let Some(key) = caller.session() else { return false };
+        // The session has to be the caller's.
+        if self.session_or_new(caller).is_none() || !self.subscribe(Subscriber::Session(key), uri, params, limit) {
+            self.remove_if_unused(caller);
+            return false;
+        }
+        if let Some(session) = self.session_mut(caller) {
+            session.more().base_uris.insert(Arc::clone(uri));
+        }
+        true
+    }
+
+    pub(super) fn unsubscribe_session(&mut self, caller: &Caller, uri: &Arc<str>) {
+        let (Some(key), Some(session)) = (caller.session(), self.session_mut(caller)) else { return };
+        session.more().base_uris.remove(uri);
+        self.unsubscribe(Subscriber::Session(key), uri);
+        self.remove_if_unused(caller);
+    }
+
+    pub(super) fn end_session(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        let (caller, listeners) = (session.caller.clone(), session.listeners.clone());
+        for uri in session.more.as_mut().map(|more| std::mem::take(&mut more.base_uris)).unwrap_or_default() {
+            self.unsubscribe(Subscriber::Session(key), &uri);
+        }
+        for id in listeners {
+            self.remove(id);
+        }
+        self.remove_if_unused(&caller);
+    }
+
+    /// The session of a caller. Keys of sessions are unique, so one that another principal uses is
+    /// not this caller's.
+    pub(super) fn session(&self, caller: &Caller) -> Option<&Session> {
+        self.sessions.get(&caller.session()?).filter(|session| session.caller == *caller)
+    }
+
+    pub(super) fn session_mut(&mut self, caller: &Caller) -> Option<&mut Session> {
+        self.sessions.get_mut(&caller.session()?).filter(|session| session.caller == *caller)
+    }
+
+    fn session_or_new(&mut self, caller: &Caller) -> Option<&mut Session> {
+        let session = self.sessions.entry(caller.session()?).or_insert_with(|| Session::of(caller));
+        (session.caller == *caller).then_some(session)
+    }
+
+    /// Sees whether a session has listeners.
+    pub(super) fn presence(&mut self, caller: &Caller) -> Option<watch::Receiver<bool>> {
+        let session = self.session_or_new(caller)?;
+        let is_listening = !session.listeners.is_empty();
+        Some(session.more().presence.get_or_insert_with(|| watch::Sender::new(is_listening)).subscribe())
+    }
+
+    pub(super) fn remove_if_unused(&mut self, caller: &Caller) {
+        if let Some(key) = caller.session()
+            && self.session(caller).is_some_and(|session| !session.is_used())
+        {
+            self.sessions.remove(&key);
+        }
+    }
+
+    /// Notes whether list changes arrive on the session's own connection.
+    pub(super) fn set_own_stream(&mut self, caller: &Caller, has_own_stream: bool) {
+        if self.has_own_stream(caller) == has_own_stream {
+            return;
+        }
+        let Some(session) = self.session_or_new(caller) else { return };
+        session.has_own_stream = has_own_stream;
+        for id in session.listeners.clone() {
+            if let Some(request) = self.listeners.get(&id).map(|listener| &listener.request) {
+                self.count(request.lists, request.session, !has_own_stream);
+            }
+        }
+        self.remove_if_unused(caller);
+    }
+
+    pub(super) fn has_own_stream(&self, caller: &Caller) -> bool {
+        self.session(caller).is_some_and(|session| session.has_own_stream)
+    }
+
+    fn count(&mut self, lists: Lists, session: bool, more: bool) {
+        let before = (self.lists(), self.any_session());
+        let counts = &mut self.counts;
+        for (count, wanted) in [
+            (&mut counts.tools, lists.tools),
+            (&mut counts.prompts, lists.prompts),
+            (&mut counts.resources, lists.resources),
+            (&mut counts.sessions, session),
+        ] {
+            let by = usize::from(wanted);
+            *count = if more { *count + by } else { count.saturating_sub(by) };
+        }
+        self.generation += u64::from(before != (self.lists(), self.any_session()));
+    }
+
+    /// The lists whose changes are wanted on the base connection.
+    pub(super) fn lists(&self) -> Lists {
+        let Counts { tools, prompts, resources, .. } = self.counts;
+        Lists { tools: tools > 0, prompts: prompts > 0, resources: resources > 0 }
+    }
+
+    /// Whether any session depends on the base connection.
+    pub(super) fn any_session(&self) -> bool {
+        self.counts.sessions > 0
+    }
+
+    /// Whether any resource is subscribed to on the base connection.
+    pub(super) fn any_uri(&self) -> bool {
+        self.uris.values().any(|entry| !entry.subscribers.is_empty())
+    }
+
+    /// Whether a listener of `principal` has named a task.
+    pub(super) fn any_task(&self, principal: &Principal) -> bool {
+        let is_of = |id: &ListenerId| self.listeners.get(id).is_some_and(|listener| listener.principal() == principal);
+        self.tasks.values().any(|entry| entry.listeners().any(is_of))
+    }
+
+    /// Everything that is wanted on the base connection.
+    pub(super) fn demand(&self) -> Filter {
+        let subscribed = self.uris.iter().filter(|(_, entry)| !entry.subscribers.is_empty());
+        Filter {
+            lists: self.lists(),
+            uris: subscribed.map(|(uri, _)| Arc::clone(uri)).collect(),
+            tasks: self.tasks.keys().cloned().collect(),
+        }
+    }
+}
+
+impl Entry {
+    /// The subscribers that are listeners.
+    pub(super) fn listeners(&self) -> impl Iterator<Item = &ListenerId> {
+        self.subscribers.iter().filter_map(|subscriber| match subscriber {
+            Subscriber::Listener(id) => Some(id),
+            Subscriber::Session(_) => None,
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! Server requests of a legacy server's task, for clients with the extension.
+//!
+//! `tasks/result` is kept open, and the server requests that arrive on it are shown as `inputRequests`
+//! in the answers to `tasks/get`. It is cancelled when the client has not asked for as long as it may
+//! take to answer a server request.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use fanlight_canonical::{
+    BackendError, Call, CallContext, MessageReceiver, ServerMessage, ServerMessages, ServerRequest,
+};
+use fanlight_protocol::capability::MissingCapability;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{CallProgress, TaskId, Translator, task_params};
+use crate::declared::Declared;
+use crate::question::OPEN;
+
+/// How long the answer to a `tasks/get` waits for the first server request.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
+/// Collects the server requests of one task until it is dropped.
+#[derive(Debug)]
+pub(super) struct InputCollector {
+    state: watch::Sender<State>,
+    _end: DropGuard,
+}
+
+#[derive(Debug)]
+struct State {
+    open: Vec<Open>,
+    /// The capabilities of the client that asked for the task last.
+    declared: Declared,
+    used: Instant,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// Random, since it must be unique in the life of the task, which may be longer than that of this
+    /// process.
+    key: String,
+    request: ServerRequest,
+}
+
+impl Translator {
+    /// `inputRequests` of a task that requires input: the open server requests, after a short wait for
+    /// the first.
+    pub(super) async fn open_inputs(
+        self: &Arc<Self>,
+        task: &TaskId,
+        origin: &Arc<CallContext>,
+        client: &CallContext,
+    ) -> Result<Json, BackendError> {
+        let collector = self.collector(task, origin, client)?;
+        Ok(timeout(FIRST_REQUEST, collector.first()).await.unwrap_or_else(|_| Json::empty_object()))
+    }
+
+    fn collector(
+        self: &Arc<Self>,
+        task: &TaskId,
+        origin: &Arc<CallContext>,
+        client: &CallContext,
+    ) -> Result<Arc<InputCollector>, BackendError> {
+        let declared = || Declared::by(client, false, self.max_description);
+        let _deciding = self.collecting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(collector) = self.collectors.touch(&task.key(client))
+            && collector.is_used_by(declared())
+        {
+            return Ok(collector);
+        }
+        let permit = self.permit()?;
+        let state = State { open: Vec::new(), declared: declared(), used: Instant::now(), ended: false };
+        let end = self.shutdown.child_token();
+        let (state, _) = watch::channel(state);
+        let collector = Arc::new(InputCollector { state: state.clone(), _end: end.clone().drop_guard() });
+        let lifetime = self.inner.timeouts().question;
+        self.collectors.insert(task.key(client), Arc::clone(&collector), task.name.len(), lifetime);
+        let (messages, receiver) = ServerMessages::channel(OPEN);
+        let (context, params) = (Arc::clone(origin), Some(task_params(&task.json)));
+        let call = Call { method: Method::TaskResult, params, context, messages };
+        self.tasks.spawn(Arc::clone(self).collect(call, receiver, state, end, permit));
+        Ok(collector)
+    }
+
+    async fn collect(
+        self: Arc<Self>,
+        call: Call,
+        mut messages: MessageReceiver,
+        state: watch::Sender<State>,
+        end: CancellationToken,
+        _permit: OwnedSemaphorePermit,
+    ) {
+        let progress = CallProgress::default();
+        let mut exchange = self.inner.exchange_unlimited(&call, &progress);
+        loop {
+            let until = state.borrow().used + self.inner.timeouts().question;
+            tokio::select! {
+                biased;
+                () = end.cancelled() => break,
+                _ = &mut exchange => break,
+                message = messages.recv() => match message {
+                    Some(ServerMessage::Request(request)) => state.send_modify(|state| state.add(request)),
+                    Some(_) => {}
+                    None => break,
+                },
+                // The client may have asked meanwhile.
+                () = sleep_until(until) => if state.borrow().used + self.inner.timeouts().question <= Instant::now() {
+                    break;
+                },
+            }
+        }
+        state.send_modify(|state| {
+            state.ended = true;
+            state.open.clear();
+        });
+    }
+}
+
+impl InputCollector {
+    /// Answers the server requests whose keys are in `inputResponses`; unknown keys are ignored.
+    pub(super) fn answer(&self, responses: &Json) {
+        self.state.send_modify(|state| {
+            state.used = Instant::now();
+            for member in responses.members() {
+                let result = responses.slice(member.value.clone()).detached();
+                let known = state.open.iter().position(|open| member.is(responses, &open.key));
+                if let Some(at) = known.filter(|_| result.is_object()) {
+                    // An error means that the server has cancelled the request.
+                    let _ = state.open.swap_remove(at).request.answer.send(Response::from_result(&result));
+                }
+            }
+        });
+    }
+
+    /// Notes that a client asks for the task; false if the collector has ended.
+    fn is_used_by(&self, declared: Declared) -> bool {
+        self.state.send_modify(|state| {
+            state.used = Instant::now();
+            state.declared = declared;
+            state.open.retain(|open| !open.request.answer.is_closed());
+        });
+        !self.state.borrow().ended
+    }
+
+    /// Waits until a server request is open, or none can be any more. Returns the open ones.
+    async fn first(&self) -> Json {
+        let mut state = self.state.subscribe();
+        let first = state.wait_for(|state| state.ended || state.shown().next().is_some()).await;
+        // An error cannot be: `self` has a sender.
+        first.map_or_else(|_| Json::empty_object(), |state| state.to_json())
+    }
+}
+
+impl State {
+    fn add(&mut self, request: ServerRequest) {
+        match refusal(&self.declared, &request) {
+            Some(refusal) => drop(request.answer.send(Response::from_error(&refusal))),
+            None => {
+                let key = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
+                self.open.push(Open { key, request });
+            }
+        }
+    }
+
+    /// The open requests that the client can be asked.
+    fn shown(&self) -> impl Iterator<Item = &Open> {
+        let is_open = |open: &&Open| !open.request.answer.is_closed();
+        self.open.iter().filter(is_open).filter(|open| refusal(&self.declared, &open.request).is_none())
+    }
+
+    /// `inputRequests`
+    fn to_json(&self) -> Json {
+        let mut requests = ObjectBuilder::new();
+        for Open { key, request } in self.shown() {
+            let mut shown = ObjectBuilder::new();
+            shown.string("method", request.method.as_str());
+            if let Some(params) = &request.params {
+                shown.member("params", params);
+            }
+            requests.member(key, &shown.finish());
+        }
+        requests.finish()
+    }
+}
+
+/// Why a client with the extension is not asked: `inputRequests` may contain only input requests that
+/// it has declared.
+fn refusal(declared: &Declared, request: &ServerRequest) -> Option<RpcError> {
+    if !request.method.is_input_request() {
+        let message = format!("the client of this call cannot be asked {:?}", request.method.as_str());
+        return Some(RpcError::new(code::METHOD_NOT_FOUND, message));
+    }
+    declared.missing(&request.method, request.params.as_ref()).map(MissingCapability::to_error)
+}

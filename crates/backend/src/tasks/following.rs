@@ -1,0 +1,182 @@
+//! Notifications about the tasks of sessions of 2025-11-25, at servers that do not notify the session
+//! by itself.
+//!
+//! A modern server notifies of a task only if the task is named in a subscription, which that dialect
+//! cannot do; and on a connection that clients share, a legacy server does not tell which session a
+//! task belongs to. So Fanlight names the tasks of a session itself, while the session listens.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fanlight_canonical::{
+    BackendError, CallContext, Caller, Interest, Listen, ServerMessages, SessionKey, TaskDialect,
+};
+use fanlight_protocol::Json;
+use futures_util::FutureExt as _;
+use tokio::time::sleep;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::translate::Status;
+use super::{InnerClient, Translator};
+use crate::backoff::Backoff;
+
+/// Longest id of a followed task, in bytes.
+const MAX_ID: usize = 1024;
+
+/// The tasks of each session, and its listeners.
+pub(super) struct FollowedTasks {
+    limit: usize,
+    sessions: Mutex<Sessions>,
+}
+
+#[derive(Default)]
+struct Sessions {
+    by_key: HashMap<SessionKey, Session>,
+    next: u64,
+}
+
+struct Session {
+    caller: Caller,
+    listeners: HashMap<u64, (ServerMessages, CancellationToken)>,
+    /// Each cancelled when the task has ended.
+    tasks: HashMap<String, CancellationToken>,
+}
+
+/// One listener's interest in one task.
+struct Follow {
+    task: String,
+    messages: ServerMessages,
+    /// The listener has left.
+    left: CancellationToken,
+    /// The task has ended.
+    ended: CancellationToken,
+}
+
+/// Removes a listener when dropped.
+pub(super) struct Following {
+    followed: Arc<FollowedTasks>,
+    session: SessionKey,
+    id: u64,
+    _left: DropGuard,
+}
+
+impl FollowedTasks {
+    /// Tasks of at most `limit` per session.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, sessions: Mutex::default() }
+    }
+
+    /// A session's task has ended.
+    pub(super) fn remove(&self, session: &Caller, task: &str) {
+        let Some(key) = session.session() else { return };
+        if let Some(session) = self.lock().by_key.get_mut(&key).filter(|known| known.caller == *session)
+            && let Some(ended) = session.tasks.remove(task)
+        {
+            ended.cancel();
+        }
+    }
+
+    pub(super) fn end_session(&self, session: SessionKey) {
+        if let Some(session) = self.lock().by_key.remove(&session) {
+            session.listeners.into_values().for_each(|(_, left)| left.cancel());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sessions {
+    fn session(&mut self, caller: &Caller) -> Option<&mut Session> {
+        let new = || Session { caller: caller.clone(), listeners: HashMap::new(), tasks: HashMap::new() };
+        let session = self.by_key.entry(caller.session()?).or_insert_with(new);
+        (session.caller == *caller).then_some(session)
+    }
+}
+
+impl Translator {
+    /// Follows a task of a session until it ends.
+    pub(super) fn follow(self: &Arc<Self>, client: &Arc<CallContext>, task: &Json) {
+        let id = task.get("taskId");
+        let Some(id) = id.as_ref().and_then(Json::as_str).filter(|_| client.tasks == Some(TaskDialect::Requested))
+        else {
+            return;
+        };
+        if Status::of(task).is_terminal() {
+            return self.followed.remove(&client.caller, &id);
+        }
+        let mut follows = Vec::new();
+        if let Some(session) = self.followed.lock().session(&client.caller)
+            && !session.tasks.contains_key(&*id)
+            && session.tasks.len() < self.followed.limit
+            && id.len() <= MAX_ID
+        {
+            let ended = CancellationToken::new();
+            for (messages, left) in session.listeners.values() {
+                let (task, messages) = (id.clone().into_owned(), messages.clone());
+                follows.push(Follow { task, messages, left: left.clone(), ended: ended.clone() });
+            }
+            session.tasks.insert(id.into_owned(), ended);
+        }
+        self.start(client, follows);
+    }
+
+    /// Follows the tasks of a session for one more listener, until the result is dropped.
+    pub(super) fn follow_for(
+        self: &Arc<Self>,
+        client: &Arc<CallContext>,
+        messages: &ServerMessages,
+    ) -> Option<Following> {
+        let (mut follows, left) = (Vec::new(), CancellationToken::new());
+        let mut sessions = self.followed.lock();
+        sessions.next += 1;
+        let id = sessions.next;
+        let session = sessions.session(&client.caller)?;
+        for (task, ended) in &session.tasks {
+            let (task, messages) = (task.clone(), messages.clone());
+            follows.push(Follow { task, messages, left: left.clone(), ended: ended.clone() });
+        }
+        session.listeners.insert(id, (messages.clone(), left.clone()));
+        drop(sessions);
+        self.start(client, follows);
+        let session = client.caller.session()?;
+        Some(Following { followed: Arc::clone(&self.followed), session, id, _left: left.drop_guard() })
+    }
+
+    fn start(&self, client: &Arc<CallContext>, follows: Vec<Follow>) {
+        for Follow { task, messages, left, ended } in follows {
+            let interest = Interest { tasks: vec![task.into()], ..Interest::default() };
+            let listen = Listen { interest, context: Arc::clone(client), messages };
+            let mut follow = Box::pin(listen_until_dropped(Arc::clone(&self.inner), listen));
+            // Polled here, so that no notification is missed until the task below runs.
+            if (&mut follow).now_or_never().is_none() {
+                self.spawn(async move {
+                    left.run_until_cancelled(ended.run_until_cancelled(follow)).await;
+                });
+            }
+        }
+    }
+}
+
+async fn listen_until_dropped(inner: Arc<dyn InnerClient>, listen: Listen) {
+    let mut backoff = Backoff::new(inner.timeouts().reconnect);
+    loop {
+        match inner.listen(listen.clone()).await {
+            Ok(_listening) => std::future::pending().await,
+            Err(BackendError::ShuttingDown) => return,
+            Err(_) => sleep(backoff.next_delay()).await,
+        }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let mut sessions = self.followed.lock();
+        let Some(session) = sessions.by_key.get_mut(&self.session) else { return };
+        session.listeners.remove(&self.id);
+        if session.listeners.is_empty() && session.tasks.is_empty() {
+            sessions.by_key.remove(&self.session);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Notifications about tasks, in the listener's dialect.
+//!
+//! The extension inlines the outcome of a task, for which a legacy server may have to be asked. That
+//! would delay the connection that the notification arrived on, so one task per backend does it. Of
+//! the notifications of one task that wait for that, only the newest is kept for each listener.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fanlight_canonical::{BackendError, CallContext, Listen, Listening, ServerMessage, ServerMessages, TaskDialect};
+use fanlight_protocol::{Json, Method};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::Translator;
+use super::following::FollowedTasks;
+use super::owners::TaskOwners;
+use super::translate::{Status, task_to_legacy, with_method};
+use crate::throttle::Throttle;
+
+/// Capacity for statuses that wait to be translated.
+const QUEUE: usize = 256;
+/// Statuses that are translated at the same time.
+const CONCURRENT: usize = 16;
+/// Longest time for one; after that the client is not notified.
+const MAX_TRANSLATION: Duration = Duration::from_secs(30);
+
+/// Translates the notifications about tasks for all listeners of a backend.
+pub(super) struct TaskNotifications {
+    backend: String,
+    owners: Arc<dyn TaskOwners>,
+    followed: Arc<FollowedTasks>,
+    statuses: mpsc::Sender<TaskStatus>,
+    next_listener: AtomicU64,
+    slow: Throttle,
+}
+
+/// A legacy server's status of a task, for a listener with the extension.
+pub(super) struct TaskStatus {
+    listener: Arc<Listener>,
+    task: String,
+    message: ServerMessage,
+}
+
+struct Listener {
+    id: u64,
+    context: Arc<CallContext>,
+    messages: ServerMessages,
+}
+
+impl TaskNotifications {
+    pub(super) fn new(
+        backend: &str,
+        owners: Arc<dyn TaskOwners>,
+        followed: Arc<FollowedTasks>,
+    ) -> (Arc<Self>, mpsc::Receiver<TaskStatus>) {
+        let (statuses, receiver) = mpsc::channel(QUEUE);
+        let (backend, next_listener, slow) = (backend.to_owned(), AtomicU64::default(), Throttle::default());
+        (Arc::new(Self { backend, owners, followed, statuses, next_listener, slow }), receiver)
+    }
+
+    /// A listener's channel that translates the notifications about tasks that are sent to it.
+    fn translated(self: &Arc<Self>, listen: &Listen) -> ServerMessages {
+        let (context, messages) = (Arc::clone(&listen.context), listen.messages.clone());
+        let listener = Arc::new(Listener { id: self.next_listener.fetch_add(1, Ordering::Relaxed), context, messages });
+        let this = Arc::clone(self);
+        listen.messages.mapped(move |message| this.translate(&listener, message))
+    }
+
+    /// The message in the listener's dialect. `None` if the listener must not get it, or gets it later.
+    fn translate(&self, listener: &Arc<Listener>, message: ServerMessage) -> Option<ServerMessage> {
+        use TaskDialect::{Extension, Requested};
+        let ServerMessage::Notification(notification) = &message else { return Some(message) };
+        if !matches!(notification.method, Method::TaskStatus | Method::TaskChanged) {
+            return Some(message);
+        }
+        let caller = &listener.context.caller;
+        // The calls of a client without tasks are awaited.
+        let dialect = listener.context.tasks?;
+        let params = notification.params().unwrap_or_else(Json::empty_object);
+        let task = params.get("taskId").and_then(|id| Some(id.as_str()?.into_owned()));
+        if let Some(task) = &task {
+            if self.owners.is_foreign(task, caller.principal()) {
+                return None;
+            }
+            if Status::of(&params).is_terminal() {
+                self.followed.remove(caller, task);
+            }
+        }
+        match (&notification.method, dialect) {
+            (Method::TaskStatus, Extension) => {
+                let status = TaskStatus { listener: Arc::clone(listener), task: task?, message };
+                self.warn_if(self.statuses.try_send(status).is_err());
+                None
+            }
+            (Method::TaskChanged, Requested) => {
+                let status = with_method(notification, &Method::TaskStatus, &task_to_legacy(&params));
+                Some(ServerMessage::Notification(status?))
+            }
+            _ => Some(message),
+        }
+    }
+
+    fn warn_if(&self, is_dropped: bool) {
+        if is_dropped && let Some(suppressed) = self.slow.admit() {
+            let backend = &*self.backend;
+            tracing::warn!(backend, suppressed, "task status dropped: a listening client does not keep up");
+        }
+    }
+}
+
+impl Translator {
+    /// Listens, without the tasks that other principals have made.
+    pub(super) async fn listen(self: &Arc<Self>, mut listen: Listen) -> Result<Listening, BackendError> {
+        let client = Arc::clone(&listen.context);
+        listen.interest.tasks.retain(|task| !self.owners.is_foreign(task, client.caller.principal()));
+        if listen.interest.session || !listen.interest.tasks.is_empty() {
+            listen.messages = self.notifications.translated(&listen);
+        }
+        if !listen.interest.session || client.tasks != Some(TaskDialect::Requested) {
+            return self.inner.listen(listen).await;
+        }
+        let following = self.follow_for(&client, &listen.messages);
+        let listening = self.inner.listen(listen).await?;
+        let honoured = listening.honoured.clone();
+        Ok(Listening::new(honoured, (following, listening.into_guard())))
+    }
+
+    /// Translates the statuses of a legacy server for listeners with the extension, without end.
+    pub(super) async fn translate_statuses(self: Arc<Self>, mut statuses: mpsc::Receiver<TaskStatus>) {
+        let mut running = FuturesUnordered::new();
+        // The listener and task of what is being translated, and the newest status since then.
+        let mut newest: HashMap<(u64, String), Option<TaskStatus>> = HashMap::new();
+        loop {
+            tokio::select! {
+                biased;
+                Some(key) = running.next() => if let Entry::Occupied(mut entry) = newest.entry(key) {
+                    match entry.get_mut().take() {
+                        Some(next) => running.push(self.translate_status(next)),
+                        None => drop(entry.remove()),
+                    }
+                },
+                status = statuses.recv(), if running.len() < CONCURRENT => {
+                    let Some(status) = status else { return };
+                    match newest.entry((status.listener.id, status.task.clone())) {
+                        Entry::Occupied(mut entry) => drop(entry.insert(Some(status))),
+                        Entry::Vacant(entry) => {
+                            running.push(self.translate_status(status));
+                            entry.insert(None);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn translate_status(self: &Arc<Self>, status: TaskStatus) -> (u64, String) {
+        let TaskStatus { listener, task, message } = status;
+        if let ServerMessage::Notification(notification) = message {
+            let params = notification.params().unwrap_or_else(Json::empty_object);
+            let changed = timeout(MAX_TRANSLATION, self.changed(&params, &listener.context)).await.ok().flatten();
+            let changed = changed.and_then(|params| with_method(&notification, &Method::TaskChanged, &params));
+            if let Some(changed) = changed {
+                let is_taken = listener.messages.try_send(ServerMessage::Notification(changed));
+                self.notifications.warn_if(!is_taken);
+            }
+        }
+        (listener.id, task)
+    }
+}

@@ -1,0 +1,113 @@
+//! Calls of clients without tasks. If the server makes a task of one, the task is awaited, and the
+//! client gets the final result as if the call had run plainly.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fanlight_canonical::{BackendError, Call, Caller};
+use fanlight_protocol::{Json, Response, code, meta};
+
+use super::wait::{ExtensionWait, RequestedWait};
+use super::{CallProgress, CancelOnDrop, TaskDialect, Translator, as_task, created, with_extension, without_progress};
+
+impl Translator {
+    /// Calls a tool for a client without tasks.
+    pub(super) async fn call_plainly(
+        self: &Arc<Self>,
+        server: TaskDialect,
+        call: &Call,
+        progress: &CallProgress,
+    ) -> Result<Response, BackendError> {
+        match server {
+            TaskDialect::Requested => self.call_legacy(call, progress).await,
+            TaskDialect::Extension => self.call_modern(call, progress).await,
+        }
+    }
+
+    async fn call_legacy(self: &Arc<Self>, call: &Call, progress: &CallProgress) -> Result<Response, BackendError> {
+        if let Some(response) = self.call_without_task(call, progress).await? {
+            return Ok(response);
+        }
+        let _permit = self.permit()?;
+        let response = self.inner.exchange(&as_task(call), progress).await?;
+        let Some(task) = response.result().and_then(|result| result.get("task")) else { return Ok(response) };
+        let Some(id) = task.get("taskId").filter(|id| id.as_str().is_some()) else { return Ok(response) };
+        self.record_owner(&unlisted(call), &task, task.get("ttl"), true);
+        let (context, messages) = (Arc::new(without_progress(&call.context)), &call.messages);
+        let mut cancel = CancelOnDrop { translator: Arc::clone(self), context, id: id.clone(), armed: true };
+        let token = Some(progress.id.load(Ordering::Relaxed));
+        let wait = RequestedWait { translator: self, context: &call.context, messages, id: &id, token };
+        let outcome = self.wait(progress, wait.run(&task)).await;
+        cancel.armed = outcome.is_err();
+        outcome
+    }
+
+    async fn call_modern(self: &Arc<Self>, call: &Call, progress: &CallProgress) -> Result<Response, BackendError> {
+        let mut response = self.inner.exchange(call, progress).await?;
+        let mut permit = None;
+        if requires_extension(&response) {
+            permit = Some(self.permit()?);
+            let context = Arc::new(with_extension(&call.context));
+            response = self.inner.exchange(&Call { context, ..call.clone() }, progress).await?;
+        }
+        let Some(task) = response.result() else { return Ok(response) };
+        let Some(id) = created(&task) else { return Ok(response) };
+        self.record_owner(&unlisted(call), &task, task.get("ttlMs"), true);
+        let context = Arc::new(without_progress(&with_extension(&call.context)));
+        let (translator, armed) = (Arc::clone(self), true);
+        let mut cancel = CancelOnDrop { translator, context: Arc::clone(&context), id: id.clone(), armed };
+        let permit = permit.map_or_else(|| self.permit(), Ok);
+        let _permit = permit.map_err(|error| BackendError::Malformed {
+            reason: format!("a task that was not requested, and that cannot be awaited: {error}"),
+        })?;
+        let messages = &call.messages;
+        let wait = ExtensionWait { translator: self, context: &context, messages, id: &id, names_task: false };
+        let outcome = self.wait(progress, wait.run(Some(&task))).await;
+        cancel.armed = outcome.as_ref().map_or(true, Response::is_error);
+        outcome
+    }
+
+    /// Calls a tool of a legacy server without asking for a task; `None` if the tool requires a task,
+    /// and so did not run.
+    ///
+    /// A server that requires one answers with -32601 for tools (2025-11-25 basic/utilities/tasks,
+    /// Tool-Level Negotiation) or -32600 for requests in general (Protocol Errors). The tool list,
+    /// read anew, shows whether that is the reason.
+    pub(super) async fn call_without_task(
+        &self,
+        call: &Call,
+        progress: &CallProgress,
+    ) -> Result<Option<Response>, BackendError> {
+        let tool = call.params.as_ref().and_then(|params| params.get("name"));
+        let tool = tool.as_ref().and_then(Json::as_str).map(Cow::into_owned);
+        if let Some(tool) = &tool
+            && self.inner.requires_task(&call.context, tool, false).await?
+        {
+            return Ok(None);
+        }
+        let response = self.inner.exchange(call, progress).await?;
+        if let Some(tool) = &tool
+            && matches!(response.error_code(), Some(code::METHOD_NOT_FOUND | code::INVALID_REQUEST))
+            && self.inner.requires_task(&call.context, tool, true).await.unwrap_or(false)
+        {
+            return Ok(None);
+        }
+        Ok(Some(response))
+    }
+}
+
+/// The owner of a task that the client does not know, and that its `tasks/list` must not show.
+fn unlisted(call: &Call) -> Caller {
+    Caller::request_of(call.context.caller.principal().clone())
+}
+
+/// Whether a request was refused for lack of the tasks extension (the tasks extension, Capability
+/// Negotiation), and so did not run.
+fn requires_extension(response: &Response) -> bool {
+    if response.error_code() != Some(code::MISSING_CLIENT_CAPABILITY) {
+        return false;
+    }
+    let required = response.error().and_then(|error| error.get("data")?.get("requiredCapabilities")?.get("extensions"));
+    required.and_then(|extensions| extensions.get(meta::TASKS_EXTENSION)).as_ref().is_some_and(Json::is_object)
+}

@@ -1,0 +1,169 @@
+//! Clients of 2025-11-25 at a server with the tasks extension.
+//!
+//! The extension has no `tasks/list`: it is answered with the tasks that this client is known to have,
+//! which are those made or asked for by its session since Fanlight was started.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_canonical::{BackendError, Call, CallContext};
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::{Json, Method, Response, code};
+use tokio::time::sleep;
+
+use super::translate::{Status, created_to_legacy, task_to_legacy, without_task};
+use super::wait::ExtensionWait;
+use super::{
+    CallProgress, ImmediateTask, TaskDialect, TaskId, Translator, created, has_ended, no_such_method, no_such_task,
+    refusal, task_params, with_extension, without_progress,
+};
+
+/// Tasks on one page of a list.
+const PAGE: usize = 20;
+/// A modern server acknowledges a cancellation before it takes effect, but a legacy client is to get
+/// the cancelled task. How often the task is read for that, and the delay between.
+const CANCEL_READS: u32 = 10;
+const CANCEL_DELAY: Duration = Duration::from_millis(100);
+
+impl Translator {
+    /// A tool call that is to become a task. The server decides, but the client gets a task in any
+    /// case.
+    pub(super) async fn create_requested(
+        self: &Arc<Self>,
+        call: &Call,
+        progress: &CallProgress,
+    ) -> Result<Response, BackendError> {
+        let plain = Call {
+            params: call.params.as_ref().map(without_task),
+            context: Arc::new(with_extension(&call.context)),
+            ..call.clone()
+        };
+        let response = self.inner.exchange(&plain, progress).await?;
+        let Some(result) = response.result() else { return Ok(response) };
+        if created(&result).is_some() {
+            self.record_created(&call.context, Some(&result), TaskDialect::Extension);
+            return Ok(response.with_body(&created_to_legacy(&result)));
+        }
+        let kind = result.get("resultType");
+        if kind.as_ref().and_then(Json::as_str).is_some_and(|kind| kind != "complete") {
+            // The server wants input before it begins.
+            return Ok(response);
+        }
+        let Some(created) = self.keep(call, &result) else { return Ok(response) };
+        if let Some(task) = created.result().and_then(|result| result.get("task")) {
+            self.record_owner(&call.context.caller, &task, None, true);
+        }
+        Ok(created)
+    }
+
+    /// A request about a task.
+    pub(super) async fn serve_requested(
+        self: &Arc<Self>,
+        call: &Call,
+        task: &TaskId,
+        progress: &CallProgress,
+    ) -> Result<Response, BackendError> {
+        if ImmediateTask::has_id(&task.name) {
+            let immediate = self.immediate.get(&task.key(&call.context));
+            return Ok(immediate.map_or_else(|| no_such_task(&task.name), |immediate| immediate.serve(&call.method)));
+        }
+        match call.method {
+            Method::GetTask => {
+                let call = Call { context: Arc::new(with_extension(&call.context)), ..call.clone() };
+                let response = self.inner.exchange(&call, progress).await?;
+                let Some(state) = response.result() else {
+                    if response.error_code() == Some(code::INVALID_PARAMS) {
+                        self.followed.remove(&call.context.caller, &task.name);
+                    }
+                    return Ok(response);
+                };
+                self.record_asked(&call.context, &state);
+                self.follow(&call.context, &state);
+                Ok(response.with_body(&task_to_legacy(&state)))
+            }
+            Method::TaskResult => {
+                let _permit = self.permit()?;
+                let context = Arc::new(without_progress(&with_extension(&call.context)));
+                let (messages, id) = (&call.messages, &task.json);
+                let wait = ExtensionWait { translator: self, context: &context, messages, id, names_task: true };
+                let outcome = self.wait(progress, wait.run(None)).await?;
+                if outcome.error_code() != Some(code::INVALID_PARAMS) {
+                    self.record_asked(&call.context, &task_params(id));
+                }
+                Ok(outcome)
+            }
+            Method::CancelTask => self.cancel_requested(call, &task.json).await,
+            _ => Ok(no_such_method(&call.method)),
+        }
+    }
+
+    fn record_asked(&self, client: &CallContext, task: &Json) {
+        self.record_owner(&client.caller, task, task.get("ttlMs"), false);
+    }
+
+    async fn cancel_requested(&self, call: &Call, id: &Json) -> Result<Response, BackendError> {
+        let context = Arc::new(without_progress(&with_extension(&call.context)));
+        let get = || self.query(Method::GetTask, task_params(id), &context);
+        let before = get().await?;
+        let Some(task) = before.result() else { return Ok(before) };
+        if Status::of(&task).is_terminal() {
+            let status = task_to_legacy(&task).get("status");
+            return Ok(has_ended(&status.as_ref().and_then(Json::as_str).unwrap_or_default()));
+        }
+        let params = call.params.clone().unwrap_or_else(Json::empty_object);
+        let acknowledged = self.query(Method::CancelTask, params, &context).await?;
+        if acknowledged.is_error() {
+            return Ok(acknowledged);
+        }
+        let mut reads = 0;
+        loop {
+            let response = get().await?;
+            let Some(task) = response.result() else { return Ok(response) };
+            reads += 1;
+            if Status::of(&task).is_terminal() || reads == CANCEL_READS {
+                return Ok(response.with_body(&task_to_legacy(&task)));
+            }
+            sleep(CANCEL_DELAY).await;
+        }
+    }
+
+    /// The client's tasks, oldest first. The cursor is the number of the last one listed.
+    pub(super) async fn list_owned(&self, call: &Call) -> Result<Response, BackendError> {
+        let after = match call.params.as_ref().and_then(|params| params.get("cursor")) {
+            None => 0,
+            Some(cursor) => match cursor.as_str().and_then(|cursor| cursor.parse().ok()) {
+                Some(after) => after,
+                None => return Ok(refusal(code::INVALID_PARAMS, "the cursor is none of this list")),
+            },
+        };
+        let mut owned = self.owners.tasks_of(&call.context.caller);
+        owned.retain(|(number, _)| *number > after);
+        let next = (owned.len() > PAGE).then(|| owned.get(PAGE - 1).map(|(number, _)| *number)).flatten();
+        let context = Arc::new(without_progress(&with_extension(&call.context)));
+        let mut tasks = ArrayBuilder::default();
+        for (_, id) in owned.into_iter().take(PAGE) {
+            if let Some(task) = self.listed(id, &context).await? {
+                tasks.push(&task);
+            }
+        }
+        let mut result = ObjectBuilder::new();
+        result.member("tasks", &tasks.finish());
+        if let Some(next) = next {
+            result.string("nextCursor", &next.to_string());
+        }
+        Ok(Response::from_result(&result.finish()))
+    }
+
+    /// A task for the list, unless it is gone.
+    async fn listed(&self, name: String, context: &Arc<CallContext>) -> Result<Option<Json>, BackendError> {
+        let task = TaskId { json: Json::string(&name), name };
+        if ImmediateTask::has_id(&task.name) {
+            return Ok(self.immediate.get(&task.key(context)).map(|immediate| immediate.ended()));
+        }
+        let response = self.query(Method::GetTask, task_params(&task.json), context).await?;
+        if response.error_code() == Some(code::INVALID_PARAMS) {
+            self.owners.remove(&task.name, &context.caller);
+        }
+        Ok(response.result().map(|task| task_to_legacy(&task)))
+    }
+}

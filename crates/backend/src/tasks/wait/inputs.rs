@@ -1,0 +1,180 @@
+//! The `inputRequests` of a modern server's task. Each becomes a server request to the client, and when
+//! all open ones are answered, the answers are sent together (a server need not take them one by
+//! one: the tasks extension, Task Update Requests).
+
+use std::collections::HashSet;
+use std::future::{pending, ready};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fanlight_canonical::{CallContext, ServerMessage, ServerMessages, ServerRequest};
+use fanlight_protocol::capability::MissingCapability;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use crate::tasks::translate::with_related_task;
+
+/// Server requests during one wait at most.
+const MAX_REQUESTS: usize = 256;
+
+/// The server requests of one task.
+pub(super) struct Inputs<'a> {
+    context: &'a CallContext,
+    messages: &'a ServerMessages,
+    /// The task that each request names, if the client has tasks.
+    related: Option<&'a Json>,
+    /// Longest time for the client to answer one.
+    limit: Duration,
+    /// Keys are unique over a task's life: each is asked once.
+    seen: HashSet<String>,
+    open: FuturesUnordered<BoxFuture<'static, Answered>>,
+    answers: Vec<(Json, Json)>,
+}
+
+/// Makes one of several calls that wait for the same task the one whose client answers its server
+/// requests, until it is dropped.
+pub(super) struct AnsweringGuard {
+    answering: Arc<Mutex<HashSet<String>>>,
+    task: String,
+}
+
+impl AnsweringGuard {
+    /// `None` if another call has it.
+    pub(super) fn of(answering: &Arc<Mutex<HashSet<String>>>, task: &Json) -> Option<Self> {
+        let task = task.as_str()?.into_owned();
+        let is_first = answering.lock().unwrap_or_else(PoisonError::into_inner).insert(task.clone());
+        is_first.then(|| Self { answering: Arc::clone(answering), task })
+    }
+}
+
+impl Drop for AnsweringGuard {
+    fn drop(&mut self) {
+        self.answering.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.task);
+    }
+}
+
+/// The outcome of a server request.
+pub(super) struct Answered {
+    key: Json,
+    /// The client's result, or why there is none and the client's error.
+    outcome: Result<Json, (String, Option<Json>)>,
+}
+
+impl<'a> Inputs<'a> {
+    pub(super) fn new(
+        context: &'a CallContext,
+        messages: &'a ServerMessages,
+        related: Option<&'a Json>,
+        limit: Duration,
+    ) -> Self {
+        let (seen, open, answers) = (HashSet::new(), FuturesUnordered::new(), Vec::new());
+        Self { context, messages, related, limit, seen, open, answers }
+    }
+
+    /// Sends the requests in `inputRequests` that have not been sent yet. Returns the answer to the call if
+    /// there are too many.
+    pub(super) async fn ask(&mut self, task: &Json) -> Result<(), Response> {
+        let Some(requests) = task.get("inputRequests") else { return Ok(()) };
+        for member in requests.members() {
+            let key = requests.slice(member.key.clone());
+            if !member.name(&requests).is_some_and(|name| self.seen.insert(name)) {
+                continue;
+            }
+            if self.seen.len() > MAX_REQUESTS {
+                let message = format!("the task asks for more than {MAX_REQUESTS} inputs");
+                return Err(Response::from_error(&RpcError::new(code::INTERNAL, message)));
+            }
+            let request = requests.slice(member.value);
+            let outcome = self.send(&request).await;
+            let limit = self.limit;
+            self.open.push(match outcome {
+                Ok(answer) => Box::pin(async move { Answered { key, outcome: answered(answer, limit).await } }),
+                Err(why) => Box::pin(ready(Answered { key, outcome: Err((why, None)) })),
+            });
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, request: &Json) -> Result<oneshot::Receiver<Response>, String> {
+        let method = request.get("method").and_then(|method| Some(Method::from_name(&method.as_str()?)));
+        let method = method.ok_or("it names no method")?;
+        let params = request.get("params").filter(Json::is_object);
+        if let Some(missing) =
+            MissingCapability::for_server_request(&self.context.capabilities, &method, params.as_ref())
+        {
+            return Err(missing.to_error().message);
+        }
+        let params = match self.related {
+            Some(id) => Some(with_related_task(&params.unwrap_or_else(Json::empty_object), id)),
+            None => params,
+        };
+        let (answer, receiver) = oneshot::channel();
+        let (deadline, trace) = (Instant::now() + self.limit, self.context.trace.clone());
+        let request = ServerRequest { method, params, trace, answer, deadline };
+        let sent = self.messages.send(ServerMessage::Request(request));
+        timeout(self.limit, sent).await.map_err(|_| "the client does not keep up")?;
+        Ok(receiver)
+    }
+
+    /// Waits for the next answer; without end if nothing is open. Cancel safe.
+    pub(super) async fn next(&mut self) -> Answered {
+        match self.open.next().await {
+            Some(answered) => answered,
+            None => pending().await,
+        }
+    }
+
+    /// Records an answer. Returns the answer to the call if the client has none.
+    pub(super) fn take(&mut self, answered: Answered) -> Result<(), Response> {
+        let Answered { key, outcome } = answered;
+        match outcome {
+            Ok(result) => {
+                self.answers.push((key, result));
+                Ok(())
+            }
+            Err((why, error)) => {
+                let name = crate::excerpt::excerpt(key.bytes(), 80);
+                let mut data = ObjectBuilder::new();
+                data.member("key", &key);
+                if let Some(error) = error {
+                    data.member("error", &error);
+                }
+                let mut refusal = RpcError::new(code::INTERNAL, format!("no input {name} for the task: {why}"));
+                refusal.data = Some(data.finish());
+                Err(Response::from_error(&refusal))
+            }
+        }
+    }
+
+    /// `inputResponses`, once all open requests are answered; kept until [`Self::sent`].
+    pub(super) fn responses(&self) -> Option<Json> {
+        if self.answers.is_empty() || !self.open.is_empty() {
+            return None;
+        }
+        let mut responses = ObjectBuilder::new();
+        for (key, result) in &self.answers {
+            responses.raw_member(key, result);
+        }
+        Some(responses.finish())
+    }
+
+    /// The server has the responses.
+    pub(super) fn sent(&mut self) {
+        self.answers.clear();
+    }
+}
+
+async fn answered(answer: oneshot::Receiver<Response>, limit: Duration) -> Result<Json, (String, Option<Json>)> {
+    match timeout(limit, answer).await {
+        Ok(Ok(response)) => match response.error() {
+            None => Ok(response.body()),
+            Some(error) => Err(("the client answered with an error".into(), Some(error))),
+        },
+        Ok(Err(_)) => Err(("the client takes no server requests or has gone".into(), None)),
+        Err(_) => Err((format!("the client did not answer within {limit:?}"), None)),
+    }
+}

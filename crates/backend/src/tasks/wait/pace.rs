@@ -1,0 +1,141 @@
+//! How often a task is polled, and how many failures of that are tolerated.
+
+use std::time::Duration;
+
+use fanlight_canonical::BackendError;
+use fanlight_protocol::{Json, Response};
+use tokio::time::sleep;
+
+/// The interval if a server suggests none, and the bounds of its suggestions.
+const USUAL: Duration = Duration::from_secs(1);
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(30);
+/// The delay after the first failure in a row; it doubles up to [`LONGEST`].
+const FIRST_DELAY: Duration = Duration::from_millis(250);
+/// Tolerated failures in a row: between two and four minutes of them.
+const MAX_FAILURES: u32 = 14;
+
+/// The pace of polling one task.
+#[derive(Debug)]
+pub(super) struct Pace {
+    interval: Duration,
+    /// In a row.
+    failures: u32,
+}
+
+/// What came of a request about a task.
+pub(super) enum Step {
+    Result(Json),
+    /// The server has refused it for good.
+    Refused(Response),
+    /// It failed, but may succeed later.
+    Retry,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { interval: USUAL, failures: 0 }
+    }
+}
+
+impl Pace {
+    /// Follows the suggestion of the state that was just read, which is its `pollInterval` or
+    /// `pollIntervalMs`.
+    pub(super) fn follow(&mut self, suggestion: Option<&Json>) {
+        self.failures = 0;
+        self.interval = suggestion.and_then(milliseconds).map_or(USUAL, |given| given.clamp(SHORTEST, LONGEST));
+    }
+
+    /// Judges the outcome of a request about the task. Such requests are safe to repeat, so transient
+    /// failures are tolerated for a while; an error with one of the codes in `refusals` is final.
+    pub(super) fn judge(
+        &mut self,
+        outcome: Result<Response, BackendError>,
+        refusals: &[i64],
+    ) -> Result<Step, BackendError> {
+        match outcome {
+            Err(error) if self.tolerates(&error) => Ok(Step::Retry),
+            Err(error) => Err(error),
+            Ok(response) => match (response.result(), response.error_code()) {
+                (Some(result), _) => Ok(Step::Result(result)),
+                (None, Some(code)) if refusals.contains(&code) => Ok(Step::Refused(response)),
+                // Too many requests, or the server is out of order for the moment.
+                _ if self.tolerates(&BackendError::ClosedEarly) => Ok(Step::Retry),
+                _ => Ok(Step::Refused(response)),
+            },
+        }
+    }
+
+    /// Counts a failure; false if it is final.
+    fn tolerates(&mut self, error: &BackendError) -> bool {
+        self.failures += 1;
+        self.failures <= MAX_FAILURES && is_transient(error)
+    }
+
+    /// Waits until the next poll: never sooner than suggested, and with jitter, so that polls that began
+    /// at the same time do not coincide.
+    pub(super) async fn wait(&self) {
+        sleep(self.delay().mul_f64(1.0 + fastrand::f64() / 8.0)).await;
+    }
+
+    fn delay(&self) -> Duration {
+        match self.failures.checked_sub(1) {
+            None => self.interval,
+            Some(doublings) => {
+                let backoff = FIRST_DELAY.saturating_mul(2_u32.saturating_pow(doublings));
+                backoff.clamp(self.interval.min(LONGEST), LONGEST)
+            }
+        }
+    }
+}
+
+/// Whether a request may succeed if it is repeated.
+pub(super) fn is_transient(error: &BackendError) -> bool {
+    !matches!(
+        error,
+        BackendError::ShuttingDown
+            | BackendError::Unauthorized { .. }
+            | BackendError::NoCommonRevision { .. }
+            | BackendError::ResponseTooLarge { .. }
+    )
+}
+
+/// A duration in milliseconds; fractions are dropped.
+pub(in crate::tasks) fn milliseconds(value: &Json) -> Option<Duration> {
+    let given = value.as_text().parse::<f64>().ok()?;
+    Duration::try_from_secs_f64(given / 1000.0).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pace_follows_suggestions_within_bounds() {
+        let mut pace = Pace::default();
+        for (given, taken) in
+            [("0", 50), ("50", 50), ("2000", 2000), ("1.5e3", 1500), ("9e99", 1000), ("99999", 30_000), ("-1", 1000)]
+        {
+            pace.follow(Some(&Json::parse(given.to_owned().into(), 1).unwrap()));
+            assert_eq!(pace.delay().as_millis(), taken, "{given}");
+        }
+        pace.follow(Some(&Json::literal(r#""soon""#)));
+        assert_eq!(pace.delay(), USUAL);
+        pace.follow(None);
+        assert_eq!(pace.delay(), USUAL);
+    }
+
+    #[test]
+    fn pace_tolerates_failures_for_a_while() {
+        let mut pace = Pace::default();
+        let lost = BackendError::ClosedEarly;
+        let mut tolerated = Duration::ZERO;
+        while pace.tolerates(&lost) {
+            tolerated += pace.delay();
+        }
+        assert!((120..400).contains(&tolerated.as_secs()), "{tolerated:?}");
+        pace.follow(None);
+        assert!(pace.tolerates(&lost));
+        assert!(!pace.tolerates(&BackendError::ShuttingDown));
+    }
+}

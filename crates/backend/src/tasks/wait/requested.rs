@@ -1,0 +1,95 @@
+//! Waiting for the end of a legacy server's task. `tasks/result` is kept open, since server requests
+//! and progress arrive on it. Meanwhile the task is polled, since a stream may be lost unnoticed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_canonical::{BackendError, Call, CallContext, ServerMessages};
+use fanlight_protocol::{Json, Method, Response, code};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::pace::{Pace, Step, is_transient};
+use crate::deadline::CallProgress;
+use crate::tasks::translate::Status;
+use crate::tasks::{Translator, task_params, without_progress};
+
+/// How long the result may take after the task's end before it is requested again. Doubles each time,
+/// since a large result may take long.
+const RESULT_DELAY: Duration = Duration::from_secs(30);
+
+/// One wait for a task of a legacy server.
+pub(in crate::tasks) struct RequestedWait<'a> {
+    pub(in crate::tasks) translator: &'a Translator,
+    pub(in crate::tasks) context: &'a Arc<CallContext>,
+    pub(in crate::tasks) messages: &'a ServerMessages,
+    pub(in crate::tasks) id: &'a Json,
+    /// The progress token of the request that made the task.
+    pub(in crate::tasks) token: Option<i64>,
+}
+
+/// What polling has found out for the wait for the result.
+#[derive(Default)]
+struct Polled {
+    /// The server can be reached.
+    alive: Notify,
+    /// The task has ended, and the result should have arrived.
+    overdue: Notify,
+}
+
+impl RequestedWait<'_> {
+    /// Waits for the answer to `tasks/result`. `task` is the state when it was made.
+    pub(in crate::tasks) async fn run(&self, task: &Json) -> Result<Response, BackendError> {
+        let polled = Polled::default();
+        tokio::select! {
+            biased;
+            outcome = self.result(&polled) => outcome,
+            outcome = self.poll(task, &polled) => outcome,
+        }
+    }
+
+    async fn result(&self, polled: &Polled) -> Result<Response, BackendError> {
+        let call = Call {
+            method: Method::TaskResult,
+            params: Some(task_params(self.id)),
+            context: Arc::clone(self.context),
+            messages: self.messages.clone(),
+        };
+        loop {
+            let progress = CallProgress { carries_on: self.token, ..CallProgress::default() };
+            tokio::select! {
+                biased;
+                outcome = self.translator.inner.exchange_unlimited(&call, &progress) => match outcome {
+                    Err(error) if is_transient(&error) => polled.alive.notified().await,
+                    outcome => return outcome,
+                },
+                () = polled.overdue.notified() => {}
+            }
+        }
+    }
+
+    /// Polls the task, without end unless the server does not know it or cannot be reached.
+    async fn poll(&self, task: &Json, polled: &Polled) -> Result<Response, BackendError> {
+        let mut pace = Pace::default();
+        pace.follow(task.get("pollInterval").as_ref());
+        let mut delay = RESULT_DELAY;
+        let context = Arc::new(without_progress(self.context));
+        loop {
+            pace.wait().await;
+            let outcome = self.translator.query(Method::GetTask, task_params(self.id), &context).await;
+            match pace.judge(outcome, &[code::INVALID_PARAMS])? {
+                Step::Result(task) => {
+                    pace.follow(task.get("pollInterval").as_ref());
+                    polled.alive.notify_one();
+                    if Status::of(&task).is_terminal() {
+                        sleep(delay).await;
+                        delay = delay.saturating_mul(2);
+                        polled.overdue.notify_one();
+                    }
+                }
+                Step::Refused(response) => return Ok(response),
+                Step::Retry => {}
+            }
+        }
+    }
+}

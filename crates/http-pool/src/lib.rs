@@ -1,0 +1,191 @@
+//! A client for one HTTP/1.1 server without TLS and without a proxy, with a pool of connections for each worker thread.
+//!
+//! hyper expects a connection to be a task of its own. Each request would then wake that task, and its response would
+//! wake the task of the request. Here the future that waits for a response drives the connection ([`connection`]), an
+//! idle connection is driven by the pool's reaper ([`pool`]), and the rest of a long body is read from the socket
+//! without hyper ([`body`]). This saves two task switches for each call, and a copy of a long body.
+//!
+//! What must hold, and what `fuzz/fuzz_targets/http_pool.rs` tries to break: **a response never contains a byte that
+//! the server sent for another request.** It follows from these rules, each stated where the code relies on it:
+//!
+//! 1. A connection has one owner: a request, a response body, or the idle list.
+//! 2. It becomes idle only when hyper, or the direct reader, has read exactly the announced response.
+//! 3. It is polled before anything is written to it, so that bytes that arrived while it was idle close it.
+
+mod body;
+mod body_buffer;
+mod connection;
+mod connector;
+mod pool;
+mod shared_waker;
+pub mod worker;
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body_util::Full;
+use tokio::sync::oneshot;
+
+pub use body::ResponseBody;
+pub use body_buffer::BodyBuffer;
+pub use connector::ConnectError;
+
+use body::CheckedOut;
+use connection::Connection;
+use connector::Connector;
+use pool::Pool;
+use worker::{PerWorker, workers};
+
+/// The client of one server.
+pub struct PooledClient {
+    settings: PoolSettings,
+    origin: Uri,
+    /// A connection is never used by another worker than the one that made it: a request and its connection stay on
+    /// one thread, and no pool is contended.
+    pools: PerWorker<Arc<Pool>>,
+}
+
+/// The bounds of a client.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolSettings {
+    /// The time for making a connection, including the look-up of the address.
+    pub connect_timeout: Duration,
+    /// An unused connection is closed after at most this time, and after at least half of it.
+    pub idle_timeout: Duration,
+    /// How many idle connections are kept, in all workers' pools together.
+    pub max_idle: usize,
+}
+
+/// Resolves to the head of a response. Dropping it earlier closes the connection, which tells the server.
+#[must_use = "futures do nothing unless polled"]
+pub struct ResponseFuture {
+    pool: Arc<Pool>,
+    state: State,
+    has_yielded: bool,
+}
+
+enum State {
+    Unsent(Box<Request<Full<Bytes>>>),
+    /// There was no idle connection.
+    Waiting(Box<Request<Full<Bytes>>>, oneshot::Receiver<Supply>),
+    Sent(Box<Connection>),
+    Done,
+}
+
+/// The outcome of waiting for a connection.
+type Supply = Result<Box<Connection>, ConnectError>;
+
+/// Why there is no response, or no more of it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There was no connection to send the request on: certainly nothing was sent.
+    #[error("cannot connect")]
+    Connect(#[source] ConnectError),
+    /// The connection broke before the end of the response.
+    #[error("the connection failed")]
+    Connection(#[source] hyper::Error),
+    /// The connection broke while the body was read without hyper.
+    #[error("the connection failed")]
+    Socket(#[source] io::Error),
+}
+
+impl PooledClient {
+    /// A client for the server of `origin`, which may be any URI of that server.
+    #[must_use]
+    pub fn new(origin: Uri, settings: PoolSettings) -> Self {
+        Self { settings, origin, pools: PerWorker::default() }
+    }
+
+    /// Sends a request on a connection of the current worker. It must name its path as its URI and have a `Host`
+    /// header. If the server has closed an idle connection before anything of the request was written to it, the
+    /// request is sent on another connection; it is never sent twice.
+    pub fn execute(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
+        let pool = Arc::clone(self.pools.get(|| self.new_pool()));
+        let state = match pool.take() {
+            Some(mut connection) => {
+                connection.send(request);
+                State::Sent(connection)
+            }
+            None => State::Unsent(Box::new(request)),
+        };
+        ResponseFuture { pool, state, has_yielded: false }
+    }
+
+    fn new_pool(&self) -> Arc<Pool> {
+        let PoolSettings { connect_timeout, idle_timeout, max_idle } = self.settings;
+        let connector = Connector::new(self.origin.clone(), connect_timeout);
+        Pool::new(connector, idle_timeout, max_idle.div_ceil(workers()))
+    }
+}
+
+impl Future for ResponseFuture {
+    type Output = Result<Response<ResponseBody>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Requests that are ready at the same time are written one after the other, so that a server on another
+        // processor wakes once for all of them.
+        if !std::mem::replace(&mut self.has_yielded, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let Self { pool, state, .. } = &mut *self;
+        loop {
+            *state = match std::mem::replace(state, State::Done) {
+                State::Unsent(request) => match pool.take() {
+                    Some(mut connection) => {
+                        connection.send(*request);
+                        State::Sent(connection)
+                    }
+                    None => State::Waiting(request, pool.wait()),
+                },
+                State::Waiting(request, mut supply) => match Pin::new(&mut supply).poll(cx) {
+                    Poll::Pending => {
+                        *state = State::Waiting(request, supply);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(supplied) => {
+                        let supplied = supplied.unwrap_or(Err(ConnectError::Stopped));
+                        let mut connection = supplied.map_err(Error::Connect)?;
+                        connection.send(*request);
+                        State::Sent(connection)
+                    }
+                },
+                State::Sent(mut connection) => match connection.poll_response(cx) {
+                    Poll::Pending => {
+                        *state = State::Sent(connection);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(response)) => {
+                        let version = response.version();
+                        let connection = CheckedOut { pool: Arc::clone(pool), connection: Some(connection) };
+                        let response = response.map(|incoming| ResponseBody::new(incoming, version, connection));
+                        return Poll::Ready(Ok(response));
+                    }
+                    // The error holds the request only if nothing of it was written.
+                    Poll::Ready(Err(mut error)) => match error.take_message().filter(|_| connection.was_idle()) {
+                        Some(request) => State::Unsent(Box::new(request)),
+                        None => return Poll::Ready(Err(Error::Connection(error.into_error()))),
+                    },
+                },
+                State::Done => return Poll::Pending,
+            };
+        }
+    }
+}
+
+impl Drop for ResponseFuture {
+    fn drop(&mut self) {
+        // A connection that was just supplied can serve another request.
+        if let State::Waiting(_, supply) = &mut self.state {
+            supply.close();
+            if let Ok(Ok(connection)) = supply.try_recv() {
+                self.pool.give(connection);
+            }
+        }
+    }
+}

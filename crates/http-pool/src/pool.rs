@@ -1,0 +1,201 @@
+//! The idle connections of one worker to one server, and the requests that wait for a connection.
+//!
+//! The connection used last is used first. A task, the reaper, closes those that the server has closed, and those that
+//! have not been used for long.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use crate::Supply;
+use crate::connection::Connection;
+use crate::connector::{ConnectError, Connector};
+
+/// The pool of one worker.
+pub(crate) struct Pool {
+    connector: Connector,
+    /// An unused connection is closed after at most this time, and after at least half of it.
+    idle_timeout: Duration,
+    max_idle: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Each with the period in which it became idle, so that no request reads the clock. Every one has had
+    /// [`Connection::rest`] called with the reaper's waker, or has been polled by the reaper since.
+    idle: Vec<(Box<Connection>, u64)>,
+    /// The number of the current period; a period is half of the idle timeout.
+    period: u64,
+    /// Requests without a connection, in order of arrival.
+    waiting: VecDeque<oneshot::Sender<Supply>>,
+    /// How many connections are being made. They go to waiting requests in order, whichever they were begun for.
+    connecting: usize,
+    /// Wakes the reaper; `None` if there is no reaper. Replaced only by the reaper, under this lock, which then polls
+    /// all idle connections with the new waker.
+    reaper: Option<Waker>,
+}
+
+/// A connection being made.
+struct Attempt(Arc<Pool>);
+
+/// The reaper. It ends with the pool or with its runtime.
+struct Reaper(Weak<Pool>);
+
+impl Pool {
+    pub(crate) fn new(connector: Connector, idle_timeout: Duration, max_idle: usize) -> Arc<Self> {
+        Arc::new(Self { connector, idle_timeout, max_idle, state: Mutex::default() })
+    }
+
+    /// An idle connection.
+    pub(crate) fn take(&self) -> Option<Box<Connection>> {
+        self.state().idle.pop().map(|(connection, _)| connection)
+    }
+
+    /// Takes back a connection that can be used again.
+    pub(crate) fn give(&self, connection: Box<Connection>) {
+        let surplus = self.state().put(connection, self.max_idle);
+        // Closed without the lock.
+        drop(surplus);
+    }
+
+    /// Waits for a connection: the first that is given back, or made. Needs a tokio runtime.
+    pub(crate) fn wait(self: &Arc<Self>) -> oneshot::Receiver<Supply> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.state();
+        state.waiting.retain(|waiting| !waiting.is_closed());
+        state.waiting.push_back(sender);
+        if state.connecting < state.waiting.len() {
+            state.connecting += 1;
+            drop(state);
+            tokio::spawn(Attempt(Arc::clone(self)).make());
+        }
+        receiver
+    }
+
+    /// Starts the reaper if there is none. Needs a tokio runtime.
+    fn start_reaper(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.reaper.is_none() {
+            // Its first poll puts its waker here, and polls the connections that have come until then.
+            state.reaper = Some(Waker::noop().clone());
+            drop(state);
+            tokio::spawn(Reaper(Arc::downgrade(self)).run(self.idle_timeout / 2));
+        }
+    }
+
+    /// Closes idle connections that have ended or expired. `cx` is the reaper's.
+    fn reap(&self, cx: &mut Context<'_>, period_passed: bool) {
+        let mut state = self.state();
+        if !state.reaper.as_ref().is_some_and(|reaper| reaper.will_wake(cx.waker())) {
+            state.reaper = Some(cx.waker().clone());
+        }
+        state.period += u64::from(period_passed);
+        let period = state.period;
+        let is_useless =
+            |(connection, since): &mut (Box<Connection>, u64)| *since + 2 <= period || !connection.poll_is_open(cx);
+        let closed: Vec<_> = state.idle.extract_if(.., is_useless).collect();
+        drop(state);
+        drop(closed);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(reaper) = self.state().reaper.take() {
+            reaper.wake();
+        }
+    }
+}
+
+impl State {
+    /// Hands a connection to a waiting request, or keeps it as idle; returns it if there are too many.
+    fn put(&mut self, mut connection: Box<Connection>, max_idle: usize) -> Option<Box<Connection>> {
+        while let Some(waiting) = self.waiting.pop_front() {
+            match waiting.send(Ok(connection)) {
+                Err(Ok(unwanted)) => connection = unwanted,
+                _ => return None,
+            }
+        }
+        let Some(reaper) = self.reaper.as_ref().filter(|_| self.idle.len() < max_idle) else { return Some(connection) };
+        if connection.rest(reaper) {
+            reaper.wake_by_ref();
+        }
+        self.idle.push((connection, self.period));
+        None
+    }
+
+    /// Fails the request that has waited longest.
+    fn fail(&mut self, mut error: ConnectError) {
+        while let Some(waiting) = self.waiting.pop_front() {
+            match waiting.send(Err(error)) {
+                Err(Err(undelivered)) => error = undelivered,
+                _ => return,
+            }
+        }
+    }
+}
+
+impl Attempt {
+    async fn make(self) {
+        let made = self.0.connector.clone().connect().await;
+        match made {
+            Ok(connection) => {
+                self.0.start_reaper();
+                self.0.give(connection);
+            }
+            Err(error) => self.0.state().fail(error),
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.connecting -= 1;
+        // The runtime has ended: there will be no connection for these requests.
+        if state.connecting < state.waiting.len() {
+            state.fail(ConnectError::Stopped);
+        }
+    }
+}
+
+impl Reaper {
+    async fn run(self, period: Duration) {
+        let mut timer = pin!(sleep(period));
+        poll_fn(|cx| {
+            let Some(pool) = self.0.upgrade() else { return Poll::Ready(()) };
+            let mut period_passed = false;
+            while timer.as_mut().poll(cx).is_ready() {
+                period_passed = true;
+                timer.as_mut().reset(Instant::now() + period);
+            }
+            pool.reap(cx, period_passed);
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        // The sockets of the runtime have ended with it.
+        if let Some(pool) = self.0.upgrade() {
+            let mut state = pool.state();
+            state.reaper = None;
+            let idle = std::mem::take(&mut state.idle);
+            drop(state);
+            drop(idle);
+        }
+    }
+}

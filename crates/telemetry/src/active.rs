@@ -1,0 +1,84 @@
+//! A span that has not ended, shared by its owner and by all work for it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry_sdk::trace::{IdGenerator as _, RandomIdGenerator};
+
+use crate::context::TraceContext;
+use crate::error_type::Outcome;
+use crate::inbound::HeaderContext;
+use crate::propagation::Propagation;
+use crate::record::{ParentSpan, Record, SpanStart};
+use crate::recorder::Recorder;
+
+/// A span that has not ended. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ActiveSpan {
+    recorder: Arc<Recorder>,
+    record: Arc<Record>,
+}
+
+/// The parent of a new span.
+pub(crate) enum Ancestor<'a> {
+    /// None: a trace begins.
+    None,
+    /// A span of another process.
+    Remote(&'a TraceContext),
+    /// A span of this process.
+    Active(&'a ActiveSpan),
+}
+
+impl ActiveSpan {
+    pub(crate) fn begin(
+        recorder: &Arc<Recorder>,
+        start: SpanStart,
+        ancestor: &Ancestor<'_>,
+        baggage: Option<Arc<str>>,
+        forwarded: Option<Arc<HeaderContext>>,
+    ) -> Self {
+        let (above, is_remote) = match ancestor {
+            Ancestor::None => (None, false),
+            Ancestor::Remote(context) => (Some(*context), true),
+            Ancestor::Active(span) => (Some(&span.record.context), false),
+        };
+        let ids = RandomIdGenerator::default();
+        let trace_id = above.map_or_else(|| ids.new_trace_id(), TraceContext::trace_id);
+        let sampled = recorder.sampling.samples(above.map(TraceContext::is_sampled), trace_id);
+        let context = TraceContext::within(above, trace_id, ids.new_span_id(), sampled);
+        let parent = above.map(|above| ParentSpan { id: above.span_id(), is_remote });
+        let record = Arc::new(Record::new(start, context, parent, baggage, forwarded));
+        Self { recorder: Arc::clone(recorder), record }
+    }
+
+    pub(crate) fn recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
+    }
+
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    pub(crate) fn propagation(&self) -> Propagation {
+        let record = &self.record;
+        if self.recorder.is_delivered {
+            return Propagation::of_span(&record.context, record.baggage.clone());
+        }
+        record.forwarded.as_deref().map(Propagation::of_headers).unwrap_or_default()
+    }
+
+    /// Ends the span; only the first end counts.
+    pub(crate) fn end(self, outcome: &Outcome<'_>, lasted: Duration) {
+        if let Some(size) = self.record.end(outcome, lasted) {
+            self.recorder.ended(self.record, size);
+        }
+    }
+}
+
+impl fmt::Debug for ActiveSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let context = &self.record.context;
+        f.debug_tuple("ActiveSpan").field(&context.trace_id()).field(&context.span_id()).finish()
+    }
+}
