@@ -163,6 +163,20 @@ mod tests {
     }
 
     #[test]
+    fn principal_bytes_differ_as_principals_do() {
+        let principals = [
+            Principal::anonymous(),
+            Principal::operator(),
+            Principal::named("a", "bc"),
+            Principal::named("ab", "c"),
+            Principal::named("", "abc"),
+        ];
+        for (one, other) in principals.iter().flat_map(|one| principals.iter().map(move |other| (one, other))) {
+            assert_eq!(one.to_bytes() == other.to_bytes(), one == other, "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
     fn callers_are_equal_within_one_session_only() {
         let (one, other) = (SessionKey::fresh(), SessionKey::fresh());
         let of = |session| Caller::session_of(Principal::anonymous(), session);

@@ -11,7 +11,7 @@ use fanlight_backend::{
 };
 use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Loaded, TrustChoice};
-use fanlight_frontend::FrontendSettings;
+use fanlight_frontend::{FrontendSettings, Identify};
 use fanlight_gateway::{BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
@@ -225,14 +225,15 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Front
         max_concurrent: config.limits.concurrency,
         nesting: config.limits.nesting,
         workers: Vec::new(),
+        identify: Identify::default(),
         max_connections: config.limits.connections,
         http2_streams: u32::try_from(config.limits.http2_streams).unwrap_or(u32::MAX),
         max_streams: config.limits.streams,
         max_sessions: config.limits.sessions,
         notification_buffer: config.limits.notifications,
-        max_questions: config.limits.server_requests,
+        max_server_requests: config.limits.server_requests,
         max_input_rounds: config.limits.input_rounds,
-        max_parked: config.limits.suspended_calls,
+        max_suspended_calls: config.limits.suspended_calls,
         max_subscriptions: config.limits.subscriptions,
         max_description: config.limits.client_description,
         max_batch: config.limits.batch,

@@ -4,43 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_http_edge::accept;
-use http::{Request, Response};
-use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connection::{Addresses, Connection};
-use super::reply::ReplyBody;
+use super::connection::Connection;
+use super::serve::Serve;
 use super::workers::Workers;
 use crate::error::FrontendError;
 use crate::settings::FrontendSettings;
 
 /// How often [`Serve::clean_up`] is called.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(10);
-
-/// What answers the requests of a listener.
-pub(crate) trait Serve: Send + Sync + 'static {
-    /// Answers one request, which arrived on a connection with these addresses. The future is dropped when the
-    /// connection ends.
-    fn answer(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        addresses: Addresses,
-    ) -> impl Future<Output = Response<ReplyBody>> + Send;
-
-    /// Removes what has expired. Called periodically.
-    fn clean_up(&self) {}
-
-    /// Ends the streams that would last as long as their clients want. Called once no more connections are accepted.
-    fn drain(&self) {}
-
-    /// Waits for work that has outlived its connection.
-    fn finished(&self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
-    }
-}
 
 /// Serves until `shutdown`, then lets requests finish for [`FrontendSettings::drain`], then cancels `cut`, which ends
 /// all that is left.

@@ -1,21 +1,18 @@
 //! HTTP for clients: the Streamable HTTP transport of both eras, and the deprecated HTTP+SSE transport.
 
-mod answer;
-mod batch;
+mod activity;
+mod arrived;
 mod body;
 mod connection;
 mod cors;
 mod events;
 mod fields;
-mod get;
-mod headers;
 mod listener;
 mod mcp;
 mod negotiate;
-mod old;
-pub(crate) mod reply;
-mod request;
-mod stream;
+mod reply;
+mod serve;
+mod sse_transport;
 mod workers;
 
 use std::sync::Arc;

@@ -41,7 +41,7 @@ pub(crate) fn check_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
 }
 
 /// Checks the head of a GET of the HTTP+SSE transport, where `Accept` may be missing.
-pub(crate) fn check_old_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
+pub(crate) fn check_sse_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
     if accepts(fields).events { Ok(()) } else { Err(not_acceptable("GET")) }
 }
 

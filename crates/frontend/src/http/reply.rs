@@ -9,23 +9,26 @@ use bytes::Bytes;
 use fanlight_http_edge::{Permit, Rejection};
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Json, RpcError, code, sse};
+use fanlight_telemetry::Metrics;
 use fanlight_telemetry::metrics::Direction;
-use fanlight_telemetry::{Metrics, ServerSpan};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use smallvec::smallvec;
 
-use super::connection::ActiveRequest;
-use super::events::{Endings, Next, Pieces};
-use super::stream::EventStream;
-use crate::fault;
+use super::activity::ActiveRequest;
+use super::events::stream::EventStream;
+use super::events::{Endings, EventBatch, ONE_PIECE, Pieces};
+use crate::call::RenderedCall;
+use crate::eras::fault;
+use crate::ingress::{self, Reason};
 use crate::trace::Ending;
 
-/// Bodies up to this size are copied into one piece, which costs less than sending several.
-pub(super) const ONE_PIECE: usize = 8 << 10;
 /// A header map of a larger capacity is not reused for the next request of a connection.
 const MAX_REUSED_HEADERS: usize = 32;
+
+/// The outcome of a request.
+pub(super) type Reply = Result<Response<ReplyBody>, Box<Refusal>>;
 
 /// The body of a response.
 #[derive(Debug)]
@@ -174,7 +177,7 @@ impl Body for ReplyBody {
             this.endings.drain(..).for_each(|ending| ending.delivered());
             let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
             match std::task::ready!(stream.poll_next(cx)) {
-                Some(Next { pieces, endings }) => {
+                Some(EventBatch { pieces, endings }) => {
                     this.ready = pieces.into_iter();
                     this.endings = endings;
                 }
@@ -233,15 +236,10 @@ impl Refusal {
         refusal
     }
 
-    /// This refusal, with the id of the request.
-    pub(crate) fn of(mut self: Box<Self>, id: &Json) -> Box<Self> {
-        self.id = Some(id.clone());
-        self
-    }
-
-    /// This refusal, which ends the span of the request.
-    pub(crate) fn ending(mut self: Box<Self>, span: ServerSpan) -> Box<Self> {
-        self.ending = Some(Box::new(Ending::refused(span, &self.error)));
+    /// This refusal of a request whose call has been started.
+    pub(crate) fn giving_up(mut self: Box<Self>, call: RenderedCall) -> Box<Self> {
+        let (id, ending) = call.refuse(&self.error);
+        (self.id, self.ending) = (Some(id), ending);
         self
     }
 
@@ -255,6 +253,19 @@ impl Refusal {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
         }
         response
+    }
+}
+
+impl From<Box<ingress::Refusal>> for Box<Refusal> {
+    fn from(refusal: Box<ingress::Refusal>) -> Self {
+        let ingress::Refusal { reason, error, id, ending } = *refusal;
+        let status = match reason {
+            Reason::Malformed if error.code == code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+            Reason::Malformed => StatusCode::BAD_REQUEST,
+            Reason::Params => StatusCode::OK,
+            Reason::UnknownSession => StatusCode::NOT_FOUND,
+        };
+        Self::new(Refusal { status, error, id, ending, allow: None })
     }
 }
 
@@ -286,11 +297,11 @@ mod tests {
     }
 
     #[test]
-    fn refusal_names_the_request_and_allowed_methods() {
-        let response = Refusal::method("POST, DELETE").of(&Json::literal("7")).into_response();
+    fn refusal_names_the_allowed_methods() {
+        let response = Refusal::method("POST, DELETE").into_response();
         assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
         assert_eq!(response.headers()[ALLOW], "POST, DELETE");
         let text = response.into_body().ready.next().unwrap();
-        assert!(text.starts_with(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\":-32600,"));
+        assert!(text.starts_with(b"{\"jsonrpc\":\"2.0\",\"error\":{\"code\":-32600,"));
     }
 }

@@ -130,7 +130,7 @@ async fn messages_wait_for_a_stream_within_the_buffer_limit() {
 
 #[tokio::test]
 async fn withdrawn_server_request_leaves_the_buffer() {
-    let settings = FrontendSettings { max_questions: 1, ..FrontendSettings::default() };
+    let settings = FrontendSettings { max_server_requests: 1, ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let mut client = server.connect().await;
     let id = client.open("2025-11-25").await;
