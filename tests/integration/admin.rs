@@ -1,4 +1,4 @@
-//! The admin listener through the real binary: who gets an answer, and what it says of real clients and backends.
+//! The admin listener through the real binary: access, and its data about clients and backends.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -37,7 +37,7 @@ fn with_admin(servers: &str, members: &str) -> String {
 async fn admin_routes_answer_and_event_streams_end_with_the_process() {
     let backend = backend(Era::Modern, Transport::Http).await;
     let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
-    // What is answered shows that the backend is connected, which is what it takes to be ready.
+    // A response shows that the backend is connected, which readiness requires.
     post_modern(gateway.mcp, &modern_request("1", "tools/list", "", "")).await.text().await;
     for path in ["/healthz", "/readyz", "/metrics", "/ui", "/ui/app.js", "/api/overview", "/api/traces", "/api/config"]
     {
@@ -129,7 +129,7 @@ async fn admin_listener_beyond_loopback_requires_a_token() {
     }
 }
 
-/// On standard output there are messages and nothing else, so the log says where it is.
+/// Standard output has messages only, so the address is in the log.
 #[tokio::test]
 async fn stdio_gateway_has_an_admin_listener_if_configured() {
     let backend = backend(Era::Legacy, Transport::Stdio).await;
@@ -158,7 +158,7 @@ async fn stdio_gateway_has_an_admin_listener_if_configured() {
     }
 }
 
-/// A desktop client starts many on one machine.
+/// A desktop client starts several processes on one machine.
 #[tokio::test]
 async fn stdio_gateway_has_no_admin_listener_by_default() {
     let backend = backend(Era::Legacy, Transport::Stdio).await;
@@ -176,7 +176,7 @@ async fn stdio_gateway_has_no_admin_listener_by_default() {
     }
 }
 
-/// There is nobody at the page who would answer: the server is told, and so is who made the call.
+/// The page cannot respond to server requests: the server gets an error, and the page shows which were refused.
 #[tokio::test]
 async fn call_from_the_page_reports_refused_server_requests() {
     const ASKED: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"elicitation/create","params":{"message":"m","requestedSchema":{"type":"object","properties":{}}}}"#;
@@ -191,7 +191,7 @@ async fn call_from_the_page_reports_refused_server_requests() {
         assert_eq!(member(&answer, "requiredCapabilities"), Some(r#"{"elicitation":{}}"#), "{transport:?}: {answer}");
         assert_eq!(member(&answer, "result.told.code"), Some("-32601"), "{answer}");
         assert!(member(&answer, "result.told.message").unwrap().contains("elicitation"), "{answer}");
-        // Nothing is told of a call in which nothing is asked.
+        // A call without server requests has no such member.
         legacy.once("tools/call", Reply::result(r#"{"content":[]}"#));
         assert_eq!(member(&call(&gateway).await, "requiredCapabilities"), None);
     }

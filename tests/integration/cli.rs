@@ -1,4 +1,4 @@
-//! The commands beside `run` and `stdio`: what they print and how they exit.
+//! The commands other than `run` and `stdio`: their output and exit status.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -8,7 +8,7 @@ use fanlight_tests::slicer::compact;
 use crate::harness::{TempFile, fanlight, within};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
-/// A tool and its result, with what a decoder would change.
+/// A tool and its result, with text that decoding would change.
 const TOOL: &str = r#"{"name":"t","inputSchema":{"type":"object"},"unheard-of":1.0}"#;
 const RESULT_MEMBERS: &str = r#""content":[{"type":"text","text":"hello"}],"structuredContent":{"n":1E400}"#;
 
@@ -41,7 +41,7 @@ async fn check_prints_era_and_counts_of_every_backend() {
         let row = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|row| row.contains(&name));
         let row = row.unwrap_or_else(|| panic!("{name} missing in {said}"));
         assert!(row.contains(&revision), "{row:?}");
-        // Counts stand after the revision, tools first.
+        // Counts follow the revision, tools first.
         let counts = row.iter().skip_while(|word| **word != revision).skip(1).take(4);
         assert_eq!(counts.collect::<Vec<_>>(), [&"1", &"0", &"0", &"0"], "{said}");
         let about = said.lines().find(|line| line.starts_with(&format!("{name} is "))).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which crate may depend on which: the invariants of docs/architecture.md, read from `cargo metadata`.
+//! The allowed dependencies between the crates: the invariants of docs/architecture.md, read from `cargo metadata`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What servers say outside of calls, from end to end: subscriptions, questions, log messages, and the lists that the
-//! gateway keeps because it listens.
+//! Messages of servers outside of calls, from end to end: subscriptions, server requests, log messages, and the lists
+//! that the gateway caches while it listens.
 
 mod catalogue;
 mod cells;
@@ -21,20 +21,20 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 /// The id of the subscription of an [`Ear`], raw: text that an encoder would not write.
 const ID: &str = r#""\u0073ub\/1""#;
 
-/// A client that hears what is said outside of its calls.
+/// A client that receives messages outside of its calls.
 struct Ear {
     client: Client,
-    /// `None` on stdio, where it comes on the lines.
+    /// The event stream; `None` over stdio.
     stream: Option<Response>,
 }
 
 impl Ear {
-    /// Starts a gateway whose client wants to hear of tools and of these resources.
+    /// Starts a gateway whose client subscribes to changes of the tools and of these resources.
     async fn open(config_text: &str, (era, transport): (Era, Transport), uris: &[String]) -> Self {
         Self::open_with("{}", config_text, (era, transport), uris).await
     }
 
-    /// The same with these raw capabilities of the client.
+    /// [`Self::open`] with these raw capabilities of the client.
     async fn open_with(
         capabilities: &str,
         config_text: &str,
@@ -69,7 +69,7 @@ impl Ear {
         ear
     }
 
-    /// The next message outside of calls. It belongs to the subscription of a client that has made one.
+    /// The next message outside of calls. It must have the id of the subscription if the client has made one.
     async fn hear(&mut self) -> String {
         let message = match &mut self.stream {
             Some(stream) => stream.event().await.expect("a whole stream").expect("a message before the end"),
@@ -86,7 +86,7 @@ impl Ear {
         assert!(message.contains(TOOLS_CHANGED), "{message}");
     }
 
-    /// The next message is this update, with every member that the server gave it.
+    /// The next message is this update, with all members of the server.
     async fn hears_update(&mut self, uri: &str, number: &str) {
         let message = self.hear().await;
         assert!(message.contains(UPDATED), "{message}");
@@ -94,7 +94,7 @@ impl Ear {
         assert_eq!(member(&message, "params.n"), Some(number), "{message}");
     }
 
-    /// The raw result of a request before which nothing was to be heard.
+    /// The raw result of a request before which no message may arrive.
     async fn request(&mut self, method: &str, params: &str) -> String {
         let exchange = self.client.request(r#""request""#, method, params, "").await;
         assert_eq!(exchange.before, [""; 0], "{method}");
@@ -102,7 +102,7 @@ impl Ear {
     }
 }
 
-/// The filter of a modern client that wants to hear of tools and of these resources.
+/// The filter of a modern client for changes of the tools and of these resources.
 fn filter(uris: &[String]) -> String {
     let uris: Vec<String> = uris.iter().map(|uri| format!("\"{uri}\"")).collect();
     format!(r#"{{"toolsListChanged":true,"resourceSubscriptions":[{}]}}"#, uris.join(","))
@@ -116,7 +116,7 @@ fn other_transport(transport: Transport) -> Transport {
     if transport == Transport::Http { Transport::Stdio } else { Transport::Http }
 }
 
-/// A client that unsubscribes, or a modern one that hangs up.
+/// Ends the subscription: a legacy client unsubscribes, a modern one closes the stream.
 async fn unsubscribe(ear: &mut Ear, uri: &str) {
     match (ear.client.era, ear.stream.is_some()) {
         (Era::Legacy, _) => drop(ear.request("resources/unsubscribe", &format!(r#""uri":"{uri}""#)).await),

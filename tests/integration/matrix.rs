@@ -1,5 +1,5 @@
-//! Real peers: rmcp clients through the gateway to rmcp servers, for every
-//! {client era} × {client transport} × {backend era} × {backend transport} × {one, several backends}.
+//! Independent peers: rmcp clients through the gateway to rmcp servers, for every {client era} × {client transport} ×
+//! {backend era} × {backend transport} × {one, several backends}.
 
 use fanlight_tests::rmcp_server::{Era, RmcpServer};
 use rmcp::model::{CallToolRequestParams, GetPromptRequestParams, ProtocolVersion, ReadResourceRequestParams};
@@ -20,7 +20,7 @@ macro_rules! matrix {
                 exercise(&[("alpha", "")], &config(&[only.entry.as_str()]), $modern, Transport::$front).await;
             }
 
-            /// The second backend is of the other era and behind the other transport.
+            /// The second backend is of the other era and uses the other transport.
             #[tokio::test]
             async fn several_backends() {
                 let first = Server::start("alpha", Era::$era, Transport::$back).await;
@@ -142,7 +142,7 @@ async fn calls_tools(client: &Client, label: &str, prefix: &str) {
     assert_eq!(refused.is_error, Some(true));
     assert_eq!(refused.structured_content, None);
 
-    // The SDK asks for progress on every request.
+    // The SDK requests progress for every request.
     let mut progress = client.service().progress.subscribe();
     let before = progress.borrow().len();
     call(client, &format!("{prefix}count"), &json!({})).await;
@@ -150,7 +150,7 @@ async fn calls_tools(client: &Client, label: &str, prefix: &str) {
     assert_eq!(all[before..], [1.0, 2.0, 3.0]);
 }
 
-/// Elicitation, sampling and roots during a call, in whichever way client and server do it.
+/// Elicitation, sampling and roots during a call, in the forms of the eras of client and server.
 async fn answers_questions(client: &Client, label: &str, prefix: &str) {
     let asked = call(client, &format!("{prefix}ask"), &json!({})).await;
     assert_eq!(asked.structured_content, Some(json!({ "label": label, "answers": answers_to(label) })));

@@ -1,5 +1,5 @@
-//! What a modern client is told when a legacy server needs something of it that it cannot be asked, or sends its user to
-//! a URL first.
+//! The error of a modern client when a legacy server needs a capability that it has not declared, or requires that the
+//! user visits a URL first.
 
 use fanlight_tests::slicer::{member, member_at};
 
@@ -34,7 +34,7 @@ async fn missing_capability_is_named_in_the_error() {
             let again = post_modern(client.address(), &modern_request("2", "tools/call", r#""name":"t""#, "")).await;
             assert_eq!(again.status, 400);
         }
-        // A call that can do without it succeeds.
+        // A call that succeeds without the capability keeps its result.
         only.on("tools/call", Reply::result(r#"{"content":[],"n":1.0}"#).after(&[ROOTS]));
         assert_eq!(client.call("t").await.member("result.n"), "1.0");
     }

@@ -1,4 +1,4 @@
-//! `trace-test`, `status` and `traces`: what they print of a gateway and how they exit.
+//! `trace-test`, `status` and `traces`: their output about a gateway and their exit status.
 
 use std::process::{Output, Stdio};
 
@@ -12,7 +12,7 @@ use crate::scripted::{Backend, Era, Reply, Transport, config};
 const TOOL: &str = r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const EXPORTING: [(&str, &str); 2] = [
-    // Nobody listens there; spans that are delivered somewhere stand in what goes out.
+    // There is no collector at this address. With a destination for spans, context is propagated.
     ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:9/v1/traces"),
     ("OTEL_EXPORTER_OTLP_TIMEOUT", "200"),
 ];
@@ -25,7 +25,7 @@ async fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (Output, Strin
     (output, said)
 }
 
-/// A backend whose tool gives back the `traceparent` it got.
+/// A backend whose tool returns the `traceparent` it received.
 async fn echoing(era: Era, transport: Transport) -> Backend {
     let backend = Backend::start(era, transport).await;
     backend.on("tools/list", backend.list("tools", TOOL));
@@ -79,7 +79,7 @@ async fn trace_test_fails_if_a_hop_drops_the_trace() {
     assert_eq!(output.status.code(), Some(2), "{said}");
 }
 
-/// A call that the tool refuses for want of arguments shows a trace of an error.
+/// A call that the tool refuses because of missing arguments shows a trace with an error.
 #[tokio::test]
 async fn trace_test_picks_a_tool_without_required_arguments() {
     const NEEDY: &str =
@@ -107,7 +107,7 @@ async fn trace_test_picks_a_tool_without_required_arguments() {
     assert_eq!(output.status.code(), Some(2), "{said}");
 }
 
-/// An admin listener that gives one answer, and what it was asked.
+/// A fake admin listener with one response, which records the request.
 async fn answering(status: &str, body: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

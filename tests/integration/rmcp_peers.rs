@@ -1,4 +1,4 @@
-//! Real peers on rmcp, the official Rust SDK: servers as backends, clients in front of the gateway.
+//! Peers on rmcp, the official Rust SDK: servers as backends, clients in front of the gateway.
 
 #![expect(
     deprecated,
@@ -28,7 +28,7 @@ use tokio::task::AbortHandle;
 use crate::harness::{Log, ShownLog, TempFile, fanlight, within};
 use crate::scripted::Transport;
 
-/// An rmcp server as a backend; it ends with its owner.
+/// An rmcp server as a backend; dropping it ends the server.
 pub(crate) struct Server {
     /// Its entry in `mcpServers`, raw text.
     pub(crate) entry: String,
@@ -44,7 +44,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// A server that calls itself `label`, which is also its name in the configuration.
+    /// Starts a server with this `label`, which is also its name in the configuration.
     pub(crate) async fn start(label: &str, era: Era, transport: Transport) -> Self {
         match transport {
             Transport::Stdio => {
@@ -77,7 +77,7 @@ async fn serve_http(server: RmcpServer) -> (SocketAddr, AbortHandle) {
             let serving =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), service);
             connections.spawn(async move {
-                // An error here is a connection that its client ended.
+                // An error means that the client closed the connection.
                 let _ = serving.await;
             });
         }
@@ -85,7 +85,7 @@ async fn serve_http(server: RmcpServer) -> (SocketAddr, AbortHandle) {
     (address, task.abort_handle())
 }
 
-/// How an rmcp client starts.
+/// The handshake of an rmcp client.
 pub(crate) fn lifecycle(modern: bool) -> ClientLifecycleMode {
     if modern {
         ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
@@ -94,13 +94,13 @@ pub(crate) fn lifecycle(modern: bool) -> ClientLifecycleMode {
     }
 }
 
-/// What an rmcp client was told besides answers, and what it answers when it is asked.
+/// The handler of an rmcp client: records notifications, and responds to server requests.
 #[derive(Clone, Default)]
 pub(crate) struct Listener {
     pub(crate) progress: std::sync::Arc<watch::Sender<Vec<f64>>>,
 }
 
-/// What the client answers to each kind of question, after repeating what it was asked.
+/// The client's response to each kind of server request, which repeats the request.
 pub(crate) fn answers_to(asked: &str) -> Value {
     json!({
         "elicitation": { "action": "accept", "content": { "city": format!("Zürich, since {asked} asks: which city?") } },
@@ -114,7 +114,7 @@ pub(crate) fn answers_to(asked: &str) -> Value {
     })
 }
 
-/// Builds an SDK type from the answer of this kind; `asked` is what the question says of who asks.
+/// Builds the SDK type of the response of this kind; `asked` is the part of the request that names the server.
 fn answer<T: rmcp::serde::de::DeserializeOwned>(kind: &str, asked: &str) -> Result<T, ErrorData> {
     let label = asked.split(' ').next().unwrap_or_default();
     serde_json::from_value(answers_to(label)[kind].clone())
@@ -197,7 +197,7 @@ pub(crate) async fn call(client: &Client, tool: &str, arguments: &Value) -> Call
 mod tests {
     use super::*;
 
-    /// The peers with each other, without a gateway.
+    /// The peers connected directly, without a gateway.
     #[tokio::test]
     async fn rmcp_client_and_server_interoperate_in_every_era_over_http() {
         for (era, modern) in [(Era::Legacy, false), (Era::Modern, true), (Era::Both, false), (Era::Both, true)] {

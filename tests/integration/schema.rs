@@ -1,11 +1,11 @@
-//! Checks what the gateway says against the official JSON Schema of the revision in use, whoever it says it to.
+//! Validates all messages of the gateway against the official JSON Schema of the revision in use.
 //!
-//! The raw clients and the scripted servers report here what they send and what they get. A message that breaks the
-//! schema fails the test that owns the gateway or the server, even if the test itself did not look. Where a peer is
-//! meant to break the rules and the gateway to pass that on, the test says so: [`Checks::excuse`].
+//! The raw clients and the scripted servers report here what they send and receive. A message that violates the schema
+//! fails the test that owns the gateway or the server, even if the test does not read it. If a peer violates the schema
+//! on purpose and the gateway forwards that, the test declares it: [`Checks::excuse`].
 //!
-//! The schemas are no part of this repository. They are looked for in the folder that `FANLIGHT_SPEC` names, else in
-//! `../shared/spec` beside the repository; without them nothing is checked, and `.ci/run` says so.
+//! The schemas are not part of this repository. They are in the folder that `FANLIGHT_SPEC` names, else in
+//! `../shared/spec` beside the repository; without them nothing is validated, and `.ci/run` prints that.
 
 mod definitions;
 mod judge;
@@ -24,23 +24,23 @@ use self::judge::{Asked, Violation};
 use self::official::Official;
 use crate::raw_client::MODERN;
 
-/// Who the gateway speaks to: which requests and notifications it may send follows from that.
+/// The kind of the gateway's peer, which determines the requests and notifications that the gateway may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     ToClient,
     ToBackend,
 }
 
-/// What one gateway says to its clients, or to one backend, and what was wrong with it.
+/// The validation of one gateway's messages to its clients, or to one backend.
 #[derive(Clone)]
 pub(crate) struct Checks(Arc<State>);
 
 struct State {
     direction: Direction,
     official: Option<&'static Official>,
-    /// What was asked of the gateway, by peer and raw id.
+    /// The requests to the gateway, by peer and raw id.
     asked: Mutex<HashMap<(String, String), Asked>>,
-    /// What was negotiated, by peer.
+    /// The negotiated revision, by peer.
     revisions: Mutex<HashMap<String, String>>,
     excuses: Mutex<Vec<(&'static str, &'static str)>>,
     violations: Mutex<Vec<String>>,
@@ -62,19 +62,20 @@ impl Checks {
         }))
     }
 
-    /// From now on, messages may break this one definition, such as `CallToolResult`, at this place in it, a JSON pointer
-    /// (empty: anywhere). The reason is for the reader.
+    /// From now on, messages may violate this one definition, such as `CallToolResult`, at this JSON pointer in it
+    /// (empty: anywhere). The reason is for readers.
     pub(crate) fn excuse(&self, definition: &'static str, place: &'static str, reason: &str) {
         assert!(!reason.is_empty(), "say why {definition} may be broken");
         self.0.excuses.lock().unwrap().push((definition, place));
     }
 
-    /// One peer of the gateway, by a name of its own: a session, a connection or a single exchange.
+    /// One peer of the gateway, by a unique name: a session, a connection or a single exchange.
     pub(crate) fn peer(&self, name: impl Into<String>) -> Peer {
         Peer { checks: self.clone(), name: name.into() }
     }
 
-    /// Fails the test if anything was wrong, unless it fails already. For the end of the checked process's owner.
+    /// Fails the test if there was a violation, unless it fails already. For the `Drop` of the owner of the checked
+    /// process.
     pub(crate) fn conclude(&self) {
         let violations = self.0.violations.lock().unwrap();
         if !violations.is_empty() && !std::thread::panicking() {
@@ -99,7 +100,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The peer has sent the gateway this, in this revision as far as the transport says.
+    /// Records a message of the peer to the gateway, in this revision if the transport names one.
     pub(crate) fn asked(&self, text: &str, revision: Option<&str>) {
         for message in parsed(text).into_iter().flat_map(messages) {
             let Some(mut asked) = Asked::of(&message) else { continue };
@@ -110,27 +111,27 @@ impl Peer {
         }
     }
 
-    /// This revision was negotiated.
+    /// Records the negotiated revision.
     pub(crate) fn negotiated(&self, revision: &str) {
         self.checks.0.revisions.lock().unwrap().insert(self.name.clone(), revision.to_owned());
     }
 
-    /// What was negotiated, if anything.
+    /// The negotiated revision, if any.
     pub(crate) fn revision(&self) -> Option<String> {
         self.checks.0.revisions.lock().unwrap().get(&self.name).cloned()
     }
 
-    /// The gateway has sent the peer this: one message or a batch.
+    /// Validates a message of the gateway to the peer: one message or a batch.
     ///
     /// # Panics
     ///
-    /// If it breaks the schema; also remembered for [`Checks::conclude`].
+    /// If it violates the schema; also recorded for [`Checks::conclude`].
     pub(crate) fn said(&self, text: &str) {
         let broken = self.heard(text);
         assert!(broken.is_empty(), "the gateway breaks the schema:\n{}", broken.join("\n"));
     }
 
-    /// The same without a panic, for tasks whose panic nobody would see.
+    /// [`Self::said`] without a panic, for tasks whose panic would be lost.
     pub(crate) fn heard(&self, text: &str) -> Vec<String> {
         let Some(official) = self.checks.0.official else { return Vec::new() };
         let violations = match parsed(text) {
@@ -181,15 +182,16 @@ fn messages(value: Value) -> Vec<Value> {
     }
 }
 
-/// Where gateways listen whose clients are checked, so that a raw client knows without being told.
+/// The addresses of gateways whose clients are checked, by which a raw client finds its checks.
 static LISTENING: LazyLock<Mutex<HashMap<SocketAddr, Checks>>> = LazyLock::new(Mutex::default);
 
-/// What is checked at this address, if a gateway listens there.
+/// The checks of the gateway that listens at this address, if any.
 pub(crate) fn listening_at(address: SocketAddr) -> Option<Checks> {
     LISTENING.lock().unwrap().get(&address).cloned()
 }
 
-/// Checks what a gateway says at this address, for as long as this lives; its end fails the test if anything was wrong.
+/// Validates the messages of the gateway at this address until it is dropped, which fails the test if there was a
+/// violation.
 pub(crate) struct Listening {
     address: SocketAddr,
     pub(crate) checks: Checks,

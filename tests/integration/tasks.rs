@@ -1,5 +1,5 @@
-//! Tasks of several servers that speak of tasks as the client does: whose each is, also after the gateway was restarted,
-//! and the merged list.
+//! Tasks of several servers with the dialect of the client: their owners, also after a restart of the gateway, and the
+//! merged list.
 
 mod dialects;
 
@@ -67,7 +67,7 @@ async fn ask(session: &LegacySession, method: &str, params: &str) -> String {
     body.unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
-/// The same for a modern client that knows tasks.
+/// The raw result or error of a request of a modern client with tasks.
 async fn ask_modern(gateway: &Gateway, method: &str, params: &str) -> String {
     let request = modern_request("1", method, params, "");
     let knows = r#"clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;

@@ -1,4 +1,4 @@
-//! Lists that are served without asking, because the gateway listens or because the server says for how long.
+//! Lists that are served from the cache, because the gateway listens for changes or because of the server's `ttlMs`.
 
 use super::*;
 use crate::harness::within;
@@ -25,7 +25,7 @@ async fn list_is_served_from_cache_while_servers_announce_changes() {
         assert_eq!(client.tool_names().await, ["alpha__t", "beta__t"]);
         let mut stream = listen(client.address(), ID, &filter(&[])).await;
         stream.event().await.unwrap().expect("an acknowledgement");
-        // Each has announced something, so both are listened to.
+        // Each has sent a notification, so the gateway listens to both.
         for (speaker, count) in [(&alpha, 3), (&beta, 4)] {
             speaker.backend.offers_tools(&["t", "first"]);
             speaker.says_tools_changed().await;
@@ -53,7 +53,7 @@ async fn list_is_served_from_cache_while_servers_announce_changes() {
     }
 }
 
-/// 2026-07-28 caching: `ttlMs` says for how long, and clients are told what is left of it.
+/// 2026-07-28 caching: a list may be cached for `ttlMs`, and clients get the remaining time.
 #[tokio::test]
 async fn list_is_served_from_cache_within_its_ttl() {
     const TTL: u32 = 1500;
@@ -74,7 +74,7 @@ async fn list_is_served_from_cache_within_its_ttl() {
     let (before, fleeting_before) = (asked(&lasting), asked(&fleeting));
     client.tool_names().await;
     assert!(asked(&fleeting) > fleeting_before);
-    // Time is what is tested: asked in a row, it is asked for again only once its time is over.
+    // Time itself is under test: repeated requests reach the server only after `ttlMs`.
     within("the time to run out", async {
         while asked(&lasting) == before {
             client.tool_names().await;

@@ -1,5 +1,5 @@
-//! Each {client era} × {transport} × {server era} × {transport}: what the client subscribed to reaches it, nothing else
-//! does, and the server is let go with the last who listens.
+//! Each {client era} × {transport} × {server era} × {transport}: the client gets what it has subscribed to and nothing
+//! else, and the subscription at the server ends with the last listener.
 
 use fanlight_tests::slicer::plain_string;
 
@@ -14,7 +14,7 @@ async fn one_server(client: Peer, server: Peer) {
     let mut ear = Ear::open(&config(&[speaker.entry()]), client, std::slice::from_ref(&uri)).await;
     speaker.says_updated("1E400").await;
     ear.hears_update(&uri, "1E400").await;
-    // The only server's word is enough, whatever its list says.
+    // The notification of the only server is enough, whether or not its list has changed.
     speaker.says_tools_changed().await;
     ear.hears_tools_changed().await;
     speaker.says_updated("-0").await;
@@ -23,7 +23,7 @@ async fn one_server(client: Peer, server: Peer) {
     is_left(&speaker, &mut ear).await;
 }
 
-/// Waits until the server need not say anything to the client any more.
+/// Waits until the server's subscription for the client has ended.
 async fn is_left(speaker: &Speaker, ear: &mut Ear) {
     let backend = &speaker.backend;
     match (speaker.era, ear.client.era) {
@@ -38,7 +38,7 @@ async fn is_left(speaker: &Speaker, ear: &mut Ear) {
             assert_eq!(cancelled[0].member("params.requestId"), listens[listens.len() - 1].member("id"));
         }
         (Era::Modern, Era::Legacy) => {
-            // It still hears of lists: a subscription without the resource takes the place of the other.
+            // List changes are still wanted: a subscription without the resource replaces the first.
             let listens = backend.received(LISTEN).len();
             let narrowed = backend.wait_for(LISTEN, listens + 1).await;
             let filter = narrowed[listens].member("params.notifications").unwrap();
@@ -57,7 +57,7 @@ async fn is_left(speaker: &Speaker, ear: &mut Ear) {
     }
 }
 
-/// The second server is of the other era and behind the other transport.
+/// The second server is of the other era and uses the other transport.
 async fn two_servers(client: Peer, server: Peer) {
     let alpha = Speaker::start(server, "alpha").await;
     let beta = Speaker::start((other_era(server.0), other_transport(server.1)), "beta").await;
@@ -73,7 +73,7 @@ async fn two_servers(client: Peer, server: Peer) {
         speaker.says_tools_changed().await;
         speaker.backend.wait_for("tools/list", read + 1).await;
     }
-    // Nothing has changed, so this is all there is to hear.
+    // No list has changed, so no other notification may arrive.
     alpha.says_updated("3.0").await;
     ear.hears_update(&alpha.uri(), "3.0").await;
     beta.backend.offers_tools(&["t", "new"]);

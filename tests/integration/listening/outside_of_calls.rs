@@ -1,4 +1,4 @@
-//! Questions and log messages of legacy servers that belong to no call, at legacy clients.
+//! Server requests and log messages of legacy servers that belong to no call, sent to legacy clients.
 
 use super::*;
 use crate::scripted::{Stream, config};
@@ -7,19 +7,19 @@ const TRANSPORTS: [Transport; 2] = [Transport::Http, Transport::Stdio];
 
 struct Connected {
     speaker: Speaker,
-    /// Lists and names are merged.
+    /// A second server, so that lists and names are merged.
     _other: Speaker,
     ear: Ear,
     way: Stream,
 }
 
-/// A client with a session of its own at the server, and the server's way to it.
+/// A client with its own session at the server, and the server's stream to it.
 async fn connected(front: Transport, back: Transport, capabilities: &str) -> Connected {
     let speaker = Speaker::start((Era::Legacy, back), "alpha").await;
     let other = Speaker::start((Era::Modern, other_transport(back)), "beta").await;
     let config = config(&[speaker.entry(), other.entry()]);
     let mut ear = Ear::open_with(capabilities, &config, (Era::Legacy, front), &[]).await;
-    // Its first call opens its session.
+    // The first call opens the session.
     ear.request("tools/call", r#""name":"alpha__t","arguments":{}"#).await;
     let way = match back {
         Transport::Http => {
@@ -38,7 +38,7 @@ async fn send(ear: &mut Ear, message: &str) {
     }
 }
 
-/// As servers do that want to know the roots as soon as the client is there.
+/// Some servers request the roots as soon as the client has connected.
 #[tokio::test]
 async fn server_may_request_roots_after_initialized() {
     for front in TRANSPORTS {
@@ -59,7 +59,7 @@ async fn server_may_request_roots_after_initialized() {
     }
 }
 
-/// A question to a client that has not declared what it takes is refused without it.
+/// A server request for which the client has not declared the capability is refused without asking the client.
 #[tokio::test]
 async fn client_without_the_capability_gets_no_request() {
     for back in TRANSPORTS {
@@ -86,7 +86,7 @@ async fn log_messages_below_the_requested_level_are_dropped() {
             ear.request("logging/setLevel", r#""level":"warning""#).await;
             let told = speaker.backend.wait_for("logging/setLevel", 1).await;
             assert_eq!(told[0].member("params.level"), Some(r#""warning""#));
-            // A server that does not care about levels.
+            // A server that ignores log levels.
             for level in ["info", "notice", "warning", "debug", "emergency"] {
                 speaker.say(&way, LOGGED, &log(level)).await;
             }
@@ -98,11 +98,11 @@ async fn log_messages_below_the_requested_level_are_dropped() {
     }
 }
 
-/// Nothing is lost while a client has no stream for the moment.
+/// No message is lost while a client has no stream for a moment.
 #[tokio::test]
 async fn messages_wait_while_the_client_has_no_stream() {
     let Connected { speaker, _other, mut ear, way } = connected(Transport::Http, Transport::Http, "{}").await;
-    // It may be said before the gateway notices that the stream is gone: hence the id to come back with.
+    // It may be sent before the gateway notices that the stream is closed: hence the id to resume with.
     let primed = ear.stream.take().expect("a stream").whole_event().await.expect("a whole stream");
     speaker.say(&way, LOGGED, r#""level":"info","data":1.0"#).await;
     let last = primed.expect("an event").id;

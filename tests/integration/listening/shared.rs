@@ -1,11 +1,11 @@
-//! Several listeners, several servers: what they share, and what the trouble of one does not do to the others.
+//! Several listeners, several servers: subscriptions that are shared, and failures that affect only one of them.
 
 use super::*;
 use crate::harness::Gateway;
 use crate::raw_client::LegacySession;
 use crate::scripted::{Fault, Reply, config};
 
-/// Another id than the number.
+/// An id that is a string and differs from the number 1.
 const OTHER: &str = r#""1""#;
 
 const SERVERS: [(Era, Transport); 4] = [
@@ -62,7 +62,8 @@ async fn clients_share_one_subscription_until_the_last_leaves() {
     }
 }
 
-/// Three servers; the one that dies is missed by nobody but those who wait for it, and is heard again.
+/// Of three servers one exits: only the listeners that need it are affected, and it is listened to again after a
+/// restart.
 #[tokio::test]
 async fn listening_resumes_after_a_server_restart_without_effect_on_others() {
     let dying = Speaker::start((Era::Legacy, Transport::Stdio), "alpha").await;
@@ -74,13 +75,13 @@ async fn listening_resumes_after_a_server_restart_without_effect_on_others() {
     let gateway = Gateway::start(&config(&entries)).await;
     let uris = [dying.uri(), others[0].uri(), others[1].uri()];
     let mut stream = subscription(&gateway, "7", &uris).await;
-    // It dies of being read anew, which happens on the line that is listened to.
+    // It exits while its list is read again, which happens on the connection that is listened to.
     dying.backend.once("tools/list", Reply::fault(Fault::Die(1)));
     dying.says_tools_changed().await;
     for (speaker, said) in others.iter().zip(["1", "2"]) {
         speaker.says_updated(said).await;
         loop {
-            // What the dead one may have missed to say can come in between.
+            // Changes that may have been missed can be announced in between.
             let message = heard(&mut stream, "7").await;
             if number(&message) == Some(said) {
                 break;
@@ -88,7 +89,7 @@ async fn listening_resumes_after_a_server_restart_without_effect_on_others() {
             assert!(message.contains(&dying.uri()) || message.contains(TOOLS_CHANGED), "{message}");
         }
     }
-    // It has been subscribed to again; what may have been missed is announced.
+    // It has been subscribed to again; changes that may have been missed are announced.
     dying.backend.wait_for("resources/subscribe", 2).await;
     dying.says_updated("3").await;
     loop {
@@ -100,7 +101,7 @@ async fn listening_resumes_after_a_server_restart_without_effect_on_others() {
     }
 }
 
-/// 2026-07-28 HTTP: the stream breaks, the server lives.
+/// 2026-07-28 HTTP: the stream breaks, the server stays up.
 #[tokio::test]
 async fn broken_subscription_is_renewed_and_missed_changes_are_announced() {
     let speaker = Speaker::start((Era::Modern, Transport::Http), "alpha").await;
@@ -143,7 +144,7 @@ async fn lost_session_is_subscribed_again() {
     }
 }
 
-/// It loses messages of its own, and nobody else does.
+/// Only the listener that does not read loses messages.
 #[tokio::test]
 async fn slow_reader_loses_only_its_own_messages() {
     const MESSAGES: usize = 400;
@@ -167,7 +168,7 @@ async fn slow_reader_loses_only_its_own_messages() {
         said += 1;
         assert!(said < MESSAGES, "something is lost once no buffer has room");
     }
-    // What it has not lost is in order, and it hears again once it reads.
+    // The remaining messages are in order, and new ones arrive once it reads.
     let mut last = None;
     loop {
         speaker.says_updated(AGAIN).await;

@@ -1,8 +1,8 @@
-//! A server that says things outside of calls when its test wants it to, as servers of its era do.
+//! A server that sends notifications outside of calls when its test asks for it, in the form of its era.
 
 use crate::scripted::{Backend, Era, Reply, Stream, Transport};
 
-/// See the module.
+/// A server with a tool `t` and one resource, which announces changes on request.
 pub(super) struct Speaker {
     pub(super) backend: Backend,
     pub(super) era: Era,
@@ -11,7 +11,7 @@ pub(super) struct Speaker {
 }
 
 impl Speaker {
-    /// A server with a tool `t`, and a resource of its own.
+    /// Starts a server with a tool `t` and one resource.
     pub(super) async fn start((era, transport): (Era, Transport), name: &'static str) -> Self {
         let backend = Backend::start(era, transport).await;
         let logging = if era == Era::Legacy { r#","logging":{}"# } else { "" };
@@ -39,14 +39,14 @@ impl Speaker {
         self.backend.entry(self.name)
     }
 
-    /// Says that its tools have changed to whoever listens.
+    /// Announces to all listeners that its tools have changed.
     pub(super) async fn says_tools_changed(&self) {
         for way in self.ways().await {
             self.say(&way, super::TOOLS_CHANGED, "").await;
         }
     }
 
-    /// Says that its resource has changed to whoever has subscribed to it; `number` is a member of its own, raw.
+    /// Announces to all subscribers that its resource has changed; `number` is an extra member, raw.
     pub(super) async fn says_updated(&self, number: &str) {
         let params = format!(r#""uri":"{}","n":{number}"#, self.uri());
         for way in self.subscribed().await {
@@ -54,7 +54,7 @@ impl Speaker {
         }
     }
 
-    /// Says it on one way.
+    /// Sends the notification on one stream.
     pub(super) async fn say(&self, way: &Stream, method: &str, params: &str) {
         match self.era {
             Era::Modern => way.notify(method, params).await,
@@ -67,8 +67,8 @@ impl Speaker {
         }
     }
 
-    /// Every way on which it can say something: of a modern server the newest subscription, which covers the others; of
-    /// a legacy one all sessions or processes.
+    /// Every stream on which it can announce something: of a modern server the newest subscription, which covers the
+    /// others; of a legacy one those of all sessions or processes.
     pub(super) async fn ways(&self) -> Vec<Stream> {
         match (self.era, self.transport) {
             (Era::Legacy, Transport::Stdio) => {
@@ -84,7 +84,7 @@ impl Speaker {
         }
     }
 
-    /// The ways of those who have subscribed to its resource.
+    /// The streams of those who have subscribed to its resource.
     async fn subscribed(&self) -> Vec<Stream> {
         if (self.era, self.transport) != (Era::Legacy, Transport::Http) {
             return self.ways().await;

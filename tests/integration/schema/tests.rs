@@ -1,5 +1,5 @@
-//! The checks themselves: what is right passes, and each kind of mistake is found. Without the schemas there is nothing
-//! to check with, and these say so.
+//! Tests of the checks themselves: valid messages pass, and each kind of mistake is found. Without the schemas these
+//! tests only print that they are missing.
 
 use super::*;
 use crate::raw_client::{LEGACY, NEWEST_LEGACY, initialize, legacy_request, modern_request};
@@ -24,7 +24,7 @@ fn notification(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params}}}}}"#)
 }
 
-/// The definitions that a message breaks.
+/// The definitions that a message violates.
 fn broken(peer: &Peer, text: &str) -> Vec<String> {
     let definition = |shown: &String| shown.split("not a ").nth(1).unwrap().split(':').next().unwrap().to_owned();
     let mut definitions: Vec<String> = peer.heard(text).iter().map(definition).collect();

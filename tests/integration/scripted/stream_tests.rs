@@ -1,5 +1,5 @@
-//! Conversations with the scripted server, against the raw clients without a gateway: questions during a call, streams
-//! that a test writes, broken streams resumed, subscriptions and tasks.
+//! Longer exchanges of the scripted server with the raw clients, without a gateway: server requests during a call,
+//! streams that a test writes, broken streams that are resumed, subscriptions and tasks.
 
 use fanlight_tests::slicer::member;
 
@@ -158,7 +158,7 @@ async fn subscription_is_served_over_stdio() {
     }
 }
 
-/// Raw answers of both dialects; the raw client is none that knows tasks, so their shape is checked here.
+/// Raw results of both dialects. The schema checks need a gateway, so the shape of tasks is checked here.
 #[tokio::test]
 async fn tasks_are_served_in_both_dialects() {
     let working = Task { id: "t-1", status: "working", ttl: 60_000, poll: 100 };

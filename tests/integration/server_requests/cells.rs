@@ -1,4 +1,4 @@
-//! Each cell of the table: the question and its answer keep their bytes, whoever translates.
+//! Each combination of eras and transports: server requests and their responses keep their bytes.
 
 use fanlight_tests::slicer::member;
 
@@ -7,7 +7,7 @@ use crate::clients::Client;
 use crate::faults::backend;
 use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 
-/// A question, its params if it has any, and an answer: text that an encoder would not write.
+/// A server request, its params if it has any, and a response: text that an encoder would not write.
 struct Question {
     method: &'static str,
     params: Option<&'static str>,
@@ -37,7 +37,8 @@ const QUESTIONS: [Question; 4] = [
     },
 ];
 
-/// Asks everything at once and then the first question again, as a server of its era does, and answers with what it got.
+/// Sends all server requests at once and then the first again, in the form of its era, and responds with the client's
+/// responses.
 fn ask_on_call(backend: &Backend, era: Era) {
     match era {
         Era::Legacy => {
@@ -133,7 +134,8 @@ cells! {
     passed_stdio_to_stdio: Modern over Stdio to Modern over Stdio;
 }
 
-/// What a client has not declared, it is never asked; a legacy server is told so, by the error of its revision.
+/// A client never gets a server request for a capability that it has not declared; a legacy server gets the error of
+/// its revision.
 #[tokio::test]
 async fn client_is_never_asked_without_the_capability() {
     for (client, front) in

@@ -1,4 +1,4 @@
-//! The sealed `requestState` of a held call: what was not made for this request, now and once, resumes nothing.
+//! The sealed `requestState` of a suspended call: it resumes only the call it was made for, and only once.
 
 use fanlight_tests::slicer::{member, plain_string};
 
@@ -11,7 +11,7 @@ use crate::scripted::{Backend, Era, Reply, Transport};
 const CALL: &str = r#""name":"t","arguments":{"n":1}"#;
 const INPUTS: &str = r#""inputResponses":{"input-1":{"roots":[]}}"#;
 
-/// A call that is held, its client and its backend.
+/// A suspended call, its client and its backend.
 struct Held {
     client: Client,
     backend: Backend,
@@ -35,7 +35,7 @@ impl Held {
         self.client.request("2", method, &format!(r#"{params},{INPUTS},"requestState":"{state}""#), "").await
     }
 
-    /// The retry is refused, and the backend has heard nothing of it.
+    /// The retry is refused, and the backend has received nothing.
     async fn refused(&mut self, method: &str, params: &str, state: &str) {
         let exchange = self.retry(method, params, state).await;
         assert_eq!(exchange.member("error.code"), "-32602", "{method} {params} {state}: {}", exchange.answer);
@@ -43,7 +43,7 @@ impl Held {
         assert!(self.backend.received("").is_empty(), "no answer went to the backend");
     }
 
-    /// The held call is as it was: its own retry resumes it.
+    /// The suspended call is unchanged: its own retry resumes it.
     async fn resumes(&mut self) {
         let state = self.state.clone();
         let exchange = self.retry("tools/call", CALL, &state).await;

@@ -1,4 +1,4 @@
-//! Calls that are held while a modern client brings what a legacy backend asked for.
+//! Calls that are suspended while a modern client collects the input that a legacy backend needs.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ async fn client_of(backend: &Backend, front: Transport, more: &str) -> Client {
     Client::start_with(EVERYTHING, &text, Era::Modern, front).await
 }
 
-/// Answers with the roots it was told of.
+/// Responds with the roots it received.
 pub(super) fn asks_for_roots() -> Reply {
     let got = |call: &Received, answers: &[std::sync::Arc<Received>]| {
         let (who, roots) = (call.member("params.arguments.who").unwrap_or("0"), answers[0].member("result.roots"));
@@ -36,7 +36,7 @@ fn assert_parked(exchange: &Exchange) {
     assert_eq!(exchange.inputs().map(|inputs| inputs.len()), Some(1), "{}", exchange.answer);
 }
 
-/// The backend was told that the call is over: by its own transport's means, or both.
+/// Waits until the backend knows that the call is cancelled: by a closed connection, by a notification, or both.
 async fn assert_cancelled(backend: &Backend) {
     let cancelled = backend.wait_for("notifications/cancelled", 1).await;
     assert_eq!(cancelled[0].member("params.requestId"), backend.received("tools/call")[0].member("id"));
@@ -53,7 +53,7 @@ async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
             let left = client.request("1", "tools/call", CALL, "").await;
             assert_parked(&left);
             assert_cancelled(&backend).await;
-            // The only place is free again: the next call is held as well, and can be resumed.
+            // The table has one entry, which is free again: the next call is suspended too, and can be resumed.
             backend.once("tools/call", asks_for_roots());
             let next = client.request("2", "tools/call", CALL, "").await;
             assert_parked(&next);
@@ -65,7 +65,7 @@ async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
     }
 }
 
-/// Without a free place the server is told that nobody can be asked, and the call goes on.
+/// If the table is full, the server gets an error that says that the client cannot be asked, and the call continues.
 #[tokio::test]
 async fn suspended_calls_are_limited() {
     let backend = backend(Era::Legacy, Transport::Http).await;
@@ -102,7 +102,7 @@ async fn loss_of_the_backend_of_a_suspended_call_fails_the_retry() {
     }
 }
 
-/// A held call has no connection of its own: the client may go and come back by another one.
+/// A suspended call is bound to no connection: the client may disconnect and resume it on another one.
 #[tokio::test]
 async fn resumed_call_can_be_cancelled() {
     for back in BACKS {
@@ -126,7 +126,7 @@ async fn resumed_call_can_be_cancelled() {
 #[tokio::test]
 async fn suspended_calls_are_resumed_with_their_own_responses() {
     const CALLS: usize = 100;
-    // A stdio server cannot say which of several running calls its question belongs to, so it cannot ask then.
+    // A stdio server cannot say which of several running calls its request belongs to, so the request is refused then.
     let backend = backend(Era::Legacy, Transport::Http).await;
     backend.on("tools/call", asks_for_roots());
     let client = client_of(&backend, Transport::Http, "").await;
@@ -147,7 +147,7 @@ async fn suspended_calls_are_resumed_with_their_own_responses() {
         assert_parked(&exchange);
         held.insert(n, exchange);
     }
-    // All of them are held at once; they come back in another order than they came.
+    // All are suspended at once, and are resumed in another order.
     let mut retries = JoinSet::new();
     for (n, exchange) in held {
         let retry = exchange.retry(&params(n), &format!(r#""input-1":{}"#, roots(&n.to_string())));

@@ -1,5 +1,5 @@
 //! Tasks where the dialects differ: requested (2025-11-25) at a server with the extension, the extension at a server of
-//! 2025-11-25, and clients that know nothing of tasks at both; with a question in the middle.
+//! 2025-11-25, and clients without tasks at both; with a server request in the middle.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ use fanlight_tests::slicer::member;
 const PEERS: [Transport; 2] = [Transport::Http, Transport::Stdio];
 const ROOTS: &str = r#"{"roots":[{"uri":"file:\/\/\/r"}],"y":-0}"#;
 const RESULT: &str = r#"{"content":[],"n":1.0,"s":"\u0041"}"#;
-/// How often a task is asked after before anything comes of it.
+/// How often a task is polled before its state changes.
 const POLLS: usize = 12;
 
 /// Polled as fast as the rules allow.
@@ -21,7 +21,7 @@ fn hurried(members: &str) -> String {
     format!(r#"{members},"pollInterval":1,"pollIntervalMs":1"#)
 }
 
-/// A modern server whose tool `t` is the task `slow`: it works, asks for roots, works again, and has [`RESULT`].
+/// A modern server whose tool `t` is the task `slow`: it works, requires the roots, works again, and has [`RESULT`].
 async fn modern_server(transport: Transport) -> Backend {
     let server = Backend::start(Era::Modern, transport).await;
     server.on("server/discover", Reply::result(DISCOVERED));
@@ -51,7 +51,7 @@ async fn modern_server(transport: Transport) -> Backend {
     server
 }
 
-/// The same as a server of 2025-11-25, which asks while its result is waited for.
+/// The task `slow` at a server of 2025-11-25, which sends its server request during `tasks/result`.
 async fn legacy_server(transport: Transport) -> Backend {
     let server = Backend::start(Era::Legacy, transport).await;
     server.on("initialize", Reply::result(INITIALIZED));
@@ -84,7 +84,7 @@ async fn legacy_server(transport: Transport) -> Backend {
     server
 }
 
-/// The configuration of the server alone, and of the server beside another one that has no tasks.
+/// The configuration of the server alone, and of the server with another one that has no tasks.
 async fn configs(server: &Backend) -> Vec<(String, &'static str, Backend)> {
     let other = || async {
         let other = Backend::start(Era::Legacy, Transport::Http).await;
@@ -160,7 +160,7 @@ async fn task_of_2025_11_25_survives_a_restart_for_an_extension_client() {
                     let done = ask_roots(&gateway, "tasks/update", &update).await;
                     assert_eq!(member(&done, "resultType"), Some(r#""complete""#), "{done}");
                     key = Some((*name).to_owned());
-                    // What was held is concluded; from now on the state is what the server says.
+                    // The pending `tasks/result` has ended; from now on the state is that of the server.
                     server.wait_for("", 1).await;
                     server.on_target("tasks/result", "slow", Reply::result(RESULT));
                     let state = format!("{{{}}}", requested("slow", "completed"));
@@ -189,7 +189,7 @@ async fn ask_roots(gateway: &Gateway, method: &str, params: &str) -> String {
     body.unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
-/// The call is awaited, and what the task wants to know is asked during it.
+/// The call is awaited, and the input of the task is requested during the call.
 #[tokio::test]
 async fn client_without_tasks_gets_the_final_result() {
     for (client, front) in
@@ -219,7 +219,7 @@ async fn client_without_tasks_gets_the_final_result() {
     }
 }
 
-/// It answers -32021 to whoever does not know tasks.
+/// It responds with -32021 to clients without tasks.
 async fn needing_the_extension() -> Backend {
     let server = modern_server(Transport::Http).await;
     let missing = r#"{"code":-32021,"message":"tasks only","data":{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}}"#;

@@ -1,4 +1,4 @@
-//! What `/metrics` says, and where.
+//! The content of `/metrics`, and the listeners that serve it.
 
 use super::server_requests::{CAPABILITIES, asks, with_input};
 use super::{sent, start};
@@ -29,7 +29,7 @@ async fn metrics_are_on_the_admin_listener_only() {
     assert_eq!(front.response().await.status, 404);
 }
 
-/// The value at `/metrics` of the series that begins like this.
+/// The value at `/metrics` of the series that begins with this text.
 async fn metric(gateway: &Gateway, series: &str) -> Option<f64> {
     let mut admin = Connection::open(gateway.admin).await;
     admin.request("GET", "/metrics", &[], b"").await;
@@ -80,7 +80,7 @@ async fn metrics_count_sessions_backends_and_bytes() {
     assert_eq!(metric(&gateway, "fanlight_sessions_active").await, Some(0.0));
 }
 
-/// A call waits for its client from the answer that asks it something until it comes back with that.
+/// A call is suspended from the response that requires input until the client sends it.
 #[tokio::test]
 async fn metrics_count_suspended_calls() {
     let only = backend(Era::Legacy, Transport::Http).await;

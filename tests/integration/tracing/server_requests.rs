@@ -1,5 +1,5 @@
-//! A server's question in the middle of a call mirrors the tree: below the CLIENT span of the call stands a SERVER span
-//! of the question, and below that the CLIENT span of asking the client.
+//! A server request during a call mirrors the spans of the call: below the CLIENT span of the call is a SERVER span for
+//! the server request, and below that the CLIENT span for the request to the client.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ async fn start(backend: &Backend) -> (Gateway, TraceFile) {
     (Gateway::start_with(&config(&[backend.entry("only")]), &file.arguments()).await, file)
 }
 
-/// Calls the tool as a legacy client, answers the one question, and gives the question's raw `traceparent`.
+/// Calls the tool as a legacy client, responds to the only server request, and returns its raw `traceparent`.
 async fn converse(gateway: &Gateway, context: &str) -> Option<String> {
     let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, CAPABILITIES).await;
     let params = format!(r#""name":"t","_meta":{{"traceparent":"{context}"}}"#);
@@ -63,13 +63,13 @@ async fn relayed_server_request_has_its_own_spans() {
         assert_eq!(asked.text("jsonrpc.request.id").map(|id| id.starts_with("q-")), Some(true));
         assert_eq!(relayed.text("fanlight.backend.name"), None);
         assert!([call, forwarded, asked, relayed].iter().all(|span| span.error().is_none()));
-        // The client's own spans go below the question to it.
+        // The client's own spans are below the request to it.
         let trace_id = &context[3..35];
         assert_eq!(sent, Some(format!("00-{trace_id}-{}-01", relayed.id())));
     }
 }
 
-/// A span of the server's own, in between, is the parent if it is of the same trace, and a link otherwise.
+/// A span of the server in between is the parent if it is of the same trace, and a link otherwise.
 #[tokio::test]
 async fn context_of_a_server_request_counts_within_the_same_trace() {
     for same in [true, false] {
@@ -89,7 +89,7 @@ async fn context_of_a_server_request_counts_within_the_same_trace() {
     }
 }
 
-/// What a modern server wants to know is asked of a legacy client below the client's own call.
+/// Input that a modern server requires is requested from a legacy client directly below the client's call.
 #[tokio::test]
 async fn input_request_to_a_legacy_client_belongs_to_its_call() {
     let only = backend(Era::Modern, Transport::Http).await;
@@ -107,8 +107,8 @@ async fn input_request_to_a_legacy_client_belongs_to_its_call() {
     assert!(rounds.iter().all(|round| round.parent() == call.id() && round.error().is_none()));
 }
 
-/// A modern client is asked by an answer, and comes back with a request of its own: the question's SERVER span stands
-/// below the call that the backend still works on, and what the client comes back with is another SERVER span.
+/// A modern client is asked by a response, and sends the input with a new request: the SERVER span of the server
+/// request is below the call that the backend still runs, and the new request has another SERVER span.
 #[tokio::test]
 async fn server_request_to_a_modern_client_spans_both_of_its_requests() {
     let only = backend(Era::Legacy, Transport::Http).await;
@@ -130,7 +130,7 @@ async fn server_request_to_a_modern_client_spans_both_of_its_requests() {
     assert_eq!(first.map(|span| span.id()), Some(forwarded.parent()), "{trace:#?}");
 }
 
-/// Over stdio, to the end: the call that is cancelled is the one of both requests.
+/// Over stdio, to the end: the cancelled call is that of both requests.
 #[tokio::test]
 async fn resumed_call_is_cancelled_as_a_whole() {
     let only = backend(Era::Legacy, Transport::Stdio).await;
@@ -160,7 +160,7 @@ async fn resumed_call_is_cancelled_as_a_whole() {
     assert!(trace.all(SERVER, CALL).iter().all(|span| span.text("network.transport") == Some("pipe")));
 }
 
-/// The params of the request that brings the one input that `wanted` asks for.
+/// The params of the request that sends the one input that `wanted` asks for.
 pub(super) fn with_input(params: &str, wanted: &str) -> String {
     let state = member_at(wanted, &["result", "requestState"]).unwrap_or_else(|| panic!("no state in {wanted}"));
     let (key, _) = members(member_at(wanted, &["result", "inputRequests"]).unwrap()).unwrap()[0];

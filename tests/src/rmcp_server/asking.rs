@@ -1,4 +1,4 @@
-//! The tool `ask`: everything a server can ask its client, in the way of the request's era.
+//! The tool `ask`, which makes every kind of server request, in the form of the request's era.
 
 use rmcp::RoleServer;
 use rmcp::model::{
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::model;
 
-/// The questions by key, as they are on the wire.
+/// The server requests by key, as they are on the wire.
 fn questions(label: &str) -> Vec<(&'static str, Value)> {
     let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
     let message = format!("{label} asks: which city?");
@@ -25,7 +25,8 @@ fn questions(label: &str) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A legacy client is asked one after the other while the call runs; a modern one by what the call answers.
+/// Sends them to a legacy client one after the other while the call runs; returns them to a modern client as the
+/// required input.
 pub(super) async fn ask(
     label: &str,
     request: &CallToolRequestParams,
