@@ -215,7 +215,7 @@ impl Client {
     pub(crate) fn address(&self) -> std::net::SocketAddr {
         match &self.front {
             Front::ModernHttp(gateway) | Front::LegacyHttp(gateway, _) => gateway.mcp,
-            Front::Stdio(..) => panic!("the front is stdio"),
+            Front::Stdio(..) => panic!("the client uses stdio"),
         }
     }
 
@@ -231,7 +231,7 @@ impl Client {
     pub(crate) fn stdio(&mut self) -> &mut StdioClient {
         match &mut self.front {
             Front::Stdio(_, client) => client,
-            Front::ModernHttp(_) | Front::LegacyHttp(..) => panic!("the front is HTTP"),
+            Front::ModernHttp(_) | Front::LegacyHttp(..) => panic!("the client uses HTTP"),
         }
     }
 
@@ -239,7 +239,7 @@ impl Client {
     pub(crate) fn into_gateway(self) -> Gateway {
         match self.front {
             Front::ModernHttp(gateway) | Front::LegacyHttp(gateway, _) => gateway,
-            Front::Stdio(..) => panic!("the front is stdio"),
+            Front::Stdio(..) => panic!("the client uses stdio"),
         }
     }
 }

@@ -83,7 +83,7 @@ async fn exercise_client(backends: &[(&str, &str)], client: &Client, modern: boo
     lists_everything(backends, client).await;
     for (label, prefix) in backends {
         calls_tools(client, label, prefix).await;
-        answers_questions(client, label, prefix).await;
+        answers_server_requests(client, label, prefix).await;
         reads_resources(client, label).await;
         gets_prompts(client, label, prefix).await;
     }
@@ -92,7 +92,7 @@ async fn exercise_client(backends: &[(&str, &str)], client: &Client, modern: boo
 }
 
 fn introduces_itself(backends: &[(&str, &str)], client: &Client, modern: bool) {
-    let info = client.peer_info().expect("what the server said of itself");
+    let info = client.peer_info().expect("the server info");
     assert_eq!(info.protocol_version == ProtocolVersion::V_2026_07_28, modern);
     assert!(info.capabilities.tools.is_some() && info.capabilities.completions.is_some());
     let instructions = info.instructions.as_deref().expect("instructions");
@@ -151,9 +151,9 @@ async fn calls_tools(client: &Client, label: &str, prefix: &str) {
 }
 
 /// Elicitation, sampling and roots during a call, in the forms of the eras of client and server.
-async fn answers_questions(client: &Client, label: &str, prefix: &str) {
-    let asked = call(client, &format!("{prefix}ask"), &json!({})).await;
-    assert_eq!(asked.structured_content, Some(json!({ "label": label, "answers": answers_to(label) })));
+async fn answers_server_requests(client: &Client, label: &str, prefix: &str) {
+    let answered = call(client, &format!("{prefix}ask"), &json!({})).await;
+    assert_eq!(answered.structured_content, Some(json!({ "label": label, "answers": answers_to(label) })));
 }
 
 async fn reads_resources(client: &Client, label: &str) {

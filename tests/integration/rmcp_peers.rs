@@ -101,12 +101,12 @@ pub(crate) struct Listener {
 }
 
 /// The client's response to each kind of server request, which repeats the request.
-pub(crate) fn answers_to(asked: &str) -> Value {
+pub(crate) fn answers_to(label: &str) -> Value {
     json!({
-        "elicitation": { "action": "accept", "content": { "city": format!("Zürich, since {asked} asks: which city?") } },
+        "elicitation": { "action": "accept", "content": { "city": format!("Zürich, since {label} asks: which city?") } },
         "sampling": {
             "role": "assistant",
-            "content": { "type": "text", "text": format!("You said: {asked} says hello") },
+            "content": { "type": "text", "text": format!("You said: {label} says hello") },
             "model": "a-model",
             "stopReason": "endTurn",
         },
@@ -114,9 +114,9 @@ pub(crate) fn answers_to(asked: &str) -> Value {
     })
 }
 
-/// Builds the SDK type of the response of this kind; `asked` is the part of the request that names the server.
-fn answer<T: rmcp::serde::de::DeserializeOwned>(kind: &str, asked: &str) -> Result<T, ErrorData> {
-    let label = asked.split(' ').next().unwrap_or_default();
+/// Builds the SDK type of the response of this kind; `message` is the text of the request, which begins with the name of the server.
+fn answer<T: rmcp::serde::de::DeserializeOwned>(kind: &str, message: &str) -> Result<T, ErrorData> {
+    let label = message.split(' ').next().unwrap_or_default();
     serde_json::from_value(answers_to(label)[kind].clone())
         .map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
@@ -206,9 +206,9 @@ mod tests {
             let client = http_client(&url, modern).await;
             let result = call(&client, "echo", &json!({ "value": 1 })).await;
             assert_eq!(result.structured_content, Some(json!({ "label": "alpha", "arguments": { "value": 1 } })));
-            let asked = call(&client, "ask", &json!({})).await;
+            let answered = call(&client, "ask", &json!({})).await;
             let answers = json!({ "label": "alpha", "answers": answers_to("alpha") });
-            assert_eq!(asked.structured_content, Some(answers));
+            assert_eq!(answered.structured_content, Some(answers));
             client.cancel().await.unwrap();
         }
     }

@@ -8,11 +8,11 @@
 //! `../shared/spec` beside the repository; without them nothing is validated, and `.ci/run` prints that.
 
 mod definitions;
-mod judge;
 mod lenient;
 mod official;
 #[cfg(test)]
 mod tests;
+mod validation;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -20,8 +20,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use serde_json::Value;
 
-use self::judge::{Asked, Violation};
 use self::official::Official;
+use self::validation::{Request, Violation};
 use crate::raw_client::MODERN;
 
 /// The kind of the gateway's peer, which determines the requests and notifications that the gateway may send.
@@ -39,7 +39,7 @@ struct State {
     direction: Direction,
     official: Option<&'static Official>,
     /// The requests to the gateway, by peer and raw id.
-    asked: Mutex<HashMap<(String, String), Asked>>,
+    request: Mutex<HashMap<(String, String), Request>>,
     /// The negotiated revision, by peer.
     revisions: Mutex<HashMap<String, String>>,
     excuses: Mutex<Vec<(&'static str, &'static str)>>,
@@ -55,7 +55,7 @@ impl Checks {
         Self(Arc::new(State {
             direction,
             official,
-            asked: Mutex::default(),
+            request: Mutex::default(),
             revisions: Mutex::default(),
             excuses: Mutex::default(),
             violations: Mutex::default(),
@@ -101,13 +101,13 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Records a message of the peer to the gateway, in this revision if the transport names one.
-    pub(crate) fn asked(&self, text: &str, revision: Option<&str>) {
+    pub(crate) fn sent(&self, text: &str, revision: Option<&str>) {
         for message in parsed(text).into_iter().flat_map(messages) {
-            let Some(mut asked) = Asked::of(&message) else { continue };
-            if asked.revision.is_none() {
-                asked.revision = revision.map(str::to_owned).or_else(|| self.revision());
+            let Some(mut request) = Request::of(&message) else { continue };
+            if request.revision.is_none() {
+                request.revision = revision.map(str::to_owned).or_else(|| self.revision());
             }
-            self.checks.0.asked.lock().unwrap().insert(self.key(&message), asked);
+            self.checks.0.requests.lock().unwrap().insert(self.key(&message), request);
         }
     }
 
@@ -126,16 +126,16 @@ impl Peer {
     /// # Panics
     ///
     /// If it violates the schema; also recorded for [`Checks::conclude`].
-    pub(crate) fn said(&self, text: &str) {
-        let broken = self.heard(text);
-        assert!(broken.is_empty(), "the gateway breaks the schema:\n{}", broken.join("\n"));
+    pub(crate) fn received(&self, text: &str) {
+        let broken = self.violations(text);
+        assert!(broken.is_empty(), "the gateway violates the schema:\n{}", broken.join("\n"));
     }
 
-    /// [`Self::said`] without a panic, for tasks whose panic would be lost.
-    pub(crate) fn heard(&self, text: &str) -> Vec<String> {
+    /// [`Self::received`] without a panic, for tasks whose panic would be lost.
+    pub(crate) fn violations(&self, text: &str) -> Vec<String> {
         let Some(official) = self.checks.0.official else { return Vec::new() };
         let violations = match parsed(text) {
-            Ok(value) => self.judge(official, value),
+            Ok(value) => self.validate(official, value),
             Err(error) => vec![Violation::new("JSONRPCMessage", error)],
         };
         let shown = |violation: &Violation| {
@@ -149,18 +149,24 @@ impl Peer {
         broken
     }
 
-    fn judge(&self, official: &Official, value: Value) -> Vec<Violation> {
+    fn validate(&self, official: &Official, value: Value) -> Vec<Violation> {
         let mut violations = Vec::new();
         if value.is_array() && self.revision().is_none_or(|revision| revision != "2025-03-26") {
             violations.push(Violation::new("JSONRPCMessage", "a batch, which this revision does not have"));
         }
         for message in messages(value) {
-            let asked = self.checks.0.asked.lock().unwrap().get(&self.key(&message)).cloned();
-            if let Some(revision) = judge::negotiated(&message, asked.as_ref()) {
+            let request = self.checks.0.requests.lock().unwrap().get(&self.key(&message)).cloned();
+            if let Some(revision) = validation::negotiated(&message, request.as_ref()) {
                 self.negotiated(&revision);
             }
             let usual = self.revision().unwrap_or_else(|| MODERN.to_owned());
-            violations.extend(judge::judge(official, self.checks.0.direction, &usual, &message, asked.as_ref()));
+            violations.extend(validation::validate(
+                official,
+                self.checks.0.direction,
+                &usual,
+                &message,
+                request.as_ref(),
+            ));
         }
         violations
     }

@@ -1,7 +1,7 @@
 //! Server requests (elicitation, sampling, roots) through the gateway, in every pair of eras over every pair of
 //! transports (docs/eras.md, "Server requests during a call").
 
-mod cells;
+mod combinations;
 mod state;
 mod suspended;
 

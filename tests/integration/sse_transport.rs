@@ -41,7 +41,7 @@ impl OldClient {
     }
 
     async fn send(&self, message: &str) {
-        self.peer.asked(message, None);
+        self.peer.sent(message, None);
         let mut connection = Connection::open(self.gateway.mcp).await;
         connection.request("POST", &self.endpoint, &JSON_HEADERS, message.as_bytes()).await;
         assert_eq!(connection.response().await.status, 202);
@@ -49,16 +49,16 @@ impl OldClient {
 
     async fn receive(&mut self) -> String {
         let message = self.stream.event().await.unwrap().expect("a message before the end");
-        self.peer.said(&message);
+        self.peer.received(&message);
         message
     }
 
     /// Calls a tool that requests the roots; returns the response.
-    async fn call_and_be_asked(&mut self) -> String {
+    async fn call_with_server_request(&mut self) -> String {
         self.send(&legacy_request("7", "tools/call", CALL)).await;
-        let question = self.receive().await;
-        assert_eq!(member(&question, "method"), Some(r#""roots/list""#), "{question}");
-        let id = member(&question, "id").unwrap();
+        let request = self.receive().await;
+        assert_eq!(member(&request, "method"), Some(r#""roots/list""#), "{request}");
+        let id = member(&request, "id").unwrap();
         self.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{ROOTS}}}"#)).await;
         let answer = self.receive().await;
         assert_eq!(member(&answer, "id"), Some("7"), "{answer}");
@@ -98,7 +98,7 @@ async fn sse_client_reaches_servers_of_both_eras() {
         let server = backend(era, Transport::Http).await;
         asks_in_its_era(&server, era);
         let mut client = OldClient::start(&config(&[server.entry("only")]), r#"{"roots":{}}"#).await;
-        let answer = client.call_and_be_asked().await;
+        let answer = client.call_with_server_request().await;
         assert_whole(member(&answer, "result").unwrap());
         if era == Era::Modern {
             let calls = server.received("tools/call");

@@ -101,7 +101,7 @@ async fn task_of_a_legacy_server_survives_a_restart_of_the_gateway() {
         let gateway = Gateway::start(&config).await;
         let session = LegacySession::open(gateway.mcp).await;
         assert_eq!(ask(&session, "tasks/get", &task("task-b")).await, working);
-        assert_eq!(a.received("tasks/get").len(), 1, "it had to be asked for");
+        assert_eq!(a.received("tasks/get").len(), 1, "the owner was unknown");
         // Ten minutes later.
         b.on_target("tasks/get", "task-b", Reply::result(format!("{{ {} }}", requested("task-b", "completed"))));
         assert!(ask(&session, "tasks/get", &task("task-b")).await.contains("completed"));

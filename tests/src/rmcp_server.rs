@@ -1,6 +1,6 @@
 //! An MCP server on rmcp, the official Rust SDK: the backend of tests that need an independent implementation.
 
-mod asking;
+mod server_requests;
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -153,7 +153,7 @@ impl ServerHandler for RmcpServer {
             "echo" => self.echo(&Value::Object(request.arguments.unwrap_or_default())),
             "refuse" => json!({ "content": [{ "type": "text", "text": "no" }], "isError": true }),
             "count" => Self::count(&context).await?,
-            "ask" => return asking::ask(&self.label, &request, &context).await,
+            "ask" => return server_requests::ask(&self.label, &request, &context).await,
             name => return Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None)),
         };
         Ok(model::<CallToolResult>(result)?.into())

@@ -56,7 +56,7 @@ impl Connection {
             checks.peer(header("mcp-session-id").map_or_else(exchange, session_name))
         });
         if let (Some(peer), Ok(text)) = (&self.peer, std::str::from_utf8(body)) {
-            peer.asked(text, header("mcp-protocol-version"));
+            peer.sent(text, header("mcp-protocol-version"));
         }
     }
 
@@ -172,7 +172,7 @@ impl Response {
     /// Checks a message, and records the revision of a session that it opens.
     fn check(&self, message: &str) {
         let Some(peer) = &self.peer else { return };
-        peer.said(message);
+        peer.received(message);
         if let (Some(session), Some(revision)) = (self.header("mcp-session-id"), peer.revision()) {
             let checks = self.connection.checks.as_ref().expect("a peer is one of these checks");
             checks.peer(session_name(session)).negotiated(&revision);

@@ -30,7 +30,7 @@ impl StdioClient {
     /// Sends one message and a line break.
     pub(crate) async fn send(&mut self, message: &str) {
         if let Some(peer) = &self.peer {
-            peer.asked(message, None);
+            peer.sent(message, None);
         }
         let line = format!("{}\n", message.replace(['\n', '\r'], " "));
         let stdin = self.stdin.as_mut().expect("input is open");
@@ -43,7 +43,7 @@ impl StdioClient {
         let length = within("a line", self.stdout.read_line(&mut line)).await.unwrap();
         let line = (length > 0).then(|| line.trim_end_matches('\n').to_owned())?;
         if let Some(peer) = &self.peer {
-            peer.said(&line);
+            peer.received(&line);
         }
         Some(line)
     }

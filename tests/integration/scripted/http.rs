@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::reply::End;
-use super::stream::{Way, event};
+use super::stream::{Channel, event};
 use super::{Era, Fault, Received, Reply, Shared, Stream, huge_result, response};
 
 type Body = BoxBody<Bytes, io::Error>;
@@ -81,7 +81,7 @@ async fn single(reply: Reply, request: Arc<Received>, shared: Arc<Shared>) -> Re
     reply.take_steps(&request, &shared, None).await;
     if let Some(text) = reply.end.response(&request, &[]) {
         waiting.answered();
-        shared.says(&text);
+        shared.record_sent(&text);
         return Ok(whole(&shared, &request, text));
     }
     Ok(match reply.end {
@@ -153,10 +153,10 @@ fn stream_of(received: mpsc::Receiver<Option<io::Result<Bytes>>>) -> Response<Bo
 }
 
 async fn send_events(events: &Events, reply: Reply, request: &Received, shared: &Shared) {
-    let way = Way::Events(events.clone());
-    let answers = reply.take_steps(request, shared, Some(&way)).await;
+    let channel = Channel::Events(events.clone());
+    let answers = reply.take_steps(request, shared, Some(&channel)).await;
     if let Some(text) = reply.end.response(request, &answers) {
-        shared.says(&text);
+        shared.record_sent(&text);
         return send(events, &event(&text)).await;
     }
     let last = match reply.end {

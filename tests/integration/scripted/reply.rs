@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fanlight_tests::slicer;
 use tokio::sync::watch;
 
-use super::stream::Way;
+use super::stream::Channel;
 use super::{Received, Shared, response};
 use crate::harness::within;
 
@@ -155,21 +155,21 @@ impl Reply {
         &self,
         request: &Received,
         shared: &Shared,
-        way: Option<&Way>,
+        channel: Option<&Channel>,
     ) -> Vec<Arc<Received>> {
-        let (mut asked, mut answers) = (Vec::new(), Vec::new());
+        let (mut open, mut answers) = (Vec::new(), Vec::new());
         for step in &self.steps {
             match step {
                 Step::Say(message) => {
                     let message = filled(message, request);
-                    shared.says(&message);
+                    shared.record_sent(&message);
                     if let (Some(id), Some(_)) = (slicer::member(&message, "id"), slicer::member(&message, "method")) {
-                        asked.push(id.to_owned());
+                        open.push(id.to_owned());
                     }
-                    way.expect("a way to say it").message(&message).await;
+                    channel.expect("a channel to say it").message(&message).await;
                 }
                 Step::Answered => {
-                    for id in asked.drain(..) {
+                    for id in open.drain(..) {
                         answers.push(shared.answer_to(&id, request).await);
                     }
                 }

@@ -54,7 +54,7 @@ impl Shared {
     pub(super) fn record(&self, received: Received) -> Arc<Received> {
         if !received.text.is_empty() {
             // A panic in a task of the server would be lost: the owner of the server fails the test.
-            let _ = self.client.heard(&received.text);
+            let _ = self.client.violations(&received.text);
         }
         let received = Arc::new(received);
         self.received.send_modify(|all| all.push(Arc::clone(&received)));
@@ -63,8 +63,8 @@ impl Shared {
 
     /// Records a message to the client for the schema checks: the client's response is validated by its request, other
     /// messages by the negotiated revision.
-    pub(super) fn says(&self, message: &str) {
-        self.client.asked(message, None);
+    pub(super) fn record_sent(&self, message: &str) {
+        self.client.sent(message, None);
         let agreed = slicer::member(message, "result.protocolVersion").and_then(slicer::plain_string);
         if let Some(revision) = agreed {
             self.client.negotiated(revision);

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 
 use super::reply::End;
-use super::stream::Way;
+use super::stream::Channel;
 use super::{Fault, Received, Reply, Shared, Stream, huge_result, response};
 
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
@@ -45,10 +45,10 @@ async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>, share
     if !reply.stderr.is_empty() {
         output.send(Command::Stderr, &reply.stderr).await;
     }
-    let way = Way::Lines(Arc::clone(&output));
-    let answers = reply.take_steps(&request, &shared, Some(&way)).await;
+    let channel = Channel::Lines(Arc::clone(&output));
+    let answers = reply.take_steps(&request, &shared, Some(&channel)).await;
     if let Some(response) = reply.end.response(&request, &answers) {
-        shared.says(&response);
+        shared.record_sent(&response);
         return output.line(&response).await;
     }
     match reply.end {

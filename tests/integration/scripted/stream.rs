@@ -16,18 +16,18 @@ use crate::harness::within;
 pub(crate) struct Stream {
     /// The request that opened it, or `HTTP GET` with its headers.
     pub(crate) request: Arc<Received>,
-    way: Way,
+    channel: Channel,
     shared: Arc<Shared>,
 }
 
 /// Where messages go.
 #[derive(Clone)]
-pub(super) enum Way {
+pub(super) enum Channel {
     Events(Events),
     Lines(Arc<Output>),
 }
 
-impl Way {
+impl Channel {
     pub(super) async fn message(&self, message: &str) {
         match self {
             // The client may have disconnected; the test that waits for it notices.
@@ -45,22 +45,22 @@ pub(super) fn event(message: &str) -> String {
 
 impl Stream {
     pub(super) fn of_events(request: Arc<Received>, events: Events, shared: Arc<Shared>) -> Self {
-        Self { request, way: Way::Events(events), shared }
+        Self { request, channel: Channel::Events(events), shared }
     }
 
     pub(super) fn of_lines(request: Arc<Received>, output: Arc<Output>, shared: Arc<Shared>) -> Self {
-        Self { request, way: Way::Lines(output), shared }
+        Self { request, channel: Channel::Lines(output), shared }
     }
 
     /// Sends one whole message.
     pub(crate) async fn message(&self, message: &str) {
-        self.shared.says(message);
-        within("the client to read", self.way.message(message)).await;
+        self.shared.record_sent(message);
+        within("the client to read", self.channel.message(message)).await;
     }
 
     /// HTTP: sends one whole message as an event with an id to resume from.
     pub(crate) async fn event(&self, id: &str, message: &str) {
-        self.shared.says(message);
+        self.shared.record_sent(message);
         self.raw(&format!("id: {id}\nevent: message\ndata: {message}\n\n")).await;
     }
 
@@ -99,7 +99,7 @@ impl Stream {
 
     /// HTTP: waits until the client has closed it.
     pub(crate) async fn closed(&self) {
-        let Way::Events(events) = &self.way else { panic!("lines do not close") };
+        let Channel::Events(events) = &self.channel else { panic!("lines do not close") };
         within("the stream to close", events.closed()).await;
     }
 
@@ -114,7 +114,7 @@ impl Stream {
     }
 
     async fn part(&self, part: Option<io::Result<Bytes>>) {
-        let Way::Events(events) = &self.way else { panic!("only HTTP has events") };
+        let Channel::Events(events) = &self.channel else { panic!("only HTTP has events") };
         // The client may have disconnected; the test notices that elsewhere.
         let _ = within("the client to read", events.send(part)).await;
     }

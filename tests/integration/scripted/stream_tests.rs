@@ -27,8 +27,8 @@ async fn call_is_concluded_with_the_responses_of_its_own_session() {
     let mut calls = Vec::new();
     for session in [&one, &other] {
         let mut call = session.post(&legacy_request("7", "tools/call", r#""name":"t""#)).await;
-        let asked = call.event().await.unwrap().unwrap();
-        assert_eq!(asked, ASK.replace("{call}", "7"));
+        let request = call.event().await.unwrap().unwrap();
+        assert_eq!(request, ASK.replace("{call}", "7"));
         calls.push(call);
     }
     for (session, uri) in [(&other, "other"), (&one, "one")] {
@@ -51,8 +51,8 @@ async fn call_sends_requests_over_stdio() {
     client.initialize(NEWEST_LEGACY).await;
     client.send(&legacy_request("7", "tools/call", r#""name":"t""#)).await;
     for (id, uri) in [("ask-7", "a"), ("again-7", "b")] {
-        let asked = client.receive().await.unwrap();
-        assert_eq!(member(&asked, "id"), Some(format!("\"{id}\"").as_str()));
+        let request = client.receive().await.unwrap();
+        assert_eq!(member(&request, "id"), Some(format!("\"{id}\"").as_str()));
         client.send(&roots(&format!("\"{id}\""), uri)).await;
     }
     let answer = client.receive().await.unwrap();

@@ -32,7 +32,7 @@ pub(super) fn asks_for_roots() -> Reply {
     Reply::conclude(got).asking(&[ASK])
 }
 
-fn assert_parked(exchange: &Exchange) {
+fn assert_suspended(exchange: &Exchange) {
     assert_eq!(exchange.inputs().map(|inputs| inputs.len()), Some(1), "{}", exchange.answer);
 }
 
@@ -51,12 +51,12 @@ async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
             let limits = r#","limits":{"suspendedCalls":1},"timeouts":{"clientAnswer":"2s"}"#;
             let mut client = client_of(&backend, front, limits).await;
             let left = client.request("1", "tools/call", CALL, "").await;
-            assert_parked(&left);
+            assert_suspended(&left);
             assert_cancelled(&backend).await;
             // The table has one entry, which is free again: the next call is suspended too, and can be resumed.
             backend.once("tools/call", asks_for_roots());
             let next = client.request("2", "tools/call", CALL, "").await;
-            assert_parked(&next);
+            assert_suspended(&next);
             let done = client.request("3", "tools/call", &next.retry(CALL, INPUT), "").await;
             assert_eq!(done.member("result.roots"), "[]");
             let late = client.request("4", "tools/call", &left.retry(CALL, INPUT), "").await;
@@ -65,7 +65,7 @@ async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
     }
 }
 
-/// If the table is full, the server gets an error that says that the client cannot be asked, and the call continues.
+/// If the table is full, the server gets an error that says that the client cannot be id, and the call continues.
 #[tokio::test]
 async fn suspended_calls_are_limited() {
     let backend = backend(Era::Legacy, Transport::Http).await;
@@ -75,10 +75,10 @@ async fn suspended_calls_are_limited() {
     };
     backend.on("tools/call", Reply::conclude(refused).asking(&[ASK]));
     let mut client = client_of(&backend, Transport::Http, r#","limits":{"suspendedCalls":1}"#).await;
-    let held = client.request("1", "tools/call", CALL, "").await;
-    assert_parked(&held);
+    let suspended = client.request("1", "tools/call", CALL, "").await;
+    assert_suspended(&suspended);
     client.request("2", "tools/call", CALL, "").await.member("result.got.code");
-    let done = client.request("3", "tools/call", &held.retry(CALL, INPUT), "").await;
+    let done = client.request("3", "tools/call", &suspended.retry(CALL, INPUT), "").await;
     assert_eq!(done.member("result.roots"), "[]");
 }
 
@@ -90,11 +90,11 @@ async fn loss_of_the_backend_of_a_suspended_call_fails_the_retry() {
             let gate = Gate::new();
             backend.once("tools/call", Reply::fault(Fault::Die(1)).after(&[ASK]).gated(&gate));
             let mut client = client_of(&backend, front, "").await;
-            let held = client.request("1", "tools/call", CALL, "").await;
-            assert_parked(&held);
+            let suspended = client.request("1", "tools/call", CALL, "").await;
+            assert_suspended(&suspended);
             gate.reached(1).await;
             gate.open();
-            let retry = client.request("2", "tools/call", &held.retry(CALL, INPUT), "").await;
+            let retry = client.request("2", "tools/call", &suspended.retry(CALL, INPUT), "").await;
             let message = retry.member("error.message");
             assert!(message.contains("only"), "names the backend: {message}");
             client.call("t").await.member("result.content");
@@ -111,13 +111,13 @@ async fn resumed_call_can_be_cancelled() {
         let client = client_of(&backend, Transport::Http, "").await;
         let request = |id: &str, params: &str| modern_request_with(EVERYTHING, id, "tools/call", params, "");
         let answer = post_modern(client.address(), &request("1", CALL)).await.text().await;
-        let held = Exchange { before: Vec::new(), answer };
-        assert_parked(&held);
-        let (address, retry) = (client.address(), request("2", &held.retry(CALL, INPUT)));
+        let suspended = Exchange { before: Vec::new(), answer };
+        assert_suspended(&suspended);
+        let (address, retry) = (client.address(), request("2", &suspended.retry(CALL, INPUT)));
         let resumed = tokio::spawn(async move { post_modern(address, &retry).await.messages().await });
         let call = &backend.received("tools/call")[0];
-        let asked = format!(r#""ask-{}""#, call.member("id").unwrap().trim_matches('"'));
-        backend.answer_to(&asked, call).await;
+        let id = format!(r#""ask-{}""#, call.member("id").unwrap().trim_matches('"'));
+        backend.answer_to(&id, call).await;
         resumed.abort();
         assert_cancelled(&backend).await;
     }
@@ -141,15 +141,15 @@ async fn suspended_calls_are_resumed_with_their_own_responses() {
     for n in 0..CALLS {
         calls.spawn(async move { (n, send(format!("{n}"), params(n)).await) });
     }
-    let mut held = HashMap::new();
-    while let Some(call) = within("a question", calls.join_next()).await {
+    let mut suspended = HashMap::new();
+    while let Some(call) = within("a server request", calls.join_next()).await {
         let (n, exchange) = call.unwrap();
-        assert_parked(&exchange);
-        held.insert(n, exchange);
+        assert_suspended(&exchange);
+        suspended.insert(n, exchange);
     }
     // All are suspended at once, and are resumed in another order.
     let mut retries = JoinSet::new();
-    for (n, exchange) in held {
+    for (n, exchange) in suspended {
         let retry = exchange.retry(&params(n), &format!(r#""input-1":{}"#, roots(&n.to_string())));
         retries.spawn(async move { (n, send(format!("\"again-{n}\""), retry).await) });
     }

@@ -32,10 +32,10 @@ async fn modern_server(transport: Transport) -> Backend {
         server.on(method, Reply::error(NOT_FOUND));
     }
     let answered = std::sync::Arc::new(AtomicUsize::new(0));
-    let (polls, told) = (AtomicUsize::new(0), std::sync::Arc::clone(&answered));
+    let (polls, answered_by_client) = (AtomicUsize::new(0), std::sync::Arc::clone(&answered));
     let state = move |_: &Received| {
         let poll = polls.fetch_add(1, Ordering::Relaxed);
-        let (status, more) = match told.load(Ordering::Relaxed) {
+        let (status, more) = match answered_by_client.load(Ordering::Relaxed) {
             0 if poll < POLLS => ("working", String::new()),
             0 => ("input_required", r#","inputRequests":{"k\u0031":{"method":"roots/list"}}"#.to_owned()),
             _ => ("completed", format!(r#","result":{RESULT}"#)),
@@ -63,10 +63,10 @@ async fn legacy_server(transport: Transport) -> Backend {
         server.on(method, Reply::error(NOT_FOUND));
     }
     let answered = std::sync::Arc::new(AtomicUsize::new(0));
-    let (polls, told) = (AtomicUsize::new(0), std::sync::Arc::clone(&answered));
+    let (polls, answered_by_client) = (AtomicUsize::new(0), std::sync::Arc::clone(&answered));
     let state = move |_: &Received| {
         let poll = polls.fetch_add(1, Ordering::Relaxed);
-        let status = match told.load(Ordering::Relaxed) {
+        let status = match answered_by_client.load(Ordering::Relaxed) {
             0 if poll < POLLS => "working",
             0 => "input_required",
             _ => "completed",
@@ -74,13 +74,13 @@ async fn legacy_server(transport: Transport) -> Backend {
         format!("{{{}}}", hurried(&requested("slow", status)))
     };
     server.on_target("tasks/get", "slow", Reply::compute(state));
-    let question = r#"{"jsonrpc":"2.0","id":"q-{call}","method":"roots/list","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"slow"}}}}"#;
+    let server_request = r#"{"jsonrpc":"2.0","id":"q-{call}","method":"roots/list","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"slow"}}}}"#;
     let conclude = move |_: &Received, answers: &[std::sync::Arc<Received>]| {
         assert_eq!(answers[0].member("result"), Some(ROOTS));
         answered.fetch_add(1, Ordering::Relaxed);
         RESULT.to_owned()
     };
-    server.on_target("tasks/result", "slow", Reply::conclude(conclude).asking(&[question]));
+    server.on_target("tasks/result", "slow", Reply::conclude(conclude).asking(&[server_request]));
     server
 }
 
@@ -116,9 +116,9 @@ async fn requested_task_of_an_extension_server_survives_a_restart() {
             let session = LegacySession::open_with(gateway.mcp, "2025-11-25", r#"{"roots":{}}"#).await;
             let request = legacy_request("9", "tasks/result", &task("slow"));
             let mut stream = session.post(&request).await;
-            let asked = stream.event().await.unwrap().expect("a question");
-            assert_eq!(member(&asked, "method"), Some(r#""roots/list""#), "{asked}");
-            let id = member(&asked, "id").unwrap();
+            let relayed = stream.event().await.unwrap().expect("a server request");
+            assert_eq!(member(&relayed, "method"), Some(r#""roots/list""#), "{relayed}");
+            let id = member(&relayed, "id").unwrap();
             session.post(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{ROOTS}}}"#)).await;
             let (_, answer) = stream.messages().await;
             assert!(answer.contains(r#""content":[],"n":1.0,"s":"\u0041""#), "{answer}");
@@ -154,8 +154,8 @@ async fn task_of_2025_11_25_survives_a_restart_for_an_extension_client() {
                 last = poll(&gateway).await;
                 if let Some(inputs) = member(&last, "inputRequests").filter(|_| key.is_none()) {
                     let inputs = fanlight_tests::slicer::members(inputs).unwrap();
-                    let Some((name, question)) = inputs.first() else { continue };
-                    assert_eq!(member(question, "method"), Some(r#""roots/list""#));
+                    let Some((name, input)) = inputs.first() else { continue };
+                    assert_eq!(member(input, "method"), Some(r#""roots/list""#));
                     let update = format!(r#"{},"inputResponses":{{"{name}":{ROOTS}}}"#, task("slow"));
                     let done = ask_roots(&gateway, "tasks/update", &update).await;
                     assert_eq!(member(&done, "resultType"), Some(r#""complete""#), "{done}");
@@ -203,17 +203,17 @@ async fn client_without_tasks_gets_the_final_result() {
                 };
                 let (config, tool, _other) = configs(&server).await.remove(several);
                 let mut client = Client::start_with(r#"{"roots":{}}"#, &config, client, front).await;
-                let mut asked = 0;
+                let mut requests = 0;
                 let params = format!(r#""name":"{tool}","arguments":{{}}"#);
                 let exchange = client
                     .converse("1", "tools/call", &params, |method, _| {
                         assert_eq!(method, "roots/list");
-                        asked += 1;
+                        requests += 1;
                         ROOTS.to_owned()
                     })
                     .await;
                 assert_eq!(exchange.member("result.n"), "1.0", "{}", exchange.answer);
-                assert_eq!(asked, 1, "{front:?} {server_era:?}");
+                assert_eq!(requests, 1, "{front:?} {server_era:?}");
             }
         }
     }

@@ -86,14 +86,14 @@ async fn metrics_count_suspended_calls() {
     let only = backend(Era::Legacy, Transport::Http).await;
     only.on("tools/call", asks(""));
     let gateway = Gateway::start(&config(&[only.entry("only")])).await;
-    let parked = "fanlight_calls_parked";
-    assert_eq!(metric(&gateway, parked).await, Some(0.0));
+    let suspended = "fanlight_calls_parked";
+    assert_eq!(metric(&gateway, suspended).await, Some(0.0));
     let params = r#""name":"t","arguments":{}"#;
     let call = modern_request_with(CAPABILITIES, "1", "tools/call", params, "");
     let (_, wanted) = post_modern(gateway.mcp, &call).await.messages().await;
-    assert_eq!(metric(&gateway, parked).await, Some(1.0));
+    assert_eq!(metric(&gateway, suspended).await, Some(1.0));
     let back = modern_request_with(CAPABILITIES, "2", "tools/call", &with_input(params, &wanted), "");
     post_modern(gateway.mcp, &back).await.messages().await;
-    metric_becomes(&gateway, parked, |count| count == 0.0).await;
+    metric_becomes(&gateway, suspended, |count| count == 0.0).await;
     metric_becomes(&gateway, "fanlight_requests_active", |count| count == 0.0).await;
 }

@@ -105,9 +105,9 @@ async fn spans_of_calls_without_a_response() {
 /// connection send nothing, so they have no CLIENT span.
 #[tokio::test]
 async fn spans_of_unreachable_backends() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for entry in [
-        format!(r#""only":{{"type":"http","url":"http://{nobody}/mcp"}}"#),
+        format!(r#""only":{{"type":"http","url":"http://{unused}/mcp"}}"#),
         r#""only":{"command":"/nonexistent/fanlight-test-server"}"#.to_owned(),
     ] {
         let traced = Traced::start(&entry, "").await;

@@ -18,11 +18,12 @@ const PARAMS: &str = r#""message":"m","requestedSchema":{"type":"object","proper
 const ACCEPTED: &str = r#"{"action":"accept","content":{}}"#;
 
 pub(super) fn asks(meta: &str) -> Reply {
-    let question = format!(r#"{{"jsonrpc":"2.0","id":"q-{{call}}","method":"{ASKED}","params":{{{PARAMS}{meta}}}}}"#);
+    let server_request =
+        format!(r#"{{"jsonrpc":"2.0","id":"q-{{call}}","method":"{ASKED}","params":{{{PARAMS}{meta}}}}}"#);
     let got = |_: &Received, answers: &[Arc<Received>]| {
         format!(r#"{{"content":[],"got":{}}}"#, answers[0].member("result").unwrap())
     };
-    Reply::conclude(got).asking(&[&question])
+    Reply::conclude(got).asking(&[&server_request])
 }
 
 async fn start(backend: &Backend) -> (Gateway, TraceFile) {
@@ -35,14 +36,14 @@ async fn converse(gateway: &Gateway, context: &str) -> Option<String> {
     let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, CAPABILITIES).await;
     let params = format!(r#""name":"t","_meta":{{"traceparent":"{context}"}}"#);
     let mut stream = session.post(&legacy_request("1", "tools/call", &params)).await;
-    let question = stream.event().await.unwrap().expect("a question");
-    assert_eq!(member_at(&question, &["params", "message"]), Some(r#""m""#), "{question}");
-    let id = member_at(&question, &["id"]).unwrap();
+    let server_request = stream.event().await.unwrap().expect("a server_request");
+    assert_eq!(member_at(&server_request, &["params", "message"]), Some(r#""m""#), "{server_request}");
+    let id = member_at(&server_request, &["id"]).unwrap();
     let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{ACCEPTED}}}"#);
     assert_eq!(session.post(&answer).await.status, 202);
     let (_, last) = stream.messages().await;
     assert!(member_at(&last, &["result"]).is_some(), "{last}");
-    member_at(&question, &["params", "_meta", "traceparent"]).and_then(plain_string).map(str::to_owned)
+    member_at(&server_request, &["params", "_meta", "traceparent"]).and_then(plain_string).map(str::to_owned)
 }
 
 #[tokio::test]
@@ -55,14 +56,14 @@ async fn relayed_server_request_has_its_own_spans() {
         let sent = converse(&gateway, &context).await;
         let wanted = [(SERVER, CALL), (CLIENT, CALL), (SERVER, ASKED), (CLIENT, ASKED)];
         let trace = file.trace(&context, &wanted).await;
-        let [call, forwarded, asked, relayed] = wanted.map(|(kind, name)| trace.one(kind, name));
+        let [call, forwarded, received, relayed] = wanted.map(|(kind, name)| trace.one(kind, name));
         assert_eq!(forwarded.parent(), call.id());
-        assert_eq!(asked.parent(), forwarded.id(), "{transport:?}");
-        assert_eq!(relayed.parent(), asked.id(), "{transport:?}");
-        assert_eq!(asked.text("fanlight.backend.name"), Some("only"));
-        assert_eq!(asked.text("jsonrpc.request.id").map(|id| id.starts_with("q-")), Some(true));
+        assert_eq!(received.parent(), forwarded.id(), "{transport:?}");
+        assert_eq!(relayed.parent(), received.id(), "{transport:?}");
+        assert_eq!(received.text("fanlight.backend.name"), Some("only"));
+        assert_eq!(received.text("jsonrpc.request.id").map(|id| id.starts_with("q-")), Some(true));
         assert_eq!(relayed.text("fanlight.backend.name"), None);
-        assert!([call, forwarded, asked, relayed].iter().all(|span| span.error().is_none()));
+        assert!([call, forwarded, received, relayed].iter().all(|span| span.error().is_none()));
         // The client's own spans are below the request to it.
         let trace_id = &context[3..35];
         assert_eq!(sent, Some(format!("00-{trace_id}-{}-01", relayed.id())));
@@ -80,12 +81,12 @@ async fn context_of_a_server_request_counts_within_the_same_trace() {
         let (gateway, file) = start(&only).await;
         converse(&gateway, &context).await;
         let trace = file.trace(&context, &[(CLIENT, CALL), (SERVER, ASKED)]).await;
-        let (asked, forwarded) = (trace.one(SERVER, ASKED), trace.one(CLIENT, CALL));
+        let (received, forwarded) = (trace.one(SERVER, ASKED), trace.one(CLIENT, CALL));
         let (parent, links) = match same {
             true => (&inside[36..52], vec![]),
             false => (forwarded.id(), vec![inside[3..52].to_owned()]),
         };
-        assert_eq!((asked.parent(), asked.links()), (parent, links));
+        assert_eq!((received.parent(), received.links()), (parent, links));
     }
 }
 

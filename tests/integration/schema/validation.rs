@@ -26,7 +26,7 @@ impl Violation {
 
 /// A request of the gateway's peer, by which the response is validated.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct Request {
     method: String,
     /// The revision in its `_meta`.
     pub(super) revision: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct Asked {
     task: bool,
 }
 
-impl Asked {
+impl Request {
     /// `None` if the message is not a request.
     pub(super) fn of(message: &Value) -> Option<Self> {
         message.get("id")?;
@@ -47,30 +47,30 @@ impl Asked {
 }
 
 /// The revision that a response to `initialize` negotiates.
-pub(super) fn negotiated(message: &Value, asked: Option<&Asked>) -> Option<String> {
-    let settles = asked.is_some_and(|asked| asked.method == "initialize");
+pub(super) fn negotiated(message: &Value, request: Option<&Request>) -> Option<String> {
+    let settles = request.is_some_and(|request| request.method == "initialize");
     settles.then(|| message["result"]["protocolVersion"].as_str().map(str::to_owned))?
 }
 
 /// All violations in one message; `usual` is the peer's revision, used unless the message has its own.
-pub(super) fn judge(
+pub(super) fn validate(
     official: &Official,
     direction: Direction,
     usual: &str,
     message: &Value,
-    asked: Option<&Asked>,
+    request: Option<&Request>,
 ) -> Vec<Violation> {
-    let stated = stated_revision(message).or_else(|| asked.and_then(|asked| asked.revision.clone()));
+    let stated = stated_revision(message).or_else(|| request.and_then(|request| request.revision.clone()));
     let stated = stated.filter(|revision| official.knows(revision));
     let revision = stated.unwrap_or_else(|| if official.knows(usual) { usual } else { MODERN }.to_owned());
-    let judge = Judge { official, direction, revision: &revision };
-    let mut violations = judge.envelope(message);
+    let validator = Validator { official, direction, revision: &revision };
+    let mut violations = validator.envelope(message);
     violations.extend(
         match (message["method"].as_str(), message.get("id"), message.get("result"), message.get("error")) {
-            (Some(method), Some(_), None, None) => judge.request(method, message),
-            (Some(method), None, None, None) => judge.notification(method, message),
-            (None, _, Some(result), None) => judge.result(result, asked),
-            (None, _, None, Some(error)) => judge.error(error, message),
+            (Some(method), Some(_), None, None) => validator.request(method, message),
+            (Some(method), None, None, None) => validator.notification(method, message),
+            (None, _, Some(result), None) => validator.result(result, request),
+            (None, _, None, Some(error)) => validator.error(error, message),
             _ => vec![Violation::new("JSONRPCMessage", "neither request nor notification nor response")],
         },
     );
@@ -85,13 +85,13 @@ fn stated_revision(message: &Value) -> Option<String> {
     meta.as_str().or(initialize).map(str::to_owned)
 }
 
-struct Judge<'a> {
+struct Validator<'a> {
     official: &'a Official,
     direction: Direction,
     revision: &'a str,
 }
 
-impl Judge<'_> {
+impl Validator<'_> {
     /// The message without its result, which has definitions of its own.
     fn envelope(&self, message: &Value) -> Vec<Violation> {
         let mut message = message.clone();
@@ -131,11 +131,11 @@ impl Judge<'_> {
         self.holds(self.revision, definition, message)
     }
 
-    fn result(&self, result: &Value, asked: Option<&Asked>) -> Vec<Violation> {
-        let Some(asked) = asked else {
-            return vec![Violation::new("JSONRPCResponse", "a result for a request that nobody made")];
+    fn result(&self, result: &Value, request: Option<&Request>) -> Vec<Violation> {
+        let Some(request) = request else {
+            return vec![Violation::new("JSONRPCResponse", "a result without a request")];
         };
-        let known = request_of(&asked.method).map_or("Result", |known| known.result);
+        let known = request_of(&request.method).map_or("Result", |known| known.result);
         let definition = match result["resultType"].as_str() {
             Some("input_required") if self.revision == MODERN => "InputRequiredResult",
             Some("task") if self.revision == MODERN => return self.holds(EXT_TASKS, "CreateTaskResult", result),
@@ -143,7 +143,7 @@ impl Judge<'_> {
             // A type that is not in the schema may hold any value.
             Some(_) => "Result",
         };
-        if asked.task && result["task"].is_object() {
+        if request.task && result["task"].is_object() {
             return self.holds(self.revision, "CreateTaskResult", result);
         }
         if self.is_extension(definition) {
