@@ -1,4 +1,5 @@
-// Entry point: starts the store, Fanlight in front of three backends, and reads back what it exported. See ../README.md.
+// Entry point: starts the store, Fanlight in front of the backends, and reads the exported spans from the store. See
+// ../README.md.
 import { existsSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
