@@ -158,8 +158,8 @@ async fn merged_list_reports_a_backend_that_hangs_in_its_handshake() {
 #[tokio::test]
 async fn merged_list_reports_unreachable_and_unauthorized_backends() {
     let good = backend(Era::Modern, Transport::Http).await;
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let unreachable = format!(r#""bad":{{"type":"http","url":"http://{nobody}/mcp"}}"#);
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unreachable = format!(r#""bad":{{"type":"http","url":"http://{unused}/mcp"}}"#);
     let mut client = client_of(&unreachable, &good).await;
     assert_outcome(&mut client, "unreachable").await;
     let missing = r#""bad":{"command":"/nonexistent/fanlight-test-server"}"#;

@@ -66,12 +66,12 @@ async fn url_elicitation_error_leads_to_a_retry() {
             let request = modern_request("1", "tools/call", params, "");
             request.replace(r#"clientCapabilities":{}"#, r#"clientCapabilities":{"elicitation":{"url":{}}}"#)
         };
-        let (_, asked) = post_modern(gateway.mcp, &call(r#""name":"t""#)).await.messages().await;
-        let elicitation = member_at(&asked, &["result", "inputRequests", "input-1"]);
+        let (_, answer) = post_modern(gateway.mcp, &call(r#""name":"t""#)).await.messages().await;
+        let elicitation = member_at(&answer, &["result", "inputRequests", "input-1"]);
         let params = member(URL, "data.elicitations").unwrap().trim_matches(['[', ']']);
         let expected = format!(r#"{{"method":"elicitation/create","params":{params}}}"#);
         assert_eq!(elicitation, Some(expected.as_str()));
-        let state = member(&asked, "result.requestState").unwrap();
+        let state = member(&answer, "result.requestState").unwrap();
         let accepted = r#"{"input-1":{"action":"accept"}}"#;
         let retry = call(&format!(r#""name":"t","inputResponses":{accepted},"requestState":{state}"#));
         let (_, answer) = post_modern(gateway.mcp, &retry).await.messages().await;

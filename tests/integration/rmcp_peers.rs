@@ -1,9 +1,6 @@
 //! Peers on rmcp, the official Rust SDK: servers as backends, clients in front of the gateway.
 
-#![expect(
-    deprecated,
-    reason = "sampling and roots are deprecated since 2026-07-28, and servers ask for them all the same"
-)]
+#![expect(deprecated, reason = "sampling and roots are deprecated since 2026-07-28, and servers still request them")]
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -114,7 +111,8 @@ pub(crate) fn answers_to(label: &str) -> Value {
     })
 }
 
-/// Builds the SDK type of the response of this kind; `message` is the text of the request, which begins with the name of the server.
+/// Builds the SDK type of the response of this kind; `message` is the text of the request, which
+/// begins with the name of the server.
 fn answer<T: rmcp::serde::de::DeserializeOwned>(kind: &str, message: &str) -> Result<T, ErrorData> {
     let label = message.split(' ').next().unwrap_or_default();
     serde_json::from_value(answers_to(label)[kind].clone())

@@ -73,14 +73,14 @@ fn asks_in_its_era(backend: &Backend, era: Era) {
                 assert_eq!(answers[0].member("result"), Some(ROOTS));
                 RESULT.to_owned()
             };
-            let asks = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
-            backend.on("tools/call", Reply::conclude(got).asking(&[asks]));
+            let request = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
+            backend.on("tools/call", Reply::conclude(got).asking(&[request]));
         }
         Era::Modern => {
             backend.on("tools/call", Reply::result(RESULT));
-            let wish =
+            let input_required =
                 r#"{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}},"requestState":"s"}"#;
-            backend.once("tools/call", Reply::result(wish));
+            backend.once("tools/call", Reply::result(input_required));
         }
     }
 }

@@ -57,8 +57,8 @@ async fn closed_standard_error_breaks_neither_calls_nor_shutdown() {
     // Without a configuration: the demo. A request causes log lines too.
     command.current_dir(folder.path()).args(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--log", "debug"]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(unread).spawn().unwrap();
-    let said = Log::shown("out", child.stdout.take().unwrap());
-    let address = said.address("listening on http://", "/mcp").await;
+    let output = Log::shown("out", child.stdout.take().unwrap());
+    let address = output.address("listening on http://", "/mcp").await;
     let listed = post_modern(address, &modern_request("1", "tools/list", "", "")).await.messages().await.1;
     assert!(member(&listed, "result.tools").is_some(), "{listed}");
     assert!(signal_and_wait(&mut child, rustix::process::Signal::TERM).await.success());

@@ -107,22 +107,23 @@ async fn cut_call_stream_is_resumed_without_loss_or_duplicates() {
 
 #[tokio::test]
 async fn cut_get_stream_is_resumed_without_loss_or_duplicates() {
-    const SAID: usize = 4;
+    const MESSAGES: usize = 4;
     let (backend, _gateway, session) = session(Era::Legacy, Transport::Http, "").await;
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
     backend.serves_get();
     let mut stream = session.stream(None).await;
     session.post(&legacy_request("1", "tools/call", CALL)).await.messages().await;
     let own = backend.received("tools/call")[0].header("mcp-session-id").unwrap().to_owned();
-    let way = backend.stream_of(&own).await;
+    let from_server = backend.stream_of(&own).await;
     // The first event has only an id, with which a client can resume before the first message.
     let primed = stream.whole_event().await.unwrap().expect("an event");
     let mut seen = Seen { last: primed.id, ..Seen::default() };
-    for cut in 0..SAID {
-        for part in 0..SAID {
-            let number = cut * SAID + part;
+    for cut in 0..MESSAGES {
+        for part in 0..MESSAGES {
+            let number = cut * MESSAGES + part;
             let params = format!(r#""level":"info","data":{number}.0"#);
-            way.message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{{params}}}}}"#))
+            from_server
+                .message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{{params}}}}}"#))
                 .await;
             if part < cut {
                 read(&mut stream, number + 1, &mut seen).await;
@@ -132,10 +133,10 @@ async fn cut_get_stream_is_resumed_without_loss_or_duplicates() {
                 stream = session.stream(seen.last.as_deref()).await;
             }
         }
-        read(&mut stream, (cut + 1) * SAID, &mut seen).await;
+        read(&mut stream, (cut + 1) * MESSAGES, &mut seen).await;
     }
-    let heard: Vec<&str> = seen.data.iter().map(|message| member(message, "params.data").unwrap()).collect();
-    assert_eq!(heard, (0..SAID * SAID).map(|number| format!("{number}.0")).collect::<Vec<_>>());
+    let received: Vec<&str> = seen.data.iter().map(|message| member(message, "params.data").unwrap()).collect();
+    assert_eq!(received, (0..MESSAGES * MESSAGES).map(|number| format!("{number}.0")).collect::<Vec<_>>());
 }
 
 /// "If the server does close the connection prior to terminating the SSE stream": a client of 2025-11-25 polls as well,

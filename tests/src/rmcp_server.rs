@@ -84,7 +84,7 @@ impl RmcpServer {
             },
             { "name": "refuse", "description": "Answers with a tool error", "inputSchema": { "type": "object" } },
             { "name": "count", "description": "Reports progress three times", "inputSchema": { "type": "object" } },
-            { "name": "ask", "description": "Asks the client everything", "inputSchema": { "type": "object" } },
+            { "name": "ask", "description": "Sends every kind of server request", "inputSchema": { "type": "object" } },
         ] })
     }
 

@@ -115,7 +115,7 @@ export const checks = {
     await page.waitForFunction(() => document.querySelectorAll(".entries a").length === 1);
   },
 
-  "what peers say stays text": async (under) => {
+  "texts of peers are not interpreted as markup": async (under) => {
     const { page, goTo } = under;
     await run(under, "library__search_books", { query: HOSTILE });
     await staysText(page);
@@ -178,7 +178,7 @@ export const checks = {
     assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-expanded")), "true");
   },
 
-  "a small window shows the same": async ({ page, goTo, accessible }) => {
+  "a small window shows the whole page": async ({ page, goTo, accessible }) => {
     await page.setViewportSize({ width: 390, height: 800 });
     for (const place of ["overview", "traces", "catalogue/tools/workshop__roll_dice", "sessions", "config"]) {
       await goTo(place);

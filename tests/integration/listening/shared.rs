@@ -167,7 +167,7 @@ async fn slow_reader_loses_only_its_own_messages() {
         let message = next_message(&mut fast, "2").await;
         assert_eq!(member(number(&message).unwrap(), "0"), Some(sent.to_string().as_str()), "nothing is lost");
         sent += 1;
-        assert!(sent < MESSAGES, "something is lost once no buffer has room");
+        assert!(sent < MESSAGES, "messages are lost once all buffers are full");
     }
     // The remaining messages are in order, and new ones arrive once it reads.
     let mut last = None;

@@ -66,11 +66,11 @@ fn ask_on_call(backend: &Backend, era: Era) {
             };
             let all: Vec<String> =
                 (0..).zip(&SERVER_REQUESTS).map(|(n, it)| format!(r#""k{n}":{}"#, input(it))).collect();
-            let wish = |inputs: &str, state: &str| {
+            let input_required = |inputs: &str, state: &str| {
                 format!(r#"{{"resultType":"input_required","inputRequests":{{{inputs}}},"requestState":"{state}"}}"#)
             };
-            backend.once("tools/call", Reply::result(wish(&all.join(","), r"\u0073\/1")));
-            let again = wish(&format!(r#""k9":{}"#, input(&SERVER_REQUESTS[0])), r"\u0073\/2");
+            backend.once("tools/call", Reply::result(input_required(&all.join(","), r"\u0073\/1")));
+            let again = input_required(&format!(r#""k9":{}"#, input(&SERVER_REQUESTS[0])), r"\u0073\/2");
             backend.once("tools/call", Reply::result(again));
         }
     }

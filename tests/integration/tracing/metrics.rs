@@ -1,6 +1,6 @@
 //! The content of `/metrics`, and the listeners that serve it.
 
-use super::server_requests::{CAPABILITIES, asks, with_input};
+use super::server_requests::{CAPABILITIES, elicits, with_input};
 use super::{sent, start};
 use crate::faults::backend;
 use crate::harness::{Gateway, within};
@@ -84,7 +84,7 @@ async fn metrics_count_sessions_backends_and_bytes() {
 #[tokio::test]
 async fn metrics_count_suspended_calls() {
     let only = backend(Era::Legacy, Transport::Http).await;
-    only.on("tools/call", asks(""));
+    only.on("tools/call", elicits(""));
     let gateway = Gateway::start(&config(&[only.entry("only")])).await;
     let suspended = "fanlight_calls_parked";
     assert_eq!(metric(&gateway, suspended).await, Some(0.0));

@@ -17,7 +17,7 @@ pub(super) const CAPABILITIES: &str = r#"{"elicitation":{"form":{}}}"#;
 const PARAMS: &str = r#""message":"m","requestedSchema":{"type":"object","properties":{}}"#;
 const ACCEPTED: &str = r#"{"action":"accept","content":{}}"#;
 
-pub(super) fn asks(meta: &str) -> Reply {
+pub(super) fn elicits(meta: &str) -> Reply {
     let server_request =
         format!(r#"{{"jsonrpc":"2.0","id":"q-{{call}}","method":"{ASKED}","params":{{{PARAMS}{meta}}}}}"#);
     let got = |_: &Received, answers: &[Arc<Received>]| {
@@ -50,7 +50,7 @@ async fn converse(gateway: &Gateway, context: &str) -> Option<String> {
 async fn relayed_server_request_has_its_own_spans() {
     for transport in [Transport::Http, Transport::Stdio] {
         let only = backend(Era::Legacy, transport).await;
-        only.on("tools/call", asks(""));
+        only.on("tools/call", elicits(""));
         let (gateway, file) = start(&only).await;
         let context = from_client(1, "01");
         let sent = converse(&gateway, &context).await;
@@ -77,7 +77,7 @@ async fn context_of_a_server_request_counts_within_the_same_trace() {
         let only = backend(Era::Legacy, Transport::Http).await;
         let context = from_client(1, "01");
         let inside = from_client(if same { 1 } else { 2 }, "01").replace("-00f067aa", "-0badcafe");
-        only.on("tools/call", asks(&format!(r#","_meta":{{"traceparent":"{inside}"}}"#)));
+        only.on("tools/call", elicits(&format!(r#","_meta":{{"traceparent":"{inside}"}}"#)));
         let (gateway, file) = start(&only).await;
         converse(&gateway, &context).await;
         let trace = file.trace(&context, &[(CLIENT, CALL), (SERVER, ASKED)]).await;
@@ -95,8 +95,9 @@ async fn context_of_a_server_request_counts_within_the_same_trace() {
 async fn input_request_to_a_legacy_client_belongs_to_its_call() {
     let only = backend(Era::Modern, Transport::Http).await;
     let input = format!(r#"{{"method":"{ASKED}","params":{{{PARAMS}}}}}"#);
-    let wish = format!(r#"{{"resultType":"input_required","inputRequests":{{"k":{input}}},"requestState":"s"}}"#);
-    only.once("tools/call", Reply::result(wish));
+    let input_required =
+        format!(r#"{{"resultType":"input_required","inputRequests":{{"k":{input}}},"requestState":"s"}}"#);
+    only.once("tools/call", Reply::result(input_required));
     let (gateway, file) = start(&only).await;
     let context = from_client(1, "01");
     converse(&gateway, &context).await;
@@ -113,7 +114,7 @@ async fn input_request_to_a_legacy_client_belongs_to_its_call() {
 #[tokio::test]
 async fn server_request_to_a_modern_client_spans_both_of_its_requests() {
     let only = backend(Era::Legacy, Transport::Http).await;
-    only.on("tools/call", asks(""));
+    only.on("tools/call", elicits(""));
     let (gateway, file) = start(&only).await;
     let context = from_client(1, "01");
     let meta = format!(r#""traceparent":"{context}""#);
@@ -136,7 +137,7 @@ async fn server_request_to_a_modern_client_spans_both_of_its_requests() {
 async fn resumed_call_is_cancelled_as_a_whole() {
     let only = backend(Era::Legacy, Transport::Stdio).await;
     let gate = Gate::new();
-    only.on("tools/call", asks("").gated(&gate));
+    only.on("tools/call", elicits("").gated(&gate));
     let file = TraceFile::new();
     let mut gateway = Gateway::stdio_with(&config(&[only.entry("only")]), &file.arguments());
     let mut client = StdioClient::of(&mut gateway);

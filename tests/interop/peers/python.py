@@ -115,7 +115,7 @@ def build(world: World) -> Server:
             tool("ask-both", "Asks the user and the model"),
             tool("ask-twice", "Asks the user, and again"),
         ]
-        return types.ListToolsResult(tools=tools + [tool("extra", "Comes and goes")] * ("tools" in world.extra))
+        return types.ListToolsResult(tools=tools + [tool("extra", "Added and removed")] * ("tools" in world.extra))
 
     async def list_prompts(ctx: Any, _: Any) -> types.ListPromptsResult:
         names = ["hint"] + ["extra"] * ("prompts" in world.extra)

@@ -107,13 +107,13 @@ function serveHttp() {
 
 async function serveStdio() {
   const write = (message) => process.stdout.write(`${text(message)}\n`);
-  const asked = new Map(), running = new Map();
+  const pending = new Map(), running = new Map();
   const peer = {
     headers: null,
     notify: write,
     ask: (question) => new Promise((resolve) => {
-      const id = `q${asked.size}`;
-      asked.set(id, resolve);
+      const id = `q${pending.size}`;
+      pending.set(id, resolve);
       write({ id, ...question });
     }),
     left: (id) => new Promise((resolve) => running.set(id, resolve)),
@@ -121,7 +121,7 @@ async function serveStdio() {
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const message = JSON.parse(line);
     if (message.method === 'notifications/cancelled') running.get(message.params.requestId)?.();
-    else if (message.method === undefined) asked.get(message.id)?.(message);
+    else if (message.method === undefined) pending.get(message.id)?.(message);
     else if (message.id !== undefined) answer(message, peer).then((reply) => reply && write({ id: message.id, ...reply }));
   }
 }

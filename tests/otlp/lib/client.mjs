@@ -53,7 +53,7 @@ export class LegacyClient {
     const id = ++this.#lastId;
     return traced(this.store, (own) => {
       const message = { id, method, params: { ...params, _meta: { traceparent: own('01'), ...params._meta } } };
-      return exchange(this.url, this.#headers, message, { onMessage: (said) => onMessage(said, id) });
+      return exchange(this.url, this.#headers, message, { onMessage: (message) => onMessage(message, id) });
     });
   }
 
@@ -96,9 +96,9 @@ async function exchange(url, more, message, { signal, onMessage = () => {} } = {
     return { session, answer: text ? JSON.parse(text) : undefined };
   }
   let answer;
-  for await (const said of events(response.body)) {
-    if ('result' in said || 'error' in said) answer = said;
-    else await onMessage(said);
+  for await (const message of events(response.body)) {
+    if ('result' in message || 'error' in message) answer = message;
+    else await onMessage(message);
   }
   return { session, answer };
 }

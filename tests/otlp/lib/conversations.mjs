@@ -34,7 +34,7 @@ export async function serverRequests(checks, gateway, store, label) {
   await checks.one(`${label}  request delta__ask  by a request`, async () => {
     const theirs = ['delta ask', `delta ${ASKED}`, `client ${ASKED}`];
     const own = ['tools/call delta__ask', 'tools/call ask'];
-    const { sent, spans } = await asked('delta__ask', (spans) =>
+    const { sent, spans } = await callWithRequest('delta__ask', (spans) =>
       named(...theirs, ...own)(spans) && spans.filter((span) => span.name === ASKED).length >= 2);
     const found = (part, name) => kind(ours(spans), part).find((span) => span.name === name);
     const [call, forwarded] = [found('SERVER', 'tools/call delta__ask'), found('CLIENT', 'tools/call ask')];
@@ -55,7 +55,7 @@ export async function serverRequests(checks, gateway, store, label) {
     ]);
   });
   await checks.one(`${label}  request beta__ask  by a result`, async () => {
-    const { sent, spans } = await asked('beta__ask', (spans) =>
+    const { sent, spans } = await callWithRequest('beta__ask', (spans) =>
       named('tools/call beta__ask', ASKED, `client ${ASKED}`)(spans) && spans.filter((span) => span.name === 'beta ask').length >= 2
       && spans.filter((span) => span.name === 'tools/call ask').length >= 2);
     const [call] = kind(ours(spans), 'SERVER');
@@ -74,7 +74,7 @@ export async function serverRequests(checks, gateway, store, label) {
     ]);
   });
 
-  async function asked(tool, isWhole) {
+  async function callWithRequest(tool, isWhole) {
     const client = await gateway.session();
     const sent = await client.request('tools/call', { name: tool, arguments: {} }, async (message) => {
       if (message.method === ASKED) await client.answer(message);

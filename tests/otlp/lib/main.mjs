@@ -6,7 +6,7 @@ import path from 'node:path';
 import { Checks } from '../../interop/lib/checks.mjs';
 import { stopAll } from '../../interop/lib/processes.mjs';
 import { chains, errors, nothingDropped, roots } from './cases.mjs';
-import { cancellations, lists, questions } from './conversations.mjs';
+import { cancellations, lists, serverRequests } from './conversations.mjs';
 import { startGateway } from './gateway.mjs';
 import { startStore } from './store.mjs';
 
@@ -43,7 +43,7 @@ async function main() {
       await roots(checks, gateway, store, label);
       await errors(checks, gateway, store, label);
       await lists(checks, gateway, store, label);
-      await questions(checks, gateway, store, label);
+      await serverRequests(checks, gateway, store, label);
       await cancellations(checks, gateway, store, label);
     }
     await nothingDropped(checks, gateway, label);
