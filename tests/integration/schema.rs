@@ -39,7 +39,7 @@ struct State {
     direction: Direction,
     official: Option<&'static Official>,
     /// The requests to the gateway, by peer and raw id.
-    request: Mutex<HashMap<(String, String), Request>>,
+    requests: Mutex<HashMap<(String, String), Request>>,
     /// The negotiated revision, by peer.
     revisions: Mutex<HashMap<String, String>>,
     excuses: Mutex<Vec<(&'static str, &'static str)>>,
@@ -55,7 +55,7 @@ impl Checks {
         Self(Arc::new(State {
             direction,
             official,
-            request: Mutex::default(),
+            requests: Mutex::default(),
             revisions: Mutex::default(),
             excuses: Mutex::default(),
             violations: Mutex::default(),
