@@ -30,6 +30,7 @@ mod many_clients;
 mod matrix;
 mod missing_capability;
 mod modern_requests;
+mod module_cycles;
 mod observe;
 mod paging;
 mod raw_client;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fanlight_gateway::Gateway;
-use fanlight_http_edge::{AcceptLimits, Http1Limits, accept, serve_http1};
+use fanlight_http_edge::{AcceptLimits, Http1Limits, accept_and_spawn, serve_http1};
 use fanlight_protocol::Json;
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::clients::Clients;
@@ -82,6 +82,6 @@ pub async fn serve_admin(
             }
         }
     };
-    accept(listener, connections, shutdown, serve).await;
+    accept_and_spawn(listener, connections, shutdown, serve).await;
     Ok(())
 }

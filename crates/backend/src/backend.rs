@@ -11,17 +11,17 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::caller::Caller;
-use crate::declared::Declared;
+use crate::connection::supervisor::{ConnectSettings, Target};
 use crate::direct::DirectClient;
-use crate::exchange::LinkContext;
-use crate::http::HttpEndpoint;
-use crate::pool::Pool;
+use crate::request::TransportContext;
+use crate::request::declared::Declared;
+use crate::sessions::SessionPool;
+use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::{BackendSettings, Secret, SessionPolicy, TransportSettings};
-use crate::stdio::ProcessSettings;
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
-use crate::supervisor::{ConnectSettings, Target};
 use crate::tasks::TaskTranslation;
+use crate::transport::http::HttpEndpoint;
+use crate::transport::stdio::ProcessSettings;
 
 /// Waits of [`crate::Timeouts::process_stop`] until everything has ended: a process has three, and the processes that it left
 /// behind have as many.
@@ -51,11 +51,10 @@ impl Backend {
         let telemetry = telemetry.of(&name, &transport);
         let shared = sessions == SessionPolicy::Shared;
         let registry = SubscriptionRegistry::new(Arc::clone(&name), limits.subscriptions, shared);
-        let context = LinkContext {
+        let context = TransportContext {
             name: Arc::clone(&name),
             limits,
             timeouts,
-            question: timeouts.question,
             declared: Arc::new(Declared::nothing()),
             outlet: UnsolicitedSender::new(Arc::clone(&registry), Origin::Base).0,
             ids: Arc::new(AtomicI64::new(1)),
@@ -85,8 +84,8 @@ impl Backend {
             own_info: identity.to_json(),
             shutdown: shutdown.clone(),
         };
-        let pool = Pool::start(connect, sessions, catalogue, registry);
-        let caller = Caller::new(Arc::clone(&pool), timeouts, limits.concurrency);
+        let pool = SessionPool::start(connect, sessions, catalogue, registry);
+        let caller = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency);
         let inner = Arc::new(DirectClient { name, transport, pool, caller, shutdown: shutdown.clone() });
         let client = TaskTranslation::around(inner, shared, &limits, tasks.clone(), shutdown.clone());
         Arc::new(Self { client, process_stop: timeouts.process_stop, shutdown, tasks })

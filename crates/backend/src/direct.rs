@@ -13,11 +13,11 @@ use fanlight_protocol::{Response, Revision};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::caller::Caller;
-use crate::deadline::{CallProgress, Expired};
-use crate::pool::Pool;
+use crate::connection::supervisor::Phase;
+use crate::request::deadline::{CallProgress, Expired};
+use crate::sessions::SessionPool;
+use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::Timeouts;
-use crate::supervisor::Phase;
 use crate::tasks::InnerClient;
 
 /// A client that sends each call to the server as one request, within the time of a call.
@@ -25,8 +25,8 @@ pub(crate) struct DirectClient {
     pub(crate) name: Arc<str>,
     /// The configured transport.
     pub(crate) transport: &'static str,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) caller: Caller,
+    pub(crate) pool: Arc<SessionPool>,
+    pub(crate) caller: Dispatcher,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -132,6 +132,6 @@ impl InnerClient for DirectClient {
     }
 
     fn exchange_unlimited<'a>(&'a self, call: &'a Call, progress: &'a CallProgress) -> Pending<'a, Response> {
-        Box::pin(self.caller.exchange_unplaced(call, progress))
+        Box::pin(self.caller.exchange_unlimited(call, progress))
     }
 }

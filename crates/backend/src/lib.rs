@@ -1,37 +1,34 @@
-//! MCP servers behind Fanlight: the
-//! transports, the handshake that finds a server's era, and the supervision of connections.
+//! The edge towards MCP servers: transports, the handshake that finds a server's era, and supervised connections.
 //!
-//! Everything that differs between eras or transports towards a server ends in this crate.
+//! All differences between eras and between transports of servers end in this crate. [`Backend`] is one server; the core
+//! sees it as a [`fanlight_canonical::BackendClient`]. A call passes through these modules, each of which uses only those
+//! below it:
 //!
-//! Must not know: other backends, client-visible names, who the client is.
+//! | module | what it does for a call |
+//! |---|---|
+//! | `backend` | composes the others |
+//! | `tasks` | translates between the two dialects of tasks, where client and server differ |
+//! | `direct` | bounds its time |
+//! | `sessions` | admits it, and chooses the connection that its client may use |
+//! | `connection` | makes it a request of the server's era, and judges the reply |
+//! | `transport` | sends the request and reads the reply, over HTTP, stdio or the legacy SSE transport |
+//! | `request` | the request and what belongs to it: deadline, span, era's dialect, requests of the server |
+//!
+//! Beside them, `handshake` makes connections, and `listening` and `subscriptions` keep up and distribute what servers send
+//! outside of calls.
 
 mod backend;
-mod backoff;
-mod caller;
-mod channel;
 mod connection;
-mod deadline;
-mod declared;
-mod dialect;
 mod direct;
-mod excerpt;
-mod exchange;
 mod handshake;
-mod http;
-mod line;
-mod link;
 mod listening;
-mod pool;
-mod question;
+mod log;
+mod request;
+mod sessions;
 pub mod settings;
-mod shares;
-mod stdio;
 mod subscriptions;
-mod supervisor;
 mod tasks;
-mod throttle;
-mod tool_table;
-mod trace;
+mod transport;
 
 pub use backend::Backend;
 pub use fanlight_http_pool::worker;

@@ -1,9 +1,7 @@
-//! What a backend has to be told: how to reach it, in which era to speak, and its limits.
+//! The settings of a backend: how to reach it, its era, and its limits.
 //!
-//! Plain structs; defaults and their reading from a file are somebody else's business. `Debug`
+//! Plain structs; the configuration crate reads them and has the defaults. `Debug`
 //! shows no secret: no header or environment value, no argument, and no URL path or query.
-//!
-//! Must not know: the configuration file.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,7 +14,7 @@ use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint,
 /// One backend.
 #[derive(Clone, Debug)]
 pub struct BackendSettings {
-    /// The name the configuration gives it; it stands in logs.
+    /// The name the configuration gives it; it is used in logs.
     pub name: String,
     /// How it is reached.
     pub transport: TransportSettings,
@@ -24,15 +22,14 @@ pub struct BackendSettings {
     pub era: EraChoice,
     /// Whether clients share a session with it.
     pub sessions: SessionPolicy,
-    /// Whether its lists are read by Fanlight itself, for clients of all kinds. A legacy server is
-    /// told then that Fanlight has the capabilities that some client may have, and clients that have
+    /// Whether its lists are read by Fanlight itself, for clients of all kinds. Fanlight then declares to a legacy server the capabilities that some client may have, and clients that have
     /// none, and no session, share a session of their own.
     pub catalogue: bool,
     /// Bounds on time.
     pub timeouts: Timeouts,
     /// Bounds on size and number.
     pub limits: Limits,
-    /// Who Fanlight says it is.
+    /// The name and version of Fanlight.
     pub identity: Identity,
     /// What is recorded of it.
     pub telemetry: TelemetrySettings,
@@ -97,7 +94,7 @@ pub enum TransportSettings {
     },
 }
 
-/// In which era a backend is spoken to.
+/// The era of a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EraChoice {
     /// In the one found by asking.
@@ -125,16 +122,16 @@ pub enum SessionPolicy {
 pub struct Timeouts {
     /// A whole attempt to connect: start of the process, probe and handshake.
     pub connect: Duration,
-    /// Waiting for the answer that tells the era; within `connect`.
+    /// PendingCall for the answer that tells the era; within `connect`.
     pub probe: Duration,
-    /// A whole call, waiting for a connection and a free place included. Does not run while the
+    /// A whole call, with waiting for a connection and a permit. Does not run while the
     /// server waits for an answer of the client.
     pub call: Duration,
-    /// The client's answer to a question that the server asks during a call.
+    /// The client's answer to a request of the server during a call.
     pub question: Duration,
     /// A client's own session without a call; then it is closed.
     pub session_idle: Duration,
-    /// Waiting for the end of a task, and remembering one that nobody asks for.
+    /// Waiting for the end of a task, and remembering one without requests.
     pub task: Duration,
     /// Each step of ending a process: by itself, after SIGTERM, after SIGKILL.
     pub process_stop: Duration,
@@ -180,7 +177,7 @@ pub struct Limits {
     pub client_description: usize,
 }
 
-/// Who Fanlight says it is, as `clientInfo` and in `User-Agent`.
+/// The name and version of Fanlight, as `clientInfo` and in `User-Agent`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The program's name.

@@ -3,9 +3,10 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use fanlight_canonical::Principal;
 use fanlight_gateway::cursor::{CursorSeal, Position};
 use fanlight_gateway::merge::{Contribution, Except, merge};
-use fanlight_gateway::naming::namings;
+use fanlight_gateway::namings;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::union;
 use fanlight_protocol::seal::Keys;
@@ -88,8 +89,9 @@ fn union_of_capabilities(criterion: &mut Criterion) {
 /// A cursor made and read again, as for one page of a merged list.
 fn cursor_there_and_back(criterion: &mut Criterion) {
     let Ok(seal) = CursorSeal::new(&Keys::new([[7; 32]])) else { return };
-    let position = Position { list: 1, generation: 42, backend: 3, offset: 17 };
+    let position = Position { list: 1, generation: 42, backend: "files".into(), offset: 17 };
+    let anyone = Principal::anonymous();
     criterion.bench_function("seal and open a cursor", |bencher| {
-        bencher.iter(|| seal.seal(black_box(position)).and_then(|cursor| seal.open(&cursor)));
+        bencher.iter(|| seal.seal(black_box(&position), &anyone).and_then(|cursor| seal.open(&cursor, &anyone)));
     });
 }

@@ -47,6 +47,21 @@ impl Principal {
     pub const fn operator() -> Self {
         Self(Identity::Operator)
     }
+
+    /// Bytes that no other principal has, equal in every process: what is sealed for a client is bound to
+    /// them.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match &self.0 {
+            Identity::Gateway => vec![0],
+            Identity::Operator => vec![1],
+            Identity::Anonymous => vec![2],
+            Identity::Named(name) => {
+                let length = u64::try_from(name.issuer.len()).unwrap_or(u64::MAX);
+                [&[3][..], &length.to_be_bytes(), name.issuer.as_bytes(), name.subject.as_bytes()].concat()
+            }
+        }
+    }
 }
 
 /// Identifies a session of a client within this process.
@@ -142,6 +157,23 @@ mod tests {
         assert_ne!(ann, Principal::named("https://a.example", "bob"));
         assert_ne!(ann, Principal::anonymous());
         assert_ne!(Principal::operator(), Principal::anonymous());
+        let bytes = |issuer, subject| Principal::named(issuer, subject).to_bytes();
+        assert_eq!(bytes("a", "bc"), bytes("a", "bc"));
+        assert!(bytes("a", "bc") != bytes("ab", "c") && bytes("", "") != Principal::anonymous().to_bytes());
+    }
+
+    #[test]
+    fn principal_bytes_differ_as_principals_do() {
+        let principals = [
+            Principal::anonymous(),
+            Principal::operator(),
+            Principal::named("a", "bc"),
+            Principal::named("ab", "c"),
+            Principal::named("", "abc"),
+        ];
+        for (one, other) in principals.iter().flat_map(|one| principals.iter().map(move |other| (one, other))) {
+            assert_eq!(one.to_bytes() == other.to_bytes(), one == other, "{one:?} {other:?}");
+        }
     }
 
     #[test]

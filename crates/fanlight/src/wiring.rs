@@ -11,8 +11,8 @@ use fanlight_backend::{
 };
 use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Loaded, TrustChoice};
-use fanlight_frontend::FrontendSettings;
-use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter};
+use fanlight_frontend::{FrontendSettings, Identify};
+use fanlight_gateway::{BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
@@ -53,7 +53,7 @@ pub(crate) struct Assembly {
     /// The core.
     pub(crate) gateway: Arc<Gateway>,
     /// The enabled backends in configuration order.
-    pub(crate) backends: Vec<Arc<Backend>>,
+    pub(crate) backends: Vec<(BackendId, Arc<Backend>)>,
 }
 
 impl Assembly {
@@ -61,9 +61,12 @@ impl Assembly {
     pub(crate) fn start(config: &Config, telemetry: &Telemetry, shutdown: &CancellationToken) -> Result<Self, Failure> {
         let enabled = || config.servers.iter().filter(|server| server.enabled);
         let backends: Vec<_> = enabled()
-            .map(|server| Backend::start(backend_settings(config, server, telemetry), shutdown.clone()))
+            .map(|server| {
+                (BackendId::fresh(), Backend::start(backend_settings(config, server, telemetry), shutdown.clone()))
+            })
             .collect();
-        let entries = enabled().zip(&backends).map(|(server, backend)| BackendEntry {
+        let entries = enabled().zip(&backends).map(|(server, (id, backend))| BackendEntry {
+            id: *id,
             client: Arc::clone(backend) as Arc<dyn BackendClient>,
             prefix: server.prefix.clone(),
             permits_tool: tool_filter(server),
@@ -98,7 +101,7 @@ impl Assembly {
     pub(crate) async fn stop(&self) {
         self.gateway.stop().await;
         let mut stopping = tokio::task::JoinSet::new();
-        for backend in &self.backends {
+        for (_, backend) in &self.backends {
             let backend = Arc::clone(backend);
             stopping.spawn(async move { backend.stop().await });
         }
@@ -222,14 +225,15 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Front
         max_concurrent: config.limits.concurrency,
         nesting: config.limits.nesting,
         workers: Vec::new(),
+        identify: Identify::default(),
         max_connections: config.limits.connections,
         http2_streams: u32::try_from(config.limits.http2_streams).unwrap_or(u32::MAX),
         max_streams: config.limits.streams,
         max_sessions: config.limits.sessions,
         notification_buffer: config.limits.notifications,
-        max_questions: config.limits.server_requests,
+        max_server_requests: config.limits.server_requests,
         max_input_rounds: config.limits.input_rounds,
-        max_parked: config.limits.suspended_calls,
+        max_suspended_calls: config.limits.suspended_calls,
         max_subscriptions: config.limits.subscriptions,
         max_description: config.limits.client_description,
         max_batch: config.limits.batch,

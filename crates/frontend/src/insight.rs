@@ -1,8 +1,6 @@
 //! How a listener is asked about its clients.
 //!
-//! Ids of sessions are shown as digests, since whoever has one is the client.
-//!
-//! Must not know: who asks, or how it is shown.
+//! Ids of sessions are shown as digests, since an id is a secret.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
@@ -62,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_something_to_see_while_it_is_served() {
+    fn insight_sees_clients_while_they_are_served() {
         let insight = Insight::default();
         let given = insight.clone();
         assert_eq!(insight.view().streams, 0);
@@ -74,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_shown_as_digests() {
+    fn session_ids_are_shown_as_digests() {
         assert_eq!(shown_id("abc"), "ba7816bf8f01cfea");
     }
 }

@@ -1,12 +1,12 @@
 //! The limits and names that an operator can set for the client side.
-//!
-//! Must not know: where they were configured.
 
 use std::time::Duration;
 
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio::runtime::Handle;
+
+use crate::facts::Identify;
 
 /// How clients are served. Sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -45,13 +45,13 @@ pub struct FrontendSettings {
     pub max_concurrent: usize,
     /// Messages of servers buffered per request.
     pub notification_buffer: usize,
-    /// Questions of servers that one legacy client, or one modern call, may have open at once.
-    pub max_questions: usize,
+    /// ServerRequests of servers that one legacy client, or one modern call, may have open at once.
+    pub max_server_requests: usize,
     /// How often a modern server may ask for input in one call of a legacy client.
     pub max_input_rounds: usize,
-    /// Calls of modern clients that are held until the client brings what a legacy server asked
+    /// Suspended calls: calls of modern clients that wait for the input that a legacy server asked
     /// for; per process on HTTP, and per connection on stdio.
-    pub max_parked: usize,
+    pub max_suspended_calls: usize,
     /// Subscriptions of modern clients; per process on HTTP, and per connection on stdio.
     pub max_subscriptions: usize,
     /// The capabilities of a legacy client, and its `clientInfo`.
@@ -64,7 +64,7 @@ pub struct FrontendSettings {
     pub replay_bytes: usize,
     /// The size of those events of all sessions together.
     pub replay_total_bytes: usize,
-    /// How long a client may take to bring what it was asked for.
+    /// How long a client may take to send the input that it was asked for.
     pub input_timeout: Duration,
     /// The longest line on a stdio connection.
     pub max_line: usize,
@@ -84,10 +84,20 @@ pub struct FrontendSettings {
     pub keep_alive: Duration,
     /// How long a stream of a legacy session can be resumed after its connection is gone.
     pub resume: Duration,
+    /// Who a client is.
+    pub identify: Identify,
     /// What records requests.
     pub telemetry: Telemetry,
     /// What the trace context of clients is worth.
     pub trust_inbound: TrustInbound,
+}
+
+impl FrontendSettings {
+    /// Most listen-only streams. A quarter of the connections is reserved for requests: listening clients wait for
+    /// effects of requests, and those need connections.
+    pub(crate) fn stream_limit(&self) -> usize {
+        self.max_streams.min(self.max_connections - self.max_connections.div_ceil(4)).max(1)
+    }
 }
 
 #[cfg(any(test, feature = "test-support"))]
@@ -109,9 +119,9 @@ impl Default for FrontendSettings {
             max_sessions: 10_000,
             max_concurrent: 256,
             notification_buffer: 256,
-            max_questions: 64,
+            max_server_requests: 64,
             max_input_rounds: 8,
-            max_parked: 1000,
+            max_suspended_calls: 1000,
             max_subscriptions: 10_000,
             max_description: 128 << 10,
             max_batch: 100,
@@ -128,8 +138,24 @@ impl Default for FrontendSettings {
             stream_after: Duration::from_secs(5),
             keep_alive: Duration::from_secs(25),
             resume: Duration::from_secs(5 * 60),
+            identify: Identify::default(),
             telemetry: Telemetry::off(),
             trust_inbound: TrustInbound::Trust,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_limit_reserves_a_quarter_of_the_connections() {
+        let limit = |max_connections, max_streams| {
+            FrontendSettings { max_connections, max_streams, ..FrontendSettings::default() }.stream_limit()
+        };
+        assert_eq!(limit(100, 50), 50);
+        assert_eq!(limit(100, 1000), 75);
+        assert_eq!([1, 2, 3, 4, 5].map(|connections| limit(connections, 1000)), [1, 1, 2, 3, 3]);
     }
 }

@@ -1,46 +1,35 @@
-//! The span of a request from a client, from its arrival until the final frame of its answer has gone.
-//!
-//! Must not know: transports, or how an answer came about.
+//! The span of a request from a client, from its arrival until the last frame of its answer has been sent.
 
 use std::sync::Arc;
 
 use fanlight_protocol::{Json, Method, Request, Response, RpcError};
 use fanlight_telemetry::metrics::Direction;
-use fanlight_telemetry::{
-    Arrival, Carriers, Headers, Metrics, Moment, Network, ServerSpan, Subject, Telemetry, Verdict,
-};
+use fanlight_telemetry::{Arrival, Carriers, Metrics, ServerSpan, Subject, Telemetry, Verdict};
 
-use crate::params::Params;
+use crate::eras::params::Params;
+use crate::facts::TransportFacts;
 use crate::settings::FrontendSettings;
 
-/// How a request came.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Came<'a> {
-    pub(crate) received: Moment,
-    pub(crate) network: Network,
-    pub(crate) headers: Headers<'a>,
-}
-
 /// Begins the span of `request`.
-pub(crate) fn begin(settings: &FrontendSettings, request: &Request, came: &Came<'_>) -> ServerSpan {
+pub(crate) fn begin(settings: &FrontendSettings, request: &Request, facts: &TransportFacts<'_>) -> ServerSpan {
     let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
     let subject = Subject::of(&request.method, request.params.as_ref());
-    begin_of(settings, request, &subject, meta.as_ref(), came)
+    begin_of(settings, request, &subject, meta.as_ref(), facts)
 }
 
-/// The same, where `params` have been read, so that nothing is looked for twice.
+/// Begins the span of `request`, whose `params` have been read.
 pub(crate) fn begin_read(
     settings: &FrontendSettings,
     request: &Request,
     params: &Params,
-    came: &Came<'_>,
+    facts: &TransportFacts<'_>,
 ) -> ServerSpan {
     let subject = Subject::found(&request.method, |key| match key {
         "name" => params.name(),
         "uri" => params.uri(),
         _ => None,
     });
-    begin_of(settings, request, &subject, params.meta.whole(), came)
+    begin_of(settings, request, &subject, params.meta.whole(), facts)
 }
 
 fn begin_of(
@@ -48,21 +37,21 @@ fn begin_of(
     request: &Request,
     subject: &Subject,
     meta: Option<&Json>,
-    came: &Came<'_>,
+    facts: &TransportFacts<'_>,
 ) -> ServerSpan {
-    let carriers = Carriers { meta, headers: came.headers, trust: settings.trust_inbound };
+    let carriers = Carriers { meta, headers: facts.trace_context, trust: settings.trust_inbound };
     let mut span = settings.telemetry.server(&Arrival {
         method: &request.method,
         target: subject.target(),
         id: Some(&request.id),
-        received: came.received,
+        received: facts.received,
         carriers,
     });
-    span.set_network(came.network);
+    span.set_network(facts.network);
     span
 }
 
-/// The end of a span that waits for the answer to have gone. Dropped before, the answer was given up.
+/// The end of a span, once the answer has been sent. If it is dropped before, the answer was given up.
 #[derive(Debug)]
 pub(crate) struct Ending {
     span: ServerSpan,
@@ -80,27 +69,32 @@ impl Ending {
         Self { span, verdict: Verdict::of_error(error) }
     }
 
-    /// The final frame has gone.
+    /// The request is refused after all.
+    pub(crate) fn refuse(&mut self, error: &RpcError) {
+        self.verdict = Verdict::of_error(error);
+    }
+
+    /// The last frame has been sent.
     pub(crate) fn delivered(self) {
         self.span.finish(&self.verdict.outcome());
     }
 }
 
-/// One of the things that are counted while they are there. Counted no more when this is dropped.
+/// Counts one thing in a gauge until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct CountGuard {
     metrics: Option<Arc<Metrics>>,
     change: fn(&Metrics, i64),
 }
 
-impl Counted {
+impl CountGuard {
     /// A session of a legacy client.
     pub(crate) fn session(telemetry: &Telemetry) -> Self {
         Self::new(telemetry, Metrics::sessions)
     }
 
-    /// A call that waits for its client to come back.
-    pub(crate) fn parked(telemetry: &Telemetry) -> Self {
+    /// A call that waits for input of its client.
+    pub(crate) fn suspended(telemetry: &Telemetry) -> Self {
         Self::new(telemetry, Metrics::suspended_calls)
     }
 
@@ -113,7 +107,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         if let Some(metrics) = &self.metrics {
             (self.change)(metrics, -1);

@@ -1,46 +1,48 @@
 //! The cursor policy: positions in merged lists, sealed so that clients cannot read or forge them.
 //!
-//! A cursor names a place by backend and offset within that backend's own list, so it stays
-//! meaningful when another list changes, when the process restarts (with a configured key), and on
-//! a replica with the same key and configuration.
+//! A cursor names a position by the name of a backend and the offset within that one's own list, so it
+//! stays valid when another list changes, when backends are reordered, when the process restarts (with a
+//! configured key), and on a replica with the same key. The list of tasks is not kept here, but read as
+//! its client pages: its cursors contain the backend's own.
 //!
-//! A list that is not kept here, that of tasks, is read as its client pages: there a cursor holds
-//! the backend's own.
-//!
-//! Must not know: what is listed.
+//! The principal is part of the seal: to any other principal a cursor is unknown.
 
 use bytes::Bytes;
+use fanlight_canonical::Principal;
 use fanlight_protocol::Json;
 use fanlight_protocol::seal::Seal;
 
 pub use fanlight_protocol::seal::{KeyError, Keys};
 
-/// Bound to every cursor, so that a change of their form makes old ones unknown.
-const PURPOSE: &[u8] = &[1];
-const LONGEST: usize = 256;
-/// The longest cursor of a backend that another can hold, in bytes.
+/// Sealed into every cursor, so that a change of their form makes old ones unknown.
+const PURPOSE: &[u8] = &[2];
+/// The longest name of a backend that a cursor can contain, in bytes.
+const LONGEST_NAME: usize = 1 << 10;
+/// The longest cursor of a backend that another can contain, in bytes.
 const LONGEST_HELD: usize = 4 << 10;
-/// Begins what a [`TasksPosition`] is sealed as, where a [`Position`] has its list.
+/// Longer texts are not looked at, in bytes: twice the longest content, which is more than Base64 adds.
+const LONGEST: usize = 2 * (LONGEST_NAME + LONGEST_HELD);
+/// Begins the bytes of a [`TasksPosition`], where a [`Position`] has its list.
 const TASKS: u8 = u8::MAX;
 
-/// A place in a merged list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A position in a merged list.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Which list, as a small number of the caller's.
+    /// Which list, as a small number that the caller chooses.
     pub list: u8,
     /// Which state of the list the client is reading.
     pub generation: u64,
-    /// Which backend's part comes next: its place in the configuration.
-    pub backend: u32,
+    /// The name of the backend whose part comes next.
+    pub backend: Box<str>,
     /// How many entries of that part the client already has.
     pub offset: u32,
 }
 
-/// A place in the merged list of tasks.
+/// A position in the merged list of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TasksPosition {
-    /// Which backend's part goes on: its place in the configuration.
-    pub backend: u32,
+    /// The name of the backend whose part continues.
+    pub backend: Box<str>,
     /// The backend's own cursor: a JSON string, as written.
     pub cursor: Json,
 }
@@ -55,67 +57,55 @@ impl CursorSeal {
         Seal::new(keys, PURPOSE).map(Self)
     }
 
-    /// The cursor for `position`; `None` if the cipher fails, which it has no reason to.
+    /// The cursor for `position`; `None` if the backend's name is too long, or the cipher fails, which it
+    /// has no reason to.
     #[must_use]
-    pub fn seal(&self, position: Position) -> Option<String> {
-        self.0.seal(&position.to_bytes())
+    pub fn seal(&self, position: &Position, principal: &Principal) -> Option<String> {
+        let Position { list, generation, backend, offset } = position;
+        let numbers = [&[*list][..], &generation.to_be_bytes(), &offset.to_be_bytes()].concat();
+        let fits = backend.len() <= LONGEST_NAME;
+        fits.then(|| self.0.seal_for(&[&numbers, backend.as_bytes()].concat(), &principal.to_bytes()))?
     }
 
-    /// The position that `cursor` stands for, if one of the keys sealed it.
+    /// The position that `cursor` stands for, if one of the keys sealed it for this principal.
     #[must_use]
-    pub fn open(&self, cursor: &str) -> Option<Position> {
-        if cursor.len() > LONGEST {
-            return None;
-        }
-        Position::from_bytes(&self.0.open(cursor)?)
-    }
-
-    /// The cursor for a place in the list of tasks; `None` if the backend's own is too long.
-    #[must_use]
-    pub fn seal_tasks(&self, position: &TasksPosition) -> Option<String> {
-        let own = position.cursor.bytes();
-        let fits = own.len() <= LONGEST_HELD;
-        fits.then(|| self.0.seal(&[&[TASKS][..], &position.backend.to_be_bytes(), own].concat()))?
-    }
-
-    /// The place in the list of tasks that `cursor` stands for, if this key sealed it for one.
-    #[must_use]
-    pub fn open_tasks(&self, cursor: &str) -> Option<TasksPosition> {
-        if cursor.len() > 2 * LONGEST_HELD {
-            return None;
-        }
-        let plain = self.0.open(cursor)?;
-        let (backend, own) = plain.strip_prefix(&[TASKS])?.split_first_chunk()?;
-        let cursor = Json::parse(Bytes::copy_from_slice(own), 1).ok()?;
-        Some(TasksPosition { backend: u32::from_be_bytes(*backend), cursor })
-    }
-}
-
-impl Position {
-    const LEN: usize = 1 + 8 + 4 + 4;
-
-    fn to_bytes(self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
-        let fields = [self.list]
-            .into_iter()
-            .chain(self.generation.to_be_bytes())
-            .chain(self.backend.to_be_bytes())
-            .chain(self.offset.to_be_bytes());
-        bytes.iter_mut().zip(fields).for_each(|(slot, byte)| *slot = byte);
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (list, rest) = bytes.split_first()?;
+    pub fn open(&self, cursor: &str, principal: &Principal) -> Option<Position> {
+        let plain = self.open_any(cursor, principal)?;
+        let (list, rest) = plain.split_first().filter(|(list, _)| **list != TASKS)?;
         let (generation, rest) = rest.split_first_chunk()?;
-        let (backend, rest) = rest.split_first_chunk()?;
-        let offset = rest.try_into().ok()?;
-        Some(Self {
+        let (offset, name) = rest.split_first_chunk()?;
+        Some(Position {
             list: *list,
             generation: u64::from_be_bytes(*generation),
-            backend: u32::from_be_bytes(*backend),
-            offset: u32::from_be_bytes(offset),
+            backend: std::str::from_utf8(name).ok()?.into(),
+            offset: u32::from_be_bytes(*offset),
         })
+    }
+
+    /// The cursor for a position in the list of tasks; `None` if the backend's own is too long.
+    #[must_use]
+    pub fn seal_tasks(&self, position: &TasksPosition, principal: &Principal) -> Option<String> {
+        let (name, own) = (position.backend.as_bytes(), position.cursor.bytes());
+        let length = u16::try_from(name.len()).ok().filter(|_| name.len() <= LONGEST_NAME)?;
+        let fits = own.len() <= LONGEST_HELD;
+        let plain = || [&[TASKS][..], &length.to_be_bytes(), name, own].concat();
+        fits.then(|| self.0.seal_for(&plain(), &principal.to_bytes()))?
+    }
+
+    /// The position in the list of tasks that `cursor` stands for, if one of the keys sealed it for this
+    /// principal.
+    #[must_use]
+    pub fn open_tasks(&self, cursor: &str, principal: &Principal) -> Option<TasksPosition> {
+        let plain = self.open_any(cursor, principal)?;
+        let (length, rest) = plain.strip_prefix(&[TASKS])?.split_first_chunk()?;
+        let (name, own) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+        let cursor = Json::parse(Bytes::copy_from_slice(own), 1).ok()?;
+        Some(TasksPosition { backend: std::str::from_utf8(name).ok()?.into(), cursor })
+    }
+
+    fn open_any(&self, cursor: &str, principal: &Principal) -> Option<Vec<u8>> {
+        let fits = cursor.len() <= LONGEST;
+        fits.then(|| self.0.open_for(cursor, &principal.to_bytes()))?
     }
 }
 
@@ -125,15 +115,10 @@ mod tests {
 
     use super::*;
 
-    const POSITION: Position = Position { list: 3, generation: u64::MAX, backend: 7, offset: 1000 };
+    const ANYONE: Principal = Principal::anonymous();
 
-    #[test]
-    fn opens_only_with_the_key_that_sealed() {
-        let (a, b) = (CursorSeal::new(&Keys::default()).unwrap(), with(7));
-        let cursor = a.seal(POSITION).unwrap();
-        assert_eq!(a.open(&cursor), Some(POSITION));
-        assert_eq!(b.open(&cursor), None);
-        assert_eq!(with(7).open(&b.seal(POSITION).unwrap()), Some(POSITION));
+    fn position() -> Position {
+        Position { list: 3, generation: u64::MAX, backend: "files".into(), offset: 1000 }
     }
 
     fn with(key: u8) -> CursorSeal {
@@ -141,34 +126,59 @@ mod tests {
     }
 
     #[test]
-    fn a_backends_own_cursor_is_held_as_written() {
-        let seal = CursorSeal::new(&Keys::default()).unwrap();
-        let position = |cursor: Json| TasksPosition { backend: 7, cursor };
+    fn cursor_opens_only_with_the_key_that_sealed_it() {
+        let (a, b) = (CursorSeal::new(&Keys::default()).unwrap(), with(7));
+        let cursor = a.seal(&position(), &ANYONE).unwrap();
+        assert_eq!(a.open(&cursor, &ANYONE), Some(position()));
+        assert_eq!(b.open(&cursor, &ANYONE), None);
+        // After a restart, or on a replica: the name of the backend is still that of the same backend.
+        assert_eq!(with(7).open(&b.seal(&position(), &ANYONE).unwrap(), &ANYONE), Some(position()));
+        let long = Position { backend: "x".repeat(LONGEST_NAME + 1).into(), ..position() };
+        assert_eq!(a.seal(&long, &ANYONE), None);
+    }
+
+    #[test]
+    fn cursor_opens_for_its_principal_alone() {
+        let seal = with(1);
+        let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("https://a.example", name));
+        let tasks = TasksPosition { backend: "files".into(), cursor: Json::literal(r#""c""#) };
+        let cursor = seal.seal(&position(), &ann).unwrap();
+        let of_tasks = seal.seal_tasks(&tasks, &ann).unwrap();
+        assert_eq!((seal.open(&cursor, &ann), seal.open_tasks(&of_tasks, &ann)), (Some(position()), Some(tasks)));
+        for other in [bob, Principal::named("https://b.example", "ann"), ANYONE, Principal::operator()] {
+            assert_eq!((seal.open(&cursor, &other), seal.open_tasks(&of_tasks, &other)), (None, None), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn cursor_of_a_backend_is_contained_as_written() {
+        let seal = with(1);
+        let position_at = |cursor: Json| TasksPosition { backend: "files".into(), cursor };
         for cursor in
             [Json::literal(r#""""#), Json::literal(r#""\u0041/=""#), Json::string(&"x".repeat(LONGEST_HELD - 2))]
         {
-            let sealed = seal.seal_tasks(&position(cursor.clone())).unwrap();
-            assert_eq!(seal.open_tasks(&sealed), Some(position(cursor)));
-            assert!(seal.open(&sealed).is_none_or(|other| other.list == TASKS));
+            let sealed = seal.seal_tasks(&position_at(cursor.clone()), &ANYONE).unwrap();
+            assert_eq!(seal.open_tasks(&sealed, &ANYONE), Some(position_at(cursor)));
+            assert_eq!(seal.open(&sealed, &ANYONE), None);
         }
-        assert_eq!(seal.seal_tasks(&position(Json::string(&"x".repeat(LONGEST_HELD)))), None);
-        assert_eq!(seal.open_tasks(&seal.seal(POSITION).unwrap()), None);
+        assert_eq!(seal.seal_tasks(&position_at(Json::string(&"x".repeat(LONGEST_HELD))), &ANYONE), None);
+        assert_eq!(seal.open_tasks(&seal.seal(&position(), &ANYONE).unwrap(), &ANYONE), None);
     }
 
     proptest! {
         #[test]
-        fn refuses_forgeries(at in any::<prop::sample::Index>(), replacement in "[A-Za-z0-9_-]") {
+        fn cursor_that_was_changed_is_refused(at in any::<prop::sample::Index>(), replacement in "[A-Za-z0-9_-]") {
             let seal = with(1);
-            let cursor = seal.seal(POSITION).unwrap();
+            let cursor = seal.seal(&position(), &ANYONE).unwrap();
             let at = at.index(cursor.len());
             let mut forged = cursor.clone();
             forged.replace_range(at..=at, &replacement);
-            prop_assert!(forged == cursor || seal.open(&forged) != Some(POSITION) || at + 1 == cursor.len());
+            prop_assert!(forged == cursor || seal.open(&forged, &ANYONE) != Some(position()) || at + 1 == cursor.len());
         }
 
         #[test]
-        fn never_panics(cursor in ".{0,300}") {
-            prop_assert_eq!((with(1).open(&cursor), with(1).open_tasks(&cursor)), (None, None));
+        fn cursor_of_any_text_never_panics(cursor in ".{0,300}") {
+            prop_assert_eq!((with(1).open(&cursor, &ANYONE), with(1).open_tasks(&cursor, &ANYONE)), (None, None));
         }
     }
 }

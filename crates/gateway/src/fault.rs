@@ -1,8 +1,6 @@
-//! The error policy: what a client reads when a backend has no answer.
+//! The error policy: the errors that clients get when a backend has not answered.
 //!
-//! Errors that backends answer with never come through here; they pass as they are.
-//!
-//! Must not know: how a revision spells errors (the client's edge).
+//! Errors that backends answer with pass unchanged and are not made here.
 
 use fanlight_canonical::{BackendError, Outcome};
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};

@@ -1,12 +1,9 @@
 //! The life of a request in the core, in one function: [`Gateway::handle`].
-//!
-//! Must not know: what the client or any backend speaks.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, SessionKey};
+use fanlight_canonical::{BackendStatus, Call, Core, Listen, Listening, Parent, Pending, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Method, Response, RpcError};
@@ -16,123 +13,112 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::DropGuard;
 
-use crate::cache::Reads;
-use crate::catalogue::{Catalogues, ListKind, Served, Snapshot, Sources};
-use crate::cursor::{CursorSeal, KeyError, Position};
-use crate::naming::namings;
-use crate::route::{self, Target};
-use crate::settings::{BackendEntry, GatewaySettings};
+use crate::catalogue::{ListKind, ListWatcher, Served, Snapshot, describe_all, describe_only};
+use crate::cursor::{CursorSeal, KeyError, Keys, Position};
+use crate::reads::{CacheLimits, Reads};
+use crate::routing::{Lookup, Target, by_prefix};
 use crate::tasks::Tasks;
-use crate::watch::Watch;
-use crate::{describe, fault, listen};
+use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, Topology};
+use crate::{fault, listening};
 
-/// Several backends behind one face.
+/// Settings of the core.
+pub struct GatewaySettings {
+    /// The backends in configuration order, which decides merging.
+    pub backends: Vec<BackendEntry>,
+    /// Bounds for reading lists.
+    pub lists: ListLimits,
+    /// Bounds for results that are served again.
+    pub cache: CacheLimits,
+    /// Tasks whose backend is remembered.
+    pub max_tasks: usize,
+    /// The keys that seal cursors; made at random if there are none, so that cursors then end with
+    /// the process.
+    pub keys: Keys,
+    /// `Implementation` object that describes Fanlight where several servers are one.
+    pub identity: Json,
+}
+
+/// Several backends as one server.
 pub struct Gateway {
-    sources: Arc<Sources>,
-    catalogues: Arc<Catalogues>,
-    reads: Arc<Reads>,
-    watch: Arc<Watch>,
-    tasks: Arc<Tasks>,
+    topology: Arc<CurrentTopology>,
+    pub(crate) lists: Arc<ListWatcher>,
+    pub(crate) reads: Arc<Reads>,
+    tasks: Tasks,
     seal: CursorSeal,
     identity: Json,
-    _ends_watch: DropGuard,
-}
-
-/// What a request takes.
-enum Way<'a> {
-    /// The answer of one backend.
-    Backend { backend: usize, answer: Pending<'a, Response>, then: Then },
-    /// Anything else. In a box it makes no call's future larger.
-    Rare(Pin<Box<dyn Future<Output = Result<Response, RpcError>> + Send + 'a>>),
-}
-
-/// What is learnt from the answer of one backend.
-enum Then {
-    Nothing,
-    CompareTools,
-    NoteTask(Arc<CallContext>),
+    _ends_tasks: DropGuard,
 }
 
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gateway").field("backends", &self.sources.backends).finish_non_exhaustive()
+        f.debug_struct("Gateway").field("backends", &self.topology.load()).finish_non_exhaustive()
     }
 }
 
 impl Gateway {
-    /// Puts `settings.backends` behind one face. Asks nothing of them yet.
+    /// Makes `settings.backends` one server. Sends them nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// If a key cannot be used, or the system has no random numbers for one.
     pub fn new(settings: GatewaySettings) -> Result<Self, KeyError> {
         let seal = CursorSeal::new(&settings.keys)?;
-        let named: Vec<_> =
-            settings.backends.iter().map(|backend| (backend.client.name(), backend.prefix.as_deref())).collect();
-        let namings = namings(&named);
-        let sources = Arc::new(Sources { backends: settings.backends, namings, limits: settings.lists });
-        let reads = Reads::new(sources.backends.len(), settings.cache);
-        let tasks = Arc::new(Tasks::new(&sources, settings.max_tasks));
-        let watch = Watch::new(Arc::clone(&sources), Arc::clone(&reads));
-        let catalogues = Arc::clone(&watch.catalogues);
-        let _ends_watch = watch.background.guard();
-        Ok(Self { sources, catalogues, reads, watch, tasks, seal, identity: settings.identity, _ends_watch })
+        let topology = CurrentTopology::new(Topology::new(settings.backends, settings.lists));
+        let reads = Reads::new(settings.cache);
+        let lists = ListWatcher::new(&topology, &reads);
+        let _ends_tasks = lists.guard();
+        let tasks = Tasks::new(settings.max_tasks);
+        Ok(Self { topology, lists, reads, tasks, seal, identity: settings.identity, _ends_tasks })
     }
 
-    /// Answers one request in canonical form. Never fails: what goes wrong is an error response.
+    /// Answers one request in canonical form. Never fails: a failure is an error response.
     ///
     /// [`Method::Discover`] asks for the description: its result has the shape of an `initialize`
     /// or a `server/discover` result, or, merged from several, `capabilities`, `serverInfo`,
     /// `instructions` and `_meta`. The client's edge renders it.
     ///
-    /// Nothing is sent before the future is polled. Dropping it cancels the request at the backend.
-    pub fn handle(&self, call: Call) -> impl Future<Output = Response> + Send {
-        // The call goes right to where it is needed: the future that is made here is small.
-        let way = match self.transparent() {
-            Some(only) => self.pass(only, call),
-            None => self.route(call),
+    /// The request is handled by the topology that is current when the future is first polled. Nothing
+    /// is sent before. Dropping the future cancels the request at the backend.
+    pub async fn handle(&self, call: Call) -> Response {
+        let topology = self.topology.load();
+        let answer = match topology.transparent() {
+            Some(only) => self.pass(only, call).await,
+            None => self.route(&topology, call).await,
         };
-        async move {
-            let answer = match way {
-                Way::Backend { backend, answer, then } => match answer.await {
-                    Ok(response) => {
-                        self.note(then, backend, &response);
-                        return response;
-                    }
-                    Err(error) => Err(fault::no_answer(self.sources.name(backend), &error)),
-                },
-                Way::Rare(answer) => answer.await,
-            };
-            answer.unwrap_or_else(|error| Response::from_error(&error))
-        }
+        answer.unwrap_or_else(|error| Response::from_error(&error))
     }
 
     /// The definition of the tool that clients know as `name`, as they see it in the list; `None` for
     /// an unknown tool. A list that has to be read for it is read within `trace`.
     pub async fn tool(&self, name: &str, trace: &Parent) -> Option<Arc<Json>> {
-        if self.transparent().is_none() {
-            self.watch.begin();
+        let topology = self.topology.load();
+        if topology.transparent().is_none() {
+            self.lists.begin();
         }
-        let known = self.catalogues.of(ListKind::Tools).trusted();
+        let known = self.lists.catalogues.of(ListKind::Tools).trusted(&topology);
         match known.as_ref().and_then(|snapshot| snapshot.find(name)) {
             Some(tool) => Some(Arc::clone(&tool.visible)),
             // Boxed: calls of known tools do not need the large future of reading lists.
-            None => Box::pin(self.read_tool(name, trace)).await,
+            None => Box::pin(self.read_tool(&topology, name, trace)).await,
         }
     }
 
-    async fn read_tool(&self, name: &str, trace: &Parent) -> Option<Arc<Json>> {
-        let tools = self.catalogues.of(ListKind::Tools);
+    async fn read_tool(&self, topology: &Arc<Topology>, name: &str, trace: &Parent) -> Option<Arc<Json>> {
+        let tools = self.lists.catalogues.of(ListKind::Tools);
         let from_all = async {
-            let snapshot = tools.known(trace).await;
+            let snapshot = tools.known(topology, trace).await;
             if let Some(tool) = snapshot.find(name) {
                 return Some(Arc::clone(&tool.visible));
             }
-            let fresh = tools.recheck(trace).await?;
+            let fresh = tools.recheck(topology, trace).await?;
             fresh.find(name).map(|tool| Arc::clone(&tool.visible))
         };
-        match route::by_prefix(&self.sources, name) {
+        match by_prefix(topology, name) {
             // Backends that are slow to list must not delay a call of this one's tool.
             Some((backend, original)) => tokio::select! {
                 biased;
                 found = from_all => found,
-                found = tools.entry_of(backend, original, trace) => found,
+                found = tools.entry_of(topology, backend.id, original, trace) => found,
             },
             None => from_all.await,
         }
@@ -148,192 +134,200 @@ impl Gateway {
     /// If the only backend does not answer. Of several, those that do not answer in time are not
     /// honoured.
     pub async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {
-        match self.transparent() {
+        let topology = self.topology.load();
+        match topology.transparent() {
             Some(only) => {
-                let answer = only.client.listen(listen::evicting(listen, &self.watch)).await;
-                answer.map_err(|error| fault::no_answer(only.client.name(), &error))
+                let answer = only.client.listen(listening::evicting(listen, only.id, &self.lists)).await;
+                answer.map_err(|error| fault::no_answer(only.name(), &error))
             }
             None => {
-                self.watch.begin();
-                let owners = self.tasks.owners_of(&listen.context, &listen.interest.tasks).await;
-                Ok(listen::to_all(&self.watch, listen, &owners).await)
+                self.lists.begin();
+                let owners = self.tasks.owners_of(&topology, &listen.context, &listen.interest.tasks).await;
+                Ok(listening::to_all(&topology, &self.lists, listen, &owners).await)
             }
         }
     }
 
-    /// Ends what the gateway does without being asked, and waits for that. Call it when no more
-    /// requests come: lists are empty from now on.
+    /// Ends the gateway's own tasks, and waits for that. Call it when no more requests arrive: lists are
+    /// empty from now on.
     pub async fn stop(&self) {
-        self.watch.background.stop().await;
+        self.lists.stop().await;
     }
 
-    /// The client's session has ended: backends let go of what they keep for it.
+    /// The client's session has ended: backends drop what they keep for it.
     pub fn end_session(&self, session: SessionKey) {
-        for backend in &self.sources.backends {
+        for backend in self.topology.load().backends() {
             backend.client.end_session(session);
         }
     }
 
-    /// How every backend is doing, in configuration order.
+    /// The state of every backend, in configuration order.
     #[must_use]
     pub fn status(&self) -> Vec<(String, BackendStatus)> {
-        let clients = self.sources.backends.iter().map(|backend| &backend.client);
-        clients.map(|client| (client.name().to_owned(), client.status())).collect()
+        let topology = self.topology.load();
+        topology.backends().iter().map(|backend| (backend.name().to_owned(), backend.client.status())).collect()
     }
 
     /// The merged list as it is now, asking every backend.
     pub async fn catalogue(&self, kind: ListKind) -> Arc<Snapshot> {
-        self.catalogues.of(kind).refresh().await
+        self.lists.catalogues.of(kind).refresh(&self.topology.load()).await
     }
 
-    /// The merged list as clients are served it: backends are asked only where nobody can know better.
+    /// The merged list as clients are served it: backends are asked only if their list may have changed
+    /// without an announcement.
     pub async fn listed(&self, kind: ListKind) -> Arc<Snapshot> {
-        if self.transparent().is_none() {
-            self.watch.begin();
+        let topology = self.topology.load();
+        if topology.transparent().is_none() {
+            self.lists.begin();
         }
-        self.catalogues.of(kind).current(&Parent::default()).await.snapshot
+        self.lists.catalogues.of(kind).current(&topology, &Parent::default()).await.snapshot
     }
 
-    /// The only backend, if there is but one and nothing is renamed or hidden: then everything
-    /// passes as it is, cursors and unknown methods included.
-    fn transparent(&self) -> Option<&BackendEntry> {
-        match self.sources.backends.as_slice() {
-            [only] if only.permits_tool.is_none() && only.prefix.as_deref().is_none_or(str::is_empty) => Some(only),
-            _ => None,
+    /// Has requests that arrive from now on handled by these backends. Running ones keep theirs.
+    #[cfg(test)]
+    pub(crate) fn replace_topology(&self, backends: Vec<BackendEntry>, lists: ListLimits) {
+        self.topology.replace(Topology::new(backends, lists));
+    }
+
+    /// Passes a request to the only backend.
+    async fn pass(&self, only: &Member, call: Call) -> Result<Response, RpcError> {
+        let lists_tools = call.method == Method::ListTools;
+        if call.method == Method::Discover {
+            return Box::pin(describe(only, true)).await;
+        }
+        let answer = self.ask(only, call).await;
+        let response = answer.map_err(|error| fault::no_answer(only.name(), &error))?;
+        if lists_tools {
+            self.compare_tools(&response);
+        }
+        Ok(response)
+    }
+
+    /// Marks the known tools as stale if a list that is passed to a client defines one differently.
+    fn compare_tools(&self, response: &Response) {
+        let tools = self.lists.catalogues.of(ListKind::Tools);
+        let Some(known) = tools.newest(&self.topology.load()) else { return };
+        if response.result().is_some_and(|list| !known.has_all_of(&list)) {
+            tools.mark_stale();
         }
     }
 
-    fn pass<'a>(&'a self, only: &'a BackendEntry, call: Call) -> Way<'a> {
-        let then = match call.method {
-            Method::Discover => return Way::Rare(Box::pin(self.describe_only(only))),
-            Method::ListTools => Then::CompareTools,
-            _ => Then::Nothing,
-        };
-        Way::Backend { backend: 0, answer: self.ask(0, call), then }
-    }
-
-    fn route(&self, call: Call) -> Way<'_> {
-        match route::known_target(&call.method, call.params.as_ref(), &self.watch, &call.context.trace) {
+    async fn route(&self, topology: &Arc<Topology>, call: Call) -> Result<Response, RpcError> {
+        let known = self.lookup(topology, &call.context.trace).known_target(&call.method, call.params.as_ref());
+        match known {
             Some(Ok(Target::One(backend, params))) => {
-                let then = Then::NoteTask(Arc::clone(&call.context));
-                let answer = self.ask(backend, Call { params: Some(params), ..call });
-                Way::Backend { backend, answer, then }
+                self.send(topology, backend, Call { params: Some(params), ..call }).await
             }
-            _ => Way::Rare(Box::pin(self.find_and_send(call))),
+            // Boxed: most calls do not need the large future of everything else.
+            _ => Box::pin(self.find_and_send(topology, call)).await,
         }
     }
 
-    /// Answers a request whose way is not known without asking, or which is not for one backend alone.
-    async fn find_and_send(&self, call: Call) -> Result<Response, RpcError> {
+    fn lookup<'a>(&'a self, topology: &'a Arc<Topology>, trace: &'a Parent) -> Lookup<'a> {
+        Lookup { topology, lists: &self.lists, trace }
+    }
+
+    /// Answers a request whose backend is not known without asking, or which is not for one backend alone.
+    async fn find_and_send(&self, topology: &Arc<Topology>, call: Call) -> Result<Response, RpcError> {
         if let Some(kind) = ListKind::of(&call.method) {
-            return self.list(kind, &call).await;
+            return self.list(topology, kind, &call).await;
         }
-        match route::target(&call.method, call.params.as_ref(), &self.watch, &call.context.trace).await {
+        match self.lookup(topology, &call.context.trace).target(&call.method, call.params.as_ref()).await {
             Some(Ok(Target::One(backend, params))) => {
-                let context = Arc::clone(&call.context);
-                let response = self.send(backend, Call { params: Some(params), ..call }).await?;
-                self.tasks.note(&context, backend, &response);
-                Ok(response)
+                self.send(topology, backend, Call { params: Some(params), ..call }).await
             }
-            Some(Ok(Target::FirstThatHas(backends, params))) => {
-                self.first_that_has(&backends, Call { params: Some(params), ..call }).await
+            Some(Ok(Target::FirstThatHas(params))) => {
+                self.first_that_has(topology, Call { params: Some(params), ..call }).await
             }
-            Some(Ok(Target::AllWith(capability))) => self.send_to_all_with(capability, &call).await,
+            Some(Ok(Target::AllWith(capability))) => send_to_all_with(topology, capability, &call).await,
             Some(Err(error)) => Err(error),
-            None => self.unnamed(call).await,
-        }
-    }
-
-    /// Learns from an answer that goes to a client.
-    fn note(&self, then: Then, backend: usize, response: &Response) {
-        match then {
-            Then::Nothing => {}
-            Then::CompareTools => self.compare_tools(response),
-            Then::NoteTask(context) => self.tasks.note(&context, backend, response),
+            None => self.unnamed(topology, call).await,
         }
     }
 
     /// Requests that name neither a list nor anything in one.
-    async fn unnamed(&self, call: Call) -> Result<Response, RpcError> {
-        match (&call.method, self.sources.backends.as_slice()) {
-            (Method::Discover, [only]) => self.describe_only(only).await,
+    async fn unnamed(&self, topology: &Topology, call: Call) -> Result<Response, RpcError> {
+        match (&call.method, topology.backends()) {
+            (Method::Discover, [only]) => describe(only, false).await,
             (Method::Discover, _) => {
-                let described = describe::all(&self.sources, &self.identity, &call.context.trace).await;
+                let described = describe_all(topology, &self.identity, &call.context.trace).await;
                 Ok(Response::from_result(&described))
             }
-            (_, [_]) => self.sources.send(0, call).await,
-            (method, _) if Tasks::are_concerned(method) => self.tasks.handle(call, &self.seal).await,
-            (Method::SetLogLevel, _) => self.send_to_all_with("logging", &call).await,
+            (_, [only]) => topology.send(only.id, call).await,
+            (method, _) if Tasks::are_concerned(method) => self.tasks.handle(topology, call, &self.seal).await,
+            (Method::SetLogLevel, _) => send_to_all_with(topology, "logging", &call).await,
             (method, _) => Err(fault::unknown_method(method.as_str())),
         }
     }
 
-    async fn send(&self, backend: usize, call: Call) -> Result<Response, RpcError> {
-        self.ask(backend, call).await.map_err(|error| fault::no_answer(self.sources.name(backend), &error))
+    /// Sends a request to one backend, and remembers whose task it is if the answer has created one.
+    async fn send(&self, topology: &Topology, backend: BackendId, call: Call) -> Result<Response, RpcError> {
+        let context = Arc::clone(&call.context);
+        let answer = match topology.get(backend) {
+            Some(member) => self.ask(member, call).await,
+            None => topology.request(backend, call).await,
+        };
+        let response = answer.map_err(|error| fault::no_answer(topology.name(backend), &error))?;
+        self.tasks.note(&context, backend, &response).await;
+        Ok(response)
     }
 
-    /// Asks a backend, for a resource only if it is not being read or kept already; the error is the backend's own.
-    fn ask(&self, backend: usize, call: Call) -> Pending<'_, Response> {
-        match self.sources.backends.get(backend).filter(|_| call.method == Method::ReadResource) {
-            Some(entry) => Box::pin(self.reads.read(backend, &entry.client, call)),
-            None => self.sources.request(backend, call),
+    /// Asks a backend, unless the request is for a resource that is being read or kept; the error is the
+    /// backend's own.
+    fn ask<'a>(&'a self, backend: &'a Member, call: Call) -> Pending<'a, Response> {
+        match call.method {
+            Method::ReadResource => Box::pin(self.reads.read(backend, call)),
+            _ => backend.client.request(call),
         }
     }
 
-    async fn describe_only(&self, only: &BackendEntry) -> Result<Response, RpcError> {
-        match only.client.describe().await {
-            Ok(description) if self.transparent().is_some() => Ok(Response::from_result(description.json())),
-            Ok(description) => Ok(Response::from_result(&describe::only(&description))),
-            Err(error) => Err(fault::no_answer(only.client.name(), &error)),
-        }
-    }
-
-    async fn list(&self, kind: ListKind, call: &Call) -> Result<Response, RpcError> {
-        self.watch.begin();
-        let catalogue = self.catalogues.of(kind);
-        let trace = &call.context.trace;
+    async fn list(&self, topology: &Arc<Topology>, kind: ListKind, call: &Call) -> Result<Response, RpcError> {
+        self.lists.begin();
+        let catalogue = self.lists.catalogues.of(kind);
+        let (trace, principal) = (&call.context.trace, call.context.caller.principal());
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor")).filter(|cursor| !cursor.is_null());
         let (Served { snapshot, ttl_left, is_cached }, start) = match cursor {
             None => {
-                let served = catalogue.current(trace).await;
-                catalogue.expired().into_iter().for_each(|backend| self.watch.read_anew(kind.change(), backend));
+                let served = catalogue.current(topology, trace).await;
+                catalogue.expired().into_iter().for_each(|backend| self.lists.read_again(kind.change(), backend));
                 (served, 0)
             }
             Some(cursor) => {
-                let position = cursor.as_str().and_then(|text| self.seal.open(&text));
+                let position = cursor.as_str().and_then(|text| self.seal.open(&text, principal));
                 let position = position.filter(|position| position.list == kind.index()).ok_or_else(|| {
                     fault::invalid_params("params.cursor is no cursor of this list; start from the first page")
                 })?;
-                let (snapshot, is_cached) = match catalogue.generation(position.generation) {
+                let (snapshot, is_cached) = match catalogue.generation(topology, position.generation) {
                     Some(snapshot) => (snapshot, true),
-                    None => catalogue.newest_or_first(trace).await,
+                    None => catalogue.newest_or_first(topology, trace).await,
                 };
                 let ttl_left = catalogue.ttl_left(&snapshot, Instant::now());
-                // A backend that has gone from the configuration has nothing left to list.
-                let start = snapshot.position(position.backend, position.offset).unwrap_or(usize::MAX);
+                // A backend that is no longer configured has nothing left to list.
+                let start = snapshot.position(&position.backend, position.offset).unwrap_or(usize::MAX);
                 (Served { snapshot, ttl_left, is_cached }, start)
             }
         };
         trace.cache_hit(is_cached);
         trace.partial_failures(snapshot.failures());
-        let next_cursor = |backend, offset| {
-            self.seal.seal(Position { list: kind.index(), generation: snapshot.generation(), backend, offset })
+        let next_cursor = |backend: &str, offset| {
+            let (list, generation) = (kind.index(), snapshot.generation());
+            self.seal.seal(&Position { list, generation, backend: backend.into(), offset }, principal)
         };
-        Ok(snapshot.page(start, self.sources.limits.page_size, ttl_left, next_cursor))
+        Ok(snapshot.page(start, topology.limits.page_size, ttl_left, principal, next_cursor))
     }
 
     /// Asks backends in turn for a resource that none of them lists. The first result counts; if
     /// there is none, the resource is not found, unless a backend could not even be asked. One that
     /// takes longer than a list may is still waited for, but the next is asked meanwhile.
-    async fn first_that_has(&self, backends: &[usize], call: Call) -> Result<Response, RpcError> {
+    async fn first_that_has(&self, topology: &Topology, call: Call) -> Result<Response, RpcError> {
         let (mut not_asked, mut refusal) = (None, None);
-        let mut left = backends.iter();
+        let mut left = topology.backends().iter();
         let mut asked = FuturesUnordered::new();
         loop {
             if let Some(next) = left.next() {
-                asked.push(self.read_if_capable(*next, call.clone()));
+                asked.push(self.read_if_capable(topology, next, call.clone()));
             }
-            let patience = if left.len() > 0 { self.sources.limits.timeout } else { Duration::MAX };
+            let patience = if left.len() > 0 { topology.limits.timeout } else { Duration::MAX };
             match timeout(patience, asked.next()).await {
                 Ok(Some(Some(Ok(response)))) if !response.is_error() => return Ok(response),
                 Ok(Some(Some(Ok(response)))) => drop(refusal.get_or_insert(response)),
@@ -352,45 +346,50 @@ impl Gateway {
         }
     }
 
-    /// Sends a request to a backend that has resources at all.
-    async fn read_if_capable(&self, backend: usize, call: Call) -> Option<Result<Response, RpcError>> {
-        match self.has_capability(backend, "resources").await {
-            true => Some(self.send(backend, call).await),
+    /// Sends a read to a backend if it has resources at all.
+    async fn read_if_capable(
+        &self,
+        topology: &Topology,
+        backend: &Member,
+        call: Call,
+    ) -> Option<Result<Response, RpcError>> {
+        let is_capable = topology.has_capability(backend.id, "resources").await;
+        match is_capable {
+            true => Some(self.ask(backend, call).await.map_err(|error| fault::no_answer(backend.name(), &error))),
             false => None,
         }
     }
+}
 
-    /// Sends to every backend with the capability; succeeds if any of them does.
-    async fn send_to_all_with(&self, capability: &str, call: &Call) -> Result<Response, RpcError> {
-        let answers = join_all((0..self.sources.backends.len()).map(|backend| async move {
-            match self.has_capability(backend, capability).await {
-                true => Some(self.sources.send_briefly(backend, call.clone()).await),
-                false => None,
+/// The description of the only backend, unchanged if that is transparent.
+async fn describe(only: &Member, is_transparent: bool) -> Result<Response, RpcError> {
+    match only.client.describe().await {
+        Ok(description) if is_transparent => Ok(Response::from_result(description.json())),
+        Ok(description) => Ok(Response::from_result(&describe_only(&description))),
+        Err(error) => Err(fault::no_answer(only.name(), &error)),
+    }
+}
+
+/// Sends to every backend with the capability; succeeds if any of them does.
+async fn send_to_all_with(topology: &Topology, capability: &str, call: &Call) -> Result<Response, RpcError> {
+    let answers = join_all(topology.ids().map(|backend| async move {
+        match topology.has_capability(backend, capability).await {
+            true => {
+                let answer = topology.briefly(topology.request(backend, call.clone())).await;
+                Some(answer.map_err(|error| fault::no_answer(topology.name(backend), &error)))
             }
-        }))
-        .await;
-        let is_done = |answer: &Result<Response, RpcError>| answer.as_ref().is_ok_and(|answer| !answer.is_error());
-        let (done, mut failed): (Vec<_>, Vec<_>) = answers.into_iter().flatten().partition(is_done);
-        if !done.is_empty() {
-            call.context.trace.partial_failures(failed.len());
-            return Ok(Response::from_result(&Json::empty_object()));
+            false => None,
         }
-        let first_error = (!failed.is_empty()).then(|| failed.swap_remove(0));
-        first_error.unwrap_or_else(|| Err(fault::unknown_method(call.method.as_str())))
+    }))
+    .await;
+    let is_done = |answer: &Result<Response, RpcError>| answer.as_ref().is_ok_and(|answer| !answer.is_error());
+    let (done, mut failed): (Vec<_>, Vec<_>) = answers.into_iter().flatten().partition(is_done);
+    if !done.is_empty() {
+        call.context.trace.partial_failures(failed.len());
+        return Ok(Response::from_result(&Json::empty_object()));
     }
-
-    async fn has_capability(&self, backend: usize, capability: &str) -> bool {
-        self.sources.have_capability(backend, capability).await
-    }
-
-    /// Marks the known tools as stale if a list that is passed to a client defines one differently.
-    fn compare_tools(&self, response: &Response) {
-        let tools = self.catalogues.of(ListKind::Tools);
-        let Some(known) = tools.newest() else { return };
-        if response.result().is_some_and(|list| !known.has_all_of(&list)) {
-            tools.mark_stale();
-        }
-    }
+    let first_error = (!failed.is_empty()).then(|| failed.swap_remove(0));
+    first_error.unwrap_or_else(|| Err(fault::unknown_method(call.method.as_str())))
 }
 
 impl Core for Gateway {
@@ -410,6 +409,3 @@ impl Core for Gateway {
         Self::end_session(self, session);
     }
 }
-
-#[cfg(test)]
-mod tests;

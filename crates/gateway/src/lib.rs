@@ -1,28 +1,27 @@
 //! The core: one catalogue of many backends, names, routing, fan-out and merge.
 //!
-//! A request comes in canonical form ([`Call`]) and leaves as a [`fanlight_protocol::Response`];
-//! [`Gateway::handle`] shows its whole way. Each policy has one module: [`naming`], [`merge`]
-//! (`_meta` and hints), [`cursor`], [`fault`] (errors), `tasks` (whose each is).
+//! A request arrives in canonical form ([`fanlight_canonical::Call`]) and is answered by a
+//! [`fanlight_protocol::Response`]; [`Gateway::handle`] is the whole life of a request. Each policy
+//! has one module: [`naming`](Naming), [`merge`] (`_meta` and hints), [`cursor`], [`fault`] (errors),
+//! `tasks` (which backend has a task).
 //!
-//! Must not know: HTTP, transports, eras, revisions, or who the client is.
+//! HTTP, transports, eras and revisions are the edges' business: `tests/integration/layers.rs` checks
+//! that this crate reaches no HTTP library.
 
-mod announce;
-mod background;
-mod cache;
 pub mod catalogue;
 pub mod cursor;
-mod describe;
 pub mod fault;
 mod gateway;
-mod listen;
+mod listening;
 pub mod merge;
-pub mod naming;
-mod route;
-mod send;
-mod settings;
+mod reads;
+mod routing;
 mod tasks;
-mod uri_template;
-mod watch;
+mod topology;
 
-pub use gateway::Gateway;
-pub use settings::{BackendEntry, CacheLimits, GatewaySettings, ListLimits, ToolFilter};
+pub use gateway::{Gateway, GatewaySettings};
+pub use reads::CacheLimits;
+pub use topology::{BackendEntry, BackendId, ListLimits, Naming, ToolFilter, namings};
+
+#[cfg(test)]
+mod tests;

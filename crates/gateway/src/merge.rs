@@ -1,11 +1,8 @@
 //! The merge policy for everything of an answer that is not a list entry: `_meta`, unknown
 //! members, caching hints, capabilities, instructions.
 //!
-//! A key that only one backend sets, or that all who set it set to the same bytes, stands at the
-//! top. If anything conflicted or failed, each backend's own `_meta`, its conflicting members and
+//! A key that only one backend sets, or that several set to equal bytes, stands at the top. If anything conflicted or failed, each backend's own `_meta`, its conflicting members and
 //! its outcome stand under `dev.fanlight/backends` in `_meta`. Nothing is lost, nothing is made up.
-//!
-//! Must not know: which method is answered, or how backends are asked.
 
 use std::collections::HashMap;
 
@@ -23,9 +20,9 @@ pub const COLLISIONS_KEY: &str = "dev.fanlight/collisions";
 pub struct Contribution {
     /// The backend's name.
     pub backend: String,
-    /// Whether it answered.
+    /// Whether it answered, or how it failed.
     pub outcome: Outcome,
-    /// Why it did not, in a few words.
+    /// Why it failed, in a few words.
     pub reason: Option<String>,
     /// The results it gave: several if its list has several pages.
     pub results: Vec<Json>,
@@ -40,16 +37,15 @@ pub struct Merged {
     pub meta: Option<Json>,
 }
 
-/// How many of them are missing or not whole.
-#[must_use]
-pub fn failures(contributions: &[Contribution]) -> usize {
-    contributions.iter().filter(|contribution| contribution.outcome != Outcome::Ok).count()
+/// How many contributions are missing or not whole.
+pub fn failures<'a>(contributions: impl Iterator<Item = &'a Contribution>) -> usize {
+    contributions.filter(|contribution| contribution.outcome != Outcome::Ok).count()
 }
 
-/// What the caller of [`merge`] sees to itself.
+/// What the caller of [`merge`] merges itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Except<'a> {
-    /// Members of results that the caller merges by a rule of their own.
+    /// Members of results that have a rule of their own.
     pub members: &'a [&'a str],
     /// Members of results, and keys of `_meta`, that the merged answer has in its own right: each
     /// backend's own stands under its name.
@@ -58,11 +54,15 @@ pub struct Except<'a> {
 
 /// Merges the members of the contributions' results. `more_meta` are members of `_meta` that the
 /// caller adds.
-#[must_use]
-pub fn merge(contributions: &[Contribution], except: Except<'_>, more_meta: &[(&str, Json)]) -> Merged {
+pub fn merge<'a>(
+    contributions: impl IntoIterator<Item = &'a Contribution, IntoIter: Clone>,
+    except: Except<'_>,
+    more_meta: &[(&str, Json)],
+) -> Merged {
+    let contributions = contributions.into_iter();
     let mut members = Keys::new(except.replaced);
     let mut metas = Keys::new(except.replaced);
-    for contribution in contributions {
+    for contribution in contributions.clone() {
         for result in &contribution.results {
             members.add(result, |key| key == "_meta" || HINTS.contains(&key) || except.members.contains(&key));
             if let Some(meta) = result.get("_meta") {
@@ -71,21 +71,20 @@ pub fn merge(contributions: &[Contribution], except: Except<'_>, more_meta: &[(&
         }
     }
     let mut merged = Merged { members: members.agreed(), meta: None };
-    merged.members.extend(hints(contributions));
+    merged.members.extend(hints(contributions.clone()));
 
     // A backend that is a gateway like this one uses the same keys: where both would stand at the
     // top, its own stands under its name.
     more_meta.iter().for_each(|(key, _)| metas.yield_to_ours(key));
-    let failed = failures(contributions) > 0;
-    let tells_each = failed || members.conflicted() || metas.conflicted();
-    if tells_each {
+    let reports_each = failures(contributions.clone()) > 0 || members.conflicted() || metas.conflicted();
+    if reports_each {
         metas.yield_to_ours(BACKENDS_KEY);
     }
     let mut meta = ObjectBuilder::new();
     for (key, value) in metas.agreed() {
         meta.raw_member(&key, &value);
     }
-    if tells_each {
+    if reports_each {
         meta.member(BACKENDS_KEY, &each_backend(contributions, &members));
     }
     for (key, value) in more_meta {
@@ -98,7 +97,7 @@ pub fn merge(contributions: &[Contribution], except: Except<'_>, more_meta: &[(&
 /// The keys seen across backends, in order of first appearance, with what they were set to.
 struct Keys<'a> {
     keys: Vec<Key>,
-    /// Where each name stands in `keys`: a backend decides how many there are.
+    /// Where each name stands in `keys`, which a backend can make long.
     places: HashMap<String, usize>,
     replaced: &'a [&'a str],
 }
@@ -132,7 +131,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Keeps a key from the top, where the merged answer has it in its own right.
+    /// Keeps a key from the top, where the merged answer has its own.
     fn yield_to_ours(&mut self, name: &str) {
         if let Some(key) = self.places.get(name).and_then(|place| self.keys.get_mut(*place)) {
             key.conflicted = true;
@@ -159,7 +158,7 @@ fn name_of(object: &Json, member: &Member) -> String {
 }
 
 /// Each backend's outcome, its `_meta`, and those of its members that conflicted.
-fn each_backend(contributions: &[Contribution], members: &Keys<'_>) -> Json {
+fn each_backend<'a>(contributions: impl Iterator<Item = &'a Contribution>, members: &Keys<'_>) -> Json {
     let mut all = ObjectBuilder::new();
     for contribution in contributions {
         let mut own = ObjectBuilder::new();
@@ -203,17 +202,17 @@ fn add_all(object: &mut ObjectBuilder, part: &Json) {
 const HINTS: [&str; 2] = ["ttlMs", "cacheScope"];
 
 /// The least `ttlMs` and the strictest `cacheScope` (2026-07-28 server/utilities/caching). A
-/// result without hints counts as stale at once and private, as that page says; if no result has
-/// any, none are made up.
-fn hints(contributions: &[Contribution]) -> Vec<(Json, Json)> {
-    let results = || contributions.iter().flat_map(|contribution| &contribution.results);
+/// result without hints is stale at once and private, by that page; if no result has any, the merged
+/// answer has none.
+fn hints<'a>(contributions: impl Iterator<Item = &'a Contribution> + Clone) -> Vec<(Json, Json)> {
+    let results = || contributions.clone().flat_map(|contribution| &contribution.results);
     if !results().any(|result| HINTS.iter().any(|hint| result.get(hint).is_some())) {
         return Vec::new();
     }
     let zero = Json::literal("0");
     let millis = |ttl: &Json| ttl.as_i64().filter(|ttl| *ttl >= 0).unwrap_or(0);
-    // A backend that failed makes the answer incomplete, hence not worth keeping.
-    let failed = contributions.iter().any(|contribution| contribution.outcome != Outcome::Ok);
+    // A backend that failed makes the answer incomplete, so it must not be kept.
+    let failed = failures(contributions.clone()) > 0;
     let ttl = results()
         .map(|result| result.get("ttlMs").unwrap_or_else(|| zero.clone()))
         .min_by_key(millis)
@@ -224,8 +223,8 @@ fn hints(contributions: &[Contribution]) -> Vec<(Json, Json)> {
     vec![(Json::string("ttlMs"), ttl), (Json::string("cacheScope"), scope)]
 }
 
-/// Instructions of several backends as one text, each under its backend's name. The texts keep
-/// their spelling. `None` if no backend has any.
+/// Instructions of several backends as one text, each under its backend's name. Escapes in the texts
+/// are kept. `None` if no backend has any.
 #[must_use]
 pub fn join_instructions(instructions: &[(&str, Json)]) -> Option<Json> {
     let mut text = vec![b'"'];
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agrees_stands_at_the_top() {
+    fn members_that_agree_stand_at_the_top() {
         let merged = merge(
             &[
                 contribution("a", &[r#"{"tools":[],"x":1.0,"_meta":{"k":1E2,"same":[ 1 ]}}"#]),
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_conflicts_stands_under_each_backend() {
+    fn members_that_conflict_stand_under_each_backend() {
         let merged = merge(
             &[
                 contribution("a", &[r#"{"x":1,"_meta":{"k":1,"own":0}}"#]),
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_and_pages_are_kept_apart() {
+    fn failure_is_reported_and_pages_are_listed_separately() {
         let mut failed = contribution("b", &[]);
         failed.outcome = Outcome::Timeout;
         failed.reason = Some("did not answer within 1s".into());
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_merged_answer_replaces_is_kept_under_its_backend() {
+    fn replaced_members_are_kept_under_each_backend() {
         let except = Except { members: &[], replaced: &["serverInfo"] };
         let merged = merge(&[contribution("a", &[r#"{"serverInfo":{"name":"A"}}"#])], except, &[]);
         let meta = r#"{"dev.fanlight/backends":{"a":{"outcome":"ok","serverInfo":{"name":"A"}}}}"#;
@@ -310,9 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_behind_this_one_keeps_its_own_report() {
+    fn report_of_a_gateway_behind_this_one_is_kept() {
         let inner = r#"{"_meta":{"dev.fanlight/backends":{"x":1},"dev.fanlight/collisions":[7]}}"#;
-        // Nothing of ours to say: theirs is like any other key.
+        // Without a report of this gateway, that key is like any other.
         let merged = merge(&[contribution("a", &[inner]), contribution("b", &["{}"])], Except::default(), &[]);
         assert_eq!(text(&merged).1, r#"{"dev.fanlight/backends":{"x":1},"dev.fanlight/collisions":[7]}"#);
         let merged = merge(&[contribution("a", &[inner])], Except::default(), &[(COLLISIONS_KEY, Json::literal("[]"))]);
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_the_least_and_the_strictest() {
+    fn hints_are_the_least_ttl_and_the_strictest_scope() {
         let of = |results: &[&'static str]| {
             text(&merge(&results.iter().map(|r| contribution("a", &[r])).collect::<Vec<_>>(), Except::default(), &[])).0
         };

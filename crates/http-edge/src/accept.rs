@@ -1,21 +1,19 @@
 //! The accept loop of a listener.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::limit::{ConcurrencyLimit, Permit};
+
 /// The pause after an error that concerns the listener.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-/// How often the log reports that the connection limit is reached: clients can cause that at will.
-const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Limits of an accept loop.
+/// Limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptLimits {
     /// Most open connections; further ones wait in the backlog of the socket.
@@ -29,7 +27,7 @@ pub struct AcceptLimits {
 /// Accepts connections and spawns `serve` for each, until `shutdown` is cancelled. Then the socket is closed, and
 /// connections have [`AcceptLimits::drain`] to end before they are dropped. `serve` is expected to end its connection
 /// gracefully on `shutdown` too.
-pub async fn accept<F>(
+pub async fn accept_and_spawn<F>(
     listener: TcpListener,
     limits: AcceptLimits,
     shutdown: CancellationToken,
@@ -37,21 +35,16 @@ pub async fn accept<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let slots = Slots::new(limits);
     let connections = TaskTracker::new();
     let abort = CancellationToken::new();
-    let accepting = async {
-        loop {
-            let (stream, permit) = next(&listener, &slots).await;
-            let (serving, abort) = (serve(stream), abort.clone());
-            connections.spawn(async move {
-                abort.run_until_cancelled(serving).await;
-                drop(permit);
-            });
-        }
+    let spawn = |stream, permit| {
+        let (serving, abort) = (serve(stream), abort.clone());
+        connections.spawn(async move {
+            abort.run_until_cancelled(serving).await;
+            drop(permit);
+        });
     };
-    shutdown.run_until_cancelled(accepting).await;
-    drop(listener);
+    accept(listener, limits.connections, limits.name, &shutdown, spawn).await;
     connections.close();
     if timeout(limits.drain, connections.wait()).await.is_err() {
         tracing::debug!(connections = connections.len(), "connections dropped: not ended within the drain time");
@@ -60,16 +53,43 @@ pub async fn accept<F>(
     }
 }
 
-/// The next connection, once the limit allows one.
+/// Accepts connections and hands each to `begin`, until `shutdown` is cancelled; then the socket is closed. There are
+/// at most `limit` connections whose permit has not been dropped, and `name` is how the log calls that limit.
+pub async fn accept(
+    listener: TcpListener,
+    limit: usize,
+    name: &'static str,
+    shutdown: &CancellationToken,
+    mut begin: impl FnMut(TcpStream, Permit),
+) {
+    let limit = ConcurrencyLimit::new(limit);
+    let accepting = async {
+        while let Some(permit) = permit(&limit, name).await {
+            begin(next(&listener).await, permit);
+        }
+    };
+    shutdown.run_until_cancelled(accepting).await;
+}
+
+async fn permit(limit: &ConcurrencyLimit, name: &'static str) -> Option<Permit> {
+    if let Some(permit) = limit.try_acquire() {
+        return Some(permit);
+    }
+    if limit.is_warning_due() {
+        tracing::warn!(limit = limit.most(), "{name} connections are open; further ones wait");
+    }
+    limit.acquire().await
+}
+
+/// The next connection.
 ///
 /// An error of one connection that ended before it was accepted concerns no other. Any other error is about the
 /// process, most often that it has no file descriptors left: accepting again at once would spin, and giving up would
 /// turn a shortage into an outage, so the loop pauses while connections close.
-async fn next(listener: &TcpListener, slots: &Slots) -> (TcpStream, Option<OwnedSemaphorePermit>) {
-    let permit = slots.acquire().await;
+async fn next(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, permit),
+            Ok((stream, _)) => return stream,
             Err(error) if concerns_one_connection(&error) => {
                 tracing::debug!(%error, "a connection ended before it was accepted");
             }
@@ -84,41 +104,6 @@ async fn next(listener: &TcpListener, slots: &Slots) -> (TcpStream, Option<Owned
 fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
-}
-
-/// A permit for each connection that may be open.
-struct Slots {
-    free: Arc<Semaphore>,
-    limits: AcceptLimits,
-    warned: Mutex<Option<Instant>>,
-}
-
-impl Slots {
-    fn new(limits: AcceptLimits) -> Self {
-        let free = Arc::new(Semaphore::new(limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
-        Self { free, limits, warned: Mutex::default() }
-    }
-
-    /// The semaphore is never closed, so this always ends with a permit.
-    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
-            return Some(permit);
-        }
-        if self.is_warning_due() {
-            let AcceptLimits { connections, name, .. } = self.limits;
-            tracing::warn!(limit = connections, "{name} connections are open; further ones wait");
-        }
-        Arc::clone(&self.free).acquire_owned().await.ok()
-    }
-
-    fn is_warning_due(&self) -> bool {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = warned.is_none_or(|last| last.elapsed() >= WARN_INTERVAL);
-        if is_due {
-            *warned = Some(Instant::now());
-        }
-        is_due
-    }
 }
 
 #[cfg(test)]
@@ -143,7 +128,7 @@ mod tests {
         let (listener, address) = listening().await;
         let (opened, mut connections) = mpsc::unbounded_channel();
         let shutdown = CancellationToken::new();
-        let accepting = tokio::spawn(accept(listener, limits(1), shutdown.clone(), move |mut stream| {
+        let accepting = tokio::spawn(accept_and_spawn(listener, limits(1), shutdown.clone(), move |mut stream| {
             let opened = opened.clone();
             async move {
                 let _ = opened.send(());
@@ -169,7 +154,7 @@ mod tests {
             let _open = stream;
             std::future::pending::<()>().await;
         };
-        let accepting = tokio::spawn(accept(listener, limits(9), shutdown.clone(), serve));
+        let accepting = tokio::spawn(accept_and_spawn(listener, limits(9), shutdown.clone(), serve));
         let mut client = TcpStream::connect(address).await.unwrap();
         shutdown.cancel();
         accepting.await.unwrap();

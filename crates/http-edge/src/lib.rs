@@ -4,7 +4,9 @@
 mod accept;
 mod connection;
 mod guard;
+mod limit;
 
-pub use accept::{AcceptLimits, accept};
+pub use accept::{AcceptLimits, accept, accept_and_spawn};
 pub use connection::{Http1Limits, serve_http1};
 pub use guard::{Guard, Origins, Rejection};
+pub use limit::{ConcurrencyLimit, Permit};

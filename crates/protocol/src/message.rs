@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
@@ -67,6 +68,7 @@ pub struct Notification {
     params: Option<Range<usize>>,
     /// The range of a progress token within the text. It is read often, and replaced for the client.
     token: Option<Range<usize>>,
+    number: u64,
 }
 
 /// A response: the text of the whole message, with the ranges of its id and its body.
@@ -167,11 +169,20 @@ fn is_valid_id(id: &Json) -> bool {
 
 impl Notification {
     fn of(text: Json, method: Method, params: Option<Range<usize>>) -> Self {
-        let mut notification = Self { text, method, params, token: None };
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut notification = Self { text, method, params, token: None, number };
         if notification.method == Method::Progress {
             notification.token = notification.param_range("progressToken");
         }
         notification
+    }
+
+    /// A number that only clones of this notification share within the process: tells receivers of
+    /// copies that they have received one notification, and not two with equal texts.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// The range of the token of a progress notification within the text.

@@ -68,10 +68,16 @@ impl Seal {
     /// `plain` as URL-safe text; `None` if the cipher fails.
     #[must_use]
     pub fn seal(&self, plain: &[u8]) -> Option<String> {
+        self.seal_for(plain, b"")
+    }
+
+    /// [`Seal::seal`] for one owner: only [`Seal::open_for`] with equal bytes opens it.
+    #[must_use]
+    pub fn seal_for(&self, plain: &[u8], owner: &[u8]) -> Option<String> {
         let mut sealed = plain.to_vec();
         let nonce: [u8; NONCE_LEN] = random()?;
-        let (unique, purpose) = (Nonce::assume_unique_for_key(nonce), Aad::from(self.purpose));
-        self.first.key.seal_in_place_append_tag(unique, purpose, &mut sealed).ok()?;
+        let unique = Nonce::assume_unique_for_key(nonce);
+        self.first.key.seal_in_place_append_tag(unique, Aad::from(self.bound(owner)), &mut sealed).ok()?;
         let mut whole = nonce.to_vec();
         whole.append(&mut sealed);
         Some(URL_SAFE_NO_PAD.encode(whole))
@@ -80,12 +86,19 @@ impl Seal {
     /// The content of `text`, if one of the keys sealed it for this purpose. The caller bounds its length.
     #[must_use]
     pub fn open(&self, text: &str) -> Option<Vec<u8>> {
+        self.open_for(text, b"")
+    }
+
+    /// The content of `text`, if one of the keys sealed it for this purpose and this owner. The caller
+    /// bounds its length.
+    #[must_use]
+    pub fn open_for(&self, text: &str, owner: &[u8]) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
         self.keys().find_map(|key| {
             let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
             let mut sealed = sealed.to_vec();
-            let plain = key.key.open_in_place(nonce, Aad::from(self.purpose), &mut sealed).ok()?;
+            let plain = key.key.open_in_place(nonce, Aad::from(self.bound(owner)), &mut sealed).ok()?;
             Some(plain.to_vec())
         })
     }
@@ -99,6 +112,11 @@ impl Seal {
     /// The names of all keys, that of the one that seals first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.keys().map(|key| key.name.as_str())
+    }
+
+    /// Purpose and owner. No purpose begins with another, so that these bytes tell both apart.
+    fn bound(&self, owner: &[u8]) -> Vec<u8> {
+        [self.purpose, owner].concat()
     }
 
     fn keys(&self) -> impl Iterator<Item = &Key> {
@@ -149,6 +167,14 @@ mod tests {
         assert_eq!((old.open(&by_new), newest.open(&by_old)), (None, None));
         assert_eq!(new.names().collect::<Vec<_>>(), [new.name(), old.name()]);
         assert_ne!(new.name(), old.name());
+    }
+
+    #[test]
+    fn text_opens_for_its_owner_alone() {
+        let seal = with(&[1], b"a");
+        let text = seal.seal_for(b"secret", b"ann").unwrap();
+        assert_eq!(seal.open_for(&text, b"ann").as_deref(), Some(&b"secret"[..]));
+        assert_eq!((seal.open_for(&text, b"bob"), seal.open(&text)), (None, None));
     }
 
     #[test]

@@ -22,21 +22,20 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Ans
     if kinds.is_empty() {
         return Err(Refusal::bad_request("`kind` must be tools, resources, resourceTemplates or prompts"));
     }
-    let names: Vec<String> = gateway.status().into_iter().map(|(name, _)| name).collect();
     let lists = join_all(kinds.into_iter().map(|kind| async move { (kind, gateway.listed(kind).await) })).await;
     let mut answer = ObjectBuilder::new();
     for (kind, snapshot) in lists {
-        answer.member(kind.member(), &list(&snapshot, &names));
+        answer.member(kind.member(), &list(&snapshot));
     }
     Ok(json(answer.finish()))
 }
 
-fn list(snapshot: &Snapshot, names: &[String]) -> Json {
+fn list(snapshot: &Snapshot) -> Json {
     let (mut entries, mut collisions, mut backends) =
         (ArrayBuilder::default(), ArrayBuilder::default(), ArrayBuilder::default());
     for entry in snapshot.entries() {
         let mut object = ObjectBuilder::new();
-        object.string("backend", names.get(entry.backend).map_or("", String::as_str));
+        object.string("backend", snapshot.backend_of(entry));
         object.member("key", &entry.key.clone().unwrap_or_else(Json::null));
         object.member("original", &entry.original.clone().unwrap_or_else(Json::null));
         // As clients get it: the bytes of the backend, with the visible name.

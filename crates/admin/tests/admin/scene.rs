@@ -10,7 +10,7 @@ use fanlight_admin::{AdminSettings, Subject, serve_admin};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
 };
-use fanlight_gateway::{BackendEntry, CacheLimits, Gateway, GatewaySettings, ListLimits};
+use fanlight_gateway::{BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Message, Response};
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
@@ -123,8 +123,12 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn start(backends: Vec<Fake>, settings: AdminSettings) -> Self {
-        let entries =
-            backends.into_iter().map(|fake| BackendEntry { client: Arc::new(fake), prefix: None, permits_tool: None });
+        let entries = backends.into_iter().map(|fake| BackendEntry {
+            id: BackendId::fresh(),
+            client: Arc::new(fake),
+            prefix: None,
+            permits_tool: None,
+        });
         let gateway = Gateway::new(GatewaySettings {
             backends: entries.collect(),
             lists: ListLimits {

@@ -1,6 +1,4 @@
 //! Requests as they go out on a connection: for a call, and for Fanlight's own purposes.
-//!
-//! Must not know: what becomes of a call whose request has been answered.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -9,28 +7,28 @@ use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::{Parent, Propagation};
 use tokio::time::timeout;
 
-use super::tools::Repeated;
+use super::tools::MirroredMembers;
 use super::{Connection, PREPARATION};
-use crate::deadline::CallProgress;
-use crate::dialect::{Mirror, MirroredParam, named};
-use crate::exchange::{Awaited, Outgoing, Own, Reply, span_outcome};
-use crate::trace::{Departing, Sending, params_with};
+use crate::request::deadline::CallProgress;
+use crate::request::dialect::{Mirror, MirroredParam, named};
+use crate::request::trace::{RequestSpan, SentMessage, params_with};
+use crate::request::{ActiveRequest, OutgoingRequest, OwnRequest, Reply, span_outcome};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::Call;
 
 impl Connection {
-    /// The span of a call's next request, which gets an id, and the trace context that goes along.
+    /// The span of a call's next request, which gets an id, and the trace context of it.
     pub(super) fn sending_of(
         &self,
         call: &Call,
         progress: &CallProgress,
-        repeated: &Repeated,
-    ) -> (Sending, Propagation) {
+        mirrored: &MirroredMembers,
+    ) -> (RequestSpan, Propagation) {
         let id = self.context.next_id();
         progress.id.store(id, Ordering::Relaxed);
         let attempt = progress.attempts.fetch_add(1, Ordering::Relaxed) + 1;
-        let (params, name) = (call.params.as_ref(), repeated.name.as_ref());
-        let departing = Departing { method: &call.method, params, name, id, attempt };
+        let (params, name) = (call.params.as_ref(), mirrored.name.as_ref());
+        let departing = SentMessage { method: &call.method, params, name, id, attempt };
         let (mut sending, propagation) = self.sending(&call.context.trace, departing);
         sending.timed_by(&progress.deadline);
         (sending, propagation)
@@ -41,18 +39,18 @@ impl Connection {
         &self,
         call: &'a Call,
         progress: &'a CallProgress,
-        repeated: Repeated,
+        mirrored: MirroredMembers,
         propagation: Propagation,
-        sending: &'a Sending,
-    ) -> Outgoing<'a> {
+        sending: &'a RequestSpan,
+    ) -> OutgoingRequest<'a> {
         let id = progress.id.load(Ordering::Relaxed);
         progress.sent.store(true, Ordering::Relaxed);
-        let params = params_with(&propagation, call.params.as_ref(), self.link.has_headers());
+        let params = params_with(&propagation, call.params.as_ref(), self.transport.has_headers());
         let params = params.as_deref();
         let token = (call.context.wants_progress && progress.carries_on.is_none()).then_some(id);
-        let headers = repeated.headers.as_deref().unwrap_or_default();
-        Outgoing {
-            request: Awaited {
+        let headers = mirrored.headers.as_deref().unwrap_or_default();
+        OutgoingRequest {
+            request: ActiveRequest {
                 id,
                 token: progress.carries_on.unwrap_or(id),
                 method: &call.method,
@@ -64,17 +62,17 @@ impl Connection {
             },
             task: awaited_task(call),
             text: self.dialect.request_text_with_token(id, token, &call.method, params, &call.context),
-            mirror: self.mirror(&call.method, params, repeated.name.as_ref(), headers),
+            mirror: self.mirror(&call.method, params, mirrored.name.as_ref(), headers),
             propagation,
         }
     }
 
-    /// The span of a message that is about to be sent, and the trace context that goes along.
-    pub(super) fn sending(&self, within: &Parent, departing: Departing<'_>) -> (Sending, Propagation) {
-        let (mut sending, propagation) = Sending::begin(&self.context.telemetry, within, departing);
+    /// The span of a message that is about to be sent, and the trace context of it.
+    pub(super) fn sending(&self, within: &Parent, departing: SentMessage<'_>) -> (RequestSpan, Propagation) {
+        let (mut sending, propagation) = RequestSpan::begin(&self.context.telemetry, within, departing);
         if let Some(span) = sending.span() {
             span.set_revision(self.dialect.revision());
-            if let Some(session) = self.link.session() {
+            if let Some(session) = self.transport.session() {
                 span.set_session(session);
             }
         }
@@ -89,7 +87,7 @@ impl Connection {
         name: Option<&Json>,
         headers: &[MirroredParam],
     ) -> Option<Mirror> {
-        if self.link.is_http() { self.dialect.mirror(method, name, params, headers) } else { None }
+        if self.transport.is_http() { self.dialect.mirror(method, name, params, headers) } else { None }
     }
 
     /// A request that Fanlight makes for its own purposes.
@@ -97,22 +95,22 @@ impl Connection {
         self.ask_within(&self.context.root, method, params).await
     }
 
-    /// The same for the sake of what `within` is about.
+    /// [`Connection::ask`] as part of `within`.
     pub(super) async fn ask_within(&self, within: &Parent, method: &Method, params: Option<&Json>) -> Option<Response> {
-        let own = Own::new(&self.context, within);
-        let departing = Departing { method, params, name: None, id: own.id, attempt: 1 };
+        let own = OwnRequest::new(&self.context, within);
+        let departing = SentMessage { method, params, name: None, id: own.id, attempt: 1 };
         let (mut sending, propagation) = self.sending(within, departing);
-        let params = params_with(&propagation, params, self.link.has_headers());
+        let params = params_with(&propagation, params, self.transport.has_headers());
         let params = params.as_deref();
-        let outgoing = Outgoing {
-            request: own.awaited(method, &sending),
+        let outgoing = OutgoingRequest {
+            request: own.active(method, &sending),
             task: None,
             text: self.dialect.request_text(own.id, method, params, &own.context),
             mirror: self.mirror(method, params, named(method, params).as_ref(), &[]),
             propagation,
         };
         let limit = BackendError::Timeout { after: PREPARATION, sent: true };
-        let outcome = timeout(PREPARATION, self.link.exchange(outgoing)).await.unwrap_or(Err(limit));
+        let outcome = timeout(PREPARATION, self.transport.exchange(outgoing)).await.unwrap_or(Err(limit));
         sending.ended(method, span_outcome(&outcome));
         match outcome {
             Ok(Reply::Answer { response, .. }) => Some(response),

@@ -1,7 +1,4 @@
-//! What a call needs to be known of its tool, read from the server's tool list where no list has
-//! passed by yet.
-//!
-//! Must not know: what is done with it.
+//! What a call needs to know about its tool, read from the server's tool list if no list has been seen yet.
 
 use std::sync::Arc;
 
@@ -10,15 +7,15 @@ use fanlight_protocol::result::ListToolsResult;
 use fanlight_protocol::{Json, Method, Response, code};
 
 use super::Connection;
-use crate::dialect::{MirroredParam, named};
-use crate::tool_table::ToolTable;
+use crate::connection::tool_table::ToolTable;
+use crate::request::dialect::{MirroredParam, named};
 use fanlight_canonical::{Call, TaskDialect};
 
 /// Pages of the tool list that are read for the sake of one call.
 const LIST_PAGES: usize = 100;
 
-/// What headers repeat of a call's request.
-pub(super) struct Repeated {
+/// The members of a call's request that headers repeat.
+pub(super) struct MirroredMembers {
     /// What it is about.
     pub(super) name: Option<Json>,
     /// The parameters of its tool.
@@ -29,7 +26,7 @@ pub(super) struct Repeated {
 
 impl Connection {
     /// What headers repeat of a call's request, as far as that is known.
-    pub(super) fn repeated(&self, call: &Call) -> Repeated {
+    pub(super) fn mirrored(&self, call: &Call) -> MirroredMembers {
         let name = named(&call.method, call.params.as_ref());
         let table = self.tools.as_ref().filter(|table| table.mirrors() && call.method == Method::CallTool);
         let tool = name.as_ref().and_then(Json::as_str);
@@ -41,7 +38,7 @@ impl Connection {
             }
             None => (None, false),
         };
-        Repeated { name, headers, is_unread }
+        MirroredMembers { name, headers, is_unread }
     }
 
     /// Whether a legacy server wants a tool to be called as a task only.
@@ -56,7 +53,7 @@ impl Connection {
         table.of(tool).is_some_and(|known| known.needs_task)
     }
 
-    /// The same from a list that is read now.
+    /// [`Connection::needs_task`] with a tool list that is read now.
     pub(crate) async fn needs_task_now(&self, tool: &str) -> bool {
         self.reload_tools().await;
         self.needs_task(tool).await

@@ -1,19 +1,17 @@
-//! What a server's answer to a probe or to `initialize` says about it.
-//!
-//! Must not know: how the answers were got.
+//! The verdict on a server's answer to a probe or to `initialize`.
 
 use std::time::Duration;
 
 use fanlight_protocol::{Era, Json, Response, Revision, code};
 
-use crate::excerpt::excerpt;
+use crate::log::excerpt;
 use crate::settings::EraChoice;
 use fanlight_canonical::BackendError;
 
 /// Characters shown of a server's own words.
 const SHOWN: usize = 200;
 
-/// What came of `server/discover`.
+/// The outcome of `server/discover`.
 #[derive(Debug)]
 pub(super) enum ProbeReply {
     Answer(Response),
@@ -30,11 +28,11 @@ pub(super) enum ProbeReply {
     Exited(BackendError),
     /// There was something, but no answer.
     Unreadable(BackendError),
-    /// There is nobody to ask: no verdict on the era.
+    /// The server cannot be reached: no verdict on the era.
     Unreachable(BackendError),
 }
 
-/// How to go on after the probe.
+/// The next step after the probe.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is modern and said what it can do.
@@ -45,12 +43,12 @@ pub(super) enum Verdict {
     Legacy(Revision),
 }
 
-/// Why a handshake came to nothing.
+/// Why a handshake failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// In a way that may mean that the server is of the other era.
     Era(BackendError),
-    /// The same, by a status that a server of the HTTP+SSE transport gives too.
+    /// With a status that a server of the legacy SSE transport gives, too.
     NotHere(BackendError),
     /// In any other.
     Other(BackendError),

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 
 use super::capabilities::Notifies;
 use crate::connection::{Connection, Loss};
-use crate::http::{Deaf, Hearing};
 use crate::subscriptions::{Origin, PendingChanges, SubscriptionRegistry, Verdict};
+use crate::transport::http::{StreamState, StreamUnavailable};
 
 /// Subscriptions that are made at the same time.
 const CONCURRENT: usize = 8;
@@ -55,14 +55,14 @@ impl Base<'_> {
         let notifies = Notifies::of(self.connection);
         let known = if self.connection.http().is_some() { Stream::Unknown } else { Stream::Open };
         let stream = watch::Sender::new(known);
-        let opened = |hearing: Hearing| {
+        let opened = |hearing: StreamState| {
             let late = stream.send_replace(Stream::Open) == Stream::Late;
-            if matches!(hearing, Hearing::Open { missed } if missed || late) {
+            if matches!(hearing, StreamState::Open { missed } if missed || late) {
                 self.registry.announce(&Origin::Base, notifies.lists);
             }
         };
-        let closed = |deaf: Option<Deaf>| {
-            let known = if deaf == Some(Deaf::NoStream) { Stream::Absent } else { Stream::Unknown };
+        let closed = |deaf: Option<StreamUnavailable>| {
+            let known = if deaf == Some(StreamUnavailable::NoStream) { Stream::Absent } else { Stream::Unknown };
             stream.send_replace(known);
         };
         let need = self.registry.watch();
@@ -131,15 +131,15 @@ async fn keep_stream<T>(
     connection: &Connection,
     mut need: watch::Receiver<T>,
     is_needed: impl Fn(&T) -> bool,
-    opened: impl Fn(Hearing),
-    closed: impl Fn(Option<Deaf>),
+    opened: impl Fn(StreamState),
+    closed: impl Fn(Option<StreamUnavailable>),
 ) {
     let Some(http) = connection.http() else { return };
     while need.wait_for(&is_needed).await.is_ok() {
         tokio::select! {
-            deaf = http.hear(connection.is_seasoned(), &opened) => {
+            deaf = http.keep_notification_stream(connection.is_seasoned(), &opened) => {
                 closed(Some(deaf));
-                if deaf == Deaf::SessionGone {
+                if deaf == StreamUnavailable::SessionGone {
                     connection.lose(Loss::SessionGone);
                 }
                 return;
@@ -235,9 +235,9 @@ impl Own<'_> {
             return;
         }
         let is_repeated = AtomicBool::new(is_repeated);
-        let opened = |hearing: Hearing| {
-            registry.set_own_stream(session, matches!(hearing, Hearing::Open { .. }));
-            if let Hearing::Open { missed } = hearing
+        let opened = |hearing: StreamState| {
+            registry.set_own_stream(session, matches!(hearing, StreamState::Open { .. }));
+            if let StreamState::Open { missed } = hearing
                 && (is_repeated.swap(false, Ordering::Relaxed) || missed)
             {
                 announce();

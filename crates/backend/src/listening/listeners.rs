@@ -11,8 +11,8 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::dedicated::DedicatedSubscription;
 use crate::connection::Connection;
+use crate::connection::supervisor::State;
 use crate::subscriptions::SubscriptionRegistry;
-use crate::supervisor::State;
 
 /// Adds listeners of one backend.
 pub(crate) struct Listeners {

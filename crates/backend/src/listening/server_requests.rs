@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::Connection;
-use crate::deadline::{PausableDeadline, Pause};
-use crate::question::{OpenQuestions, Question, unasked_text};
+use crate::request::deadline::{PausableDeadline, Pause};
+use crate::request::server_request::{OpenServerRequests, PendingServerRequest, cannot_ask_text};
 use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest};
 
 /// Longest time for sending an answer to the server.
@@ -35,17 +35,17 @@ pub(super) struct ServerRequests<'a> {
 impl ServerRequests<'_> {
     /// Forwards requests and answers, without end.
     pub(super) async fn forward(self, requests: &mut mpsc::Receiver<UnsolicitedRequest>) {
-        let (mut open, deadline) = (OpenQuestions::default(), Arc::<PausableDeadline>::default());
+        let (mut open, deadline) = (OpenServerRequests::default(), Arc::<PausableDeadline>::default());
         loop {
             tokio::select! {
                 biased;
-                settled = open.next() => self.send(settled.text, Some(settled.pause)),
+                reply = open.next() => self.send(reply.text, Some(reply.pause)),
                 request = requests.recv() => match request {
                     Some(UnsolicitedRequest::Request(request)) => match self.ask(&request, &deadline) {
                         Ok(question) => open.add(question),
                         Err(text) => self.send(text, None),
                     },
-                    Some(UnsolicitedRequest::Cancelled(id)) => open.withdraw(&id),
+                    Some(UnsolicitedRequest::Cancelled(id)) => open.cancel(&id),
                     None => std::future::pending().await,
                 }
             }
@@ -53,15 +53,15 @@ impl ServerRequests<'_> {
     }
 
     /// Asks the client. Returns the message for the server if that is not possible.
-    fn ask(&self, request: &Request, deadline: &Arc<PausableDeadline>) -> Result<Question, Bytes> {
+    fn ask(&self, request: &Request, deadline: &Arc<PausableDeadline>) -> Result<PendingServerRequest, Bytes> {
         let Some(messages) = self.registry.listener_of(self.session) else {
             let why = "no call is running that the request could belong to, and the client does not listen";
-            return Err(unasked_text(&request.id, why));
+            return Err(cannot_ask_text(&request.id, why));
         };
-        let (question, for_client) = Question::new(request, deadline, self.limit, ServerSpan::off())?;
+        let (question, for_client) = PendingServerRequest::new(request, deadline, self.limit, ServerSpan::off())?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             self.registry.warn_of_slow(1);
-            return Err(unasked_text(&request.id, "it does not keep up"));
+            return Err(cannot_ask_text(&request.id, "it does not keep up"));
         }
         Ok(question)
     }

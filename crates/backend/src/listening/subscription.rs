@@ -9,7 +9,7 @@ use fanlight_protocol::meta::TASKS_EXTENSION;
 use fanlight_protocol::{Json, Method, Notification, code};
 
 use crate::connection::Connection;
-use crate::exchange::Reply;
+use crate::request::Reply;
 use crate::subscriptions::{Filter, without_subscription_id};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, MessageReceiver, ServerMessage, ServerMessages};

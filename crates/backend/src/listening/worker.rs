@@ -10,16 +10,16 @@ use super::legacy;
 use super::modern::SharedSubscription;
 use super::server_requests::ServerRequests;
 use crate::connection::Connection;
-use crate::exchange::LinkContext;
+use crate::connection::supervisor::{Phase, State};
+use crate::request::TransportContext;
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedRequest};
-use crate::supervisor::{Phase, State};
 
 /// Keeps up the subscriptions of one supervised connection: of the base connection for all listeners,
 /// of a session's own connection for that session.
 pub(crate) struct ListeningWorker {
     pub(crate) registry: Arc<SubscriptionRegistry>,
     pub(crate) origin: Origin,
-    pub(crate) context: LinkContext,
+    pub(crate) context: TransportContext,
     pub(crate) state: watch::Receiver<State>,
     /// Requests a connection.
     pub(crate) wanted: Arc<Notify>,
@@ -84,8 +84,13 @@ impl ListeningWorker {
                 legacy::Base { registry, connection, is_repeated }.keep().await;
             }
             (Origin::Session(session), Era::Legacy) => {
-                let server_requests =
-                    ServerRequests { registry, connection, session, limit: context.question, tasks: &context.tasks };
+                let server_requests = ServerRequests {
+                    registry,
+                    connection,
+                    session,
+                    limit: context.timeouts.question,
+                    tasks: &context.tasks,
+                };
                 let own = legacy::Own { registry, connection, session, is_repeated };
                 tokio::join!(server_requests.forward(requests), own.keep());
             }

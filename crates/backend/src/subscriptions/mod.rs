@@ -27,7 +27,7 @@ pub(crate) use recorded::SessionSubscriptions;
 pub(crate) use state::Verdict;
 pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedSender};
 
-use crate::throttle::Throttle;
+use crate::log::Throttle;
 use listener::ListenerId;
 use recorded::InMemory;
 use state::State;

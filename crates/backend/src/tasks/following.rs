@@ -18,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::translate::Status;
 use super::{InnerClient, Translator};
-use crate::backoff::Backoff;
+use crate::transport::backoff::Backoff;
 
 /// Longest id of a followed task, in bytes.
 const MAX_ID: usize = 1024;

@@ -3,7 +3,7 @@
 use fanlight_canonical::{BackendClient, Call, CallContext, Pending, TaskDialect};
 use fanlight_protocol::Response;
 
-use crate::deadline::CallProgress;
+use crate::request::deadline::CallProgress;
 use crate::settings::Timeouts;
 
 /// The client that [`super::TaskTranslation`] decorates.

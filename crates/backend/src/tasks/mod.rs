@@ -45,8 +45,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::deadline::CallProgress;
-use crate::excerpt::excerpt;
+use crate::log::excerpt;
+use crate::request::deadline::CallProgress;
 use crate::settings::Limits;
 use collector::InputCollector;
 use following::FollowedTasks;

@@ -20,7 +20,7 @@ use super::Translator;
 use super::following::FollowedTasks;
 use super::owners::TaskOwners;
 use super::translate::{Status, task_to_legacy, with_method};
-use crate::throttle::Throttle;
+use crate::log::Throttle;
 
 /// Capacity for statuses that wait to be translated.
 const QUEUE: usize = 256;

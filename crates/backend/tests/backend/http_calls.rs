@@ -16,7 +16,7 @@ async fn answers_keep_their_bytes() {
 }
 
 #[tokio::test]
-async fn a_body_may_come_in_pieces() {
+async fn body_may_arrive_in_pieces() {
     let server = Server::start(|seen| {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"n":1.0}}}}"#, seen.id());
         modern(seen).unwrap_or(Reply::Chunked(body))
@@ -27,7 +27,7 @@ async fn a_body_may_come_in_pieces() {
 }
 
 #[tokio::test]
-async fn modern_requests_carry_their_headers_and_no_others() {
+async fn modern_requests_have_their_headers_and_no_others() {
     let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| seen.result("{}"))).await;
     let headers = vec![("authorization".into(), Secret::new("Bearer t")), ("mcp-name".into(), Secret::new("x"))];
     let transport = TransportSettings::Http { url: server.url.clone(), headers };
@@ -63,7 +63,7 @@ async fn errors_with_an_http_status_are_answers() {
 }
 
 #[tokio::test]
-async fn notifications_come_before_the_answer() {
+async fn notifications_are_delivered_before_the_answer() {
     let server = Server::start(|seen| {
         modern(seen).unwrap_or_else(|| {
             let id = seen.id();
@@ -96,7 +96,7 @@ async fn notifications_come_before_the_answer() {
 }
 
 #[tokio::test]
-async fn requests_of_a_legacy_server_are_answered_aside() {
+async fn requests_of_a_legacy_server_are_answered_by_posts() {
     let mut server = Server::start(|seen| {
         legacy(seen, "s").unwrap_or_else(|| match seen.method().as_str() {
             "tools/call" => Reply::Stream(
@@ -134,7 +134,7 @@ async fn batches_of_2025_03_26_are_understood() {
 }
 
 #[tokio::test]
-async fn a_modern_request_is_cancelled_by_closing_it() {
+async fn modern_request_is_cancelled_by_closing_its_stream() {
     let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| Reply::Open(": working\n\n".into()))).await;
     let backend = start(settings(server.transport()));
     let request = backend.request(call("x/y", ""));
@@ -147,7 +147,7 @@ async fn a_modern_request_is_cancelled_by_closing_it() {
 }
 
 #[tokio::test]
-async fn a_legacy_request_is_cancelled_by_saying_so() {
+async fn legacy_request_is_cancelled_by_a_notification() {
     let mut server = Server::start(|seen| legacy(seen, "s").unwrap_or(Reply::Hang)).await;
     let backend = start(settings(server.transport()));
     let request = backend.request(call("x/y", ""));
@@ -161,7 +161,7 @@ async fn a_legacy_request_is_cancelled_by_saying_so() {
 }
 
 #[tokio::test]
-async fn the_log_level_of_a_legacy_server_follows_the_most_talkative_call() {
+async fn log_level_of_a_legacy_server_follows_the_lowest_of_all_calls() {
     let mut server = Server::start(|seen| legacy(seen, "s").unwrap_or_else(|| seen.result("{}"))).await;
     let backend = start(settings(server.transport()));
     for level in [LogLevel::Warning, LogLevel::Error, LogLevel::Debug] {
@@ -181,7 +181,7 @@ async fn the_log_level_of_a_legacy_server_follows_the_most_talkative_call() {
 }
 
 #[tokio::test]
-async fn what_the_modern_era_does_not_have_is_answered_here() {
+async fn requests_unknown_to_the_modern_era_are_answered_locally() {
     let mut server = Server::start(|seen| modern(seen).unwrap()).await;
     let backend = start(settings(server.transport()));
     assert_eq!(ask(&backend, "ping", "").await.unwrap(), "{}");

@@ -17,7 +17,7 @@ async fn revision_of(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) ->
 }
 
 #[tokio::test]
-async fn a_discovery_makes_a_server_modern() {
+async fn server_with_a_discovery_is_modern() {
     let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| seen.result("{}"))).await;
     let backend = start(settings(server.transport()));
     assert_eq!(revision(&backend).await, "2026-07-28");
@@ -35,7 +35,7 @@ async fn a_discovery_makes_a_server_modern() {
 }
 
 #[tokio::test]
-async fn whatever_is_no_modern_answer_makes_a_server_legacy() {
+async fn server_without_a_modern_answer_is_legacy() {
     for kind in 0..7 {
         let found = revision_of(move |seen| match (kind, seen.method().as_str()) {
             (0, "server/discover") => seen.error(200, r#"{"code":-32601,"message":"m"}"#),
@@ -58,7 +58,7 @@ async fn whatever_is_no_modern_answer_makes_a_server_legacy() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_silent_on_the_probe_is_legacy() {
+async fn server_that_does_not_answer_the_probe_is_legacy() {
     let server = Server::start(|seen| match seen.method().as_str() {
         "server/discover" => Reply::Hang,
         _ => legacy(seen, "s").unwrap(),
@@ -70,7 +70,7 @@ async fn a_server_that_is_silent_on_the_probe_is_legacy() {
 }
 
 #[tokio::test]
-async fn a_modern_error_that_offers_legacy_revisions_leads_to_initialize() {
+async fn modern_error_that_offers_legacy_revisions_leads_to_initialize() {
     let mut server = Server::start(|seen| match seen.method().as_str() {
         "server/discover" => seen.error(400, r#"{"code":-32022,"message":"m","data":{"supported":["2025-06-18"]}}"#),
         _ => legacy(seen, "s").unwrap(),
@@ -86,7 +86,7 @@ async fn a_modern_error_that_offers_legacy_revisions_leads_to_initialize() {
 }
 
 #[tokio::test]
-async fn a_modern_error_without_a_way_out_is_an_error() {
+async fn modern_error_without_revisions_is_an_error() {
     let server = Server::start(|seen| seen.error(400, r#"{"code":-32020,"message":"odd headers"}"#)).await;
     let error = start(settings(server.transport())).describe().await.unwrap_err();
     assert!(error.to_string().contains("odd headers (-32020)"), "{error}");
@@ -98,7 +98,7 @@ async fn a_modern_error_without_a_way_out_is_an_error() {
 }
 
 #[tokio::test]
-async fn credentials_that_are_refused_twice_are_no_era() {
+async fn refused_credentials_are_no_verdict_on_the_era() {
     for refused in [401, 403] {
         let server = Server::start(move |_| status(refused)).await;
         let error = start(settings(server.transport())).describe().await.unwrap_err();
@@ -107,7 +107,7 @@ async fn credentials_that_are_refused_twice_are_no_era() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_no_era_either() {
+async fn unreachable_server_is_no_verdict_on_the_era() {
     let server = Server::start(|_| Reply::Close).await;
     let mut transport = server.transport();
     if let fanlight_backend::TransportSettings::Http { url, .. } = &mut transport {
@@ -120,7 +120,7 @@ async fn nobody_there_is_no_era_either() {
 }
 
 #[tokio::test]
-async fn the_era_can_be_fixed() {
+async fn era_can_be_configured() {
     let mut server = Server::start(|seen| legacy(seen, "s").unwrap()).await;
     let mut fixed = settings(server.transport());
     fixed.era = EraChoice::Legacy;
@@ -133,7 +133,7 @@ async fn the_era_can_be_fixed() {
 }
 
 #[tokio::test]
-async fn unknown_revisions_are_not_spoken() {
+async fn unknown_revisions_are_not_used() {
     let server = Server::start(|seen| match seen.method().as_str() {
         "initialize" => seen.result(r#"{"protocolVersion":"2042-01-01"}"#),
         _ => legacy(seen, "s").unwrap(),
@@ -161,7 +161,7 @@ async fn old_revisions_have_no_version_header() {
 }
 
 #[tokio::test]
-async fn a_lost_session_is_begun_anew_and_the_request_sent_once_more() {
+async fn lost_session_is_replaced_and_the_request_repeated() {
     let sessions = Arc::new(AtomicUsize::new(0));
     let begun = Arc::clone(&sessions);
     let mut server = Server::start(move |seen| match seen.method().as_str() {
@@ -185,7 +185,7 @@ async fn a_lost_session_is_begun_anew_and_the_request_sent_once_more() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_never_found_is_sent_twice_at_most() {
+async fn request_answered_by_404_is_sent_at_most_twice() {
     let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| status(404))).await;
     let backend = start(settings(server.transport()));
     assert_eq!(ask(&backend, "x/y", "").await, Err(BackendError::Status { status: 404 }));
@@ -196,7 +196,7 @@ async fn a_request_that_is_never_found_is_sent_twice_at_most() {
 }
 
 #[tokio::test]
-async fn a_call_is_sent_again_only_if_the_server_says_that_it_did_not_run() {
+async fn call_is_repeated_only_if_the_server_says_that_it_did_not_run() {
     // A tool behind a web framework, and a server that forgot the session and says so with a 400.
     let framework = r#"{"error":{"code":"bad_input","message":"the tool said no"}}"#;
     let forgotten = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No valid session"},"id":null}"#;
@@ -214,7 +214,7 @@ async fn a_call_is_sent_again_only_if_the_server_says_that_it_did_not_run() {
 }
 
 #[tokio::test]
-async fn doubts_about_one_request_do_not_end_the_session_under_another() {
+async fn era_doubt_of_one_request_does_not_end_the_session_of_another() {
     let refused = r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"no"},"id":null}"#;
     let mut server = Server::start(move |seen| match seen.method().as_str() {
         "tools/call" => Reply::Hang,
@@ -241,7 +241,7 @@ async fn doubts_about_one_request_do_not_end_the_session_under_another() {
 }
 
 #[tokio::test]
-async fn a_server_that_changes_its_era_is_asked_anew() {
+async fn server_that_changes_its_era_is_probed_again() {
     let upgraded = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&upgraded);
     let mut server = Server::start(move |seen| match (now.load(Ordering::SeqCst), seen.method().as_str()) {
@@ -262,7 +262,7 @@ async fn a_server_that_changes_its_era_is_asked_anew() {
 }
 
 #[tokio::test]
-async fn a_modern_server_that_drops_the_revision_is_asked_anew() {
+async fn modern_server_that_drops_the_revision_is_probed_again() {
     let downgraded = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&downgraded);
     let server = Server::start(move |seen| match (now.load(Ordering::SeqCst), seen.method().as_str()) {

@@ -23,7 +23,7 @@ fn answer(seen: &Seen, result: &str) -> String {
 }
 
 #[tokio::test]
-async fn half_an_answer_is_none() {
+async fn incomplete_answer_is_an_error() {
     let half = |seen: &Seen| event(&answer(seen, "{}")).trim_end().to_owned();
     assert_eq!(error_of(move |seen| Reply::Stream(half(seen))).await, BackendError::ClosedEarly);
     assert_eq!(error_of(|_| Reply::Stream(String::from(": nothing\n\n"))).await, BackendError::ClosedEarly);
@@ -31,7 +31,7 @@ async fn half_an_answer_is_none() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_not_read() {
+async fn answer_over_the_limit_is_not_read() {
     let large = || format!(r#"{{"a":"{}"}}"#, "x".repeat(8192));
     let too_large = BackendError::ResponseTooLarge { limit: 4096 };
     assert_eq!(error_of(move |seen| ok(answer(seen, &large()))).await, too_large);
@@ -47,7 +47,7 @@ async fn what_is_too_large_is_not_read() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_said_to_be_none() {
+async fn invalid_answer_is_an_error() {
     let reason = |error: BackendError| match error {
         BackendError::Malformed { reason } => reason,
         other => panic!("{other:?}"),
@@ -63,7 +63,7 @@ async fn what_is_no_answer_is_said_to_be_none() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_no_message_is_skipped_unless_it_was_to_be_the_answer() {
+async fn invalid_event_is_skipped_unless_it_was_the_answer() {
     let log = Log::catch();
     let then_answered = |seen: &Seen| {
         let noise = ["{", "plain text", r#"{"jsonrpc":"2.0","id":"other","result":7}"#].map(event).concat();
@@ -81,7 +81,7 @@ async fn an_event_that_is_no_message_is_skipped_unless_it_was_to_be_the_answer()
 }
 
 #[tokio::test]
-async fn an_id_given_back_in_another_form_is_understood() {
+async fn id_may_be_returned_in_another_form() {
     let body = |seen: &Seen, id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"n":{}}}}}"#, seen.id());
     for form in ["\"ID\"", "ID.0"] {
         let id = move |seen: &Seen| form.replace("ID", &seen.id());
@@ -110,7 +110,7 @@ async fn statuses_without_an_answer_are_errors() {
 }
 
 #[tokio::test]
-async fn a_request_that_may_have_run_is_not_sent_again() {
+async fn request_that_may_have_run_is_not_repeated() {
     for reply in [|| Reply::Close, || status(500), || status(502), || ok("{".into())] {
         let mut server = Server::start(move |seen| modern(seen).unwrap_or_else(reply)).await;
         let backend = start(settings(server.transport()));
@@ -120,7 +120,7 @@ async fn a_request_that_may_have_run_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_call_has_a_deadline() {
+async fn call_has_a_deadline() {
     let mut server = Server::start(|seen| modern(seen).unwrap_or(Reply::Hang)).await;
     let mut settings = settings(server.transport());
     settings.timeouts.call = Duration::from_millis(200);
@@ -144,7 +144,7 @@ async fn connecting_has_a_deadline() {
 }
 
 #[tokio::test]
-async fn a_backend_that_is_down_fails_at_once_and_comes_back() {
+async fn calls_to_a_backend_that_is_down_fail_at_once_until_it_recovers() {
     let works = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&works);
     let mut server = Server::start(move |seen| match now.load(Ordering::SeqCst) {
@@ -162,7 +162,7 @@ async fn a_backend_that_is_down_fails_at_once_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_server_that_went_away_is_reconnected_before_anything_is_sent() {
+async fn closed_server_is_reconnected_before_anything_is_sent() {
     let server = Server::start(|seen| modern(seen).unwrap_or_else(|| seen.result("{}"))).await;
     let backend = start(settings(server.transport()));
     ask(&backend, "x/y", "").await.unwrap();
@@ -177,7 +177,7 @@ async fn a_server_that_went_away_is_reconnected_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn more_requests_than_may_run_and_wait_are_refused() {
+async fn requests_beyond_running_and_waiting_are_refused() {
     let mut server = Server::start(|seen| modern(seen).unwrap_or(Reply::Hang)).await;
     let mut settings = settings(server.transport());
     settings.limits.concurrency = 2;

@@ -60,7 +60,7 @@ async fn answered(server: &mut Server) -> Seen {
 }
 
 #[tokio::test]
-async fn questions_and_answers_keep_their_bytes() {
+async fn server_requests_and_replies_keep_their_bytes() {
     let mut server = asking(
         &[
             r#"{"jsonrpc":"2.0","id":"q\u0041","method":"elicitation/create","params":{ "message":"\u0042","n":1.0}}"#,
@@ -88,7 +88,7 @@ async fn questions_and_answers_keep_their_bytes() {
 }
 
 #[tokio::test]
-async fn several_questions_can_be_open_at_once() {
+async fn several_server_requests_can_be_pending() {
     let mut server = asking(
         &[
             r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#,
@@ -111,7 +111,7 @@ async fn several_questions_can_be_open_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_not_declared_is_not_asked() {
+async fn server_request_without_capability_is_refused() {
     let mut server = asking(
         &[
             r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#,
@@ -139,7 +139,7 @@ async fn what_is_not_declared_is_not_asked() {
 }
 
 #[tokio::test]
-async fn a_client_that_gives_no_answer_is_reported() {
+async fn client_without_an_answer_is_reported_to_the_server() {
     const ROOTS: &[&str] = &[r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#];
     let mut server = asking(ROOTS, 1).await;
     let backend = start(settings(server.transport()));
@@ -162,7 +162,7 @@ async fn a_client_that_gives_no_answer_is_reported() {
 }
 
 #[tokio::test]
-async fn too_many_open_questions_are_refused() {
+async fn server_requests_beyond_the_limit_are_refused() {
     const MANY: &[&str] = &[r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#; 17];
     let mut server = asking(MANY, 17).await;
     let backend = start(settings(server.transport()));
@@ -171,7 +171,7 @@ async fn too_many_open_questions_are_refused() {
     call.messages = messages;
     let client = async {
         let body = answered(&mut server).await.body;
-        assert!(body.contains("-32603") && body.contains("16 questions"), "{body}");
+        assert!(body.contains("-32603") && body.contains("16 requests"), "{body}");
         for _ in 0..16 {
             match inbox.recv().await {
                 Some(ServerMessage::Request(question)) => answer(question, "{}"),
@@ -184,7 +184,7 @@ async fn too_many_open_questions_are_refused() {
 }
 
 #[tokio::test]
-async fn the_question_goes_with_the_call() {
+async fn server_request_ends_with_its_call() {
     let mut server = asking(&[r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#], 1).await;
     let backend = start(settings(server.transport()));
     let (call, mut inbox) = asker(ALL);
@@ -197,7 +197,7 @@ async fn the_question_goes_with_the_call() {
 }
 
 #[tokio::test]
-async fn a_server_can_withdraw_its_question() {
+async fn server_can_cancel_its_request() {
     let server = asking(
         &[
             r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#,
@@ -229,7 +229,7 @@ async fn in_a_hurry(server: &Server) -> Arc<Backend> {
 }
 
 #[tokio::test]
-async fn the_time_of_a_call_stands_still_while_the_client_thinks() {
+async fn deadline_is_paused_while_the_client_answers() {
     let server = asking(&[r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#], 1).await;
     let backend = in_a_hurry(&server).await;
     let (call, mut inbox) = asker(ALL);

@@ -10,7 +10,7 @@ use fanlight_canonical::{BackendClient, Interest, SessionKey};
 use tokio::sync::Notify;
 
 use crate::support::server::{Feed, Feeds, Reply, Seen, Server, event, feeds, legacy, status};
-use crate::support::{call, hear, listening, nobody, of_session, send, settings, start};
+use crate::support::{call, listen, listening, of_session, send, settings, start, without_session};
 
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 const PROMPTS: &str = r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#;
@@ -71,7 +71,7 @@ async fn stream_is_open_only_while_it_is_needed() {
     let backend = start(settings(_server.transport()));
     backend.describe().await.unwrap();
     assert!(feeds.is_empty());
-    let (listening, mut inbox) = hear(&backend, tools(), nobody).await.unwrap();
+    let (listening, mut inbox) = listen(&backend, tools(), without_session).await.unwrap();
     // The server does not declare notifications of changed prompts.
     assert_eq!(listening.honoured, Interest { prompts: false, ..tools() });
     let feed = feeds.next().await;
@@ -82,13 +82,13 @@ async fn stream_is_open_only_while_it_is_needed() {
     feed.send(PROMPTS);
     feed.send(TOOLS);
     assert_eq!(inbox.text().await, TOOLS);
-    let (second, _inbox) = hear(&backend, tools(), nobody).await.unwrap();
+    let (second, _inbox) = listen(&backend, tools(), without_session).await.unwrap();
     drop(listening);
     assert!(feed.is_open() && feeds.is_empty());
     drop(second);
     feed.closed().await;
     // Interests that the server cannot serve need no stream.
-    let (none, _inbox) = hear(&backend, Interest { tools: false, ..tools() }, nobody).await.unwrap();
+    let (none, _inbox) = listen(&backend, Interest { tools: false, ..tools() }, without_session).await.unwrap();
     assert!(none.honoured.is_empty() && feeds.is_empty());
 }
 
@@ -96,7 +96,7 @@ async fn stream_is_open_only_while_it_is_needed() {
 async fn broken_stream_is_resumed_after_the_last_whole_event() {
     let (server, mut feeds) = streaming(|_| None).await;
     let backend = start(settings(server.transport()));
-    let (_listening, mut inbox) = hear(&backend, tools(), nobody).await.unwrap();
+    let (_listening, mut inbox) = listen(&backend, tools(), without_session).await.unwrap();
     let first = feeds.next().await;
     first.raw(&format!("retry: 100\n{}id: 8\ndata: {{\"cut", numbered(7, TOOLS)));
     assert_eq!(inbox.text().await, TOOLS);
@@ -117,7 +117,7 @@ async fn broken_stream_is_resumed_after_the_last_whole_event() {
 async fn stream_that_cannot_be_resumed_is_reopened_and_changes_are_announced() {
     let (server, mut feeds) = streaming(|seen| seen.header("last-event-id").map(|_| status(400))).await;
     let backend = start(settings(server.transport()));
-    let (_listening, mut inbox) = hear(&backend, tools(), nobody).await.unwrap();
+    let (_listening, mut inbox) = listen(&backend, tools(), without_session).await.unwrap();
     // One without numbers, then one whose numbers are of no use.
     drop(feeds.next().await);
     let numbering = feeds.next().await;
@@ -139,7 +139,8 @@ async fn server_without_a_stream_is_asked_once() {
     .await;
     let backend = start(settings(server.transport()));
     for _ in 0..3 {
-        let (listening, _inbox) = hear(&backend, Interest { tools: true, ..resource("a:1") }, nobody).await.unwrap();
+        let (listening, _inbox) =
+            listen(&backend, Interest { tools: true, ..resource("a:1") }, without_session).await.unwrap();
         assert!(listening.honoured.is_empty());
     }
     let mut gets = 0;
@@ -163,9 +164,9 @@ async fn resource_is_subscribed_to_once_for_all_listeners() {
     .await;
     let backend = start(settings(server.transport()));
     let interest = Interest { uris: vec!["a:1".into(), "a:no".into()], ..Interest::default() };
-    let (first, mut first_inbox) = hear(&backend, interest, nobody).await.unwrap();
+    let (first, mut first_inbox) = listen(&backend, interest, without_session).await.unwrap();
     assert_eq!(first.honoured, resource("a:1"));
-    let (second, mut second_inbox) = hear(&backend, resource("a:1"), nobody).await.unwrap();
+    let (second, mut second_inbox) = listen(&backend, resource("a:1"), without_session).await.unwrap();
     let feed = feeds.next().await;
     feed.send(&updated("a:1"));
     feed.send(&updated("a:2"));
@@ -175,7 +176,7 @@ async fn resource_is_subscribed_to_once_for_all_listeners() {
         assert_eq!(inbox.text().await, updated("a:1/b"));
     }
     drop(first);
-    let (third, _inbox) = hear(&backend, tools(), nobody).await.unwrap();
+    let (third, _inbox) = listen(&backend, tools(), without_session).await.unwrap();
     drop(second);
     assert_eq!(server.next_of("resources/unsubscribe").await.params().as_text(), r#"{"uri":"a:1"}"#);
     assert_eq!(server.count("resources/unsubscribe"), 0);
@@ -193,7 +194,7 @@ async fn lost_session_is_replaced_with_its_subscriptions() {
     .await;
     let backend = start(settings(server.transport()));
     let interest = Interest { tools: true, ..resource("a:1") };
-    let (_listening, mut inbox) = hear(&backend, interest, nobody).await.unwrap();
+    let (_listening, mut inbox) = listen(&backend, interest, without_session).await.unwrap();
     assert_eq!(server.next_of("resources/subscribe").await.header("mcp-session-id"), Some("s0"));
     let feed = feeds.next().await;
     feed.raw("id: 1\nretry: 100\ndata:\n\n");
@@ -221,8 +222,8 @@ async fn sessions_on_a_shared_connection_are_counted_per_resource() {
     .await;
     let backend = shared(settings(server.transport()));
     let session = Interest { session: true, ..Interest::default() };
-    let (_first, mut first) = hear(&backend, session.clone(), of_session(1, "{}")).await.unwrap();
-    let (_second, mut second) = hear(&backend, session, of_session(2, "{}")).await.unwrap();
+    let (_first, mut first) = listen(&backend, session.clone(), of_session(1, "{}")).await.unwrap();
+    let (_second, mut second) = listen(&backend, session, of_session(2, "{}")).await.unwrap();
     let feed = feeds.next().await;
     let params = r#"{ "uri":"a:1","x":1.0}"#;
     assert_eq!(ask(&backend, 1, "resources/subscribe", params).await, "{}");
@@ -253,8 +254,8 @@ async fn log_messages_on_a_shared_connection_reach_sessions_by_level() {
         of_session(1, "{}")(context);
         context.log_level = Some(LogLevel::Error);
     };
-    let (_errors, mut errors) = hear(&backend, session.clone(), errors_only).await.unwrap();
-    let (_all, mut all) = hear(&backend, session, of_session(2, "{}")).await.unwrap();
+    let (_errors, mut errors) = listen(&backend, session.clone(), errors_only).await.unwrap();
+    let (_all, mut all) = listen(&backend, session, of_session(2, "{}")).await.unwrap();
     let feed = feeds.next().await;
     let log = |level: &str| {
         format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}","data":1.0}}}}"#)
@@ -285,7 +286,7 @@ async fn slow_subscription_delays_no_other() {
     })
     .await;
     let backend = shared(settings(server.transport()));
-    let mut slow = pin!(hear(&backend, resource("a:slow"), nobody));
+    let mut slow = pin!(listen(&backend, resource("a:slow"), without_session));
     tokio::select! {
         _ = &mut slow => panic!("nobody has answered it"),
         _ = server.next_of("resources/subscribe") => {}
@@ -293,7 +294,7 @@ async fn slow_subscription_delays_no_other() {
     let (quick, mut inbox) = tokio::select! {
         biased;
         _ = &mut slow => panic!("the other one waited for it"),
-        quick = hear(&backend, resource("a:1"), nobody) => quick.unwrap(),
+        quick = listen(&backend, resource("a:1"), without_session) => quick.unwrap(),
     };
     assert_eq!(quick.honoured, resource("a:1"));
     assert_eq!(ask(&backend, 1, "resources/subscribe", r#"{"uri":"a:2"}"#).await, "{}");
@@ -312,14 +313,14 @@ async fn subscription_is_sent_after_the_unsubscription_before_it() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    let (_other, _inbox) = hear(&backend, resource("a:0"), nobody).await.unwrap();
-    drop(hear(&backend, resource("a:1"), nobody).await.unwrap());
+    let (_other, _inbox) = listen(&backend, resource("a:0"), without_session).await.unwrap();
+    drop(listen(&backend, resource("a:1"), without_session).await.unwrap());
     server.next_of("resources/unsubscribe").await;
-    let mut again = pin!(hear(&backend, resource("a:1"), nobody));
+    let mut again = pin!(listen(&backend, resource("a:1"), without_session));
     tokio::select! {
         biased;
         _ = &mut again => panic!("its end is not answered"),
-        _ = hear(&backend, resource("a:2"), nobody) => {}
+        _ = listen(&backend, resource("a:2"), without_session) => {}
     }
     assert!(server.next_of("resources/subscribe").await.body.contains("a:2"));
     gate.notify_one();
@@ -335,7 +336,7 @@ async fn resources_are_subscribed_to_while_the_stream_cannot_be_opened() {
     let (mut server, mut feeds) = streaming(failing).await;
     let backend = start(settings(server.transport()));
     let interest = Interest { tools: true, ..resource("a:1") };
-    let (listening, mut inbox) = hear(&backend, interest.clone(), nobody).await.unwrap();
+    let (listening, mut inbox) = listen(&backend, interest.clone(), without_session).await.unwrap();
     assert_eq!(listening.honoured, interest);
     assert_eq!(server.next_of("resources/subscribe").await.params().as_text(), r#"{"uri":"a:1"}"#);
     // What was missed until the stream is there is made up for.
@@ -351,6 +352,6 @@ async fn silent_stream_delays_no_subscription() {
     let (server, _feeds) = streaming(|seen| (seen.verb == "GET").then_some(Reply::Hang)).await;
     let backend = start(settings(server.transport()));
     let interest = Interest { tools: true, ..resource("a:1") };
-    let (listening, _inbox) = hear(&backend, interest.clone(), nobody).await.unwrap();
+    let (listening, _inbox) = listen(&backend, interest.clone(), without_session).await.unwrap();
     assert_eq!(listening.honoured, interest);
 }

@@ -7,7 +7,7 @@ use fanlight_canonical::Interest;
 use fanlight_protocol::Json;
 
 use crate::support::server::{Feed, Feeds, Seen, Server, feeds, modern};
-use crate::support::{MessageReceiver, call, hear, listening, nobody, of_session, send, settings, start};
+use crate::support::{MessageReceiver, call, listen, listening, of_session, send, settings, start, without_session};
 
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
@@ -55,7 +55,7 @@ async fn heard(inbox: &mut MessageReceiver) -> String {
 #[tokio::test]
 async fn listeners_share_one_subscription_that_grows_without_loss() {
     let (_server, mut feeds, backend) = subscribing().await;
-    let first = async { hear(&backend, tools(), nobody).await.unwrap() };
+    let first = async { listen(&backend, tools(), without_session).await.unwrap() };
     let ((first, mut first_inbox), old) = tokio::join!(first, async {
         let feed = feeds.next().await;
         assert_eq!(filter(&feed).as_text(), r#"{"toolsListChanged":true}"#);
@@ -65,9 +65,9 @@ async fn listeners_share_one_subscription_that_grows_without_loss() {
     });
     assert_eq!(first.honoured, tools());
     // The same again needs nothing of the server.
-    let (second, mut second_inbox) = hear(&backend, tools(), nobody).await.unwrap();
+    let (second, mut second_inbox) = listen(&backend, tools(), without_session).await.unwrap();
     assert!(feeds.is_empty() && second.honoured == tools());
-    let third = async { hear(&backend, resource("a:1"), nobody).await.unwrap() };
+    let third = async { listen(&backend, resource("a:1"), without_session).await.unwrap() };
     let ((_third, mut third_inbox), new) = tokio::join!(third, async {
         let feed = feeds.next().await;
         let expected = r#"{"toolsListChanged":true,"resourceSubscriptions":["a:1"]}"#;
@@ -96,8 +96,8 @@ async fn listeners_share_one_subscription_that_grows_without_loss() {
 async fn acknowledgement_decides_and_the_last_listener_ends_the_subscription() {
     let (_server, mut feeds, backend) = subscribing().await;
     let interest = Interest { tools: true, prompts: true, uris: vec!["a:1".into(), "a:2".into()], ..resource("") };
-    let listen = async { hear(&backend, interest.clone(), nobody).await.unwrap() };
-    let ((listening, _inbox), feed) = tokio::join!(listen, async {
+    let listener = async { listen(&backend, interest.clone(), without_session).await.unwrap() };
+    let ((listening, _inbox), feed) = tokio::join!(listener, async {
         let feed = feeds.next().await;
         feed.acknowledge(r#"{"promptsListChanged":true,"resourceSubscriptions":["a:2"]}"#);
         feed
@@ -111,8 +111,12 @@ async fn acknowledgement_decides_and_the_last_listener_ends_the_subscription() {
 #[tokio::test]
 async fn subscription_shrinks_after_a_delay() {
     let (_server, mut feeds, backend) = subscribing().await;
-    let both =
-        async { (hear(&backend, tools(), nobody).await.unwrap(), hear(&backend, prompts(), nobody).await.unwrap()) };
+    let both = async {
+        (
+            listen(&backend, tools(), without_session).await.unwrap(),
+            listen(&backend, prompts(), without_session).await.unwrap(),
+        )
+    };
     let ((first, _second), feed) = tokio::join!(both, async {
         agree(&feeds.next().await);
         let feed = feeds.next().await;
@@ -131,8 +135,8 @@ async fn subscription_shrinks_after_a_delay() {
 async fn ended_subscription_is_renewed_and_changes_are_announced() {
     let (_server, mut feeds, backend) = subscribing().await;
     let interest = Interest { tools: true, ..resource("a:1") };
-    let listen = async { hear(&backend, interest, nobody).await.unwrap() };
-    let ((_listening, mut inbox), feed) = tokio::join!(listen, async {
+    let listener = async { listen(&backend, interest, without_session).await.unwrap() };
+    let ((_listening, mut inbox), feed) = tokio::join!(listener, async {
         let feed = feeds.next().await;
         agree(&feed);
         feed
@@ -159,7 +163,7 @@ async fn server_without_subscriptions_is_asked_once() {
     .await;
     let backend = start(settings(server.transport()));
     for _ in 0..3 {
-        let (listening, _inbox) = hear(&backend, tools(), nobody).await.unwrap();
+        let (listening, _inbox) = listen(&backend, tools(), without_session).await.unwrap();
         assert!(listening.honoured.is_empty());
     }
     assert_eq!(server.count("subscriptions/listen"), 1);
@@ -177,18 +181,18 @@ async fn refused_filter_leaves_other_listeners_unchanged() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    let listen = async { hear(&backend, tools(), nobody).await.unwrap() };
-    let ((_good, mut inbox), feed) = tokio::join!(listen, async {
+    let listener = async { listen(&backend, tools(), without_session).await.unwrap() };
+    let ((_good, mut inbox), feed) = tokio::join!(listener, async {
         let feed = feeds.next().await;
         agree(&feed);
         feed
     });
-    let (bad, _inbox) = hear(&backend, Interest { tools: true, ..resource("bad:1") }, nobody).await.unwrap();
+    let (bad, _inbox) = listen(&backend, Interest { tools: true, ..resource("bad:1") }, without_session).await.unwrap();
     assert_eq!(bad.honoured, tools());
     feed.send(TOOLS);
     assert_eq!(heard(&mut inbox).await, TOOLS);
     // The refused part is not asked for again with the next.
-    let next = async { hear(&backend, prompts(), nobody).await.unwrap() };
+    let next = async { listen(&backend, prompts(), without_session).await.unwrap() };
     let ((next, _inbox), ()) = tokio::join!(next, async { agree(&feeds.next().await) });
     assert_eq!(next.honoured, prompts());
 }
@@ -201,8 +205,8 @@ async fn tasks_are_declared_and_unknown_members_have_a_dedicated_subscription() 
         unknown: Some(Json::literal(r#"{"newThings": {"n":1.0}}"#)),
         ..Interest::default()
     };
-    let listen = async { hear(&backend, interest, nobody).await.unwrap() };
-    let ((listening, mut inbox), feed) = tokio::join!(listen, async {
+    let listener = async { listen(&backend, interest, without_session).await.unwrap() };
+    let ((listening, mut inbox), feed) = tokio::join!(listener, async {
         let feed = feeds.next().await;
         assert_eq!(filter(&feed).as_text(), r#"{"taskIds":["t1"],"newThings":{"n":1.0}}"#);
         let meta = feed.seen.params().get("_meta").unwrap();
@@ -221,8 +225,8 @@ async fn tasks_are_declared_and_unknown_members_have_a_dedicated_subscription() 
     feed.closed().await;
     // The end of the backend ends such subscriptions too.
     let interest = Interest { unknown: Some(Json::literal(r#"{"newThings":{}}"#)), ..Interest::default() };
-    let listen = async { hear(&backend, interest, nobody).await.unwrap() };
-    let ((_listening, mut inbox), feed) = tokio::join!(listen, async {
+    let listener = async { listen(&backend, interest, without_session).await.unwrap() };
+    let ((_listening, mut inbox), feed) = tokio::join!(listener, async {
         let feed = feeds.next().await;
         agree(&feed);
         feed
@@ -236,8 +240,8 @@ async fn tasks_are_declared_and_unknown_members_have_a_dedicated_subscription() 
 async fn sessions_subscribe_by_requests_and_receive_their_updates() {
     let (_server, mut feeds, backend) = subscribing().await;
     let session = Interest { session: true, ..Interest::default() };
-    let (_first, mut first) = hear(&backend, session.clone(), of_session(1, "{}")).await.unwrap();
-    let (_second, mut second) = hear(&backend, session, of_session(2, "{}")).await.unwrap();
+    let (_first, mut first) = listen(&backend, session.clone(), of_session(1, "{}")).await.unwrap();
+    let (_second, mut second) = listen(&backend, session, of_session(2, "{}")).await.unwrap();
     let ask = async |session, method, uri: &str| {
         let call = call(method, &format!(r#"{{"uri":"{uri}"}}"#));
         send(&backend, listening(call, of_session(session, "{}")).0).await.unwrap()
@@ -265,8 +269,12 @@ async fn sessions_subscribe_by_requests_and_receive_their_updates() {
 #[tokio::test]
 async fn slow_listener_delays_no_other() {
     let (_server, mut feeds, backend) = subscribing().await;
-    let both =
-        async { (hear(&backend, tools(), nobody).await.unwrap(), hear(&backend, tools(), nobody).await.unwrap()) };
+    let both = async {
+        (
+            listen(&backend, tools(), without_session).await.unwrap(),
+            listen(&backend, tools(), without_session).await.unwrap(),
+        )
+    };
     let (((_slow, mut slow), (_fast, mut fast)), feed) = tokio::join!(both, async {
         let feed = feeds.next().await;
         agree(&feed);
@@ -295,8 +303,8 @@ async fn subscriptions_take_no_concurrency_permits() {
     let mut settings = settings(server.transport());
     settings.limits.concurrency = 1;
     let backend = start(settings);
-    let listen = async { hear(&backend, tools(), nobody).await.unwrap() };
-    let (_listening, _feed) = tokio::join!(listen, async {
+    let listener = async { listen(&backend, tools(), without_session).await.unwrap() };
+    let (_listening, _feed) = tokio::join!(listener, async {
         let feed = feeds.next().await;
         agree(&feed);
         feed
@@ -318,8 +326,9 @@ async fn resource_refused_after_a_break_affects_only_resources() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    let listen = async { hear(&backend, Interest { tools: true, ..resource("a:1") }, nobody).await.unwrap() };
-    let ((_listening, mut inbox), ()) = tokio::join!(listen, async {
+    let listener =
+        async { listen(&backend, Interest { tools: true, ..resource("a:1") }, without_session).await.unwrap() };
+    let ((_listening, mut inbox), ()) = tokio::join!(listener, async {
         let feed = feeds.next().await;
         agree(&feed);
         picky.store(true, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use fanlight_protocol::{Json, Response};
 
 use crate::listening_legacy::telling;
 use crate::support::server::{Feeds, Reply, Seen, Server, feeds, status};
-use crate::support::{call, hear, listening, of_session, send, settings, start};
+use crate::support::{call, listen, listening, of_session, send, settings, start};
 
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 const CAPABILITIES: &str = r#"{"roots":{}}"#;
@@ -55,8 +55,8 @@ async fn listening_session_receives_from_a_server_that_starts_later() {
     let (server, mut feeds) = streaming(absent).await;
     let backend = start(settings(server.transport()));
     let interest = Interest { tools: true, ..session() };
-    let (all, mut inbox) = hear(&backend, interest, of_session(1, CAPABILITIES)).await.unwrap();
-    let (own, mut other) = hear(&backend, session(), of_session(2, CAPABILITIES)).await.unwrap();
+    let (all, mut inbox) = listen(&backend, interest, of_session(1, CAPABILITIES)).await.unwrap();
+    let (own, mut other) = listen(&backend, session(), of_session(2, CAPABILITIES)).await.unwrap();
     assert_eq!((&all.honoured, &own.honoured), (&session(), &session()));
     there.store(true, Ordering::Relaxed);
     let base = feeds.next().await;
@@ -72,7 +72,7 @@ async fn session_receives_everything_on_its_own_stream() {
     let (server, mut feeds) = streaming(|_| None).await;
     let backend = start(settings(server.transport()));
     let interest = Interest { tools: true, ..session() };
-    let (listening, mut inbox) = hear(&backend, interest.clone(), of_session(1, CAPABILITIES)).await.unwrap();
+    let (listening, mut inbox) = listen(&backend, interest.clone(), of_session(1, CAPABILITIES)).await.unwrap();
     assert_eq!(listening.honoured, interest);
     // It has no connection of its own yet: list changes come on the base connection, and none is opened.
     let base = feeds.next().await;
@@ -104,7 +104,7 @@ async fn server_requests_outside_of_calls_are_answered() {
     let (mut server, mut feeds) = streaming(|_| None).await;
     let backend = start(settings(server.transport()));
     ask(&backend, "x/y", "").await;
-    let (_listening, mut inbox) = hear(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
+    let (_listening, mut inbox) = listen(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
     let feed = feeds.next().await;
     feed.send(r#"{"jsonrpc":"2.0","id":"q\u0041","method":"roots/list","params":{ "n":1.0}}"#);
     let question = inbox.question().await;
@@ -137,7 +137,7 @@ async fn server_request_is_refused_when_the_client_is_late() {
     settings.timeouts.question = Duration::from_millis(50);
     let backend = start(settings);
     ask(&backend, "x/y", "").await;
-    let (_listening, mut inbox) = hear(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
+    let (_listening, mut inbox) = listen(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
     feeds.next().await.send(r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#);
     let question = inbox.question().await;
     assert!(answered(&mut server).await.body.contains("did not answer within"));
@@ -152,7 +152,7 @@ async fn session_subscriptions_are_unchanged_and_renewed_in_the_next_session() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    let (_listening, mut inbox) = hear(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
+    let (_listening, mut inbox) = listen(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
     let params = r#"{ "uri":"a:1","x":1.0}"#;
     for uri in ["a:1", "a:2"] {
         ask(&backend, "resources/subscribe", &params.replace("a:1", uri)).await;
@@ -195,7 +195,7 @@ async fn listening_session_is_not_idle() {
     let mut settings = settings(server.transport());
     settings.timeouts.session_idle = Duration::from_millis(50);
     let backend = start(settings);
-    let (listening, _inbox) = hear(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
+    let (listening, _inbox) = listen(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
     ask(&backend, "x/y", "").await;
     let feed = feeds.next().await;
     // Another session's connection is opened and closed meanwhile.
@@ -211,7 +211,7 @@ async fn end_of_a_session_ends_its_listening() {
     let (server, mut feeds) = streaming(|_| None).await;
     let backend = start(settings(server.transport()));
     ask(&backend, "x/y", "").await;
-    let (_listening, mut inbox) = hear(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
+    let (_listening, mut inbox) = listen(&backend, session(), of_session(1, CAPABILITIES)).await.unwrap();
     let feed = feeds.next().await;
     backend.end_session(SessionKey(1));
     feed.closed().await;

@@ -5,7 +5,7 @@ use fanlight_canonical::{BackendClient, Interest};
 use fanlight_protocol::{Json, Response};
 
 use crate::support::child::Child;
-use crate::support::{call, hear, listening, nobody, of_session, send, settings, start};
+use crate::support::{call, listen, listening, of_session, send, settings, start, without_session};
 
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
@@ -27,7 +27,7 @@ async fn subscriptions_are_renewed_when_a_legacy_process_restarts() {
     let mut settings = settings(child.transport());
     settings.sessions = SessionPolicy::Shared;
     let backend = start(settings);
-    let (listening, mut inbox) = hear(&backend, interest(), nobody).await.unwrap();
+    let (listening, mut inbox) = listen(&backend, interest(), without_session).await.unwrap();
     assert_eq!(listening.honoured, interest());
     for method in ["test/tools", "test/updated"] {
         send(&backend, call(method, "")).await.unwrap();
@@ -56,7 +56,7 @@ async fn session_receives_everything_of_its_own_process() {
     let backend = start(settings(child.transport()));
     let session = Interest { session: true, ..Interest::default() };
     let capabilities = r#"{"roots":{}}"#;
-    let (_listening, mut inbox) = hear(&backend, session, of_session(1, capabilities)).await.unwrap();
+    let (_listening, mut inbox) = listen(&backend, session, of_session(1, capabilities)).await.unwrap();
     backend.describe().await.unwrap();
     assert_eq!(child.starts().len(), 1);
     let ask = async |method: &str| {
@@ -91,7 +91,7 @@ async fn subscription_is_renewed_when_a_modern_process_restarts() {
     let child = Child::modern(SUBSCRIBING);
     let backend = start(settings(child.transport()));
     let interest = Interest { tools: true, ..Interest::default() };
-    let (listening, mut inbox) = hear(&backend, interest.clone(), nobody).await.unwrap();
+    let (listening, mut inbox) = listen(&backend, interest.clone(), without_session).await.unwrap();
     assert_eq!(listening.honoured, interest);
     send(&backend, call("test/tools", "")).await.unwrap();
     let stripped = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"n":1.0}}"#;

@@ -5,7 +5,7 @@ use fanlight_canonical::{CallContext, Caller, Interest, Principal, SessionKey, T
 
 use crate::support::child::Child;
 use crate::support::server::{Seen, Server, feeds, legacy};
-use crate::support::{call, hear, json, listening, send, settings, start};
+use crate::support::{call, json, listen, listening, send, settings, start};
 
 const EXTENSION: &str = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 const T1: &str = r#"{"taskId":"t1"}"#;
@@ -132,16 +132,16 @@ async fn task_notification_reaches_only_the_principal_that_made_the_task() {
     .await;
     let backend = start(settings(server.transport()));
     // Bob names the task before it exists, Eve when it does.
-    let (early, stream) = tokio::join!(hear(&backend, named("t1"), extension("bob").context()), async {
+    let (early, stream) = tokio::join!(listen(&backend, named("t1"), extension("bob").context()), async {
         let stream = streams.next().await;
         stream.acknowledge(r#"{"taskIds":["t1"]}"#);
         stream
     });
     let (_early, mut bobs) = early.unwrap();
     get(&backend, extension("ann"), "tools/call", r#"{"name":"a"}"#).await;
-    let (late, mut eves) = hear(&backend, named("t1"), extension("eve").context()).await.unwrap();
+    let (late, mut eves) = listen(&backend, named("t1"), extension("eve").context()).await.unwrap();
     assert_eq!(late.honoured, Interest::default());
-    let (listening, mut anns) = hear(&backend, named("t1"), extension("ann").context()).await.unwrap();
+    let (listening, mut anns) = listen(&backend, named("t1"), extension("ann").context()).await.unwrap();
     assert_eq!(listening.honoured, named("t1"));
     let changed =
         r#"{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"t1","status":"working","ttlMs":null}}"#;
@@ -167,8 +167,8 @@ async fn session_messages_reach_only_the_principal_of_the_session() {
     .await;
     let backend = start(settings(server.transport()));
     let (ann, bob) = (Client("ann", Some(1), None), Client("bob", Some(1), None));
-    let (_ann, mut anns) = hear(&backend, session(), ann.context()).await.unwrap();
-    let (_bob, mut bobs) = hear(&backend, session(), bob.context()).await.unwrap();
+    let (_ann, mut anns) = listen(&backend, session(), ann.context()).await.unwrap();
+    let (_bob, mut bobs) = listen(&backend, session(), bob.context()).await.unwrap();
     get(&backend, ann, "test/a", "").await;
     let stream = streams.next().await;
     let first = r#"{"jsonrpc":"2.0","method":"notifications/x"}"#;
@@ -226,8 +226,8 @@ async fn resource_subscription_is_ended_only_by_its_principal() {
     settings.sessions = SessionPolicy::Shared;
     let backend = start(settings);
     let (ann, bob) = (Client("ann", Some(1), None), Client("bob", Some(1), None));
-    let (_listening, mut anns) = hear(&backend, session(), ann.context()).await.unwrap();
-    let (_other, bobs) = hear(&backend, session(), bob.context()).await.unwrap();
+    let (_listening, mut anns) = listen(&backend, session(), ann.context()).await.unwrap();
+    let (_other, bobs) = listen(&backend, session(), bob.context()).await.unwrap();
     get(&backend, ann, "resources/subscribe", r#"{"uri":"a:1"}"#).await;
     get(&backend, bob, "resources/unsubscribe", r#"{"uri":"a:1"}"#).await;
     get(&backend, ann, "test/update", "").await;

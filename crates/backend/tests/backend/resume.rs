@@ -34,7 +34,7 @@ fn answer(seen: &Seen) -> String {
 }
 
 #[tokio::test]
-async fn the_rest_is_fetched_after_the_delay_that_the_server_asks_for() {
+async fn stream_is_resumed_after_the_delay_of_the_server() {
     let (mut server, mut feeds) = closing(|_| None).await;
     let backend = start(settings(server.transport()));
     let (called, mut inbox) = calling(&backend);
@@ -66,7 +66,7 @@ async fn the_rest_is_fetched_after_the_delay_that_the_server_asks_for() {
 }
 
 #[tokio::test]
-async fn a_stream_without_numbers_cannot_be_gone_on_with() {
+async fn stream_without_event_ids_is_not_resumed() {
     let (_server, mut feeds) = closing(|_| None).await;
     let backend = start(settings(_server.transport()));
     let (called, _inbox) = calling(&backend);
@@ -78,7 +78,7 @@ async fn a_stream_without_numbers_cannot_be_gone_on_with() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_go_on_ends_the_call() {
+async fn refused_resumption_ends_the_call() {
     for refusal in [400, 404, 405] {
         let refuse = move |seen: &Seen| (seen.verb == "GET").then(|| status(refusal));
         let (mut server, mut feeds) = closing(refuse).await;
@@ -93,7 +93,7 @@ async fn a_server_that_does_not_go_on_ends_the_call() {
 }
 
 #[tokio::test]
-async fn attempts_that_bring_nothing_are_counted() {
+async fn resumptions_without_events_are_limited() {
     let empty = |seen: &Seen| (seen.verb == "GET").then(|| Reply::Stream(String::new()));
     let (_server, mut feeds) = closing(empty).await;
     let backend = start(settings(_server.transport()));
@@ -109,7 +109,7 @@ async fn attempts_that_bring_nothing_are_counted() {
 }
 
 #[tokio::test]
-async fn a_dropped_call_is_cancelled_while_it_pauses() {
+async fn dropped_call_is_cancelled_during_a_pause() {
     let (mut server, mut feeds) = closing(|_| None).await;
     let backend = start(settings(server.transport()));
     let (called, mut inbox) = calling(&backend);
@@ -129,7 +129,7 @@ async fn a_dropped_call_is_cancelled_while_it_pauses() {
 }
 
 #[tokio::test]
-async fn modern_streams_are_not_gone_on_with() {
+async fn modern_streams_are_not_resumed() {
     let (open, mut feeds) = feeds();
     let server = Server::start(move |seen| modern(seen).unwrap_or_else(|| open(seen))).await;
     let backend = start(settings(server.transport()));

@@ -52,7 +52,7 @@ async fn each_client_session_is_initialized_with_its_own_capabilities() {
 }
 
 #[tokio::test]
-async fn the_log_level_of_one_client_does_not_reach_another() {
+async fn log_level_of_one_client_does_not_affect_another() {
     let mut server = numbering(|seen| seen.result("{}")).await;
     let backend = start(settings(server.transport()));
     for (session, level) in [(1, Some(LogLevel::Debug)), (2, None), (3, Some(LogLevel::Error))] {
@@ -70,7 +70,7 @@ async fn the_log_level_of_one_client_does_not_reach_another() {
 }
 
 #[tokio::test]
-async fn clients_without_a_session_share_one_with_those_of_the_same_capabilities() {
+async fn clients_without_a_session_share_one_by_capabilities() {
     let mut server = numbering(|seen| seen.result("{}")).await;
     let backend = start(settings(server.transport()));
     for (capabilities, session) in
@@ -100,7 +100,7 @@ async fn pooled_sessions_name_no_single_client() {
 }
 
 #[tokio::test]
-async fn a_modern_server_and_a_shared_session_are_the_same_for_all() {
+async fn modern_server_and_shared_session_have_one_connection_for_all() {
     let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| seen.result("{}"))).await;
     let backend = start(settings(server.transport()));
     for session in 1..=3 {
@@ -119,7 +119,7 @@ async fn a_modern_server_and_a_shared_session_are_the_same_for_all() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_client_session_ends_its_own_only() {
+async fn end_of_a_client_session_ends_its_server_session_only() {
     let mut server = numbering(|seen| seen.result("{}")).await;
     let backend = start(settings(server.transport()));
     ask_as(&backend, 1, "x/y").await.unwrap();
@@ -153,7 +153,7 @@ async fn idle_sessions_expire() {
 }
 
 #[tokio::test]
-async fn beyond_the_bound_the_longest_idle_session_makes_room() {
+async fn longest_idle_session_is_closed_at_the_limit() {
     let mut server = numbering(|seen| if seen.method() == "x/wait" { Reply::Hang } else { seen.result("{}") }).await;
     let mut settings = settings(server.transport());
     settings.limits.sessions = 2;
@@ -176,7 +176,7 @@ async fn beyond_the_bound_the_longest_idle_session_makes_room() {
 }
 
 #[tokio::test]
-async fn a_session_that_the_server_forgot_is_opened_again() {
+async fn session_forgotten_by_the_server_is_opened_again() {
     let forgot = AtomicUsize::new(0);
     let mut server = numbering(move |seen| match seen.header("mcp-session-id") {
         Some("s1") if forgot.fetch_add(1, Ordering::Relaxed) == 1 => status(404),
@@ -232,7 +232,7 @@ async fn each_client_session_has_a_process_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_process_that_cannot_serve_a_client_fails_that_client_only() {
+async fn process_that_cannot_start_fails_its_client_only() {
     let child = Child::legacy(r#"*'"method":"initialize"'*'"bad"'*) exit 1;; *'"method":"test/x"'*) result '{}';;"#);
     let backend = start(settings(child.transport()));
     let ask = async |session, capabilities| {
@@ -247,7 +247,7 @@ async fn a_process_that_cannot_serve_a_client_fails_that_client_only() {
 }
 
 #[tokio::test]
-async fn lists_are_read_as_for_a_client_that_can_be_asked_everything() {
+async fn lists_are_read_with_all_capabilities() {
     let server = Server::start(|seen| {
         let session = if seen.params().as_text().contains("elicitation") { "asks" } else { "plain" };
         let of = || seen.header("mcp-session-id").unwrap_or_default().to_owned();
@@ -267,7 +267,7 @@ async fn lists_are_read_as_for_a_client_that_can_be_asked_everything() {
 }
 
 #[tokio::test]
-async fn what_is_asked_where_lists_are_read_is_refused() {
+async fn server_request_on_the_base_connection_is_refused() {
     let mut server = Server::start(|seen| {
         let question = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
         let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, seen.id());

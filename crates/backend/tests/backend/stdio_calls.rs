@@ -20,7 +20,7 @@ async fn both_eras_are_found() {
 }
 
 #[tokio::test]
-async fn a_server_that_dies_of_the_probe_is_started_again_as_legacy() {
+async fn server_that_exits_on_the_probe_is_restarted_as_legacy() {
     let child = Child::legacy(r#"*'"method":"server/discover"'*) exit 3;;"#);
     let backend = start(settings(child.transport()));
     assert_eq!(revision(&backend).await, "2025-06-18");
@@ -29,7 +29,7 @@ async fn a_server_that_dies_of_the_probe_is_started_again_as_legacy() {
 }
 
 #[tokio::test]
-async fn a_modern_server_that_starts_slowly_is_recognised_after_all() {
+async fn modern_server_that_starts_slowly_is_recognised() {
     let refuse = r#"*'"method":"initialize"'*) error '{"code":-32601,"message":"no such method"}';;"#;
     // It answers the probe only once `initialize` is there, well after the probe was given up.
     let child = Child::new(&format!(
@@ -47,7 +47,7 @@ async fn a_modern_server_that_starts_slowly_is_recognised_after_all() {
 }
 
 #[tokio::test]
-async fn the_era_is_remembered_until_it_does_not_hold() {
+async fn era_is_remembered_until_it_is_refused() {
     let modern = r#"result '{"supportedVersions":["2026-07-28"],"capabilities":{}}'"#;
     let child = Child::legacy(&format!(
         r#"*'"method":"server/discover"'*) echo probe >> "$STATE/probes"
@@ -75,7 +75,7 @@ async fn the_era_is_remembered_until_it_does_not_hold() {
 }
 
 #[tokio::test]
-async fn the_era_can_be_fixed() {
+async fn era_can_be_configured() {
     let child = Child::legacy(r#"*'"method":"server/discover"'*) exit 3;;"#);
     let mut settings = settings(child.transport());
     settings.era = EraChoice::Legacy;
@@ -86,7 +86,7 @@ async fn the_era_can_be_fixed() {
 }
 
 #[tokio::test]
-async fn messages_are_one_line_and_keep_their_bytes() {
+async fn messages_are_single_lines_and_keep_their_bytes() {
     let child =
         Child::modern(r#"*'"method":"test/echo"'*) text=${line#*\"params\":}; result "{\"line\":${text%\}}}";;"#);
     let mut settings = settings(child.transport());
@@ -112,7 +112,7 @@ async fn requests_are_multiplexed() {
 }
 
 #[tokio::test]
-async fn progress_reaches_the_call_that_asked_for_it() {
+async fn progress_is_delivered_to_the_call_that_asked_for_it() {
     let child = Child::modern(
         r#"*'"method":"test/work"'*)
           say "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":$id,\"progress\":1.0}}"
@@ -154,7 +154,7 @@ async fn log_receivers(child: Child, waiting: (u64, Option<LogLevel>), logging: 
 }
 
 #[tokio::test]
-async fn log_messages_are_never_shown_to_another_client() {
+async fn log_messages_are_not_delivered_to_another_client() {
     let info = Some(LogLevel::Info);
     let legacy = || {
         Child::legacy(&LOGGING.replace(
@@ -186,7 +186,7 @@ async fn requests_of_a_legacy_server_are_answered() {
 }
 
 #[tokio::test]
-async fn a_dropped_request_is_cancelled_and_its_late_answer_ignored() {
+async fn dropped_request_is_cancelled_and_its_late_answer_ignored() {
     let child = Child::legacy(
         r#"*'"method":"test/slow"'*) slow=$id; : > "$STATE/began";;
         *'"method":"notifications/cancelled"'*) cancelled=${line#*\"requestId\":}; cancelled=${cancelled%%,*};;
@@ -207,7 +207,7 @@ async fn a_dropped_request_is_cancelled_and_its_late_answer_ignored() {
 }
 
 #[tokio::test]
-async fn standard_error_goes_to_the_log_under_the_name() {
+async fn standard_error_is_logged_with_the_backend_name() {
     let log = Log::catch();
     let child = Child::modern(
         r#"*'"method":"test/warn"'*) printf 'watch \033[31mout\n' >&2; printf '%05000d\n' 7 >&2; result '{}';;"#,

@@ -20,7 +20,7 @@ fn spawned(backend: &Arc<Backend>, method: &'static str) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_process_that_dies_fails_its_calls_at_once_and_is_started_again() {
+async fn exited_process_fails_its_calls_and_is_restarted() {
     let child = Child::legacy(
         r#"*'"method":"test/wait"'*) ;;
         *'"method":"test/die"'*) exit 3;;
@@ -43,7 +43,7 @@ async fn a_process_that_dies_fails_its_calls_at_once_and_is_started_again() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_killed_is_said_to_be() {
+async fn killed_process_is_reported_with_its_signal() {
     let child = Child::modern(r#"*'"method":"test/die"'*) kill -9 $$;;"#);
     let backend = start(settings(child.transport()));
     let error = ask(&backend, "test/die", "").await.unwrap_err();
@@ -52,7 +52,7 @@ async fn a_process_that_is_killed_is_said_to_be() {
 }
 
 #[tokio::test]
-async fn an_answer_given_before_dying_counts() {
+async fn answer_before_an_exit_is_delivered() {
     let child = Child::modern(r#"*'"method":"test/last"'*) result '{"n":1.0}'; exit 0;;"#);
     let backend = start(settings(child.transport()));
     assert_eq!(ask(&backend, "test/last", "").await.unwrap(), r#"{"n":1.0}"#);
@@ -60,7 +60,7 @@ async fn an_answer_given_before_dying_counts() {
 }
 
 #[tokio::test]
-async fn a_process_that_keeps_dying_is_not_started_without_pause() {
+async fn process_that_keeps_exiting_is_restarted_with_delays() {
     let child = Child::modern(r#"*'"method":"test/die"'*) exit 1;;"#);
     let backend = start(settings(child.transport()));
     for _ in 0..2 {
@@ -74,7 +74,7 @@ async fn a_process_that_keeps_dying_is_not_started_without_pause() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_be_started_is_named_and_nothing_else() {
+async fn start_error_names_the_command_only() {
     let transport = |command: &str, cwd: Option<&str>| TransportSettings::Stdio {
         command: command.into(),
         args: vec!["--key=s3cret".into()],
@@ -100,7 +100,7 @@ async fn a_command_that_cannot_be_started_is_named_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn garbage_is_warned_of_once_and_harms_nobody() {
+async fn invalid_lines_are_logged_once_and_affect_no_call() {
     let log = Log::catch();
     let child = Child::modern(
         r#"*'"method":"test/noise"'*)
@@ -118,7 +118,7 @@ async fn garbage_is_warned_of_once_and_harms_nobody() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_message_ends_its_call() {
+async fn invalid_answer_fails_its_call() {
     let deep = format!("{}{}", "[".repeat(80), "]".repeat(80));
     let child = Child::modern(&format!(
         r#"*'"method":"test/odd"'*) result 7;;
@@ -134,7 +134,7 @@ async fn an_answer_that_is_no_message_ends_its_call() {
 }
 
 #[tokio::test]
-async fn an_id_given_back_in_another_form_is_understood() {
+async fn id_may_be_returned_in_another_form() {
     let child = Child::modern(
         r#"*'"method":"test/string"'*) id="\"$id\""; result '{"n":1.0}';;
         *'"method":"test/fraction"'*) id="$id.0"; result '{"n":2.0}';;
@@ -149,7 +149,7 @@ async fn an_id_given_back_in_another_form_is_understood() {
 }
 
 #[tokio::test]
-async fn a_line_over_the_limit_fails_its_own_call_only() {
+async fn line_over_the_limit_fails_its_call_only() {
     let child = Child::modern(
         r#"*'"method":"test/wait"'*) waiting=$id;;
         *'"method":"test/large"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"a":"' "$id"; printf '%0200000d"}}\n' 7;;
@@ -176,7 +176,7 @@ async fn a_line_over_the_limit_fails_its_own_call_only() {
 }
 
 #[tokio::test]
-async fn a_call_has_a_deadline_and_is_cancelled() {
+async fn call_has_a_deadline_and_is_cancelled() {
     let child = Child::legacy(
         r#"*'"method":"test/slow"'*) ;;
         *'"method":"notifications/cancelled"'*) cancelled=yes;;
@@ -193,7 +193,7 @@ async fn a_call_has_a_deadline_and_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_process_that_does_not_end_is_made_to_with_all_it_started() {
+async fn process_group_that_does_not_exit_is_killed() {
     let child = Child::running(
         r#"trap '' TERM
         sh -c 'trap "" TERM; echo $$ >> "$STATE/starts"; while :; do sleep 1; done' &
@@ -229,7 +229,7 @@ async fn stopping_does_not_wait_for_a_handshake() {
 }
 
 #[tokio::test]
-async fn what_an_ended_process_left_behind_is_ended_too() {
+async fn processes_left_behind_are_ended() {
     let child =
         Child::modern(r#"*'"method":"test/leave"'*) sleep 1000 & echo $! >> "$STATE/left"; result '{}'; exit 0;;"#);
     let backend = start(settings(child.transport()));
@@ -264,7 +264,7 @@ async fn dropping_a_backend_ends_its_process() {
 }
 
 #[tokio::test]
-async fn a_running_call_ends_with_the_backend() {
+async fn running_call_ends_with_the_backend() {
     let child = Child::modern(r#"*'"method":"test/wait"'*) ;;"#);
     let backend = start(settings(child.transport()));
     revision(&backend).await;

@@ -31,7 +31,7 @@ fn answer(question: ServerRequest, result: &'static str) {
 }
 
 #[tokio::test]
-async fn questions_and_answers_keep_their_bytes() {
+async fn server_requests_and_replies_keep_their_bytes() {
     let child = Child::legacy(ASKING);
     let backend = start(settings(child.transport()));
     let (call, mut inbox) = listening(call("test/ask", ""), of_session(1, ROOTS));
@@ -47,7 +47,7 @@ async fn questions_and_answers_keep_their_bytes() {
 }
 
 #[tokio::test]
-async fn two_questions_are_answered_in_any_order() {
+async fn server_requests_are_answered_in_any_order() {
     let child = Child::legacy(
         r#"*'"method":"test/ask"'*) asked=$id
           say '{"jsonrpc":"2.0","id":91,"method":"roots/list"}'
@@ -70,7 +70,7 @@ async fn two_questions_are_answered_in_any_order() {
 }
 
 #[tokio::test]
-async fn what_is_not_declared_is_not_asked() {
+async fn server_request_without_capability_is_refused() {
     let child = Child::legacy(ASKING);
     let backend = start(settings(child.transport()));
     for capabilities in ["{}", r#"{"sampling":{}}"#] {
@@ -114,7 +114,7 @@ async fn ask_beside(waiting: u64, asking: u64) -> (String, bool) {
 }
 
 #[tokio::test]
-async fn a_question_is_never_shown_to_another_client() {
+async fn server_request_is_not_delivered_to_another_client() {
     let (told, _) = ask_beside(1, 2).await;
     assert!(told.contains("-32603") && told.contains("several clients"), "{told}");
     // Of the same client: the oldest call.
@@ -122,7 +122,7 @@ async fn a_question_is_never_shown_to_another_client() {
 }
 
 #[tokio::test]
-async fn the_question_goes_with_the_call_or_when_it_is_withdrawn() {
+async fn server_request_ends_with_its_call_or_when_cancelled() {
     let child = Child::legacy(
         r#"*'"method":"test/withdraw"'*) withdraw=$id
           say '{"jsonrpc":"2.0","id":91,"method":"roots/list"}'
@@ -151,7 +151,7 @@ async fn the_question_goes_with_the_call_or_when_it_is_withdrawn() {
 }
 
 #[tokio::test]
-async fn the_time_of_a_call_stands_still_while_the_client_thinks() {
+async fn deadline_is_paused_while_the_client_answers() {
     let child = Child::legacy(&format!("{ASKING}\n*'\"method\":\"test/x\"'*) result '{{}}';;"));
     let mut settings = settings(child.transport());
     settings.timeouts.call = Duration::from_secs(1);

@@ -20,7 +20,7 @@ fn cursor(seen: &Seen) -> Option<String> {
 }
 
 #[tokio::test]
-async fn the_list_is_read_once_for_the_headers_of_a_call() {
+async fn tool_list_is_read_once_for_the_headers_of_a_call() {
     let mut server = Server::start(|seen| {
         modern(seen).unwrap_or_else(|| match (seen.method().as_str(), cursor(seen).as_deref()) {
             ("tools/list", None) => seen.result(&format!(r#"{{"tools":[{}],"nextCursor":"2"}}"#, tool("one", "One"))),
@@ -43,7 +43,7 @@ async fn the_list_is_read_once_for_the_headers_of_a_call() {
 }
 
 #[tokio::test]
-async fn a_list_that_passes_teaches_and_loses_what_breaks_the_rules() {
+async fn tool_list_is_learned_from_and_loses_invalid_tools() {
     let mut server = Server::start(|seen| {
         modern(seen).unwrap_or_else(|| match seen.method().as_str() {
             "tools/list" => seen.result(&format!(r#"{{ "tools":[{BAD}, {}],"ttlMs":1.0}}"#, tool("a", "A"))),
@@ -60,7 +60,7 @@ async fn a_list_that_passes_teaches_and_loses_what_breaks_the_rules() {
 }
 
 #[tokio::test]
-async fn a_header_mismatch_is_put_right_once() {
+async fn header_mismatch_is_corrected_once() {
     let changed = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&changed);
     let mut server = Server::start(move |seen| {
@@ -88,7 +88,7 @@ async fn a_header_mismatch_is_put_right_once() {
 }
 
 #[tokio::test]
-async fn on_stdio_annotations_mean_nothing() {
+async fn annotations_are_ignored_over_stdio() {
     let child = Child::modern(&format!(r#"*'"method":"tools/list"'*) result '{{"tools":[{BAD}]}}';;"#));
     let backend = start(settings(child.transport()));
     assert_eq!(ask(&backend, "tools/list", "").await.unwrap(), format!(r#"{{"tools":[{BAD}]}}"#));

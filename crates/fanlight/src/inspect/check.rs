@@ -3,6 +3,7 @@
 use comfy_table::ColumnConstraint;
 use fanlight_canonical::BackendClient as _;
 use fanlight_config::Loaded;
+use fanlight_gateway::BackendId;
 use fanlight_gateway::catalogue::{ListKind, Snapshot};
 use fanlight_protocol::result::ServerDescription;
 
@@ -43,7 +44,7 @@ async fn inspect(assembly: &Assembly) -> usize {
         column.set_constraint(ColumnConstraint::ContentWidth);
     });
     let mut described = Vec::new();
-    for (index, backend) in assembly.backends.iter().enumerate() {
+    for (id, backend) in &assembly.backends {
         let status = backend.status();
         let era = match (status.era, status.revision) {
             (Some(era), Some(revision)) => format!("{era} {revision}"),
@@ -52,7 +53,7 @@ async fn inspect(assembly: &Assembly) -> usize {
         let mut row = vec![backend.name().to_owned(), status.transport.to_owned(), era];
         match backend.describe().await {
             Ok(description) => {
-                row.extend(lists.iter().map(|list| count(list, index).to_string()));
+                row.extend(lists.iter().map(|list| count(list, *id).to_string()));
                 described.push(format!("{} is {}", backend.name(), summary(&description)));
             }
             Err(error) => {
@@ -77,7 +78,7 @@ async fn inspect(assembly: &Assembly) -> usize {
     errors.len()
 }
 
-fn count(list: &Snapshot, backend: usize) -> usize {
+fn count(list: &Snapshot, backend: BackendId) -> usize {
     list.entries().iter().filter(|entry| entry.backend == backend).count()
 }
 

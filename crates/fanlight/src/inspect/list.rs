@@ -20,8 +20,6 @@ pub(crate) async fn list(config: &Config, what: Option<Listed>, json: bool) -> R
         Some(Listed::Prompts) => &[ListKind::Prompts],
         None => &ListKind::ALL,
     };
-    let names: Vec<_> =
-        config.servers.iter().filter(|server| server.enabled).map(|server| server.name.clone()).collect();
     with_assembly(config, async |assembly| {
         let mut all = ObjectBuilder::new();
         let mut missing = Vec::new();
@@ -30,7 +28,7 @@ pub(crate) async fn list(config: &Config, what: Option<Listed>, json: bool) -> R
             if json {
                 all.member(kind.member(), &entries(&snapshot));
             } else {
-                print(*kind, &snapshot, &names);
+                print(*kind, &snapshot);
             }
             missing.extend(incomplete(&snapshot).filter(|problem| !missing.contains(problem)).collect::<Vec<_>>());
         }
@@ -44,7 +42,7 @@ pub(crate) async fn list(config: &Config, what: Option<Listed>, json: bool) -> R
 
 /// The backends missing from a merged list, each with the reason.
 pub(super) fn incomplete(snapshot: &Snapshot) -> impl Iterator<Item = String> {
-    snapshot.contributions().iter().filter_map(|contribution| {
+    snapshot.contributions().filter_map(|contribution| {
         let reason = contribution.reason.as_ref()?;
         Some(format!("backend {:?} {}", contribution.backend, show::plain(reason, 300)))
     })
@@ -58,7 +56,7 @@ fn entries(snapshot: &Snapshot) -> Json {
     list.finish()
 }
 
-fn print(kind: ListKind, snapshot: &Snapshot, names: &[String]) {
+fn print(kind: ListKind, snapshot: &Snapshot) {
     let (title, key) = match kind {
         ListKind::Tools => ("TOOLS", "NAME"),
         ListKind::Resources => ("RESOURCES", "URI"),
@@ -69,7 +67,7 @@ fn print(kind: ListKind, snapshot: &Snapshot, names: &[String]) {
     if !snapshot.entries().is_empty() {
         let mut table = show::table(&[key, "SERVER", "DESCRIPTION"]);
         for entry in snapshot.entries() {
-            table.add_row(row(entry, names));
+            table.add_row(row(entry, snapshot));
         }
         show::print(&table);
     }
@@ -83,13 +81,9 @@ fn print(kind: ListKind, snapshot: &Snapshot, names: &[String]) {
     say!("");
 }
 
-fn row(entry: &Entry, names: &[String]) -> [String; 3] {
+fn row(entry: &Entry, snapshot: &Snapshot) -> [String; 3] {
     let text = |key: &str| entry.visible.get(key).and_then(|text| text.as_str().map(|text| text.into_owned()));
     let key = entry.key.as_ref().and_then(|key| key.as_str()).unwrap_or_default();
     let description = text("description").or_else(|| text("title")).or_else(|| text("name")).unwrap_or_default();
-    [
-        show::plain(&key, 300),
-        names.get(entry.backend).cloned().unwrap_or_default(),
-        show::plain(&description, LONGEST_DESCRIPTION),
-    ]
+    [show::plain(&key, 300), snapshot.backend_of(entry).to_owned(), show::plain(&description, LONGEST_DESCRIPTION)]
 }

@@ -1,6 +1,4 @@
-//! What a browser needs to be told before and after a request of a permitted origin.
-//!
-//! Must not know: which origins are permitted.
+//! The headers by which a browser lets a page of an allowed origin send requests and read responses (CORS).
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -12,11 +10,11 @@ use fanlight_protocol::header;
 
 use super::reply::{ReplyBody, empty};
 
-/// What requests may carry, beside the mirrored parameters, whose names only tools know.
+/// Headers that requests may carry besides the mirrored parameters, whose names depend on tools.
 const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, \
      Mcp-Name, Mcp-Session-Id";
 
-/// The answer to a preflight (Fetch standard, CORS-preflight fetch).
+/// The response to a preflight request (Fetch standard, CORS-preflight fetch).
 pub(crate) fn preflight(request: &HeaderMap, methods: &'static str) -> Response<ReplyBody> {
     let mut response = empty(StatusCode::NO_CONTENT);
     let headers = response.headers_mut();
@@ -35,7 +33,7 @@ pub(crate) fn expose(response: &mut Response<ReplyBody>, origin: HeaderValue) {
     headers.append(VARY, HeaderValue::from_static("Origin"));
 }
 
-/// The fixed names, and those of mirrored parameters that the page asks for.
+/// The fixed names, and those of mirrored parameters for which the page asks.
 fn allowed_headers(request: &HeaderMap) -> HeaderValue {
     let asked = request.get_all(ACCESS_CONTROL_REQUEST_HEADERS).iter().filter_map(|value| value.to_str().ok());
     let mirrored = asked.flat_map(|value| value.split(',')).map(str::trim).filter(|name| {
@@ -52,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_preflight_allows_what_the_protocol_needs() {
+    fn preflight_allows_the_headers_of_the_protocol() {
         let mut request = HeaderMap::new();
         let asked = "content-type, mcp-param-region, x-evil, Mcp-Param-Bad Name";
         request.insert(ACCESS_CONTROL_REQUEST_HEADERS, HeaderValue::from_static(asked));
@@ -64,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_name_the_origin_they_are_for() {
+    fn response_names_its_origin() {
         let mut response = empty(StatusCode::OK);
         expose(&mut response, HeaderValue::from_static("http://localhost:3000"));
         assert_eq!(response.headers()[ACCESS_CONTROL_ALLOW_ORIGIN], "http://localhost:3000");

@@ -1,18 +1,14 @@
-//! The header fields of a request that the endpoint goes by, found in one pass: each look by name
-//! would hash it anew, and a request is asked for a dozen of them.
-//!
-//! Must not know: what the fields mean.
+//! The header fields that the endpoint reads, found in one pass: each lookup by name would hash the name, and a request
+//! takes a dozen of them.
 
 use fanlight_protocol::header;
 use http::{HeaderMap, HeaderValue};
 
-/// See the module.
+/// The header fields of a request that the endpoint reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a> {
     /// All of them.
     pub(crate) all: &'a HeaderMap,
-    pub(crate) host: Field<'a>,
-    pub(crate) origin: Field<'a>,
     pub(crate) accept: Field<'a>,
     pub(crate) content_type: Field<'a>,
     pub(crate) content_encoding: Field<'a>,
@@ -25,7 +21,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) baggage: Field<'a>,
 }
 
-/// What there is of one field.
+/// The values of one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Field<'a> {
     #[default]
@@ -37,12 +33,10 @@ pub(crate) enum Field<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Finds them in `all`.
+    /// Finds the fields in `all`.
     pub(crate) fn of(all: &'a HeaderMap) -> Self {
         let mut fields = Self {
             all,
-            host: Field::Absent,
-            origin: Field::Absent,
             accept: Field::Absent,
             content_type: Field::Absent,
             content_encoding: Field::Absent,
@@ -56,8 +50,6 @@ impl<'a> Fields<'a> {
         };
         for (name, value) in all {
             let field = match name.as_str() {
-                "host" => &mut fields.host,
-                "origin" => &mut fields.origin,
                 "accept" => &mut fields.accept,
                 "content-type" => &mut fields.content_type,
                 "content-encoding" => &mut fields.content_encoding,
@@ -80,7 +72,7 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// What there is of a field that has no place of its own in [`Fields`].
+    /// The values of a field that is not one of [`Fields`].
     pub(crate) fn named(all: &'a HeaderMap, name: &str) -> Self {
         let mut values = all.get_all(name).iter();
         match (values.next(), values.next()) {
@@ -90,7 +82,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The only value, as text; an error if there are several or it is no text.
+    /// The only value as text; an error if there are several, or it is not text.
     pub(crate) fn only(self) -> Result<Option<(&'a HeaderValue, &'a str)>, ()> {
         match self {
             Self::Absent => Ok(None),
@@ -115,9 +107,7 @@ mod tests {
 
     use super::*;
 
-    const NAMES: [&str; 14] = [
-        "host",
-        "origin",
+    const NAMES: [&str; 12] = [
         "accept",
         "content-type",
         "content-encoding",
@@ -134,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_is_what_looking_by_its_name_finds(picked in prop::collection::vec((0..NAMES.len(), "[a-z]{0,3}"), 0..20)) {
+        fn fields_are_those_that_a_lookup_by_name_finds(picked in prop::collection::vec((0..NAMES.len(), "[a-z]{0,3}"), 0..20)) {
             let mut all = HeaderMap::new();
             for (at, value) in picked {
                 let name = HeaderName::from_bytes(NAMES[at].to_uppercase().as_bytes()).unwrap();
@@ -142,8 +132,6 @@ mod tests {
             }
             let fields = Fields::of(&all);
             let found = [
-                fields.host,
-                fields.origin,
                 fields.accept,
                 fields.content_type,
                 fields.content_encoding,

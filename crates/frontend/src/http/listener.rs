@@ -1,55 +1,25 @@
-//! Accepting connections within limits, and draining them.
-//!
-//! Must not know: what is served.
+//! The listener for clients: accepts connections within limits, puts each on a thread, and drains them.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
+use fanlight_http_edge::accept;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connection::{Addresses, Connection};
-use super::reply::ReplyBody;
-use super::slots::{Slot, Slots};
+use super::connection::Connection;
+use super::serve::Serve;
 use super::workers::Workers;
 use crate::error::FrontendError;
 use crate::settings::FrontendSettings;
 
-/// How often an endpoint's upkeep runs.
-const UPKEEP: Duration = Duration::from_secs(10);
-/// How long accepting rests after an error that concerns the listener.
-const ACCEPT_REST: Duration = Duration::from_secs(1);
+/// How often [`Serve::clean_up`] is called.
+const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What answers the requests of a listener.
-pub(crate) trait Serve: Send + Sync + 'static {
-    /// Answers one request, which arrived on a connection with these addresses. The future is dropped when the
-    /// connection ends.
-    fn answer(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        addresses: Addresses,
-    ) -> impl Future<Output = Response<ReplyBody>> + Send;
-
-    /// Called now and then.
-    fn upkeep(&self) {}
-
-    /// Called once no more connections are accepted: what would last as long as its client likes is
-    /// to end.
-    fn drain(&self) {}
-
-    /// Waits for work that has outlived its connection.
-    fn finished(&self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
-    }
-}
-
-/// Serves until `shutdown`, then lets requests finish for as long as the settings say, then
-/// cancels `cut`, on which everything still there must end.
+/// Serves until `shutdown`, then lets requests finish for [`FrontendSettings::drain`], then cancels `cut`, which ends
+/// all that is left.
 pub(crate) async fn serve<S: Serve>(
     listener: TcpListener,
     endpoint: Arc<S>,
@@ -58,22 +28,9 @@ pub(crate) async fn serve<S: Serve>(
     cut: CancellationToken,
 ) -> Result<(), FrontendError> {
     let address = listener.local_addr().map_err(FrontendError::Listener)?;
-    let slots = Slots::for_connections(settings);
     let workers = Workers::new(&settings.workers);
     let connections = TaskTracker::new();
-    let mut upkeep = interval(UPKEEP);
-    upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    tracing::debug!(%address, "listening");
-    loop {
-        let (stream, slot) = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => break,
-            _ = upkeep.tick() => {
-                endpoint.upkeep();
-                continue;
-            }
-            accepted = accept(&listener, &slots) => accepted,
-        };
+    let begin = |stream: TcpStream, permit| {
         let connection = Connection {
             endpoint: Arc::clone(&endpoint),
             settings: Arc::clone(settings),
@@ -81,22 +38,26 @@ pub(crate) async fn serve<S: Serve>(
             cut: cut.clone(),
         };
         // A socket belongs to the runtime that it was opened on.
-        let Ok(stream) = stream.into_std() else { continue };
-        let (runtime, place) = workers.place();
+        let Ok(stream) = stream.into_std() else { return };
+        let (runtime, assignment) = workers.assign();
         let serving = async move {
             match TcpStream::from_std(stream) {
                 Ok(stream) => connection.serve(stream).await,
                 Err(error) => tracing::warn!(%error, "cannot serve a client connection"),
             }
-            drop((slot, place));
+            drop((permit, assignment));
         };
         connections.spawn_on(serving, runtime);
+    };
+    tracing::debug!(%address, "listening");
+    tokio::select! {
+        biased;
+        () = clean_up_periodically(&*endpoint) => {}
+        () = accept(listener, settings.max_connections, "limits.connections client", &shutdown, begin) => {}
     }
-    drop(listener);
     endpoint.drain();
-    let deadline = Instant::now() + settings.drain;
     connections.close();
-    let drained = timeout_at(deadline, async {
+    let drained = timeout(settings.drain, async {
         connections.wait().await;
         endpoint.finished().await;
     });
@@ -109,38 +70,11 @@ pub(crate) async fn serve<S: Serve>(
     Ok(())
 }
 
-/// The next connection, once there is room for it.
-///
-/// An error of one connection that ended before it was accepted concerns nobody else. Any other
-/// error is about the process, most often that it has no file descriptors left: accepting again at
-/// once would spin, and giving up would turn a shortage into an outage, so it rests for a moment
-/// while connections close.
-async fn accept(listener: &TcpListener, slots: &Slots) -> (TcpStream, Option<Slot>) {
-    let slot = match slots.try_enter() {
-        Some(slot) => Some(slot),
-        None => {
-            if slots.is_to_warn() {
-                let limit = slots.limit();
-                tracing::warn!(limit, "limits.connections client connections are open; further ones wait");
-            }
-            slots.enter().await
-        }
-    };
+async fn clean_up_periodically(endpoint: &impl Serve) {
+    let mut ticks = interval(CLEAN_UP_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return (stream, slot),
-            Err(error) if concerns_one_connection(&error) => {
-                tracing::debug!(%error, "a connection ended before it was accepted");
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connections");
-                sleep(ACCEPT_REST).await;
-            }
-        }
+        ticks.tick().await;
+        endpoint.clean_up();
     }
-}
-
-fn concerns_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }

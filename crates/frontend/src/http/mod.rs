@@ -1,26 +1,18 @@
-//! The HTTP side of the front end: Streamable HTTP for clients of both eras, and beside it the
-//! deprecated HTTP+SSE transport.
-//!
-//! Must not know: what the core does with a request.
+//! HTTP for clients: the Streamable HTTP transport of both eras, and the deprecated HTTP+SSE transport.
 
-mod answer;
-mod batch;
+mod activity;
+mod arrived;
 mod body;
 mod connection;
 mod cors;
 mod events;
 mod fields;
-mod get;
-mod guard;
-mod headers;
 mod listener;
 mod mcp;
 mod negotiate;
-mod old;
-pub(crate) mod reply;
-mod request;
-mod slots;
-mod stream;
+mod reply;
+mod serve;
+mod sse_transport;
 mod workers;
 
 use std::sync::Arc;
@@ -33,12 +25,12 @@ use crate::insight::Insight;
 use crate::settings::FrontendSettings;
 use fanlight_canonical::Core;
 
-/// Serves MCP clients on `listener` until `shutdown` is cancelled. Then no more connections are
-/// accepted, and this returns when what is in flight is done, or after [`FrontendSettings::drain`].
+/// Serves MCP clients on `listener` until `shutdown` is cancelled. Then no more connections are accepted, and this returns
+/// when all running requests are answered, or after [`FrontendSettings::drain`].
 ///
 /// # Errors
 ///
-/// If the listening socket is unusable or the system has no random numbers. What a client does never ends the listener.
+/// If the listening socket is unusable or the system has no random numbers. No client can end the listener.
 pub async fn serve_http<C: Core>(
     listener: TcpListener,
     core: Arc<C>,
@@ -48,7 +40,7 @@ pub async fn serve_http<C: Core>(
     serve_http_observed(listener, core, settings, shutdown, &Insight::default()).await
 }
 
-/// The same, while `insight` can be asked about the clients.
+/// Like [`serve_http`]; meanwhile `insight` shows the clients.
 ///
 /// # Errors
 ///

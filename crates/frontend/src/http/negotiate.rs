@@ -1,4 +1,7 @@
-//! What a client sends and accepts: `Content-Type` and `Accept`.
+//! `Content-Type` and `Accept` of requests.
+//!
+//! By hand, since the crates that parse `Accept` reject the whole header for one malformed range (`headers-accept`) or
+//! are unmaintained (`accept-header`), and allocate for each range.
 
 use fanlight_protocol::sse;
 use http::StatusCode;
@@ -10,7 +13,7 @@ use super::reply::Refusal;
 const JSON: &str = "application/json";
 const BOTH: &str = "application/json, text/event-stream";
 
-/// The forms of answer that a client accepts; at least one.
+/// The media types that a client accepts; at least one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accepts {
     /// One JSON object.
@@ -19,7 +22,7 @@ pub(crate) struct Accepts {
     pub(crate) events: bool,
 }
 
-/// Checks the head of a POST: its body must be plain JSON, and there must be a form to answer in.
+/// Checks the head of a POST: its body must be JSON, and the client must accept one of the two media types of responses.
 pub(crate) fn check(fields: &Fields<'_>) -> Result<Accepts, Box<Refusal>> {
     content_type(fields)?;
     let accepts = accepts(fields);
@@ -30,31 +33,31 @@ pub(crate) fn check(fields: &Fields<'_>) -> Result<Accepts, Box<Refusal>> {
     Ok(accepts)
 }
 
-/// Checks the head of a GET: what it opens is an event stream, and the client "MUST include an
+/// Checks the head of a GET, which opens an event stream: the client "MUST include an
 /// `Accept` header, listing `text/event-stream`" (2025-11-25 basic/transports, Listening for Messages
 /// from the Server).
 pub(crate) fn check_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
     if fields.accept != Field::Absent && accepts(fields).events { Ok(()) } else { Err(not_acceptable("GET")) }
 }
 
-/// Checks the head of a GET of the HTTP+SSE transport, where no `Accept` is asked for.
-pub(crate) fn check_old_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
+/// Checks the head of a GET of the HTTP+SSE transport, where `Accept` may be missing.
+pub(crate) fn check_sse_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
     if accepts(fields).events { Ok(()) } else { Err(not_acceptable("GET")) }
 }
 
-/// The refusal of what can be answered by an event stream only.
+/// The refusal of a request that only an event stream can answer.
 pub(crate) fn not_acceptable(what: &str) -> Box<Refusal> {
     let message = format!("{what} is answered by an event stream: list {} in \"Accept\"", sse::CONTENT_TYPE);
     Refusal::invalid(StatusCode::NOT_ACCEPTABLE, message)
 }
 
-/// Checks what the body of a POST is said to be: it must be plain JSON.
+/// Checks that the body of a POST is declared as JSON without a content coding.
 pub(crate) fn content_type(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
     let refuse = |message: &str| Err(Refusal::invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     let Field::One(value) = fields.content_type else {
         return refuse("\"Content-Type\" must be application/json");
     };
-    // As nearly all clients write it, or as they may.
+    // The spelling of nearly all clients first, since comparing it is cheap.
     if value != JSON && !value.to_str().is_ok_and(|value| essence(value).eq_ignore_ascii_case(JSON)) {
         return refuse("\"Content-Type\" must be application/json");
     }
@@ -66,12 +69,12 @@ pub(crate) fn content_type(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
     Ok(())
 }
 
-/// RFC 9110, 12.5.1: the most specific range that matches a type decides on it; no `Accept` at all
-/// accepts everything.
+/// The media types that `Accept` allows: the most specific range that matches a type decides, and without `Accept` all
+/// types are accepted (RFC 9110, 12.5.1).
 fn accepts(fields: &Fields<'_>) -> Accepts {
     match fields.accept {
         Field::Absent => return Accepts { json: true, events: true },
-        // What nearly all clients say, for they must accept both (2026-07-28 streamable-http).
+        // The spelling of nearly all clients, which must accept both (2026-07-28 streamable-http).
         Field::One(only) if only == BOTH => return Accepts { json: true, events: true },
         _ => {}
     }
@@ -81,7 +84,7 @@ fn accepts(fields: &Fields<'_>) -> Accepts {
     };
     let allowed = |wanted: &str| {
         let matching = ranges().filter_map(|(range, zero)| Some((specificity(range, wanted)?, !zero)));
-        // Of equals, the one that allows.
+        // Of equally specific ranges, one that allows the type decides.
         matching.max().is_some_and(|(_, allowed)| allowed)
     };
     Accepts { json: allowed(JSON), events: allowed(sse::CONTENT_TYPE) }
@@ -99,7 +102,7 @@ fn range(element: &str) -> (&str, bool) {
     (essence(element), zero)
 }
 
-/// How specifically `range` names the type `wanted`, if it does.
+/// How specific `range` is, if it matches the type `wanted`.
 fn specificity(range: &str, wanted: &str) -> Option<u8> {
     if range.eq_ignore_ascii_case(wanted) {
         return Some(2);
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn accept_is_read_as_rfc_9110_says() {
+    fn accept_follows_rfc_9110() {
         for (value, json, events) in [
             ("application/json, text/event-stream", true, true),
             ("application/json", true, false),
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_must_be_plain_json() {
+    fn content_type_must_be_json_without_coding() {
         let ok = |pairs: &[(http::HeaderName, &str)]| content_type(&Fields::of(&headers(pairs))).is_ok();
         assert!(ok(&[(CONTENT_TYPE, "application/json")]));
         assert!(ok(&[(CONTENT_TYPE, "Application/JSON ; charset=UTF-8")]));
@@ -173,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(value in "[ -~]{0,60}") {
+        fn accept_of_any_text_does_not_panic(value in "[ -~]{0,60}") {
             let _ = accepts(&Fields::of(&headers(&[(ACCEPT, &value)])));
         }
     }

@@ -1,5 +1,4 @@
-//! Response bodies: one JSON text in the pieces it is made of, or a stream of events driven by the
-//! connection that sends it.
+//! Response bodies: the pieces of one JSON text, or a stream of events that is polled by the connection that sends it.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -7,26 +6,29 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use fanlight_http_edge::{Permit, Rejection};
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Json, RpcError, code, sse};
+use fanlight_telemetry::Metrics;
 use fanlight_telemetry::metrics::Direction;
-use fanlight_telemetry::{Metrics, ServerSpan};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use smallvec::smallvec;
 
-use super::connection::ActiveRequest;
-use super::events::{Endings, Next, Pieces};
-use super::slots::Slot;
-use super::stream::EventStream;
-use crate::fault;
+use super::activity::ActiveRequest;
+use super::events::stream::EventStream;
+use super::events::{Endings, EventBatch, ONE_PIECE, Pieces};
+use crate::call::RenderedCall;
+use crate::eras::fault;
+use crate::ingress::{self, Reason};
 use crate::trace::Ending;
 
-/// Bodies up to this size are sent in one piece: copying them costs less than the bookkeeping.
-pub(super) const ONE_PIECE: usize = 8 << 10;
-/// A map with room for more headers is not kept for the next request of a connection.
-const SPARE: usize = 32;
+/// A header map of a larger capacity is not reused for the next request of a connection.
+const MAX_REUSED_HEADERS: usize = 32;
+
+/// The outcome of a request.
+pub(super) type Reply = Result<Response<ReplyBody>, Box<Refusal>>;
 
 /// The body of a response.
 #[derive(Debug)]
@@ -36,20 +38,20 @@ pub(crate) struct ReplyBody {
     stream: Option<Box<EventStream>>,
     /// Keeps the connection from being idle until this body is dropped.
     active: Option<ActiveRequest>,
-    /// Its place among the streams, if it is one on which a client only listens.
-    slot: Option<Slot>,
+    /// Counts it against the limit of streams, if it is a listen-only stream.
+    permit: Option<Permit>,
     /// Whether it is sent without hyper.
     bypasses_hyper: bool,
-    /// The spans of what it answers.
+    /// The spans of the requests that it answers.
     endings: Endings,
-    /// What is counted of it.
+    /// Counts the bytes of it.
     counters: Option<Arc<Metrics>>,
 }
 
-/// Pieces that are there to be taken; nearly always one.
+/// Pieces that are ready to be sent; nearly always one.
 type Ready = smallvec::IntoIter<[Bytes; 1]>;
 
-/// What a body is.
+/// The kind of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// Nothing.
@@ -71,19 +73,18 @@ pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
     with_status(status, ReplyBody::of(Form::Json, ready, None))
 }
 
-/// A response that is an event stream: first `events`, then what comes of `stream`. Without one it
-/// just ends.
+/// A response that is an event stream: first `events`, then those of `stream`, if there is one.
 pub(crate) fn events(events: Pieces, stream: Option<EventStream>) -> Response<ReplyBody> {
     with_status(StatusCode::OK, ReplyBody::of(Form::Events, events, stream.map(Box::new)))
 }
 
-/// Writes the headers that go with the body. `spare` are those of the request, which nobody needs any
-/// more: the HTTP library takes the map of a response for the head of the connection's next request,
-/// and makes a new one if that has no room.
+/// Writes the headers that belong to the body. `spare` is the header map of the request, which is reused for the
+/// response: hyper in turn reuses the map of a response for the head of the connection's next request, and allocates
+/// another if its capacity does not suffice.
 pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap) {
     let form = response.body().form;
-    // What lasts is not to hold more than it needs.
-    if form != Form::Events && spare.capacity() <= SPARE {
+    // A stream lasts, and would hold the memory of the map.
+    if form != Form::Events && spare.capacity() <= MAX_REUSED_HEADERS {
         spare.clear();
         let own = std::mem::replace(response.headers_mut(), spare);
         if !own.is_empty() {
@@ -116,19 +117,19 @@ impl ReplyBody {
             ready: ready.into_iter(),
             stream,
             active: None,
-            slot: None,
+            permit: None,
             bypasses_hyper: false,
             endings: Endings::new(),
             counters: None,
         }
     }
 
-    /// Lets a span end when the body has been sent, or given up.
+    /// Ends a span when the body has been sent or dropped.
     pub(crate) fn ends(&mut self, ending: Option<Box<Ending>>) {
         self.endings.extend(ending);
     }
 
-    /// Has its bytes counted as they are taken.
+    /// Counts the bytes as they are sent.
     pub(crate) fn count(&mut self, counters: Option<&Arc<Metrics>>) {
         self.counters = counters.cloned();
     }
@@ -138,9 +139,9 @@ impl ReplyBody {
         self.active = Some(active);
     }
 
-    /// Whether it is a stream on which a client only listens.
+    /// Whether it is a listen-only stream.
     pub(crate) fn only_listens(&self) -> bool {
-        self.slot.is_some() && self.stream.is_some()
+        self.permit.is_some() && self.stream.is_some()
     }
 
     /// Has the connection send it without hyper.
@@ -153,9 +154,9 @@ impl ReplyBody {
         self.bypasses_hyper
     }
 
-    /// Keeps `slot` until the body has been sent or given up.
-    pub(crate) fn occupy(&mut self, slot: Slot) {
-        self.slot = Some(slot);
+    /// Holds `permit` until the body has been sent or dropped.
+    pub(crate) fn hold_permit(&mut self, permit: Permit) {
+        self.permit = Some(permit);
     }
 }
 
@@ -172,11 +173,11 @@ impl Body for ReplyBody {
                 }
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
-            // Whatever was there has been taken.
+            // All ready pieces have been sent.
             this.endings.drain(..).for_each(|ending| ending.delivered());
             let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
             match std::task::ready!(stream.poll_next(cx)) {
-                Some(Next { pieces, endings }) => {
+                Some(EventBatch { pieces, endings }) => {
                     this.ready = pieces.into_iter();
                     this.endings = endings;
                 }
@@ -199,14 +200,14 @@ impl Body for ReplyBody {
 
 impl Drop for ReplyBody {
     fn drop(&mut self) {
-        // The last piece is taken without asking for more where the size is known.
+        // hyper does not poll again after the last piece of a body whose size is known.
         if self.is_end_stream() {
             self.endings.drain(..).for_each(|ending| ending.delivered());
         }
     }
 }
 
-/// A request that is refused on this side: the HTTP status and the JSON-RPC error that explains it.
+/// A refused request: the HTTP status, and the JSON-RPC error that explains it.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: StatusCode,
@@ -217,12 +218,12 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal that names no request, since none was read.
+    /// A refusal without the id of a request, since none has been read.
     pub(crate) fn new(status: StatusCode, error: RpcError) -> Box<Self> {
         Box::new(Self { status, error, id: None, ending: None, allow: None })
     }
 
-    /// A refusal of what is no valid request, in words.
+    /// A refusal of an invalid request.
     pub(crate) fn invalid(status: StatusCode, message: impl Into<String>) -> Box<Self> {
         Self::new(status, RpcError::new(code::INVALID_REQUEST, message))
     }
@@ -235,15 +236,10 @@ impl Refusal {
         refusal
     }
 
-    /// The same refusal, naming the request.
-    pub(crate) fn of(mut self: Box<Self>, id: &Json) -> Box<Self> {
-        self.id = Some(id.clone());
-        self
-    }
-
-    /// The same refusal, which ends the span of the request.
-    pub(crate) fn ending(mut self: Box<Self>, span: ServerSpan) -> Box<Self> {
-        self.ending = Some(Box::new(Ending::refused(span, &self.error)));
+    /// This refusal of a request whose call has been started.
+    pub(crate) fn giving_up(mut self: Box<Self>, call: RenderedCall) -> Box<Self> {
+        let (id, ending) = call.refuse(&self.error);
+        (self.id, self.ending) = (Some(id), ending);
         self
     }
 
@@ -260,6 +256,25 @@ impl Refusal {
     }
 }
 
+impl From<Box<ingress::Refusal>> for Box<Refusal> {
+    fn from(refusal: Box<ingress::Refusal>) -> Self {
+        let ingress::Refusal { reason, error, id, ending } = *refusal;
+        let status = match reason {
+            Reason::Malformed if error.code == code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+            Reason::Malformed => StatusCode::BAD_REQUEST,
+            Reason::Params => StatusCode::OK,
+            Reason::UnknownSession => StatusCode::NOT_FOUND,
+        };
+        Self::new(Refusal { status, error, id, ending, allow: None })
+    }
+}
+
+impl From<Rejection> for Box<Refusal> {
+    fn from(rejection: Rejection) -> Self {
+        Refusal::invalid(rejection.status(), rejection.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_known_for_json_only() {
+    fn body_size_is_known_for_json_only() {
         let long: &'static str = "x".repeat(2 * ONE_PIECE).leak();
         let body = json(StatusCode::OK, chunks(&["[", long])).into_body();
         assert_eq!((body.ready.as_slice().len(), body.size_hint().exact()), (2, Some(long.len() as u64 + 1)));
@@ -282,11 +297,11 @@ mod tests {
     }
 
     #[test]
-    fn refusals_explain_themselves() {
-        let response = Refusal::method("POST, DELETE").of(&Json::literal("7")).into_response();
+    fn refusal_names_the_allowed_methods() {
+        let response = Refusal::method("POST, DELETE").into_response();
         assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
         assert_eq!(response.headers()[ALLOW], "POST, DELETE");
         let text = response.into_body().ready.next().unwrap();
-        assert!(text.starts_with(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\":-32600,"));
+        assert!(text.starts_with(b"{\"jsonrpc\":\"2.0\",\"error\":{\"code\":-32600,"));
     }
 }

@@ -1,9 +1,7 @@
 //! Which thread serves which connection.
 //!
-//! Each worker is a runtime of one thread, and a connection stays where it was put: what one request needs is then woken
-//! on the thread that serves it, and no queue is shared between threads.
-//!
-//! Must not know: what connections carry, or who started the threads.
+//! Each worker is a runtime of one thread, and a connection stays on the worker that it was assigned to: all tasks of a
+//! request then run on one thread, and threads share no queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +10,7 @@ use tokio::runtime::Handle;
 
 /// The threads that serve connections.
 pub(super) struct Workers {
-    /// The one that the listener is on.
+    /// The one on which the listener runs.
     own: Worker,
     others: Vec<Worker>,
 }
@@ -22,8 +20,8 @@ struct Worker {
     connections: Arc<AtomicUsize>,
 }
 
-/// A connection's place at a worker, given back when this is dropped.
-pub(super) struct Place(Arc<AtomicUsize>);
+/// The assignment of a connection to a worker, which ends when this is dropped.
+pub(super) struct Assignment(Arc<AtomicUsize>);
 
 impl Workers {
     /// The current runtime and `others`.
@@ -32,17 +30,17 @@ impl Workers {
         Self { own: worker(Handle::current()), others: others.iter().cloned().map(worker).collect() }
     }
 
-    /// A place at the worker with the fewest connections, and its runtime.
-    pub(super) fn place(&self) -> (&Handle, Place) {
+    /// Assigns a connection to the worker with the fewest; returns the runtime of that worker.
+    pub(super) fn assign(&self) -> (&Handle, Assignment) {
         let load = |worker: &&Worker| worker.connections.load(Ordering::Relaxed);
         let least = self.others.iter().min_by_key(load).filter(|other| load(other) < load(&&self.own));
         let worker = least.unwrap_or(&self.own);
         worker.connections.fetch_add(1, Ordering::Relaxed);
-        (&worker.runtime, Place(Arc::clone(&worker.connections)))
+        (&worker.runtime, Assignment(Arc::clone(&worker.connections)))
     }
 }
 
-impl Drop for Place {
+impl Drop for Assignment {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -53,16 +51,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_go_where_the_fewest_are() {
+    fn connection_is_assigned_to_the_worker_with_the_fewest() {
         let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
         let (own, first, second) = (runtime(), runtime(), runtime());
         let _entered = own.enter();
         let workers = Workers::new(&[first.handle().clone(), second.handle().clone()]);
-        let places: Vec<_> = (0..4).map(|_| workers.place()).map(|(runtime, place)| (runtime.id(), place)).collect();
-        let ids: Vec<_> = places.iter().map(|(id, _)| *id).collect();
+        let assigned: Vec<_> =
+            (0..4).map(|_| workers.assign()).map(|(runtime, assignment)| (runtime.id(), assignment)).collect();
+        let ids: Vec<_> = assigned.iter().map(|(id, _)| *id).collect();
         assert_eq!(ids, [own.handle().id(), first.handle().id(), second.handle().id(), own.handle().id()]);
-        let (_, gone) = places.into_iter().nth(2).unwrap();
+        let (_, gone) = assigned.into_iter().nth(2).unwrap();
         drop(gone);
-        assert_eq!(workers.place().0.id(), own.handle().id(), "all of them gone, the listener's own comes first");
+        assert_eq!(
+            workers.assign().0.id(),
+            own.handle().id(),
+            "of workers with equally many, the listener's own comes first"
+        );
     }
 }

@@ -1,9 +1,7 @@
-//! What waits for a client that has no stream open.
+//! The messages that wait for a client that has no stream open.
 //!
-//! Bounded in number and size. The oldest gives way, and what would tell the client the same thing
-//! again is not entered twice.
-//!
-//! Must not know: where messages come from, or who takes them.
+//! Bounded in number and size: the oldest are dropped, and a notification that repeats a waiting one is
+//! not entered.
 
 use std::collections::VecDeque;
 
@@ -12,10 +10,10 @@ use fanlight_protocol::{Json, Method};
 /// A message that waits.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// The message as the client is to have it.
+    /// The message as the client is sent it.
     pub(crate) text: Json,
-    /// The number of the question that it asks, if it asks one.
-    pub(crate) question: Option<u64>,
+    /// Its number, if it is a server request.
+    pub(crate) request: Option<u64>,
 }
 
 /// Messages in order.
@@ -26,36 +24,34 @@ pub(crate) struct Mailbox {
     dropped: u64,
 }
 
-/// How much may wait.
+/// Bounds of the messages that may wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct QueueLimits {
     pub(crate) messages: usize,
+    /// Of all messages together.
     pub(crate) bytes: usize,
 }
 
 impl Mailbox {
     /// Enters a notification.
     #[must_use]
-    pub(crate) fn notify(&mut self, method: &Method, text: Json, room: Room) -> Vec<Waiting> {
-        let repeats = is_mere_news(method) && self.waiting.iter().any(|waiting| waiting.text == text);
-        if repeats { Vec::new() } else { self.push(Waiting { text, question: None }, room) }
+    pub(crate) fn notify(&mut self, method: &Method, text: Json, limits: QueueLimits) -> Vec<Waiting> {
+        let repeats = only_says_changed(method) && self.waiting.iter().any(|waiting| waiting.text == text);
+        if repeats { Vec::new() } else { self.push(Waiting { text, request: None }, limits) }
     }
 
-    /// Enters a message; returns those that have to give way.
+    /// Enters a message; returns those that are dropped for it.
     #[must_use]
-    pub(crate) fn push(&mut self, waiting: Waiting, room: Room) -> Vec<Waiting> {
+    pub(crate) fn push(&mut self, waiting: Waiting, limits: QueueLimits) -> Vec<Waiting> {
         self.bytes += waiting.text.bytes().len();
         self.waiting.push_back(waiting);
         let mut dropped = Vec::new();
-        while self.waiting.len() > room.messages.max(1) || (self.bytes > room.bytes && self.waiting.len() > 1) {
+        while self.waiting.len() > limits.messages.max(1) || (self.bytes > limits.bytes && self.waiting.len() > 1) {
             dropped.extend(self.pop());
         }
         self.dropped += dropped.len() as u64;
         if !dropped.is_empty() && self.dropped.is_power_of_two() {
-            tracing::warn!(
-                dropped = self.dropped,
-                "a client has no stream open, and the messages that wait for it are too many; the oldest are dropped"
-            );
+            tracing::warn!(dropped = self.dropped, "messages for a client without a stream dropped: too many");
         }
         dropped
     }
@@ -67,20 +63,20 @@ impl Mailbox {
         Some(oldest)
     }
 
-    /// Takes out the question with this number; says whether it was there.
+    /// Takes out the server request with this number; returns whether it was there.
     pub(crate) fn withdraw(&mut self, number: u64) -> bool {
-        let Some(place) = self.waiting.iter().position(|waiting| waiting.question == Some(number)) else {
+        let Some(at) = self.waiting.iter().position(|waiting| waiting.request == Some(number)) else {
             return false;
         };
-        if let Some(waiting) = self.waiting.remove(place) {
+        if let Some(waiting) = self.waiting.remove(at) {
             self.bytes -= waiting.text.bytes().len();
         }
         true
     }
 }
 
-/// Whether a notification only says that something is no longer as it was.
-fn is_mere_news(method: &Method) -> bool {
+/// Whether a notification only says that something has changed.
+fn only_says_changed(method: &Method) -> bool {
     matches!(method, Method::ToolsChanged | Method::PromptsChanged | Method::ResourcesChanged | Method::ResourceUpdated)
 }
 
@@ -88,41 +84,41 @@ fn is_mere_news(method: &Method) -> bool {
 mod tests {
     use super::*;
 
-    const ROOM: Room = Room { messages: 3, bytes: 20 };
+    const LIMITS: QueueLimits = QueueLimits { messages: 3, bytes: 20 };
 
     fn texts(mailbox: &mut Mailbox) -> Vec<String> {
         std::iter::from_fn(|| Some(mailbox.pop()?.text.as_text().to_owned())).collect()
     }
 
     #[test]
-    fn the_oldest_gives_way() {
+    fn oldest_messages_are_dropped_first() {
         let mut mailbox = Mailbox::default();
         for (count, text) in ["1", "2", "3", "4"].into_iter().enumerate() {
-            let dropped = mailbox.notify(&Method::LogMessage, Json::literal(text), ROOM);
+            let dropped = mailbox.notify(&Method::LogMessage, Json::literal(text), LIMITS);
             assert_eq!(dropped.len(), usize::from(count == 3));
         }
-        let question = Waiting { text: Json::string(&"x".repeat(15)), question: Some(7) };
-        assert_eq!(mailbox.push(question, ROOM).len(), 1);
-        let dropped = mailbox.notify(&Method::LogMessage, Json::literal("123456"), ROOM);
-        assert_eq!(dropped.iter().map(|waiting| waiting.question).collect::<Vec<_>>(), [None, None, Some(7)]);
+        let request = Waiting { text: Json::string(&"x".repeat(15)), request: Some(7) };
+        assert_eq!(mailbox.push(request, LIMITS).len(), 1);
+        let dropped = mailbox.notify(&Method::LogMessage, Json::literal("123456"), LIMITS);
+        assert_eq!(dropped.iter().map(|waiting| waiting.request).collect::<Vec<_>>(), [None, None, Some(7)]);
         assert_eq!((texts(&mut mailbox), mailbox.bytes, mailbox.dropped), (vec!["123456".to_owned()], 0, 5));
     }
 
     #[test]
-    fn news_is_told_once() {
+    fn repeated_change_notification_is_entered_once() {
         let mut mailbox = Mailbox::default();
         for text in ["1", "2", "1", "2"] {
-            assert!(mailbox.notify(&Method::ResourceUpdated, Json::literal(text), ROOM).is_empty());
+            assert!(mailbox.notify(&Method::ResourceUpdated, Json::literal(text), LIMITS).is_empty());
         }
-        assert!(mailbox.notify(&Method::LogMessage, Json::literal("1"), ROOM).is_empty());
+        assert!(mailbox.notify(&Method::LogMessage, Json::literal("1"), LIMITS).is_empty());
         assert_eq!(texts(&mut mailbox), ["1", "2", "1"]);
     }
 
     #[test]
-    fn a_question_can_be_withdrawn_before_it_is_asked() {
+    fn waiting_server_request_can_be_withdrawn() {
         let mut mailbox = Mailbox::default();
-        let question = Waiting { text: Json::null(), question: Some(7) };
-        assert!(mailbox.push(question, ROOM).is_empty());
+        let request = Waiting { text: Json::null(), request: Some(7) };
+        assert!(mailbox.push(request, LIMITS).is_empty());
         assert!(!mailbox.withdraw(8) && mailbox.withdraw(7) && !mailbox.withdraw(7));
         assert!(mailbox.waiting.is_empty() && mailbox.bytes == 0);
     }

@@ -1,199 +1,209 @@
-//! The event streams of one session: which there are, who reads them, and what is kept of them so
-//! that a client can come back for the rest.
+//! The event streams of one legacy session: which there are, who reads them, and the events that are
+//! kept so that a client can resume a stream.
 //!
-//! A stream outlives its connection. Whoever reads it drives what it carries; when its connection
-//! is gone, a task does, until the client is back or has had its time. The newest reader of a
-//! stream has it alone. Of several streams outside of calls, the newest that is read gets what is
-//! new, so that no message is sent twice.
+//! A stream outlives its connection. Its reader polls what it carries; when its connection is gone, a
+//! background task does, until the client resumes the stream or its time is over. The newest reader of a
+//! stream gets all events. Of several GET streams, the newest that has a reader gets new messages, so
+//! that no message is sent twice.
 //!
-//! A session without streams costs nothing, and a stream that is read has no task and no buffer.
+//! A session without streams costs nothing, and a stream with a reader has no task and no buffer.
 //!
-//! Source: 2025-11-25 basic/transports, Multiple Connections, Resumability and Redelivery. Must not
-//! know: HTTP, or how an event is written.
+//! Source: 2025-11-25 basic/transports, Multiple Connections, Resumability and Redelivery.
 
-pub(crate) mod mailbox;
-mod pump;
-pub(crate) mod replay;
-pub(crate) mod tap;
+mod background;
+pub(crate) mod event_id;
+mod mailbox;
+mod notification_stream;
+mod reader;
+mod replay;
+mod sessions;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fanlight_protocol::Json;
+use fanlight_canonical::Core;
+use fanlight_protocol::{Json, Revision};
+use fanlight_telemetry::clients::SessionView;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::mailbox::Room;
-use self::replay::{Bounds, Replay};
-use crate::hearing::Hearing;
-use crate::running::Detached;
+pub(crate) use self::event_id::EventId;
+use self::mailbox::QueueLimits;
+use self::notification_stream::NotificationStream;
+pub(crate) use self::reader::{Read, StreamReader};
+use self::replay::{Replay, ReplayLimits, ReplayStore};
+pub(crate) use self::sessions::{ActiveSession, InMemorySessions, OpenError, SessionStore, new_id};
+use crate::call::{Answer, DetachedCalls, ResponseStream, Responses};
+use crate::insight::shown_id;
 use crate::session::Session;
 use crate::settings::FrontendSettings;
-use crate::source::Source;
-use fanlight_canonical::Core;
+
+/// Whether clients of `revision` can resume a stream: event ids are of 2025-03-26.
+pub(crate) fn is_resumable(revision: Revision) -> bool {
+    revision >= Revision::V2025_03_26
+}
+
+/// Whether a client of `revision` knows that a stream may end before the response, to be resumed, and an
+/// event without data (2025-11-25 basic/transports, Sending Messages to the Server).
+pub(crate) fn is_pausable(revision: Revision) -> bool {
+    revision >= Revision::V2025_11_25
+}
 
 /// What the streams of all sessions of a listener share.
 #[derive(Debug)]
-pub(crate) struct Keeping {
-    pub(crate) detached: Arc<Detached>,
-    pub(crate) bounds: Arc<Bounds>,
-    /// How long a stream waits to be resumed.
-    pub(crate) resume: Duration,
-    /// What may wait for a session without a stream.
-    pub(crate) room: Room,
+pub(crate) struct StreamPolicy {
+    detached: Arc<DetachedCalls>,
+    replay: Arc<ReplayLimits>,
+    /// How long a stream can be resumed.
+    resume: Duration,
 }
 
-impl Keeping {
-    pub(crate) fn new(settings: &FrontendSettings, detached: Arc<Detached>) -> Arc<Self> {
-        let bounds = Bounds::new(settings.replay_events, settings.replay_bytes, settings.replay_total_bytes);
-        Arc::new(Self { detached, bounds, resume: settings.resume, room: room(settings) })
+impl StreamPolicy {
+    pub(crate) fn new(settings: &FrontendSettings, detached: Arc<DetachedCalls>) -> Arc<Self> {
+        let replay = ReplayLimits::new(settings.replay_events, settings.replay_bytes, settings.replay_total_bytes);
+        Arc::new(Self { detached, replay, resume: settings.resume })
     }
 }
 
-/// What may wait for a client that has no way to hear it.
-pub(crate) fn room(settings: &FrontendSettings) -> Room {
-    Room { messages: settings.notification_buffer, bytes: settings.replay_bytes }
-}
+/// A call, or several, as a stream carries it.
+type Calls = dyn ResponseStream<Answer>;
 
-/// See the module. Locks are taken in the order: that of a call, `hearing`, `state`.
-#[derive(Debug, Default)]
-pub(crate) struct Streams {
-    hearing: Mutex<Hearing>,
+/// A session and its streams. Locks are taken in the order: that of a call, `notifications`, `state`.
+pub(crate) struct SessionStreams {
+    pub(crate) session: Arc<Session>,
+    /// What may wait for a client without a stream.
+    limits: QueueLimits,
+    notifications: Mutex<NotificationStream>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     replay: Replay,
-    /// In boxes, since a map has room for eleven at once, and most sessions have one.
+    /// Boxed, since a map's node holds eleven, and most sessions have one.
     streams: BTreeMap<u64, Box<Stream>>,
-    /// The last number given to a stream, and to a reader.
+    /// The last number given to a stream or reader.
     last: u64,
-    /// The streams outside of calls that are read, the newest last.
+    /// The GET streams that have a reader, the newest last.
     listeners: SmallVec<[u64; 1]>,
-    /// Whether there is a task that keeps what comes while there are none, and what wakes it.
-    kept: bool,
+    /// Whether a task or connection reads notifications while there are no listeners, and its waker.
+    is_kept: bool,
     keeper: Option<Waker>,
-    /// No more streams outside of calls.
+    /// No more GET streams.
     hung_up: bool,
     ended: bool,
 }
 
 /// What one stream carries.
 #[derive(Clone, Debug)]
-enum Carried {
-    /// A call, or several.
-    Call(Arc<Mutex<Source>>),
-    /// What is said outside of calls.
-    Outside,
+enum Content {
+    Calls(Arc<Mutex<Box<Calls>>>),
+    /// Messages outside of calls, on a GET stream.
+    Notifications,
+}
+
+impl Content {
+    fn is_get(&self) -> bool {
+        matches!(self, Self::Notifications)
+    }
 }
 
 #[derive(Debug)]
 struct Stream {
-    carried: Carried,
+    content: Content,
     /// The number of its reader; 0 if there is none.
-    seat: u64,
-    /// Wakes whoever drives it.
-    driver: Option<Waker>,
+    reader: u64,
+    /// Wakes the task that polls it.
+    waker: Option<Waker>,
     /// Since when there is no reader.
     left: Instant,
-    /// Nothing more comes.
+    /// Nothing more follows.
     over: bool,
 }
 
-/// Which event a client has received last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Whether the stream carries what is said outside of calls.
-    pub(crate) outside: bool,
-    pub(crate) stream: u64,
-    /// 0 is before the first event.
-    pub(crate) position: u64,
-}
-
-impl Streams {
-    /// Begins to listen to what is said outside of calls, unless that has been done, and waits for
-    /// at most `patience` until the core knows.
-    pub(crate) async fn listen<C: Core>(
-        &self,
-        core: &Arc<C>,
-        session: &Arc<Session>,
-        keeping: &Arc<Keeping>,
-        patience: Duration,
-    ) {
-        if self.state().hung_up {
-            // Nobody would drive it.
-            return;
-        }
-        let Some(opened) = self.begin_listening(core, session, keeping.room) else { return };
-        pump::keep_for(session, keeping);
-        // Late is better than never: what a server sends meanwhile waits with it.
-        let _ = tokio::time::timeout(patience, opened.cancelled()).await;
+impl SessionStreams {
+    pub(crate) fn new(session: Session, settings: &FrontendSettings) -> Arc<Self> {
+        let limits = QueueLimits { messages: settings.notification_buffer, bytes: settings.replay_bytes };
+        let session = Arc::new(session);
+        Arc::new(Self { session, limits, notifications: Mutex::default(), state: Mutex::default() })
     }
 
-    /// Begins to listen to what is said outside of calls, unless that has been done.
-    pub(crate) fn begin_listening<C: Core>(
-        &self,
+    /// Begins to listen to messages outside of calls, unless that has been done; the result is cancelled
+    /// once the core has answered. The caller must see to it that they are read.
+    pub(crate) fn begin_listening<C: Core>(&self, core: &Arc<C>) -> Option<CancellationToken> {
+        let mut notifications = self.notifications();
+        // Under the lock that `end` takes after it has set `ended`.
+        if self.state().ended { None } else { notifications.begin(core, &self.session, self.limits) }
+    }
+
+    /// Like [`Self::begin_listening`]; while the client has no GET stream, a task reads the messages.
+    pub(crate) fn listen_in_background<C: Core>(
+        self: &Arc<Self>,
         core: &Arc<C>,
-        session: &Session,
-        room: Room,
+        policy: &StreamPolicy,
     ) -> Option<CancellationToken> {
-        let mut hearing = self.hearing();
-        // Under the lock that `end` takes after it has said so.
-        if self.state().ended { None } else { hearing.begin(core, session, room) }
+        if self.state().hung_up {
+            return None;
+        }
+        let opened = self.begin_listening(core)?;
+        background::keep_notifications(self, policy);
+        Some(opened)
     }
 
-    /// Whether nobody has taken it upon itself to drive what is said outside of calls. Whoever asks
-    /// has, from now on.
-    pub(crate) fn claim(&self) -> bool {
+    /// Makes the caller the one that reads the messages outside of calls; false if there is another.
+    pub(crate) fn claim_notifications(&self) -> bool {
         let mut state = self.state();
-        !state.ended && !std::mem::replace(&mut state.kept, true)
+        !state.ended && !std::mem::replace(&mut state.is_kept, true)
     }
 
-    /// The next thing said outside of calls, for a connection that carries everything; `None` once
-    /// the session has ended.
-    pub(crate) fn poll_heard(&self, session: &Session, cx: &mut Context<'_>) -> Poll<Option<Json>> {
-        let mut hearing = self.hearing();
+    /// The next message outside of calls, for the connection that has claimed them; `None` once the
+    /// session has ended.
+    pub(crate) fn poll_notification(&self, cx: &mut Context<'_>) -> Poll<Option<Json>> {
+        let mut notifications = self.notifications();
         let mut state = self.state();
         if state.ended {
             return Poll::Ready(None);
         }
         state.keeper = Some(cx.waker().clone());
         drop(state);
-        hearing.poll_next(session, cx).map(Some)
+        notifications.poll_next(&self.session, cx).map(Some)
     }
 
-    /// Ends every stream, and listening.
-    pub(crate) fn end(&self, session: &Session) {
+    /// Ends every stream, and listening. Requests may still finish after this.
+    pub(crate) fn end_streams(&self) {
         let mut state = self.state();
         state.ended = true;
         let streams = std::mem::take(&mut state.streams);
         let replay = std::mem::take(&mut state.replay);
         let keeper = state.keeper.take();
         drop(state);
-        let drivers = streams.into_values().filter_map(|stream| stream.driver);
-        drivers.chain(keeper).for_each(Waker::wake);
+        streams.into_values().filter_map(|stream| stream.waker).chain(keeper).for_each(Waker::wake);
         drop(replay);
-        self.hearing().end(session);
+        self.notifications().end(&self.session);
     }
 
-    /// Ends the streams that carry what is said outside of calls.
+    /// Ends the session: cancels what runs, and ends its streams.
+    pub(crate) fn end(&self) {
+        self.session.end();
+        self.end_streams();
+    }
+
+    /// Ends the GET streams.
     pub(crate) fn hang_up(&self) {
         let mut state = self.state();
         state.hung_up = true;
-        let outside = |stream: &&mut Box<Stream>| matches!(stream.carried, Carried::Outside);
-        let drivers = state.streams.values_mut().filter(outside).filter_map(|stream| stream.driver.take());
-        let wake: Vec<_> = drivers.collect();
+        let get_streams = state.streams.values_mut().filter(|stream| stream.content.is_get());
+        let wakers: Vec<_> = get_streams.filter_map(|stream| stream.waker.take()).collect();
         let keeper = state.keeper.take();
         drop(state);
-        wake.into_iter().chain(keeper).for_each(Waker::wake);
+        wakers.into_iter().chain(keeper).for_each(Waker::wake);
     }
 
-    /// Forgets the streams that have had no reader for `resume` and carry nothing that still runs.
-    pub(crate) fn sweep(&self, resume: Duration) {
+    /// Forgets the streams that have had no reader for `resume` and carry no running call.
+    fn sweep(&self, resume: Duration) {
         let mut state = self.state();
         let State { streams, replay, .. } = &mut *state;
         streams.retain(|number, stream| {
@@ -205,13 +215,28 @@ impl Streams {
         });
     }
 
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
+    /// The number of streams.
+    fn count(&self) -> usize {
         self.state().streams.len()
     }
 
-    fn hearing(&self) -> MutexGuard<'_, Hearing> {
-        self.hearing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The session as an operator sees it, by a digest of `id`.
+    pub(crate) fn view(&self, id: &str, transport: &'static str) -> SessionView {
+        let session = &self.session;
+        SessionView {
+            digest: shown_id(id),
+            revision: Some(session.revision().as_str()),
+            transport,
+            client_info: session.client_info().cloned(),
+            running: session.running.count(),
+            server_requests: session.server_requests.count(),
+            streams: self.count(),
+            idle: None,
+        }
+    }
+
+    fn notifications(&self) -> MutexGuard<'_, NotificationStream> {
+        self.notifications.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -220,56 +245,61 @@ impl Streams {
     }
 }
 
+impl std::fmt::Debug for SessionStreams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionStreams").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
 impl Stream {
-    /// Whether it is read, or carries a call that runs.
+    /// Whether it has a reader, or carries a call that runs.
     fn is_alive(&self) -> bool {
-        self.seat != 0 || (!self.over && matches!(self.carried, Carried::Call(_)))
+        self.reader != 0 || !(self.over || self.content.is_get())
     }
 }
 
 impl State {
-    /// Enters a stream with a reader; returns the numbers of both.
-    fn open(&mut self, carried: Carried, most: usize) -> (u64, u64) {
+    /// Enters a stream with a reader; returns the number of both.
+    fn open(&mut self, content: Content, most: usize) -> u64 {
         while self.streams.len() >= most.max(1) {
             let left = self.streams.iter().filter(|(_, stream)| !stream.is_alive());
             let Some((&oldest, _)) = left.min_by_key(|(_, stream)| stream.left) else { break };
             self.forget(oldest);
         }
         self.last += 1;
-        let (number, outside) = (self.last, matches!(carried, Carried::Outside));
-        let stream = Stream { carried, seat: number, driver: None, left: Instant::now(), over: false };
+        let (number, is_get) = (self.last, content.is_get());
+        let stream = Stream { content, reader: number, waker: None, left: Instant::now(), over: false };
         self.streams.insert(number, Box::new(stream));
-        if outside {
-            self.attend(number);
+        if is_get {
+            self.set_newest_listener(number);
         }
-        (number, number)
+        number
     }
 
-    /// Gives a stream a new reader, if all that followed `place` is there; returns its number, and
-    /// what the stream carries.
-    fn resume(&mut self, place: Place) -> Option<(u64, Carried)> {
-        let Place { outside, stream: number, position } = place;
+    /// Gives a stream a new reader if all events after `id` are kept; returns the reader's number and
+    /// the content of the stream.
+    fn resume(&mut self, id: EventId) -> Option<(u64, Content)> {
+        let EventId { is_get, stream: number, position } = id;
         if !self.replay.has_all_after(number, position) {
             return None;
         }
         let stream = self.streams.get_mut(&number)?;
-        if matches!(stream.carried, Carried::Outside) != outside {
+        if stream.content.is_get() != is_get {
             return None;
         }
         self.last += 1;
-        stream.seat = self.last;
-        if let Some(driver) = stream.driver.take() {
-            driver.wake();
+        stream.reader = self.last;
+        if let Some(waker) = stream.waker.take() {
+            waker.wake();
         }
-        let carried = stream.carried.clone();
-        if outside {
-            self.attend(number);
+        let content = stream.content.clone();
+        if is_get {
+            self.set_newest_listener(number);
         }
-        Some((self.last, carried))
+        Some((self.last, content))
     }
 
-    /// Makes a stream the newest of those outside of calls.
-    fn attend(&mut self, number: u64) {
+    fn set_newest_listener(&mut self, number: u64) {
         self.listeners.retain(|listener| *listener != number);
         self.listeners.push(number);
         if let Some(keeper) = self.keeper.take() {
@@ -277,10 +307,27 @@ impl State {
         }
     }
 
+    /// Nothing more follows on stream `number`.
+    fn finish(&mut self, number: u64) {
+        if let Some(stream) = self.streams.get_mut(&number) {
+            stream.over = true;
+            stream.left = Instant::now();
+        }
+    }
+
     fn forget(&mut self, number: u64) {
         self.streams.remove(&number);
         self.replay.forget(number);
     }
+}
+
+/// The calls that nothing more follows on.
+fn no_calls() -> Box<Calls> {
+    Box::new(Responses::default())
+}
+
+fn lock(calls: &Mutex<Box<Calls>>) -> MutexGuard<'_, Box<Calls>> {
+    calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

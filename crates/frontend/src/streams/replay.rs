@@ -1,24 +1,48 @@
-//! The latest events of a session's streams, kept so that a stream can be resumed after an event
-//! that its client has received.
+//! The latest events of a session's streams, kept so that a client can resume a stream after an event
+//! that it has received.
 //!
-//! Bounded per session in number and size, and over all sessions in size; what was said first goes
-//! first, whichever stream it was said on. A session that has said nothing costs nothing.
+//! Bounded per session in number and size, and over all sessions in size; the oldest events are dropped
+//! first, whichever stream they are on. A session without events costs nothing.
 //!
-//! Source: 2025-11-25 basic/transports, Resumability and Redelivery. Must not know: what an event
-//! says, who reads it, or time.
+//! Source: 2025-11-25 basic/transports, Resumability and Redelivery.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use fanlight_protocol::json::Chunks;
+
+/// Events up to this size, in bytes, are copied to be kept: a slice would keep the whole message that it
+/// was cut from.
+const COPIED: usize = 8 << 10;
 
 /// The text of an event, in the pieces it is made of.
 pub(crate) type Event = Arc<[Bytes]>;
 
-/// How much is kept.
+/// The events of one session. Called under a lock, so that nothing here waits: a store that replicas
+/// share writes behind.
+pub(super) trait ReplayStore {
+    /// Enters the next event of `stream`; returns its position. An event that is larger than a session
+    /// may keep is kept only if no reader `is_read` it: it may be the answer that the client resumes for.
+    fn append(&mut self, stream: u64, event: Event, is_read: bool, limits: &Arc<ReplayLimits>) -> u64;
+
+    /// The position that the next event of `stream` will have.
+    fn next(&self, stream: u64) -> u64;
+
+    /// The event at `position` of `stream`, if it is kept.
+    fn get(&self, stream: u64, position: u64) -> Option<Event>;
+
+    /// Whether every event after `position` on `stream` is kept. 0 is before the first.
+    fn has_all_after(&self, stream: u64, position: u64) -> bool;
+
+    /// Forgets `stream`.
+    fn forget(&mut self, stream: u64);
+}
+
+/// Bounds of the events that are kept.
 #[derive(Debug)]
-pub(crate) struct Bounds {
+pub(super) struct ReplayLimits {
     /// Events per session.
     pub(crate) events: usize,
     /// Bytes per session.
@@ -28,96 +52,91 @@ pub(crate) struct Bounds {
     used: AtomicUsize,
 }
 
-impl Bounds {
+impl ReplayLimits {
     /// Bounds of which nothing is used yet.
     pub(crate) fn new(events: usize, bytes: usize, total: usize) -> Arc<Self> {
         Arc::new(Self { events, bytes, total, used: AtomicUsize::new(0) })
     }
 }
 
-/// What is kept of one session's streams. Positions on a stream begin at 1 and have no gaps.
+/// The events of one session in memory. Positions on a stream begin at 1 and have no gaps.
 #[derive(Debug, Default)]
-pub(crate) struct Replay {
-    streams: BTreeMap<u64, Kept>,
-    /// The streams of the events kept, oldest event first.
+pub(super) struct Replay {
+    streams: BTreeMap<u64, KeptEvents>,
+    /// The streams of the kept events, oldest event first.
     order: VecDeque<u64>,
     bytes: usize,
-    bounds: Option<Arc<Bounds>>,
+    limits: Option<Arc<ReplayLimits>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptEvents {
     events: VecDeque<Event>,
     /// The position of the first event kept, or of the next one if none is.
     first: u64,
 }
 
-impl Kept {
+impl KeptEvents {
     fn next(&self) -> u64 {
         self.first + self.events.len() as u64
     }
 }
 
-impl Replay {
-    /// Enters the next event of `stream`; returns its position. One that is larger than a session
-    /// may keep, and that somebody is there to take (`taken`), is not kept.
-    pub(crate) fn append(&mut self, stream: u64, event: Event, taken: bool, bounds: &Arc<Bounds>) -> u64 {
+impl ReplayStore for Replay {
+    fn append(&mut self, stream: u64, event: Event, is_read: bool, limits: &Arc<ReplayLimits>) -> u64 {
         let size = size(&event);
-        let kept = self.streams.entry(stream).or_insert(Kept { events: VecDeque::new(), first: 1 });
+        let kept = self.streams.entry(stream).or_insert(KeptEvents { events: VecDeque::new(), first: 1 });
         let position = kept.next();
-        if taken && size > bounds.bytes {
+        if is_read && size > limits.bytes {
             self.skip(stream);
             return position;
         }
         kept.events.push_back(event);
         self.order.push_back(stream);
         self.bytes += size;
-        bounds.used.fetch_add(size, Ordering::Relaxed);
-        self.bounds.get_or_insert_with(|| Arc::clone(bounds));
-        // The newest stays even if it alone is larger than a session may keep: it may be the answer
-        // that the client comes back for.
-        while self.order.len() > bounds.events || (self.bytes > bounds.bytes && self.order.len() > 1) {
+        limits.used.fetch_add(size, Ordering::Relaxed);
+        self.limits.get_or_insert_with(|| Arc::clone(limits));
+        // The newest stays even if it alone is larger than a session may keep.
+        while self.order.len() > limits.events || (self.bytes > limits.bytes && self.order.len() > 1) {
             self.evict();
         }
-        while bounds.used.load(Ordering::Relaxed) > bounds.total && !self.order.is_empty() {
+        while limits.used.load(Ordering::Relaxed) > limits.total && !self.order.is_empty() {
             self.evict();
         }
         position
     }
 
-    /// The position that the next event of `stream` will have.
-    pub(crate) fn next(&self, stream: u64) -> u64 {
-        self.streams.get(&stream).map_or(1, Kept::next)
+    fn next(&self, stream: u64) -> u64 {
+        self.streams.get(&stream).map_or(1, KeptEvents::next)
     }
 
-    /// The event at `position` of `stream`, if it is kept.
-    pub(crate) fn get(&self, stream: u64, position: u64) -> Option<Event> {
+    fn get(&self, stream: u64, position: u64) -> Option<Event> {
         let kept = self.streams.get(&stream)?;
         let at = usize::try_from(position.checked_sub(kept.first)?).ok()?;
         kept.events.get(at).cloned()
     }
 
-    /// Whether everything that followed `position` on `stream` is kept. 0 is before the first.
-    pub(crate) fn has_all_after(&self, stream: u64, position: u64) -> bool {
+    fn has_all_after(&self, stream: u64, position: u64) -> bool {
         match self.streams.get(&stream) {
             Some(kept) => position < kept.next() && position + 1 >= kept.first,
             None => position == 0,
         }
     }
 
-    /// Forgets `stream`.
-    pub(crate) fn forget(&mut self, stream: u64) {
+    fn forget(&mut self, stream: u64) {
         if let Some(kept) = self.streams.remove(&stream) {
             self.order.retain(|owner| *owner != stream);
             self.release(kept.events.iter().map(size).sum());
         }
     }
+}
 
-    /// Lets go of all of `stream`, whose next event is not kept.
+impl Replay {
+    /// Drops all events of `stream`, whose next event is not kept.
     fn skip(&mut self, stream: u64) {
         let next = self.next(stream) + 1;
         self.forget(stream);
-        self.streams.insert(stream, Kept { events: VecDeque::new(), first: next });
+        self.streams.insert(stream, KeptEvents { events: VecDeque::new(), first: next });
     }
 
     fn evict(&mut self) {
@@ -131,8 +150,8 @@ impl Replay {
 
     fn release(&mut self, size: usize) {
         self.bytes -= size;
-        if let Some(bounds) = &self.bounds {
-            bounds.used.fetch_sub(size, Ordering::Relaxed);
+        if let Some(limits) = &self.limits {
+            limits.used.fetch_sub(size, Ordering::Relaxed);
         }
     }
 }
@@ -141,6 +160,18 @@ impl Drop for Replay {
     fn drop(&mut self) {
         let left = self.bytes;
         self.release(left);
+    }
+}
+
+/// A message in the form in which it is kept.
+pub(super) fn to_event(text: Chunks) -> Event {
+    if text.len() > COPIED {
+        return text.into_parts().collect();
+    }
+    match text.parts() {
+        [one] => [Bytes::copy_from_slice(one)].into(),
+        // Joining them copies them.
+        _ => [text.into_bytes()].into(),
     }
 }
 
@@ -158,7 +189,7 @@ mod tests {
         [Bytes::copy_from_slice(text.as_bytes())].into()
     }
 
-    /// What follows `position` on `stream`.
+    /// The events after `position` on `stream`.
     fn after(replay: &Replay, stream: u64, position: u64) -> Vec<String> {
         let positions = position + 1..replay.next(stream);
         let text = |at| String::from_utf8(replay.get(stream, at).unwrap().concat()).unwrap();
@@ -166,11 +197,11 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_first_whichever_stream_it_is_on() {
-        let bounds = Bounds::new(3, 1000, 1000);
+    fn oldest_event_is_dropped_first_on_any_stream() {
+        let limits = ReplayLimits::new(3, 1000, 1000);
         let mut replay = Replay::default();
         for (stream, text, position) in [(1, "a", 1), (2, "b", 1), (1, "c", 2), (2, "d", 2), (1, "e", 3)] {
-            assert_eq!(replay.append(stream, event(text), true, &bounds), position);
+            assert_eq!(replay.append(stream, event(text), true, &limits), position);
         }
         assert_eq!((after(&replay, 1, 1), after(&replay, 2, 1)), (vec!["c".into(), "e".into()], vec!["d".into()]));
         assert!(!replay.has_all_after(1, 0) && !replay.has_all_after(2, 0));
@@ -181,37 +212,37 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_bounded_per_session_and_together() {
-        let bounds = Bounds::new(100, 10, 25);
+    fn replay_size_is_bounded_per_session_and_in_total() {
+        let limits = ReplayLimits::new(100, 10, 25);
         let (mut one, mut other) = (Replay::default(), Replay::default());
         for text in ["1234", "5678", "90ab"] {
-            one.append(1, event(text), true, &bounds);
+            one.append(1, event(text), true, &limits);
         }
         assert_eq!(after(&one, 1, 1), ["5678", "90ab"]);
-        // Larger than all: not kept if it has been taken, and all that is kept if it has not.
-        one.append(1, event("0123456789ab"), true, &bounds);
+        // Larger than all: not kept if it has been read, and kept alone if not.
+        one.append(1, event("0123456789ab"), true, &limits);
         assert!(one.has_all_after(1, 4) && !one.has_all_after(1, 3));
-        assert_eq!((one.bytes, one.append(1, event("0123456789ab"), false, &bounds)), (0, 5));
+        assert_eq!((one.bytes, one.append(1, event("0123456789ab"), false, &limits)), (0, 5));
         assert_eq!(after(&one, 1, 4), ["0123456789ab"]);
-        other.append(1, event("0123456789abcd"), false, &bounds);
-        assert_eq!((other.bytes, bounds.used.load(Ordering::Relaxed)), (0, 12));
+        other.append(1, event("0123456789abcd"), false, &limits);
+        assert_eq!((other.bytes, limits.used.load(Ordering::Relaxed)), (0, 12));
         drop(one);
-        assert_eq!(bounds.used.load(Ordering::Relaxed), 0);
+        assert_eq!(limits.used.load(Ordering::Relaxed), 0);
     }
 
     proptest! {
-        /// Wherever a stream is cut, what was received and what is replayed make up the whole, once.
+        /// Wherever a stream is cut, the received and the replayed events make up the whole, once.
         #[test]
-        fn any_cut_is_healed_exactly(
+        fn received_and_replayed_events_make_up_the_whole(
             said in proptest::collection::vec((1..4u64, "[a-z]{0,9}"), 0..60),
             cut in 0..60usize,
             events in 1..40usize,
         ) {
-            let bounds = Bounds::new(events, 100, 1000);
+            let limits = ReplayLimits::new(events, 100, 1000);
             let mut replay = Replay::default();
             let mut whole: BTreeMap<u64, Vec<String>> = BTreeMap::new();
             for (stream, text) in &said {
-                let position = replay.append(*stream, event(text), true, &bounds);
+                let position = replay.append(*stream, event(text), true, &limits);
                 let stream = whole.entry(*stream).or_default();
                 stream.push(text.clone());
                 prop_assert_eq!(position, stream.len() as u64);
@@ -228,7 +259,7 @@ mod tests {
                 }
             }
             drop(replay);
-            prop_assert_eq!(bounds.used.load(Ordering::Relaxed), 0);
+            prop_assert_eq!(limits.used.load(Ordering::Relaxed), 0);
         }
     }
 }

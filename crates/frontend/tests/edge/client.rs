@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::core::{Log, TestCore};
 
-/// The result of `future`, which must come before a test counts as hanging.
+/// The result of `future`; panics if it takes 20 seconds, so that a test does not hang.
 pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("nothing happened for 20 s")
 }
 
-/// A listener with the test core behind it.
+/// A listener before the test core.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) core: Arc<TestCore>,
@@ -71,14 +71,14 @@ pub(crate) async fn listen<C: Core>(
     (address, shutdown, served)
 }
 
-/// One connection.
+/// A client with one connection.
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
-    /// Events that came with one that has been read.
+    /// Events of a chunk whose first events have been read.
     events: VecDeque<Event>,
 }
 
-/// One event or comment as it was written.
+/// One event or comment of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) id: Option<String>,
@@ -139,7 +139,7 @@ impl Client {
         Self { stream, events: VecDeque::new() }
     }
 
-    /// Sends a POST to `/mcp` and reads the answer. `headers` replace the usual ones.
+    /// Sends a POST to `/mcp` and reads the response. `headers` replace the default ones.
     pub(crate) async fn post(&mut self, headers: &[(&str, &str)], body: &str) -> Response {
         self.send("POST", "/mcp", headers, body).await;
         self.response().await
@@ -156,10 +156,10 @@ impl Client {
         if method == "POST" {
             usual.extend([("content-type", "application/json"), ("accept", "application/json, text/event-stream")]);
         }
-        assert_eq!(self.events, [], "read before more is asked for");
+        assert_eq!(self.events, [], "events are read before the next request is sent");
         usual.retain(|(name, _)| !headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)));
         let mut text = format!("{method} {path} HTTP/1.1\r\n");
-        // An empty value leaves a usual header out.
+        // An empty value removes a default header.
         for (name, value) in usual.iter().chain(headers).filter(|(_, value)| !value.is_empty()) {
             text += &format!("{name}: {value}\r\n");
         }
@@ -211,7 +211,7 @@ impl Client {
         }
     }
 
-    /// The next event or comment of a stream. A chunk must hold whole ones.
+    /// The next event or comment of a stream. A chunk must consist of whole ones.
     pub(crate) async fn block(&mut self) -> Option<Event> {
         if self.events.is_empty() {
             let chunk = String::from_utf8(self.chunk().await?).unwrap();
@@ -220,7 +220,7 @@ impl Client {
         self.events.pop_front()
     }
 
-    /// Opens a session that speaks `revision`, of a client that can be asked anything; returns its id.
+    /// Opens a session of `revision` for a client that supports roots and elicitation; returns its id.
     pub(crate) async fn open(&mut self, revision: &str) -> String {
         let body = format!(
             r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{revision}","capabilities":{{"roots":{{}},"elicitation":{{}}}},"clientInfo":{{"name":"c","version":"1"}}}}}}"#
@@ -251,12 +251,12 @@ impl Client {
         (size > 0).then_some(chunk)
     }
 
-    /// Leaves `length` bytes of a body unread.
+    /// Reads `length` bytes and drops them.
     pub(crate) async fn skip(&mut self, length: usize) {
         soon(self.stream.read_exact(&mut vec![0; length])).await.unwrap();
     }
 
-    /// Whether the server has closed the connection, once it has sent what it had to.
+    /// Waits for the server to close the connection; whether it sent nothing before.
     pub(crate) async fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         matches!(soon(self.stream.read_to_end(&mut rest)).await, Ok(0) | Err(_))

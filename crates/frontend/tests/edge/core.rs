@@ -1,4 +1,4 @@
-//! A core without backends: each tool does one thing that a test needs.
+//! A scripted core: each tool does one thing that a test needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// What happened in the core, in order.
+/// An event in the core.
 #[derive(Debug)]
 pub(crate) enum Happened {
     /// A call began.
@@ -20,17 +20,17 @@ pub(crate) enum Happened {
     Dropped,
     /// A call was answered.
     Answered,
-    /// Somebody listens to what is said outside of calls.
+    /// A client listens to messages outside of calls.
     Listens(Listen),
     /// Nobody does any more.
     ListensNoMore,
-    /// The core was told that a session has ended.
+    /// The end of a session was reported to the core.
     SessionEnded(SessionKey),
 }
 
 pub(crate) struct TestCore {
     happened: mpsc::UnboundedSender<Happened>,
-    /// Calls of the tool `wait` go on with a permit each.
+    /// Each call of the tool `wait` continues with one of these permits.
     pub(crate) release: Semaphore,
     description: Json,
 }
@@ -80,7 +80,7 @@ impl Log {
         while !matches!(self.next().await, Happened::ListensNoMore) {}
     }
 
-    /// What has happened and nobody has asked for yet.
+    /// The events that no test has read yet.
     pub(crate) fn pending(&mut self) -> Vec<Happened> {
         std::iter::from_fn(|| self.0.try_recv().ok()).collect()
     }
@@ -173,7 +173,7 @@ impl TestCore {
                 return Response::from_error(&RpcError::new(code, "as asked"));
             }
             "refuse" => {
-                // What the backend edge does with a question that the client has not declared.
+                // As the backend edge treats a server request that the client has not declared.
                 let question = arguments.get("question").unwrap();
                 let method = Method::from_name(&question.get("method").unwrap().as_str().unwrap());
                 let capabilities = arguments.get("declared").unwrap_or_else(|| call.context.capabilities.clone());

@@ -1,4 +1,4 @@
-//! What legacy clients hear outside of calls: on GET streams, and on lines.
+//! Messages to legacy clients outside of calls: on GET streams, and on stdio.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn text(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)
 }
 
-/// A session that listens on a stream of its own.
+/// A session with a GET stream.
 async fn listening(server: &mut Server, revision: &str) -> (String, Client, Listen) {
     let mut client = server.connect().await;
     let id = client.open(revision).await;
@@ -43,13 +43,13 @@ async fn listening(server: &mut Server, revision: &str) -> (String, Client, List
 }
 
 #[tokio::test]
-async fn what_a_session_is_told_arrives_as_it_was() {
+async fn session_notification_is_passed_through_unchanged() {
     let mut server = Server::start().await;
     let (id, mut stream, listen) = listening(&mut server, "2025-06-18").await;
     let interest = &listen.interest;
     assert!(interest.session && interest.tools && interest.prompts && interest.resources && interest.uris.is_empty());
     assert!(listen.context.session().is_some());
-    // Neither of another era nor of a request.
+    // Notifications of another era or of a request are dropped.
     say(&listen, "notifications/subscriptions/acknowledged", "{}").await;
     say(&listen, "notifications/tasks", "{}").await;
     say(&listen, "notifications/progress", r#"{"progressToken":99,"progress":1}"#).await;
@@ -58,7 +58,7 @@ async fn what_a_session_is_told_arrives_as_it_was() {
     assert_eq!(stream.event().await.unwrap(), text("notifications/resources/updated", odd));
     say(&listen, TOOLS, r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7,"k":0}}"#).await;
     assert_eq!(stream.event().await.unwrap(), text(TOOLS, r#"{"_meta":{"k":0}}"#));
-    // Logs go by the session's level, once it has one.
+    // Log messages are filtered by the session's level, once it is set.
     say(&listen, "notifications/message", r#"{"level":"debug"}"#).await;
     assert!(stream.event().await.unwrap().contains("debug"));
     let set = r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}"#;
@@ -69,7 +69,7 @@ async fn what_a_session_is_told_arrives_as_it_was() {
 }
 
 #[tokio::test]
-async fn questions_are_asked_and_withdrawn() {
+async fn server_request_is_asked_and_withdrawn() {
     let mut server = Server::start().await;
     let (id, mut stream, listen) = listening(&mut server, "2025-11-25").await;
     let refused = soon(ask(&listen, "sampling/createMessage").await).await.unwrap();
@@ -83,12 +83,12 @@ async fn questions_are_asked_and_withdrawn() {
     let withdrawn = ask(&listen, "roots/list").await;
     assert!(stream.event().await.unwrap().contains("fanlight-2"));
     drop(withdrawn);
-    let told = stream.event().await.unwrap();
-    assert!(told.contains("notifications/cancelled") && told.contains("fanlight-2"), "{told}");
+    let cancelled = stream.event().await.unwrap();
+    assert!(cancelled.contains("notifications/cancelled") && cancelled.contains("fanlight-2"), "{cancelled}");
     let kept = ask(&listen, "roots/list").await;
     assert!(stream.event().await.unwrap().contains("fanlight-3"));
     drop(stream);
-    // With the session they end.
+    // Server requests end with their session.
     let mut other = server.connect().await;
     assert_eq!(other.call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)]).await.status, 204);
     assert!(soon(kept).await.is_err());
@@ -96,12 +96,12 @@ async fn questions_are_asked_and_withdrawn() {
 }
 
 #[tokio::test]
-async fn what_comes_while_nobody_listens_waits() {
+async fn messages_wait_for_a_stream_within_the_buffer_limit() {
     let settings = FrontendSettings { notification_buffer: 3, ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let mut client = server.connect().await;
     let id = client.open("2025-06-18").await;
-    // A subscription is something to hear of; what it brings at once is not lost.
+    // A subscription starts listening to the server, so that its first notifications are not lost.
     let session = [("Mcp-Session-Id", id.as_str())];
     assert_eq!(client.post(&session, SUBSCRIBE).await.status, 200);
     let listen = server.log.listens().await;
@@ -111,27 +111,26 @@ async fn what_comes_while_nobody_listens_waits() {
         let updated = format!(r#"{{"uri":"a:{count}"}}"#);
         say(&listen, "notifications/resources/updated", &updated).await;
     }
-    // All have been taken in once the last is there: a question goes the same way.
+    // All have been received once this server request is answered, since it takes the same channel.
     drop(soon(ask(&listen, "sampling/createMessage").await).await);
     client.listen(&id, None).await;
     for count in [2, 3, 4] {
         assert!(client.event().await.unwrap().contains(&format!("a:{count}")));
     }
-    // The same when a stream has been there before.
+    // Messages also wait after a stream has ended.
     drop(client);
     let mut other = server.connect().await;
     while other.post(&session, PING).await.status != 200 {}
     say(&listen, TOOLS, "{}").await;
     other.listen(&id, None).await;
-    // Where it went depends on whether the end of the first stream had been noticed; what is said
-    // from now on comes.
+    // Whether this notification is lost depends on when the end of the first stream was noticed. Later ones arrive.
     say(&listen, TOOLS, r#"{"last":true}"#).await;
     while !other.event().await.unwrap().contains("last") {}
 }
 
 #[tokio::test]
-async fn what_is_no_longer_asked_takes_no_room_while_nobody_listens() {
-    let settings = FrontendSettings { max_questions: 1, ..FrontendSettings::default() };
+async fn withdrawn_server_request_leaves_the_buffer() {
+    let settings = FrontendSettings { max_server_requests: 1, ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let mut client = server.connect().await;
     let id = client.open("2025-11-25").await;
@@ -147,7 +146,7 @@ async fn what_is_no_longer_asked_takes_no_room_while_nobody_listens() {
 }
 
 #[tokio::test]
-async fn of_several_streams_the_newest_gets_what_is_new() {
+async fn newest_of_several_streams_gets_new_messages() {
     let mut server = Server::start().await;
     let (id, mut first, listen) = listening(&mut server, "2025-06-18").await;
     say(&listen, TOOLS, "{}").await;
@@ -159,23 +158,23 @@ async fn of_several_streams_the_newest_gets_what_is_new() {
         say(&listen, TOOLS, &format!(r#"{{"n":{count}}}"#)).await;
         assert!(second.event().await.unwrap().contains(&format!(r#""n":{count}"#)));
     }
-    // When it goes, the other one is the newest.
+    // When it is closed, the other one is the newest.
     drop(second);
     let mut count = 3;
-    let heard = loop {
+    let received = loop {
         say(&listen, TOOLS, &format!(r#"{{"n":{count}}}"#)).await;
         count += 1;
-        let heard = tokio::time::timeout(Duration::from_millis(50), first.event()).await;
-        if let Ok(heard) = heard {
-            break heard.unwrap();
+        let event = tokio::time::timeout(Duration::from_millis(50), first.event()).await;
+        if let Ok(event) = event {
+            break event.unwrap();
         }
         assert!(count < 100);
     };
-    assert!(heard.contains(TOOLS));
+    assert!(received.contains(TOOLS));
 }
 
 #[tokio::test]
-async fn what_opens_no_stream_is_refused() {
+async fn get_without_session_or_accept_is_refused() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let id = client.open("2025-11-25").await;
@@ -195,7 +194,7 @@ async fn what_opens_no_stream_is_refused() {
 }
 
 #[tokio::test]
-async fn a_stream_is_primed_by_revision() {
+async fn stream_is_primed_by_revision() {
     let mut server = Server::start().await;
     for (revision, has_ids, primed) in [
         ("2024-11-05", false, false),
@@ -213,7 +212,7 @@ async fn a_stream_is_primed_by_revision() {
 }
 
 #[tokio::test]
-async fn a_stream_keeps_its_session_and_ends_with_it() {
+async fn stream_keeps_its_session_and_ends_with_it() {
     let settings = FrontendSettings {
         keep_alive: Duration::from_millis(5),
         session_idle: Duration::from_millis(1),
@@ -221,7 +220,7 @@ async fn a_stream_keeps_its_session_and_ends_with_it() {
     };
     let mut server = Server::with(settings).await;
     let mut client = server.connect().await;
-    // So short-lived a session may be gone before its stream is there.
+    // A session this short may have expired before its stream is open.
     let id = loop {
         let id = client.open("2025-11-25").await;
         let head = client.listen(&id, None).await;
@@ -243,10 +242,10 @@ async fn a_stream_keeps_its_session_and_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_connection_goes_on_once_its_stream_is_over() {
+async fn connection_is_reused_after_its_stream_ends() {
     let mut server = Server::start().await;
     let (id, mut stream, listen) = listening(&mut server, "2025-06-18").await;
-    // What is asked meanwhile is answered after it.
+    // A request that is sent meanwhile is answered after the stream.
     stream.send("GET", "/elsewhere", &[], "").await;
     say(&listen, TOOLS, "{}").await;
     assert_eq!(stream.event().await.unwrap(), text(TOOLS, "{}"));
@@ -265,7 +264,7 @@ async fn a_connection_goes_on_once_its_stream_is_over() {
 }
 
 #[tokio::test]
-async fn a_stream_looks_the_same_whatever_is_to_become_of_its_connection() {
+async fn stream_head_is_equal_with_and_without_hyper() {
     let server = Server::start().await;
     let mut heads = Vec::new();
     for connection in ["keep-alive", "close"] {
@@ -292,12 +291,12 @@ async fn a_stream_looks_the_same_whatever_is_to_become_of_its_connection() {
 }
 
 #[tokio::test]
-async fn a_shutdown_ends_streams_at_once() {
+async fn shutdown_ends_streams_at_once() {
     let mut server = Server::start().await;
     let (_, mut stream, _listen) = listening(&mut server, "2025-11-25").await;
-    let mut deaf = server.connect().await;
-    let id = deaf.open("2025-11-25").await;
-    deaf.post(&[("Mcp-Session-Id", &id)], SUBSCRIBE).await;
+    let mut unread = server.connect().await;
+    let id = unread.open("2025-11-25").await;
+    unread.post(&[("Mcp-Session-Id", &id)], SUBSCRIBE).await;
     server.log.listens().await;
     server.shutdown.cancel();
     while stream.block().await.is_some() {}
@@ -305,7 +304,7 @@ async fn a_shutdown_ends_streams_at_once() {
 }
 
 #[tokio::test]
-async fn lines_carry_what_a_session_is_told() {
+async fn stdio_carries_the_messages_of_a_session() {
     let mut stdio = Stdio::start();
     stdio.initialize_with(r#"{"roots":{}}"#).await;
     assert!(!stdio.log.pending().iter().any(|happened| matches!(happened, crate::core::Happened::Listens(_))));
@@ -319,7 +318,7 @@ async fn lines_carry_what_a_session_is_told() {
     assert_eq!(stdio.message().await["id"], "fanlight-1");
     stdio.send(r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{"a":1.0}}"#).await;
     assert_eq!(soon(answered).await.unwrap().body().as_text(), r#"{"a":1.0}"#);
-    // A new session listens for itself; a subscription is enough.
+    // A new session listens on its own, as soon as it subscribes.
     stdio.initialize_with("{}").await;
     stdio.log.listens_no_more().await;
     stdio.send(SUBSCRIBE).await;

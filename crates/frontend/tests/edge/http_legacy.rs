@@ -1,4 +1,4 @@
-//! Legacy clients over HTTP: sessions and what happens within them.
+//! Legacy clients over HTTP: sessions and their requests.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::core::{Happened, TestCore, told};
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
 #[tokio::test]
-async fn a_session_from_beginning_to_end() {
+async fn session_lives_from_initialize_to_delete() {
     let mut server = Server::start().await;
     let mut client = server.connect().await;
     let body = r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}}"#;
@@ -47,7 +47,7 @@ async fn a_session_from_beginning_to_end() {
 }
 
 #[tokio::test]
-async fn requests_need_their_session() {
+async fn request_without_a_known_session_is_refused() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let id = server.session(&mut client).await;
@@ -58,7 +58,7 @@ async fn requests_need_their_session() {
         assert_eq!(client.post(&[("Mcp-Session-Id", "unknown")], body).await.status, 404, "{body}");
     }
     let session = ("Mcp-Session-Id", id.as_str());
-    // A legacy revision other than the one agreed on is let pass; what is none is not.
+    // Any legacy revision is accepted, even if another was negotiated; an unknown or modern one is refused.
     assert_eq!(client.post(&[session, ("MCP-Protocol-Version", "2024-11-05")], PING).await.status, 200);
     assert_eq!(client.post(&[session, ("MCP-Protocol-Version", "1999-01-01")], PING).await.status, 400);
     assert_eq!(client.post(&[session, ("MCP-Protocol-Version", "1999-01-01")], notification).await.status, 400);
@@ -66,7 +66,7 @@ async fn requests_need_their_session() {
 }
 
 #[tokio::test]
-async fn a_refused_initialize_opens_no_session() {
+async fn refused_initialize_opens_no_session() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let response = client.post(&[], r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#).await;
@@ -86,7 +86,7 @@ async fn initialize_is_rendered_from_a_modern_description() {
 }
 
 #[tokio::test]
-async fn errors_stay_as_they_are_with_status_200() {
+async fn error_of_a_legacy_call_is_unchanged_with_status_200() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let id = server.session(&mut client).await;
@@ -99,7 +99,7 @@ async fn errors_stay_as_they_are_with_status_200() {
 }
 
 #[tokio::test]
-async fn the_log_level_is_the_sessions() {
+async fn log_level_belongs_to_its_session() {
     let mut server = Server::start().await;
     let mut client = server.connect().await;
     let (quiet, loud) = (server.session(&mut client).await, server.session(&mut client).await);
@@ -116,7 +116,7 @@ async fn the_log_level_is_the_sessions() {
     };
     assert_eq!(logged(&mut client, &quiet).await, 1);
     assert_eq!(logged(&mut client, &loud).await, 3);
-    // Two descriptions, the level, and the call that goes by it.
+    // Two descriptions, the level, and the call that it applies to.
     for _ in 0..3 {
         server.log.began().await;
     }
@@ -124,7 +124,7 @@ async fn the_log_level_is_the_sessions() {
 }
 
 #[tokio::test]
-async fn a_cancelled_request_ends_without_a_response() {
+async fn cancelled_request_ends_without_a_response() {
     let mut server = Server::start().await;
     let (mut client, mut other) = (server.connect().await, server.connect().await);
     let id = server.session(&mut client).await;
@@ -144,7 +144,7 @@ async fn a_cancelled_request_ends_without_a_response() {
 }
 
 #[tokio::test]
-async fn a_request_goes_on_when_its_client_goes() {
+async fn legacy_request_continues_after_its_client_disconnects() {
     let mut server = Server::start().await;
     for tool in ["wait", "notify-and-wait"] {
         let mut client = server.connect().await;
@@ -162,7 +162,7 @@ async fn a_request_goes_on_when_its_client_goes() {
 }
 
 #[tokio::test]
-async fn ending_a_session_ends_its_requests() {
+async fn session_ends_with_its_requests() {
     let mut server = Server::start().await;
     let (mut client, mut other) = (server.connect().await, server.connect().await);
     let id = server.session(&mut client).await;
@@ -175,7 +175,7 @@ async fn ending_a_session_ends_its_requests() {
 }
 
 #[tokio::test]
-async fn sessions_are_bounded_and_used_ones_stay() {
+async fn session_limit_evicts_only_unused_sessions() {
     let settings = FrontendSettings { max_sessions: 1, ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let (mut client, mut other) = (server.connect().await, server.connect().await);
@@ -196,7 +196,7 @@ async fn sessions_are_bounded_and_used_ones_stay() {
 }
 
 #[tokio::test]
-async fn sessions_expire() {
+async fn session_expires_after_idle_timeout() {
     let settings = FrontendSettings { session_idle: Duration::ZERO, ..FrontendSettings::default() };
     let server = Server::with(settings).await;
     let mut client = server.connect().await;

@@ -1,4 +1,4 @@
-//! Refusals at the listener: clear, harmless to others, and no end of a kept-alive connection.
+//! Refusals and limits of the listener. A refusal does not end a kept-alive connection.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use fanlight_frontend::FrontendSettings;
 
 use crate::client::{Client, Server, legacy_call, modern_call, modern_headers, modern_request, soon};
 
-/// The connection still answers a call.
-async fn is_well(client: &mut Client) -> bool {
+/// Whether the connection still answers a call.
+async fn is_usable(client: &mut Client) -> bool {
     client.post(&modern_headers("tools/call", Some("echo")), &modern_call("1", "echo", "")).await.status == 200
 }
 
 #[tokio::test]
-async fn each_refusal_has_its_status_and_leaves_the_connection_alone() {
+async fn refusal_has_its_status_and_keeps_the_connection_open() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let text = "x".repeat(100_000);
@@ -36,7 +36,7 @@ async fn each_refusal_has_its_status_and_leaves_the_connection_alone() {
         assert_eq!((response.status, response.code()), (*status, *code), "{headers:?} {}", response.body);
         assert_eq!(response.header("content-type"), Some("application/json"));
         assert!(response.json().get("id").is_none(), "{}", response.body);
-        assert!(is_well(&mut client).await, "{headers:?}");
+        assert!(is_usable(&mut client).await, "{headers:?}");
     }
     let doubled = r#"{"jsonrpc":"2.0","id":7,"method":"ping","method":"ping"}"#;
     let response = client.post(&[], doubled).await;
@@ -46,7 +46,7 @@ async fn each_refusal_has_its_status_and_leaves_the_connection_alone() {
 }
 
 #[tokio::test]
-async fn other_paths_and_methods() {
+async fn paths_and_methods_are_served_as_documented() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     assert_eq!(client.call("GET", "/", &[]).await.status, 404);
@@ -69,7 +69,7 @@ async fn other_paths_and_methods() {
 }
 
 #[tokio::test]
-async fn bodies_are_bounded_whether_their_size_is_declared_or_not() {
+async fn body_limit_applies_with_and_without_a_declared_size() {
     let settings = FrontendSettings { max_body: 1000, ..FrontendSettings::default() };
     let server = Server::with(settings).await;
     let mut client = server.connect().await;
@@ -77,18 +77,18 @@ async fn bodies_are_bounded_whether_their_size_is_declared_or_not() {
     let response = client.post(&[], &large).await;
     assert_eq!((response.status, response.code()), (413, -32600));
     assert!(response.body.contains("1000 bytes"), "{}", response.body);
-    assert!(is_well(&mut client).await);
+    assert!(is_usable(&mut client).await);
     client.send("POST", "/mcp", &[("Content-Length", ""), ("Transfer-Encoding", "chunked")], "").await;
     for _ in 0..20 {
         client.write(format!("64\r\n{}\r\n", "x".repeat(100)).as_bytes()).await;
     }
     client.write(b"0\r\n\r\n").await;
     assert_eq!(client.response().await.status, 413);
-    assert!(is_well(&mut client).await);
+    assert!(is_usable(&mut client).await);
 }
 
 #[tokio::test]
-async fn a_client_that_waits_to_continue_is_told_before_it_sends() {
+async fn expect_continue_is_answered_before_the_body_is_sent() {
     let settings = FrontendSettings { max_body: 1000, ..FrontendSettings::default() };
     let server = Server::with(settings).await;
     let mut client = server.connect().await;
@@ -108,7 +108,7 @@ async fn a_client_that_waits_to_continue_is_told_before_it_sends() {
 const BRIEF: Duration = Duration::from_millis(40);
 
 #[tokio::test]
-async fn a_slow_body_is_given_up() {
+async fn body_expires_after_its_timeout() {
     let server = Server::with(FrontendSettings { body_timeout: BRIEF, ..FrontendSettings::default() }).await;
     let mut client = server.connect().await;
     client.send("POST", "/mcp", &[("Content-Length", "500")], "{").await;
@@ -116,7 +116,7 @@ async fn a_slow_body_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_arrive_is_given_up() {
+async fn head_expires_after_its_timeout() {
     let server = Server::with(FrontendSettings { header_timeout: BRIEF, ..FrontendSettings::default() }).await;
     let (mut slow, mut silent) = (server.connect().await, server.connect().await);
     slow.write(b"POST /mcp HTTP/1.1\r\nHost: loc").await;
@@ -125,46 +125,46 @@ async fn a_head_that_does_not_arrive_is_given_up() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed() {
+async fn idle_connection_is_closed_after_its_timeout() {
     let server = Server::with(FrontendSettings { idle_connection: BRIEF, ..FrontendSettings::default() }).await;
     let mut client = server.connect().await;
-    assert!(is_well(&mut client).await);
+    assert!(is_usable(&mut client).await);
     assert!(client.is_closed().await);
 }
 
 #[tokio::test]
-async fn heads_are_bounded() {
+async fn head_limit_is_answered_with_431() {
     let settings = FrontendSettings { max_header: 8 << 10, ..FrontendSettings::default() };
     let server = Server::with(settings).await;
     let mut client = server.connect().await;
     let large = "x".repeat(20_000);
     client.send("POST", "/mcp", &[("X-Large", large.as_str())], "").await;
     assert_eq!(client.response().await.status, 431);
-    assert!(is_well(&mut server.connect().await).await);
+    assert!(is_usable(&mut server.connect().await).await);
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_wait() {
+async fn connection_beyond_the_limit_waits() {
     let settings = FrontendSettings { max_connections: 1, ..FrontendSettings::default() };
     let server = Server::with(settings).await;
     let mut first = server.connect().await;
-    assert!(is_well(&mut first).await);
+    assert!(is_usable(&mut first).await);
     let mut second = server.connect().await;
     let headers = modern_headers("tools/call", Some("echo"));
     second.send("POST", "/mcp", &headers, &modern_call("1", "echo", "")).await;
-    assert!(is_well(&mut first).await);
+    assert!(is_usable(&mut first).await);
     drop(first);
     assert_eq!(second.response().await.status, 200);
 }
 
 #[tokio::test]
-async fn streams_leave_room_for_requests() {
+async fn stream_limit_reserves_connections_for_requests() {
     let settings = FrontendSettings { max_connections: 4, max_streams: 100, ..FrontendSettings::default() };
     let server = Server::with(settings).await;
     let mut opener = server.connect().await;
     let id = opener.open("2025-11-25").await;
     drop(opener);
-    // Each kind of stream takes one place; a quarter of the connections is for requests.
+    // Each kind of stream counts; a quarter of the connections is reserved for requests.
     let (mut get, mut old, mut modern) = (server.connect().await, server.connect().await, server.connect().await);
     assert_eq!(get.listen(&id, None).await.status, 200);
     let last = get.block().await.unwrap().id.unwrap();
@@ -185,9 +185,9 @@ async fn streams_leave_room_for_requests() {
     ] {
         assert_eq!((refused.status, refused.code()), (503, -32603), "{}", refused.body);
         assert!(refused.body.contains("busy: 3 event streams are open, the limit here"), "{}", refused.body);
-        assert!(is_well(&mut client).await);
+        assert!(is_usable(&mut client).await);
     }
-    // A place is free once its client has gone, which the server sees when it may.
+    // A permit is free once the server has noticed that its client closed the connection.
     drop(modern);
     loop {
         let response = client.listen(&id, None).await;
@@ -199,7 +199,7 @@ async fn streams_leave_room_for_requests() {
 }
 
 #[tokio::test]
-async fn requests_in_one_go_are_answered_in_turn() {
+async fn pipelined_requests_are_answered_in_order() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let id = server.session(&mut client).await;
@@ -213,7 +213,7 @@ async fn requests_in_one_go_are_answered_in_turn() {
 }
 
 #[tokio::test]
-async fn http2_is_served_too() {
+async fn http2_connection_is_served() {
     use http_body_util::{BodyExt as _, Full};
     use hyper_util::rt::{TokioExecutor, TokioIo};
 

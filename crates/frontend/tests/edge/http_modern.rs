@@ -1,10 +1,10 @@
-//! Modern clients over HTTP: what is checked, what is added, which status an error has.
+//! Modern clients over HTTP: the checks of requests, the fields added to results, the HTTP status of errors.
 
 use crate::client::{Client, Server, listen, modern_call, modern_headers, modern_request};
 use crate::core::{TestCore, told};
 
 #[tokio::test]
-async fn a_call_goes_through_byte_for_byte() {
+async fn modern_call_is_passed_through_byte_for_byte() {
     let mut server = Server::start().await;
     let mut client = server.connect().await;
     let meta = r#""io.modelcontextprotocol/clientInfo":{"name":"c"},"io.modelcontextprotocol/logLevel":"error","progressToken":1,"x/y":1E400"#;
@@ -21,7 +21,7 @@ async fn a_call_goes_through_byte_for_byte() {
     assert!(first.params.unwrap().as_text().contains(r#""x/y":1E400"#));
     assert_eq!(told(&first.context), (Some(r#"{"name":"c"}"#), "{}", Some("error"), true));
 
-    // A session header means nothing, and every request has a key of its own.
+    // A session header is ignored, and every request is a caller of its own.
     let mut headers = modern_headers("tools/call", Some("echo"));
     headers.push(("Mcp-Session-Id", "nonsense"));
     assert_eq!(client.post(&headers, &modern_call("2", "echo", "")).await.status, 200);
@@ -31,7 +31,7 @@ async fn a_call_goes_through_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_large_result_arrives_whole() {
+async fn large_result_arrives_whole() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let response = client.post(&modern_headers("tools/call", Some("large")), &modern_call("1", "large", "")).await;
@@ -40,7 +40,7 @@ async fn a_large_result_arrives_whole() {
 }
 
 #[tokio::test]
-async fn lists_get_caching_hints() {
+async fn list_result_gets_caching_hints() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let response = client.post(&modern_headers("tools/list", None), &modern_request("1", "tools/list", "", "")).await;
@@ -51,7 +51,7 @@ async fn lists_get_caching_hints() {
 }
 
 #[tokio::test]
-async fn discover_is_rendered_from_either_shape() {
+async fn discover_is_rendered_from_legacy_and_modern_descriptions() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let body = modern_request("1", "server/discover", "", "");
@@ -72,7 +72,7 @@ async fn discover_is_rendered_from_either_shape() {
 }
 
 #[tokio::test]
-async fn requests_are_checked_in_order() {
+async fn modern_request_is_checked_in_order() {
     let mut server = Server::start().await;
     let mut client = server.connect().await;
     let good = modern_call("5", "echo", "");
@@ -111,7 +111,7 @@ async fn requests_are_checked_in_order() {
 }
 
 #[tokio::test]
-async fn mirrored_parameters_are_checked_against_the_tool() {
+async fn mirrored_parameter_is_checked_against_the_tool() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let body = |region: &str| {
@@ -133,7 +133,7 @@ async fn mirrored_parameters_are_checked_against_the_tool() {
 }
 
 #[tokio::test]
-async fn errors_have_the_status_and_code_of_their_revision() {
+async fn error_has_the_status_and_code_of_its_revision() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     for (given, status, code) in
@@ -154,7 +154,7 @@ async fn errors_have_the_status_and_code_of_their_revision() {
 }
 
 #[tokio::test]
-async fn notifications_are_accepted_and_responses_are_not() {
+async fn modern_notification_is_accepted_and_response_is_refused() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let version = [("MCP-Protocol-Version", "2026-07-28")];

@@ -1,4 +1,4 @@
-//! Event streams: when there is one, what is on it, and what closing it means.
+//! Event streams that answer requests: when a response is one, its events, and what closing it does.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const ONLY_EVENTS: (&str, &str) = ("Accept", "text/event-stream");
 const ONLY_JSON: (&str, &str) = ("Accept", "application/json");
 
 #[tokio::test]
-async fn notifications_precede_the_response_in_order_under_the_clients_token() {
+async fn notifications_precede_the_response_with_the_progress_token_of_the_client() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let headers = modern_headers("tools/call", Some("notify"));
@@ -31,12 +31,12 @@ async fn notifications_precede_the_response_in_order_under_the_clients_token() {
     let levels: Vec<_> = events[50..52].iter().map(|event| event.contains(r#""level":"debug""#)).collect();
     assert_eq!((events.len(), levels.as_slice()), (53, &[false, false][..]));
     assert!(events[52].contains(r#""id":1,"result":{"resultType":"complete","#), "{}", events[52]);
-    // The connection is good for more.
+    // The connection can be reused.
     assert_eq!(client.post(&headers, &modern_call("2", "notify", "")).await.status, 200);
 }
 
 #[tokio::test]
-async fn without_token_and_level_a_modern_client_gets_plain_json() {
+async fn modern_call_without_token_and_level_is_answered_in_json() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let headers = modern_headers("tools/call", Some("notify"));
@@ -46,7 +46,7 @@ async fn without_token_and_level_a_modern_client_gets_plain_json() {
 }
 
 #[tokio::test]
-async fn the_form_is_one_the_client_accepts() {
+async fn response_has_a_media_type_that_the_client_accepts() {
     let mut server = Server::start().await;
     let mut client = server.connect().await;
     let call = async |client: &mut crate::client::Client, accept, tool: &str, meta: &str| {
@@ -68,14 +68,14 @@ async fn the_form_is_one_the_client_accepts() {
     headers.push(ONLY_EVENTS);
     let list = client.post(&headers, &modern_request("1", "tools/list", "", "")).await.events();
     assert!(list[0].contains(",\n\"tools\":[]"), "{}", list[0]);
-    // An error whose status says something is JSON in any case.
+    // An error with an HTTP status of its own is JSON in any case.
     let mut headers = modern_headers("x/y", None);
     headers.push(ONLY_EVENTS);
     assert_eq!(client.post(&headers, &modern_request("1", "x/y", "", "")).await.code(), -32601);
 }
 
 #[tokio::test]
-async fn events_arrive_as_they_happen() {
+async fn events_are_sent_when_they_happen() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let headers = modern_headers("tools/call", Some("notify-and-wait"));
@@ -84,7 +84,7 @@ async fn events_arrive_as_they_happen() {
     let first = String::from_utf8(client.chunk().await.unwrap()).unwrap();
     assert!(first.contains(r#""progress":1"#), "{first}");
     server.core.release.add_permits(1);
-    // What is there at the same time comes together.
+    // Events that are ready at the same time are sent in one chunk.
     let rest = String::from_utf8(client.chunk().await.unwrap()).unwrap();
     let events: Vec<_> = rest.split_terminator("\n\n").collect();
     assert!(events.len() == 2 && events[0].contains(r#""progress":2"#) && events[1].contains("result"), "{rest}");
@@ -92,7 +92,7 @@ async fn events_arrive_as_they_happen() {
 }
 
 #[tokio::test]
-async fn a_modern_request_ends_with_its_connection() {
+async fn modern_request_is_cancelled_when_its_connection_closes() {
     let mut server = Server::start().await;
     for tool in ["wait", "notify-and-wait"] {
         let mut client = server.connect().await;
@@ -108,7 +108,7 @@ async fn a_modern_request_ends_with_its_connection() {
 }
 
 #[tokio::test]
-async fn shutdown_lets_requests_finish() {
+async fn shutdown_waits_for_running_requests() {
     let mut server = Server::start().await;
     let (mut modern, mut legacy, idle) = (server.connect().await, server.connect().await, server.connect().await);
     let id = server.session(&mut legacy).await;
@@ -130,7 +130,7 @@ async fn shutdown_lets_requests_finish() {
 }
 
 #[tokio::test]
-async fn shutdown_cuts_what_does_not_finish_in_time() {
+async fn shutdown_ends_requests_after_the_drain_time() {
     let settings = FrontendSettings { drain: Duration::from_millis(50), ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let (mut client, mut gone) = (server.connect().await, server.connect().await);

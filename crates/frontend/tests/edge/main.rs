@@ -1,4 +1,4 @@
-//! The front end over real sockets and streams, before a core that does what its test says.
+//! The front end over real sockets and streams, in front of a scripted core.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -10,13 +10,14 @@ mod http_legacy;
 mod http_limits;
 mod http_modern;
 mod http_streams;
+mod input_rounds;
 mod missing_capability;
-mod old_sse;
-mod parked;
-mod relayed;
+mod principals;
 mod resume;
+mod server_requests;
+mod sse_transport;
 mod stdio;
 mod streams;
 mod subscriptions;
+mod suspended;
 mod tasks;
-mod unrolled;

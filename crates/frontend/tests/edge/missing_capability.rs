@@ -6,8 +6,8 @@ use fanlight_frontend::FrontendSettings;
 
 use crate::client::{Server, modern_headers};
 use crate::core::Happened;
-use crate::parked::{call, input, refusal, state};
 use crate::streams::Stdio;
+use crate::suspended::{call, input, refusal, state};
 
 const FAILED: &str = r#"{ "isError" : true,"content":[ 1.0 ]}"#;
 const URL: &str = r#"{"elicitation":{"url":{}}}"#;
@@ -18,7 +18,7 @@ fn refuse(question: &str, end: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_call_that_fails_for_want_of_a_capability_says_which() {
+async fn failed_call_names_the_missing_capability() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let headers = modern_headers("tools/call", Some("refuse"));
@@ -44,7 +44,7 @@ async fn a_call_that_fails_for_want_of_a_capability_says_which() {
 }
 
 #[tokio::test]
-async fn what_succeeds_all_the_same_or_failed_for_another_reason_passes() {
+async fn answer_passes_if_no_capability_is_to_blame() {
     let mut stdio = Stdio::start();
     let roots = r#"{"method":"roots/list"}"#;
     let arguments = refuse(roots, r#""result":{"resultType":"complete","content":[1.0]}"#);
@@ -58,7 +58,7 @@ async fn what_succeeds_all_the_same_or_failed_for_another_reason_passes() {
     let arguments = refuse(roots, &format!(r#""declared":{{}},"result":{FAILED}"#));
     let answer = stdio.ask(&call(3, "refuse", &arguments, "", r#"{"roots":{}}"#, "")).await;
     assert_eq!(answer["result"]["isError"], true);
-    // No client can declare a mode that nobody knows.
+    // No client can declare a mode that no revision has.
     let odd = r#"{"method":"elicitation/create","params":{"mode":"odd"}}"#;
     let arguments = refuse(odd, &format!(r#""result":{FAILED}"#));
     assert_eq!(stdio.ask(&call(4, "refuse", &arguments, "", "{}", "")).await["result"]["isError"], true);
@@ -73,7 +73,7 @@ async fn what_succeeds_all_the_same_or_failed_for_another_reason_passes() {
 }
 
 #[tokio::test]
-async fn all_that_was_lacking_is_named_also_what_was_asked_before_the_call_was_parked() {
+async fn all_missing_capabilities_are_named_across_suspensions() {
     let mut stdio = Stdio::start();
     let rounds = r#"[[{"method":"sampling/createMessage"},{"method":"elicitation/create"}],[{"method":"roots/list"}]]"#;
     let arguments = format!(r#"{{"ask":{rounds},"isError":true}}"#);
@@ -87,7 +87,7 @@ async fn all_that_was_lacking_is_named_also_what_was_asked_before_the_call_was_p
 }
 
 #[tokio::test]
-async fn what_is_refused_while_a_call_is_parked_counts_too() {
+async fn capability_missing_during_suspension_is_named() {
     let mut stdio = Stdio::start();
     let (arguments, declared) = (format!(r#"{{"result":{FAILED}}}"#), r#"{"roots":{}}"#);
     let given = state(&stdio.ask(&call(1, "ask-and-be-refused", &arguments, "", declared, "")).await);
@@ -99,7 +99,7 @@ async fn what_is_refused_while_a_call_is_parked_counts_too() {
 }
 
 #[tokio::test]
-async fn an_error_that_asks_for_urls_is_a_wish_for_input_and_the_call_is_made_again() {
+async fn url_elicitation_error_becomes_input_required_and_the_call_is_repeated() {
     let mut server = Server::start().await;
     let mut client = server.connect().await;
     let headers = modern_headers("tools/call", Some("answer"));
@@ -129,7 +129,7 @@ async fn an_error_that_asks_for_urls_is_a_wish_for_input_and_the_call_is_made_ag
 }
 
 #[tokio::test]
-async fn a_user_who_declines_gets_the_error_as_it_was() {
+async fn declined_url_elicitation_is_answered_with_the_servers_error() {
     let mut stdio = Stdio::start();
     let arguments = format!(r#"{{"error":{URLS}}}"#);
     for action in ["decline", "cancel"] {
@@ -146,7 +146,7 @@ async fn a_user_who_declines_gets_the_error_as_it_was() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_sent_to_urls_is_told_so_or_gets_the_error() {
+async fn client_without_url_elicitation_gets_an_error() {
     let mut stdio = Stdio::start();
     let arguments = format!(r#"{{"error":{URLS}}}"#);
     stdio.send(&call(1, "answer", &arguments, "", r#"{"elicitation":{}}"#, "")).await;
@@ -169,7 +169,7 @@ async fn who_cannot_be_sent_to_urls_is_told_so_or_gets_the_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_state_of_a_call_to_be_made_again_expires() {
+async fn url_elicitation_state_expires() {
     let settings = FrontendSettings { input_timeout: Duration::from_secs(5), ..FrontendSettings::default() };
     let mut stdio = Stdio::with(settings);
     let arguments = format!(r#"{{"error":{URLS}}}"#);

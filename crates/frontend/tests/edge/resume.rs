@@ -39,7 +39,7 @@ async fn rest(client: &mut Client) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_call_cut_after_any_event_is_resumed_exactly() {
+async fn call_cut_after_any_event_is_resumed_exactly() {
     let mut server = Server::start().await;
     let id = server.connect().await.open("2025-11-25").await;
     server.log.began().await;
@@ -49,7 +49,7 @@ async fn a_call_cut_after_any_event_is_resumed_exactly() {
             server.log.began().await;
             server.core.release.add_permits(cut.clamp(1, 5));
             client.head().await;
-            // The priming event is something to come back to, too.
+            // A stream can be resumed after the priming event, too.
             let mut last = client.block().await.unwrap().id.unwrap();
             let mut seen = Vec::new();
             for _ in 0..cut {
@@ -78,7 +78,7 @@ async fn a_call_cut_after_any_event_is_resumed_exactly() {
 }
 
 #[tokio::test]
-async fn the_newer_reader_takes_over() {
+async fn newer_reader_takes_over_the_stream() {
     let server = Server::start().await;
     let id = server.connect().await.open("2025-06-18").await;
     let mut first = call(&server, &id, "count").await;
@@ -99,7 +99,7 @@ async fn the_newer_reader_takes_over() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_resumed_is_refused_or_begins_anew() {
+async fn stream_that_cannot_be_resumed_is_refused_or_begins_anew() {
     let settings = FrontendSettings { replay_events: 2, ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let (id, other) =
@@ -139,7 +139,7 @@ async fn what_cannot_be_resumed_is_refused_or_begins_anew() {
 }
 
 #[tokio::test]
-async fn a_question_waits_for_its_client_to_come_back() {
+async fn server_request_waits_until_the_stream_is_resumed() {
     let server = Server::start().await;
     let id = server.connect().await.open("2025-06-18").await;
     let mut client = call(&server, &id, "ask-then-wait").await;
@@ -158,7 +158,7 @@ async fn a_question_waits_for_its_client_to_come_back() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_client_forever() {
+async fn server_request_expires_if_the_stream_is_not_resumed() {
     let settings = FrontendSettings { resume: Duration::from_millis(1), ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let id = server.connect().await.open("2025-06-18").await;
@@ -166,7 +166,7 @@ async fn nobody_waits_for_a_client_forever() {
     client.head().await;
     let last = client.sse().await.unwrap().id;
     drop(client);
-    // The question ends, and the call goes on.
+    // The server request ends, and the call continues.
     server.core.release.add_permits(1);
     for _ in 0..2 {
         assert!(matches!(server.log.ended().await, Happened::Answered));
@@ -176,7 +176,7 @@ async fn nobody_waits_for_a_client_forever() {
 }
 
 #[tokio::test]
-async fn a_server_that_pauses_lets_its_client_poll() {
+async fn pause_of_a_server_ends_the_stream_with_a_retry_delay() {
     let server = Server::start().await;
     let (new, old) = (server.connect().await.open("2025-11-25").await, server.connect().await.open("2025-06-18").await);
     let mut client = server.connect().await;
@@ -187,7 +187,7 @@ async fn a_server_that_pauses_lets_its_client_poll() {
     assert!(primed.id.is_some() && primed.retry.is_some() && primed.data.is_empty());
     assert_eq!(client.block().await.unwrap().retry, Some(250));
     assert_eq!(client.block().await, None);
-    // The connection is good for more, the stream goes on.
+    // The connection can be used again, and the stream resumed.
     client.listen(&new, primed.id.as_deref()).await;
     assert_eq!(client.block().await.unwrap().id, primed.id);
     server.core.release.add_permits(1);
@@ -207,7 +207,7 @@ async fn a_server_that_pauses_lets_its_client_poll() {
 }
 
 #[tokio::test]
-async fn an_answer_that_takes_long_has_a_stream_meanwhile() {
+async fn slow_answer_begins_an_event_stream() {
     let settings = FrontendSettings {
         stream_after: Duration::from_millis(1),
         keep_alive: Duration::from_millis(5),

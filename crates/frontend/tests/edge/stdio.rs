@@ -11,7 +11,7 @@ use crate::core::{Happened, told};
 use crate::streams::Stdio;
 
 #[tokio::test]
-async fn both_eras_side_by_side() {
+async fn stdio_serves_both_eras_side_by_side() {
     let mut stdio = Stdio::start();
     let discovered = stdio.ask(&modern_request("1", "server/discover", "", "")).await;
     assert_eq!(discovered["result"]["supportedVersions"][0], "2026-07-28");
@@ -32,7 +32,7 @@ async fn both_eras_side_by_side() {
 }
 
 #[tokio::test]
-async fn messages_are_on_one_line() {
+async fn stdio_messages_are_on_one_line() {
     let mut stdio = Stdio::start();
     stdio.initialize().await;
     stdio.send(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#).await;
@@ -40,7 +40,7 @@ async fn messages_are_on_one_line() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_answered_and_harms_nobody() {
+async fn malformed_line_is_answered_and_harms_no_other() {
     let mut stdio = Stdio::with(FrontendSettings { max_line: 2000, ..FrontendSettings::default() });
     let long = format!(r#"{{"jsonrpc":"2.0","id":"long","method":"x","params":{{"x":"{}"}}}}"#, "x".repeat(9000));
     for (text, code, id) in [
@@ -68,7 +68,7 @@ async fn what_is_wrong_is_answered_and_harms_nobody() {
 }
 
 #[tokio::test]
-async fn requests_run_side_by_side_up_to_a_number() {
+async fn concurrent_requests_are_bounded_per_connection() {
     let mut stdio = Stdio::with(FrontendSettings { max_concurrent: 2, ..FrontendSettings::default() });
     stdio.send(&modern_call("1", "wait", "")).await;
     stdio.send(&modern_call("2", "wait", "")).await;
@@ -82,7 +82,7 @@ async fn requests_run_side_by_side_up_to_a_number() {
 }
 
 #[tokio::test]
-async fn cancellation_in_both_eras_leaves_no_answer() {
+async fn cancelled_request_has_no_answer_in_either_era() {
     let mut stdio = Stdio::start();
     stdio.initialize().await;
     stdio.log.began().await;
@@ -97,7 +97,7 @@ async fn cancellation_in_both_eras_leaves_no_answer() {
 }
 
 #[tokio::test]
-async fn notifications_come_first_and_in_order() {
+async fn notifications_precede_the_answer_in_order() {
     let mut stdio = Stdio::start();
     stdio.send(&modern_call("1", "notify", r#""progressToken":"p","io.modelcontextprotocol/logLevel":"error""#)).await;
     for count in 1..=50 {
@@ -119,7 +119,7 @@ async fn notifications_come_first_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_reader_that_is_slow_loses_nothing() {
+async fn slow_reader_loses_nothing() {
     let mut stdio = Stdio::start();
     let mut input = stdio.input.take().unwrap();
     let calls: String =
@@ -136,7 +136,7 @@ async fn a_reader_that_is_slow_loses_nothing() {
 }
 
 #[tokio::test]
-async fn what_runs_at_the_end_of_input_is_answered() {
+async fn request_running_at_the_end_of_input_is_answered() {
     let mut stdio = Stdio::start();
     stdio.send(&modern_call("1", "wait", "")).await;
     stdio.log.began().await;
@@ -149,7 +149,7 @@ async fn what_runs_at_the_end_of_input_is_answered() {
 }
 
 #[tokio::test]
-async fn what_does_not_finish_in_time_is_cut() {
+async fn request_is_cut_after_the_drain_time() {
     let mut stdio = Stdio::with(FrontendSettings { drain: Duration::from_millis(50), ..FrontendSettings::default() });
     stdio.send(&modern_call("1", "wait", "")).await;
     stdio.log.began().await;
@@ -160,7 +160,7 @@ async fn what_does_not_finish_in_time_is_cut() {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_reading_for_good_ends_it() {
+async fn closed_output_ends_the_connection() {
     let mut stdio = Stdio::start();
     let Stdio { input, output, .. } = &mut stdio;
     *output = BufReader::new(duplex(1).0);
@@ -169,7 +169,7 @@ async fn a_client_that_stops_reading_for_good_ends_it() {
 }
 
 #[tokio::test]
-async fn messages_sent_before_the_session_is_answered_belong_to_it() {
+async fn messages_before_the_initialize_answer_belong_to_the_session() {
     let mut stdio = Stdio::start();
     stdio.send(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}"#).await;
     stdio.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
@@ -180,7 +180,7 @@ async fn messages_sent_before_the_session_is_answered_belong_to_it() {
 
 /// What is counted is what the pipes carry, to the byte.
 #[tokio::test]
-async fn bytes_of_both_directions_are_counted() {
+async fn bytes_are_counted_in_both_directions() {
     let (telemetry, _guard) = fanlight_telemetry::Telemetry::start(fanlight_telemetry::Settings::default()).unwrap();
     let settings = FrontendSettings { telemetry: telemetry.clone(), ..FrontendSettings::default() };
     let mut stdio = Stdio::with(settings);

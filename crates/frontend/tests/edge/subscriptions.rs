@@ -1,4 +1,4 @@
-//! `subscriptions/listen`: what modern clients hear outside of their requests.
+//! `subscriptions/listen`: messages to modern clients outside of their requests.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn subscribed(server: &mut Server, id: &str, filter: &str) -> (Client, Lis
 }
 
 #[tokio::test]
-async fn only_what_was_asked_for_comes_and_under_the_requests_id() {
+async fn subscription_carries_requested_notifications_under_its_id() {
     let mut server = Server::start().await;
     let (mut client, listen) = subscribed(&mut server, r#""\u0031""#, FILTER).await;
     assert!(listen.context.session().is_none() && listen.interest.tools && !listen.interest.session);
@@ -56,7 +56,7 @@ async fn only_what_was_asked_for_comes_and_under_the_requests_id() {
 }
 
 #[tokio::test]
-async fn the_server_ends_it_with_a_word() {
+async fn subscription_ends_with_a_response_at_shutdown() {
     let mut server = Server::start().await;
     let (mut client, listen) = subscribed(&mut server, "7", FILTER).await;
     client.event().await.unwrap();
@@ -76,7 +76,7 @@ async fn the_server_ends_it_with_a_word() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said() {
+async fn malformed_subscription_is_refused() {
     let mut server = Server::with(FrontendSettings { max_subscriptions: 1, ..FrontendSettings::default() }).await;
     let mut client = server.connect().await;
     let headers = modern_headers("subscriptions/listen", None);
@@ -117,7 +117,7 @@ async fn what_is_wrong_is_said() {
 }
 
 #[tokio::test]
-async fn silence_is_kept_alive() {
+async fn silent_subscription_is_kept_alive() {
     let settings = FrontendSettings { keep_alive: Duration::from_millis(5), ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let (mut client, listen) = subscribed(&mut server, "1", FILTER).await;
@@ -128,7 +128,7 @@ async fn silence_is_kept_alive() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_holds_up_nobody() {
+async fn slow_subscriber_delays_no_other() {
     let settings = FrontendSettings { notification_buffer: 2, ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let (_client, listen) = subscribed(&mut server, "1", FILTER).await;
@@ -147,7 +147,7 @@ async fn a_slow_reader_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn on_lines_they_run_side_by_side_and_are_cancelled() {
+async fn subscriptions_on_stdio_are_concurrent_and_cancellable() {
     let mut stdio = Stdio::with(FrontendSettings { max_concurrent: 1, ..FrontendSettings::default() });
     let subscription = |message: &Value| message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].clone();
     stdio.send(&subscribe("1", FILTER)).await;

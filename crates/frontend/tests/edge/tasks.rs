@@ -6,8 +6,8 @@ use fanlight_protocol::Method;
 
 use crate::client::{Server, modern_headers};
 use crate::core::TestCore;
-use crate::parked::call;
 use crate::streams::Stdio;
+use crate::suspended::call;
 
 const KNOWS_TASKS: &str = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 
@@ -18,7 +18,7 @@ fn task_request(id: usize, method: &str, capabilities: &str) -> String {
 }
 
 #[tokio::test]
-async fn modern_requests_name_the_task_in_a_header_and_have_declared_the_extension() {
+async fn modern_task_request_needs_its_header_and_the_extension() {
     let mut server = Server::start().await;
     let mut client = server.connect().await;
     for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
@@ -46,7 +46,7 @@ async fn modern_requests_name_the_task_in_a_header_and_have_declared_the_extensi
 }
 
 #[tokio::test]
-async fn stdio_has_the_same_rules() {
+async fn task_requests_on_stdio_need_the_extension() {
     let mut stdio = Stdio::start();
     let missing = stdio.ask(&task_request(1, "tasks/get", "{}")).await;
     assert_eq!(missing["error"]["code"], -32021);
@@ -79,7 +79,7 @@ async fn legacy_clients_have_tasks_since_2025_11_25() {
 }
 
 #[tokio::test]
-async fn a_server_may_ask_while_a_legacy_client_waits_for_the_result_of_a_task() {
+async fn server_request_arrives_during_tasks_result() {
     let mut stdio = Stdio::start();
     stdio.initialize_with(r#"{"roots":{}}"#).await;
     stdio.send(r#"{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"t"}}"#).await;
@@ -89,9 +89,9 @@ async fn a_server_may_ask_while_a_legacy_client_waits_for_the_result_of_a_task()
     assert_eq!(stdio.line().await.unwrap(), r#"{"jsonrpc":"2.0","id":2,"result":{"roots":[ 1.0 ]}}"#);
 }
 
-/// An answer that is a task is no wish for input, to neither kind of client.
+/// An answer that is a task is not an `input_required` result, for clients of either era.
 #[tokio::test]
-async fn a_task_passes_as_it_is() {
+async fn task_passes_verbatim() {
     let mut stdio = Stdio::start();
     let created = r#"{ "resultType":"task","taskId":"input_required","ttlMs":null,"x":1E400}"#;
     let arguments = format!(r#"{{"result":{created}}}"#);
@@ -107,7 +107,7 @@ async fn a_task_passes_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_a_server_can_do_with_tasks_is_told_in_the_words_of_the_client() {
+async fn task_capabilities_are_described_in_the_clients_dialect() {
     let legacy = r#"{"protocolVersion":"2025-11-25","capabilities":{"tasks":{"list":{},"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"s","version":"1"}}"#;
     let (core, _log) = TestCore::described_by(legacy);
     let (address, ..) = crate::client::listen(core, Default::default()).await;

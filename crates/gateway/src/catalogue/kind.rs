@@ -1,6 +1,4 @@
-//! Which lists there are, and what servers announce of them.
-//!
-//! Must not know: what is in the lists.
+//! The kinds of lists, and the announcements of their changes.
 
 use fanlight_canonical::Interest;
 use fanlight_protocol::Method;
@@ -95,7 +93,7 @@ impl ListKind {
     }
 }
 
-/// What a server announces of its lists: `notifications/<kind>/list_changed`.
+/// An announcement that lists have changed: `notifications/<kind>/list_changed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Change {
     /// Of tools.

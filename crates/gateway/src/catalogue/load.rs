@@ -1,6 +1,4 @@
-//! Reading the whole list of one backend: all pages, within its time.
-//!
-//! Must not know: names, collisions, or what the entries are for.
+//! Reading the whole list of one backend: all pages, within a deadline.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,10 +12,9 @@ use tracing::{debug, warn};
 use super::ListKind;
 use super::part::Loaded;
 use crate::merge::Contribution;
-use crate::settings::ListLimits;
+use crate::topology::ListLimits;
 
-/// One backend's list. What it gave before it failed is kept. `trace` is of the request that has it
-/// read.
+/// Reads one backend's list. The pages before a failure are kept. The requests belong to `trace`.
 pub(super) async fn one(kind: ListKind, backend: &dyn BackendClient, limits: &ListLimits, trace: &Parent) -> Loaded {
     let mut walk =
         Walk { kind, backend, limits, trace, results: Vec::new(), entries: 0, received: Instant::now(), expires: None };
@@ -26,7 +23,7 @@ pub(super) async fn one(kind: ListKind, backend: &dyn BackendClient, limits: &Li
         Err(failure) => {
             let (backend, list, reason) = (backend.name(), kind.member(), &failure.reason);
             match failure.outcome {
-                // Its supervisor has said so already, once.
+                // The backend's supervisor has logged that already.
                 Outcome::Unreachable | Outcome::Unauthorized => debug!(backend, list, reason, "list is incomplete"),
                 _ => warn!(backend, list, reason, "list is incomplete"),
             }
@@ -73,17 +70,17 @@ impl Walk<'_> {
             self.results.push(result);
             let Some(next) = next else { return Ok(()) };
             if self.entries >= self.limits.entries {
-                return Err(left_off(&format!("more than {} entries", self.limits.entries)));
+                return Err(cut_short(&format!("more than {} entries", self.limits.entries)));
             }
             if !seen.insert(next.clone().into_bytes()) {
-                return Err(left_off("it repeated a cursor"));
+                return Err(cut_short("it repeated a cursor"));
             }
             cursor = Some(next);
         }
-        Err(left_off(&format!("more than {} pages", self.limits.pages)))
+        Err(cut_short(&format!("more than {} pages", self.limits.pages)))
     }
 
-    /// Each page counts from when it came (2026-07-28 server/utilities/caching, Interaction with
+    /// Each page's time counts from its arrival (2026-07-28 server/utilities/caching, Interaction with
     /// Pagination); the first that expires makes the whole list stale.
     fn note_expiry(&mut self, page: &Json) {
         let ttl = page.get("ttlMs").and_then(|ttl| ttl.as_i64()).and_then(|ttl| u64::try_from(ttl).ok());
@@ -109,7 +106,7 @@ impl Walk<'_> {
         };
         let response = self.backend.request(call).await.map_err(failed)?;
         match response.view::<AnyResult>() {
-            // Entries of several backends are to stand in one text: none may spoil it for the others.
+            // Entries of several backends are put into one text, which an invalid one would break.
             Some(result) => Json::parse(result.json().bytes().clone(), MAX_NESTING)
                 .map_err(|error| Failure { outcome: Outcome::Error, reason: format!("the list is not JSON: {error}") }),
             None => Err(Failure { outcome: Outcome::Error, reason: answered(&response.body()) }),
@@ -117,7 +114,7 @@ impl Walk<'_> {
     }
 }
 
-/// What is said of a backend that answered with an error.
+/// The reason that is reported for a backend that answered with an error.
 pub(crate) fn answered(error: &Json) -> String {
     const LONGEST: usize = 200;
     let message = error.get("message").and_then(|message| message.as_str().map(|text| text.into_owned()));
@@ -134,11 +131,11 @@ fn timed_out(after: Duration) -> Failure {
     failed(BackendError::Timeout { after, sent: true })
 }
 
-/// What is said of a backend whose list is not read to its end.
+/// The reason that is reported for a backend whose list was not read to its end.
 pub(crate) fn cut_off(why: &str) -> String {
     format!("the list was cut off: {why}")
 }
 
-fn left_off(why: &str) -> Failure {
+fn cut_short(why: &str) -> Failure {
     Failure { outcome: Outcome::Error, reason: cut_off(why) }
 }

@@ -1,21 +1,24 @@
 //! The catalogue: what all backends offer together, as snapshots that never change.
 //!
-//! Each backend's part of a list is read (`reading`, `load`) and kept (`part`) by itself; a snapshot merges
-//! the parts into the entries that clients see (`snapshot`). A part is served without asking while
-//! its backend announces changes and has announced none, or while its `ttlMs` runs. Requests that
-//! come while a part is being read wait for that same reading, unless the backend has announced a
-//! change since it began.
-//!
-//! Must not know: who asks, who is told of changes, or how a request is routed.
+//! Each backend's part of a list is read (`reading`, `load`) and kept (`part`) separately; a snapshot
+//! merges the parts into the entries that clients see (`snapshot`). A part is served without asking
+//! its backend while that announces changes and has announced none, or while the part's `ttlMs` runs.
+//! Requests that arrive while a part is being read wait for that reading, unless the backend has
+//! announced a change since it began. `watch` listens to the backends, `announce` notifies clients.
 
+mod announce;
+mod background;
+mod describe;
 mod kind;
 mod load;
 mod pages;
 mod part;
 mod reading;
 mod snapshot;
+mod uri_template;
+mod watch;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,50 +27,43 @@ use fanlight_protocol::Json;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
+pub(crate) use describe::{all as describe_all, only as describe_only};
 pub(crate) use kind::Change;
 pub use kind::ListKind;
 pub(crate) use load::{answered, cut_off};
 pub use snapshot::{Collision, Entry, Snapshot};
+pub(crate) use watch::{ListWatcher, updated_uri};
 
-use crate::announce::{Announcer, Found};
-use crate::background::Background;
-use crate::naming::Naming;
-use crate::settings::{BackendEntry, ListLimits};
+use crate::topology::{BackendId, ListLimits, Topology};
+use announce::Announcer;
+use background::Background;
 use part::Part;
 
 /// One list of all backends.
 pub(crate) struct Catalogue {
     kind: ListKind,
-    sources: Arc<Sources>,
     announcer: Arc<Announcer>,
     background: Background,
     state: Mutex<State>,
-    /// Held while a snapshot is made, so that it is made once for all who wait for it.
+    /// Held while a snapshot is made, so that it is made once for all requests that wait for it.
     merging: Mutex<()>,
 }
 
-/// Where a catalogue's entries come from.
-pub(crate) struct Sources {
-    pub(crate) backends: Vec<BackendEntry>,
-    pub(crate) namings: Vec<Naming>,
-    pub(crate) limits: ListLimits,
-}
-
+#[derive(Default)]
 struct State {
-    /// In configuration order.
-    parts: Vec<Part>,
-    /// Counts what parts have said that was new.
+    parts: HashMap<BackendId, Part>,
+    /// Incremented by each reading that found something new.
     version: u64,
-    /// The version that the newest snapshot was made of.
-    merged: Option<u64>,
-    /// Newest first.
+    /// The version and the topology that the newest snapshot was made of.
+    merged: Option<(u64, u64)>,
+    /// Newest first, all of one topology.
     snapshots: VecDeque<Arc<Snapshot>>,
     last_read: Option<Instant>,
-    /// What is known is not to be trusted until everything has been read anew.
+    /// The newest snapshot is not to be trusted until everything has been read again.
     suspect: bool,
     /// A change was announced before there was a list to compare with.
     changed_unseen: bool,
-    /// What was read since the newest snapshot has an announced change in it.
+    /// What was read since the newest snapshot includes an announced change.
     read_announced: bool,
     /// The first snapshot is being taken in the background.
     begun: bool,
@@ -77,8 +73,14 @@ struct State {
 pub(crate) struct Catalogues([Arc<Catalogue>; 4]);
 
 impl Catalogues {
-    pub(crate) fn new(sources: &Arc<Sources>, announcer: &Arc<Announcer>, background: &Background) -> Self {
-        let new = |kind| Catalogue::new(kind, Arc::clone(sources), Arc::clone(announcer), background.clone());
+    fn new(announcer: &Arc<Announcer>, background: &Background) -> Self {
+        let new = |kind| Catalogue {
+            kind,
+            announcer: Arc::clone(announcer),
+            background: background.clone(),
+            state: Mutex::default(),
+            merging: Mutex::default(),
+        };
         Self(ListKind::ALL.map(|kind| Arc::new(new(kind))))
     }
 
@@ -96,6 +98,13 @@ impl Catalogues {
             ListKind::Prompts => prompts,
         }
     }
+
+    /// Drops the parts of backends that are not in `topology`.
+    fn retain(&self, topology: &Topology) {
+        for catalogue in &self.0 {
+            catalogue.with(|state| state.parts.retain(|backend, _| topology.get(*backend).is_some()));
+        }
+    }
 }
 
 /// What a client is served.
@@ -103,89 +112,87 @@ pub(crate) struct Served {
     pub(crate) snapshot: Arc<Snapshot>,
     /// How much is left of the time for which the backends gave their lists.
     pub(crate) ttl_left: Duration,
-    /// Whether no backend was asked for the sake of this client.
+    /// Whether no backend was asked because of this client.
     pub(crate) is_cached: bool,
 }
 
-impl Catalogue {
-    pub(crate) fn new(
-        kind: ListKind,
-        sources: Arc<Sources>,
-        announcer: Arc<Announcer>,
-        background: Background,
-    ) -> Self {
-        let state = State {
-            parts: sources.backends.iter().map(|_| Part::default()).collect(),
-            version: 0,
-            merged: None,
-            snapshots: VecDeque::new(),
-            last_read: None,
-            suspect: false,
-            changed_unseen: false,
-            read_announced: false,
-            begun: false,
-        };
-        Self { kind, sources, announcer, background, state: Mutex::new(state), merging: Mutex::default() }
+impl State {
+    fn newest_of(&self, topology: &Topology) -> Option<&Arc<Snapshot>> {
+        self.snapshots.front().filter(|snapshot| snapshot.topology() == topology.number())
     }
 
-    /// The list as it is now. Asks the backends of which nobody can say that theirs is unchanged:
+    fn part(&mut self, backend: BackendId) -> &mut Part {
+        self.parts.entry(backend).or_default()
+    }
+}
+
+impl Catalogue {
+    /// The list as it is now. Asks the backends whose list may have changed without an announcement:
     /// those that are down cannot announce anything either. They are asked within `trace`.
-    pub(crate) async fn current(self: &Arc<Self>, trace: &Parent) -> Served {
-        let came = Instant::now();
-        let is_down = |backend: &BackendEntry| matches!(backend.client.status().state, BackendState::Down { .. });
-        let down: Vec<bool> = self.sources.backends.iter().map(is_down).collect();
-        let serves = |backend, part: &Part| part.is_fresh(came) && down.get(backend) == Some(&false);
-        let (snapshot, is_cached) = self.snapshot_with(serves, trace).await;
-        let ttl_left = self.ttl_left(&snapshot, came);
+    pub(crate) async fn current(self: &Arc<Self>, topology: &Arc<Topology>, trace: &Parent) -> Served {
+        let arrived = Instant::now();
+        let is_down = |backend| {
+            let status = topology.get(backend).map(|backend| backend.client.status().state);
+            matches!(status, None | Some(BackendState::Down { .. }))
+        };
+        let down: Vec<BackendId> = topology.ids().filter(|backend| is_down(*backend)).collect();
+        let serves = |backend, part: &Part| part.is_fresh(arrived) && !down.contains(&backend);
+        let (snapshot, is_cached) = self.snapshot_with(topology, serves, trace).await;
+        let ttl_left = self.ttl_left(&snapshot, arrived);
         Served { snapshot, ttl_left, is_cached }
     }
 
-    /// The list as it is now, asking every backend. Whoever comes while they are being asked gets
-    /// the same answer.
-    pub(crate) async fn refresh(self: &Arc<Self>) -> Arc<Snapshot> {
-        self.snapshot_with(|_, _| false, &Parent::default()).await.0
+    /// The list as it is now, asking every backend. Requests that arrive while they are being asked
+    /// get the same answer.
+    pub(crate) async fn refresh(self: &Arc<Self>, topology: &Arc<Topology>) -> Arc<Snapshot> {
+        self.snapshot_with(topology, |_, _| false, &Parent::default()).await.0
     }
 
-    /// The newest snapshot, taking the first if there is none and a new one if what is known is
-    /// not to be trusted.
-    pub(crate) async fn known(self: &Arc<Self>, trace: &Parent) -> Arc<Snapshot> {
-        self.newest_or_first(trace).await.0
+    /// The newest snapshot, taking the first if there is none and a new one if the newest is not to be
+    /// trusted.
+    pub(crate) async fn known(self: &Arc<Self>, topology: &Arc<Topology>, trace: &Parent) -> Arc<Snapshot> {
+        self.newest_or_first(topology, trace).await.0
     }
 
-    /// The same, and whether no backend was asked for it.
-    pub(crate) async fn newest_or_first(self: &Arc<Self>, trace: &Parent) -> (Arc<Snapshot>, bool) {
-        match self.trusted() {
+    /// [`Catalogue::known`], and whether no backend was asked for it.
+    pub(crate) async fn newest_or_first(
+        self: &Arc<Self>,
+        topology: &Arc<Topology>,
+        trace: &Parent,
+    ) -> (Arc<Snapshot>, bool) {
+        match self.trusted(topology) {
             Some(snapshot) => (snapshot, true),
             None => {
-                let Served { snapshot, is_cached, .. } = self.current(trace).await;
+                let Served { snapshot, is_cached, .. } = self.current(topology, trace).await;
                 (snapshot, is_cached)
             }
         }
     }
 
-    /// The newest snapshot, unless the list has probably changed since.
-    pub(crate) fn trusted(&self) -> Option<Arc<Snapshot>> {
-        self.with(|state| state.snapshots.front().filter(|_| !state.suspect).cloned())
+    /// The newest snapshot of this topology, unless the list has probably changed since.
+    pub(crate) fn trusted(&self, topology: &Topology) -> Option<Arc<Snapshot>> {
+        self.with(|state| state.newest_of(topology).filter(|_| !state.suspect).cloned())
     }
 
-    /// The newest snapshot, if any has been taken.
-    pub(crate) fn newest(&self) -> Option<Arc<Snapshot>> {
-        self.with(|state| state.snapshots.front().cloned())
+    /// The newest snapshot of this topology, if any has been taken.
+    pub(crate) fn newest(&self, topology: &Topology) -> Option<Arc<Snapshot>> {
+        self.with(|state| state.newest_of(topology).cloned())
     }
 
-    /// The snapshot of this generation, if it is still kept.
-    pub(crate) fn generation(&self, generation: u64) -> Option<Arc<Snapshot>> {
-        self.with(|state| state.snapshots.iter().find(|snapshot| snapshot.generation() == generation).cloned())
+    /// The snapshot of this topology and generation, if it is still kept.
+    pub(crate) fn generation(&self, topology: &Topology, generation: u64) -> Option<Arc<Snapshot>> {
+        let is_it = |found: &Snapshot| found.generation() == generation && found.topology() == topology.number();
+        self.with(|state| state.snapshots.iter().find(|snapshot| is_it(snapshot)).cloned())
     }
 
     /// A snapshot newer than one in which a name was not found, unless that was taken just now. A
     /// name that should be there is a reason to ask before a `ttlMs` is over (2026-07-28
     /// server/utilities/caching, Freshness Calculation).
-    pub(crate) async fn recheck(self: &Arc<Self>, trace: &Parent) -> Option<Arc<Snapshot>> {
-        let unknown = self.sources.limits.unknown;
+    pub(crate) async fn recheck(self: &Arc<Self>, topology: &Arc<Topology>, trace: &Parent) -> Option<Arc<Snapshot>> {
+        let unknown = topology.limits.unknown;
         let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
         match due {
-            true => Some(self.snapshot_with(|_, part| part.announces && !part.is_behind(), trace).await.0),
+            true => Some(self.snapshot_with(topology, |_, part| part.announces && !part.is_behind(), trace).await.0),
             false => None,
         }
     }
@@ -194,155 +201,169 @@ impl Catalogue {
     pub(crate) fn mark_stale(&self) {
         self.with(|state| {
             state.suspect = true;
-            state.parts.iter_mut().for_each(|part| part.heard += 1);
+            state.parts.values_mut().for_each(|part| part.announced += 1);
         });
     }
 
     /// Notes that a backend has announced a change of its part.
-    pub(crate) fn announced(&self, backend: usize) {
+    fn announced(&self, backend: BackendId) {
         self.with(|state| {
             state.changed_unseen |= state.snapshots.is_empty();
-            if let Some(part) = state.parts.get_mut(backend) {
-                part.heard += 1;
-            }
+            state.part(backend).announced += 1;
         });
     }
 
     /// Notes that a backend announces changes of its part from now on. What was read before may
-    /// have changed unheard.
-    pub(crate) fn announces(&self, backend: usize) {
+    /// have changed without an announcement.
+    fn announces(&self, backend: BackendId) {
         self.with(|state| {
-            if let Some(part) = state.parts.get_mut(backend) {
-                part.announces = true;
-                part.heard += 1;
-            }
+            let part = state.part(backend);
+            part.announces = true;
+            part.announced += 1;
         });
     }
 
-    /// Backends that announce changes, but whose lists have a time that is over. They are served,
-    /// and are to be read anew meanwhile.
-    pub(crate) fn expired(&self) -> Vec<usize> {
+    /// Backends that announce changes, but whose lists have outlived their `ttlMs`. They are served,
+    /// and are to be read again meanwhile.
+    pub(crate) fn expired(&self) -> Vec<BackendId> {
         let now = Instant::now();
         self.with(|state| {
-            let parts = (0..).zip(&state.parts);
-            parts.filter(|(_, part)| part.is_overdue(now)).map(|(backend, _)| backend).collect()
+            let overdue = state.parts.iter().filter(|(_, part)| part.is_overdue(now));
+            overdue.map(|(backend, _)| *backend).collect()
         })
     }
 
-    /// Reads a backend's part anew if that is known to be behind, and merges it. Lists that nobody
-    /// has asked for stay unread, unless a change of them is to be told.
-    pub(crate) async fn update(self: &Arc<Self>, backend: usize) {
+    /// Reads a backend's part again if that is known to be outdated, and merges it. Lists that no
+    /// client has asked for stay unread, unless clients are to be notified of their changes.
+    async fn update(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId) {
         let now = Instant::now();
         let (is_wanted, need) = self.with(|state| {
-            let part = state.parts.get(backend).filter(|part| part.loaded.is_some() || part.running.is_some());
-            let need = part.filter(|part| part.is_behind() || part.is_overdue(now)).map(|part| part.heard);
+            let part = state.parts.get(&backend).filter(|part| part.loaded.is_some() || part.running.is_some());
+            let need = part.filter(|part| part.is_behind() || part.is_overdue(now)).map(|part| part.announced);
             (state.changed_unseen, need)
         });
         if is_wanted {
-            drop(self.current(&Parent::default()).await);
+            drop(self.current(topology, &Parent::default()).await);
         } else if let Some(need) = need {
-            self.read(backend, need, &Parent::default()).await;
-            self.merge();
+            self.read(topology, backend, need, &Parent::default()).await;
+            self.merge(topology);
         }
     }
 
-    /// Takes the first snapshot in the background, for somebody who wants to hear of changes.
-    pub(crate) fn begin(self: &Arc<Self>) {
+    /// Takes the first snapshot in the background, for a client that is to be notified of changes.
+    pub(crate) fn begin(self: &Arc<Self>, topology: &Arc<Topology>) {
         let first = self.with(|state| !std::mem::replace(&mut state.begun, true) && state.snapshots.is_empty());
         if first {
-            let catalogue = Arc::clone(self);
-            drop(self.background.spawn(async move { drop(catalogue.current(&Parent::default()).await) }));
+            let (catalogue, topology) = (Arc::clone(self), Arc::clone(topology));
+            let taking = async move { drop(catalogue.current(&topology, &Parent::default()).await) };
+            drop(self.background.spawn(taking));
         }
     }
 
     /// The entry that one backend's own list has under its name `original`, asking that backend alone.
     pub(crate) async fn entry_of(
         self: &Arc<Self>,
-        backend: usize,
+        topology: &Arc<Topology>,
+        backend: BackendId,
         original: &str,
         trace: &Parent,
     ) -> Option<Arc<Json>> {
-        let need = self.with(|state| state.parts.get(backend).map(|part| part.heard))?;
-        self.read(backend, need, trace).await;
+        let need = self.with(|state| state.part(backend).announced);
+        self.read(topology, backend, need, trace).await;
         self.with(|state| {
-            let loaded = state.parts.get(backend)?.loaded.as_ref()?;
+            let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
             snapshot::find_in(&loaded.contribution, self.kind, original).map(Arc::new)
         })
     }
 
-    /// How much is left of the time for which the parts of `snapshot` were given. Parts that came
-    /// for a request that `came` before them have all of it.
-    pub(crate) fn ttl_left(&self, snapshot: &Arc<Snapshot>, came: Instant) -> Duration {
+    /// How much is left of the time for which the parts of `snapshot` were given. Parts that were read
+    /// for a request that `arrived` before them have all of it.
+    pub(crate) fn ttl_left(&self, snapshot: &Arc<Snapshot>, arrived: Instant) -> Duration {
         let now = Instant::now();
         self.with(|state| {
             let is_newest = state.snapshots.front().is_some_and(|newest| Arc::ptr_eq(newest, snapshot));
-            let left = state.parts.iter().map(|part| {
-                let loaded = part.loaded.as_ref()?;
-                let since = if loaded.received >= came { loaded.received } else { now };
+            let left = snapshot.backends().map(|backend| {
+                let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
+                let since = if loaded.received >= arrived { loaded.received } else { now };
                 Some(loaded.expires?.saturating_duration_since(since))
             });
             left.min().flatten().filter(|_| is_newest).unwrap_or_default()
         })
     }
 
-    /// The newest snapshot once every part that `serves` says no to has been read anew, and whether
-    /// that took no reading of its own.
+    /// The newest snapshot once every part for which `serves` is false has been read again, and
+    /// whether that took no reading of its own.
     async fn snapshot_with(
         self: &Arc<Self>,
-        serves: impl Fn(usize, &Part) -> bool,
+        topology: &Arc<Topology>,
+        serves: impl Fn(BackendId, &Part) -> bool,
         trace: &Parent,
     ) -> (Arc<Snapshot>, bool) {
         let needed: Vec<_> = self.with(|state| {
-            let parts = (0..).zip(&state.parts);
-            parts
-                .filter(|(backend, part)| !serves(*backend, part))
-                .map(|(backend, part)| (backend, part.heard))
-                .collect()
+            let needed = topology.ids().filter_map(|backend| {
+                let part = state.part(backend);
+                (!serves(backend, part)).then_some((backend, part.announced))
+            });
+            needed.collect()
         });
-        let began = join_all(needed.into_iter().map(|(backend, need)| self.read(backend, need, trace))).await;
-        (self.merge(), !began.contains(&true))
+        let began = join_all(needed.into_iter().map(|(backend, need)| self.read(topology, backend, need, trace))).await;
+        (self.merge(topology), !began.contains(&true))
     }
 
-    /// The snapshot of all parts as they are, made anew if any says something new.
-    fn merge(&self) -> Arc<Snapshot> {
+    /// The snapshot of the parts as they are, made again if any has something new.
+    fn merge(&self, topology: &Arc<Topology>) -> Arc<Snapshot> {
         let _one_at_a_time = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
         let parts = self.with(|state| {
-            let is_behind = |part: &Part| part.reflects < part.heard;
-            state.suspect &= state.parts.iter().any(is_behind);
-            if state.merged == Some(state.version) {
+            state.suspect &= state.parts.values().any(|part| part.reflects < part.announced);
+            if state.merged == Some((state.version, topology.number())) {
                 return None;
             }
-            let all = state.parts.iter().map(|part| Some(part.loaded.as_ref()?.contribution.clone()));
+            let all = topology.ids().map(|backend| {
+                let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
+                Some((backend, loaded.contribution.clone()))
+            });
             Some((state.version, all.collect::<Option<Vec<_>>>()?))
         });
         match parts {
-            Some((version, parts)) => self.accept(version, Arc::new(Snapshot::new(self.kind, parts, &self.sources))),
-            None => self.newest().unwrap_or_default(),
+            Some((version, parts)) => {
+                self.accept(version, Arc::new(Snapshot::new(self.kind, parts, topology)), &topology.limits)
+            }
+            None => self.newest(topology).unwrap_or_default(),
         }
     }
 
-    /// Keeps `snapshot` unless it says the same as the newest one, whose cursors then stay good.
-    fn accept(&self, version: u64, snapshot: Arc<Snapshot>) -> Arc<Snapshot> {
-        let previous = self.newest();
-        let is_news = previous.as_ref().is_none_or(|previous| !previous.says_the_same(&snapshot));
+    /// Keeps `snapshot` unless it equals the newest one, whose cursors then stay valid. One of an
+    /// earlier topology serves only the requests that began with that.
+    fn accept(&self, version: u64, snapshot: Arc<Snapshot>, limits: &ListLimits) -> Arc<Snapshot> {
+        let previous = self.with(|state| state.snapshots.front().cloned());
+        let topology = previous.as_ref().map_or(0, |previous| previous.topology());
+        if topology > snapshot.topology() {
+            return snapshot;
+        }
+        let is_same_topology = topology == snapshot.topology();
+        let is_news = !is_same_topology || previous.as_ref().is_none_or(|previous| !previous.equals(&snapshot));
         let has_changed = previous.as_ref().map(|previous| !previous.offers_the_same(&snapshot));
-        let (newest, has_changed, found) = self.with(|state| {
-            state.merged = Some(version);
+        let (newest, has_changed, pause) = self.with(|state| {
+            state.merged = Some((version, snapshot.topology()));
             if is_news {
+                // What an earlier topology had is neither listed any more nor are its backends kept.
+                if !is_same_topology {
+                    state.snapshots.clear();
+                }
                 state.snapshots.push_front(Arc::clone(&snapshot));
-                state.snapshots.truncate(self.sources.limits.generations + 1);
+                state.snapshots.truncate(limits.generations + 1);
             }
             let unseen = std::mem::take(&mut state.changed_unseen);
             let announced = std::mem::take(&mut state.read_announced) || unseen;
-            let found = if announced { Found::Announced } else { Found::Asked };
-            (state.snapshots.front().cloned(), has_changed.unwrap_or(unseen), found)
+            let pause = if announced { limits.settle } else { limits.unannounced };
+            (state.snapshots.front().cloned(), has_changed.unwrap_or(unseen), pause)
         });
-        // Every client's list comes here: what was found once is not said each time.
+        // Every client's list passes here: findings are logged once and not each time.
         if is_news {
             snapshot.log_findings();
         }
         if has_changed {
-            self.announcer.announce(self.kind.change(), found);
+            self.announcer.announce(self.kind.change(), pause);
         }
         newest.unwrap_or(snapshot)
     }

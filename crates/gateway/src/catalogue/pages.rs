@@ -1,21 +1,26 @@
-//! The pages of one snapshot as ready answers: a list that has not changed is not written anew for
-//! each client.
-//!
-//! Must not know: what is listed.
+//! The pages of one snapshot as ready answers: an unchanged list is not written again for each client.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use fanlight_canonical::Principal;
 use fanlight_protocol::{Json, Response};
 
-/// Pages kept at most. One for each place where a page begins, which are few unless clients page
-/// with the cursors of many earlier states.
+/// Pages kept at most. One for each position where a page begins, which are few unless clients page
+/// with the cursors of many earlier states, and for each principal where a page has a cursor.
 const KEPT: usize = 64;
 
 /// The answers made of one snapshot so far.
 #[derive(Debug, Default)]
-pub(super) struct Pages(Mutex<HashMap<usize, Page>>);
+pub(super) struct Pages(Mutex<HashMap<Key, Page>>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) start: usize,
+    /// Who may use the cursor in it; `None` for a page without one.
+    pub(super) principal: Option<Principal>,
+}
 
 #[derive(Debug)]
 struct Page {
@@ -25,35 +30,29 @@ struct Page {
 }
 
 impl Pages {
-    /// The answer with the entries from `start` to `end`, by `write` unless it is kept.
-    pub(super) fn kept_or(
-        &self,
-        start: usize,
-        end: usize,
-        ttl_left: Duration,
-        write: impl FnOnce() -> Json,
-    ) -> Response {
-        let kept = |pages: &HashMap<usize, Page>| {
-            let page = pages.get(&start).filter(|page| page.end == end && page.ttl_left == ttl_left)?;
+    /// The answer with the entries from `key.start` to `end`, kept or made by `write`.
+    pub(super) fn kept_or(&self, key: Key, end: usize, ttl_left: Duration, write: impl FnOnce() -> Json) -> Response {
+        let kept = |pages: &HashMap<Key, Page>| {
+            let page = pages.get(&key).filter(|page| page.end == end && page.ttl_left == ttl_left)?;
             Some(page.answer.clone())
         };
         if let Some(answer) = kept(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
             return answer;
         }
-        // Written without holding others up: two may write the same page.
+        // Written without the lock: two requests may write the same page.
         let answer = Response::from_result(&write()).cached();
         let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if pages.len() >= KEPT && !pages.contains_key(&start) {
+        if pages.len() >= KEPT && !pages.contains_key(&key) {
             pages.clear();
         }
-        pages.insert(start, Page { end, ttl_left, answer: answer.clone() });
+        pages.insert(key, Page { end, ttl_left, answer: answer.clone() });
         answer
     }
 }
 
-/// What clients are told of the time that is left: whole seconds of a longer time, so that answers
-/// stay the same for a while. Never more than is left.
-pub(super) fn told(left: Duration) -> Duration {
+/// The `ttlMs` that clients get: rounded down to whole seconds if it is long, so that answers stay equal
+/// for a while.
+pub(super) fn rounded(left: Duration) -> Duration {
     const LONG: Duration = Duration::from_secs(10);
     if left < LONG {
         Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_written_once_for_as_long_as_it_says_the_same() {
+    fn page_is_written_once_while_it_is_unchanged() {
         let pages = Pages::default();
         let written = Cell::new(0);
         let page = |start, left| {
@@ -77,7 +76,7 @@ mod tests {
                 written.set(written.get() + 1);
                 Json::string(&format!("{start} {left:?}"))
             };
-            pages.kept_or(start, start + 5, told(left), write).body().as_text().to_owned()
+            pages.kept_or(Key { start, principal: None }, start + 5, rounded(left), write).body().as_text().to_owned()
         };
         let second = Duration::from_secs(1);
         assert_eq!(page(0, 60 * second), page(0, 60 * second + second / 3));
@@ -90,9 +89,19 @@ mod tests {
     }
 
     #[test]
-    fn short_times_are_told_to_the_millisecond() {
-        assert_eq!(told(Duration::from_micros(1500)), Duration::from_millis(1));
-        assert_eq!(told(Duration::from_millis(9999)), Duration::from_millis(9999));
-        assert_eq!(told(Duration::from_millis(10_999)), Duration::from_secs(10));
+    fn page_with_a_cursor_is_kept_for_one_principal_alone() {
+        let pages = Pages::default();
+        let page = |name: &str| {
+            let key = Key { start: 0, principal: Some(Principal::named("issuer", name)) };
+            pages.kept_or(key, 5, Duration::ZERO, || Json::string(name)).body().as_text().to_owned()
+        };
+        assert_eq!([page("ann"), page("bob"), page("ann")], ["\"ann\"", "\"bob\"", "\"ann\""]);
+    }
+
+    #[test]
+    fn short_ttl_is_given_in_milliseconds() {
+        assert_eq!(rounded(Duration::from_micros(1500)), Duration::from_millis(1));
+        assert_eq!(rounded(Duration::from_millis(9999)), Duration::from_millis(9999));
+        assert_eq!(rounded(Duration::from_millis(10_999)), Duration::from_secs(10));
     }
 }

@@ -1,7 +1,5 @@
-//! One state of a merged list: entries as clients see them, where each came from, and the pages
+//! One state of a merged list: the entries as clients see them, the backend of each, and the pages
 //! made of them.
-//!
-//! Must not know: how the lists were read, or which position a cursor stands for.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,35 +7,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fanlight_canonical::Outcome;
+use fanlight_canonical::{Outcome, Principal};
 use fanlight_protocol::Response;
 use fanlight_protocol::json::{ArrayBuilder, Json, Kind, ObjectBuilder};
 use foldhash::fast::RandomState;
 use tracing::warn;
 
+use super::ListKind;
 use super::pages::{self, Pages};
-use super::{ListKind, Sources};
+use super::uri_template::UriTemplate;
 use crate::merge::{self, Contribution, Except, Merged};
-use crate::naming::{self, Naming};
-use crate::uri_template::UriTemplate;
+use crate::topology::{self, BackendId, Member, Topology};
 
-/// Collisions that one line of the log names.
+/// How many collisions a log line names.
 const NAMED: usize = 5;
 
 /// One state of a merged list.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     generation: u64,
+    /// The number of the topology that it was made for.
+    topology: u64,
     kind: Option<ListKind>,
     entries: Vec<Entry>,
-    /// Where each backend's part of the entries begins; one more than there are backends.
-    starts: Vec<usize>,
+    /// In configuration order.
+    parts: Vec<Part>,
     index: HashMap<String, usize, RandomState>,
     templates: Vec<(UriTemplate, usize)>,
     rest: Merged,
     collisions: Vec<Collision>,
-    contributions: Vec<Contribution>,
     pages: Pages,
+}
+
+/// What one backend gave.
+#[derive(Debug)]
+struct Part {
+    backend: BackendId,
+    /// Which entries are its.
+    entries: Range<usize>,
+    contribution: Contribution,
 }
 
 /// One entry of a merged list.
@@ -49,8 +57,8 @@ pub struct Entry {
     pub key: Option<Json>,
     /// What identifies it to the backend: a JSON string; `None` if the backend gave none.
     pub original: Option<Json>,
-    /// Which backend it came from: its place in the configuration.
-    pub backend: usize,
+    /// Which backend it came from.
+    pub backend: BackendId,
 }
 
 /// A name or URI that two backends claim.
@@ -67,56 +75,44 @@ pub struct Collision {
 }
 
 impl Snapshot {
-    /// How many backends have a part in it that is missing or not whole.
-    pub(crate) fn failures(&self) -> usize {
-        merge::failures(&self.contributions)
-    }
-
-    /// Puts the backends' lists together, first come first served in configuration order.
-    pub(super) fn new(kind: ListKind, contributions: Vec<Contribution>, sources: &Sources) -> Self {
+    /// Merges the backends' lists in configuration order: of two entries with one key, the first wins.
+    pub(super) fn new(kind: ListKind, parts: Vec<(BackendId, Contribution)>, topology: &Topology) -> Self {
         static GENERATION: AtomicU64 = AtomicU64::new(1);
-        let mut snapshot =
-            Self { generation: GENERATION.fetch_add(1, Ordering::Relaxed), kind: Some(kind), ..Self::default() };
-        for (backend, contribution) in contributions.iter().enumerate() {
-            snapshot.starts.push(snapshot.entries.len());
+        let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
+        let mut snapshot = Self { generation, topology: topology.number(), kind: Some(kind), ..Self::default() };
+        for (backend, contribution) in parts {
+            let start = snapshot.entries.len();
+            let member = topology.get(backend);
             for result in &contribution.results {
                 let list = result.get(kind.member()).unwrap_or_else(Json::null);
                 for element in list.elements() {
-                    snapshot.add(kind, list.slice(element), backend, sources);
+                    member.iter().for_each(|member| snapshot.add(kind, list.slice(element.clone()), member, topology));
                 }
             }
+            snapshot.parts.push(Part { backend, entries: start..snapshot.entries.len(), contribution });
         }
-        snapshot.starts.push(snapshot.entries.len());
         let collisions = snapshot.collisions_json();
         let more: Vec<_> = collisions.map(|list| (merge::COLLISIONS_KEY, list)).into_iter().collect();
-        snapshot.rest = merge::merge(
-            &contributions,
-            Except { members: &[kind.member(), "nextCursor", "resultType"], replaced: &[] },
-            &more,
-        );
-        snapshot.contributions = contributions;
+        let except = Except { members: &[kind.member(), "nextCursor", "resultType"], replaced: &[] };
+        snapshot.rest = merge::merge(snapshot.contributions(), except, &more);
         snapshot
     }
 
-    fn add(&mut self, kind: ListKind, element: Json, backend: usize, sources: &Sources) {
-        let (Some(source), Some(naming)) = (sources.backends.get(backend), sources.namings.get(backend)) else {
-            return;
-        };
+    fn add(&mut self, kind: ListKind, element: Json, member: &Member, topology: &Topology) {
+        let (backend, naming) = (member.id, &member.naming);
         let range = element.members().find(|member| member.is(&element, kind.key())).map(|member| member.value);
         let original = range.clone().map(|range| element.slice(range)).filter(|key| key.kind() == Kind::String);
         let name = original.as_ref().and_then(|key| key.as_str().map(|name| name.into_owned()));
-        if let (ListKind::Tools, Some(permits), Some(name)) = (kind, &source.permits_tool, &name)
-            && !permits(name)
-        {
+        if kind == ListKind::Tools && name.is_some_and(|name| !member.permits_tool(&name)) {
             return;
         }
         let (Some(range), Some(original)) = (range, original) else {
-            // Not an entry anyone could ask for, but the backend said it.
+            // No request can name this entry, but the backend lists it.
             return self.entries.push(Entry { visible: Arc::new(element), key: None, original: None, backend });
         };
         let mut key = if kind.is_named() { naming.visible(&original) } else { original.clone() };
         if let Some(taken) = key.as_str().and_then(|key| self.index.get(key.as_ref()).copied()) {
-            match self.collide(kind, &key, taken, source.client.name(), naming, sources) {
+            match self.collide(kind, &key, taken, member, topology) {
                 Some(alias) => key = alias,
                 None => return,
             }
@@ -126,31 +122,30 @@ impl Snapshot {
     }
 
     fn insert(&mut self, kind: ListKind, entry: Entry) {
-        let place = self.entries.len();
+        let position = self.entries.len();
         if let Some(key) = entry.key.as_ref().and_then(|key| key.as_str()) {
             if kind == ListKind::ResourceTemplates
                 && let Some(template) = UriTemplate::parse(&key)
             {
-                self.templates.push((template, place));
+                self.templates.push((template, position));
             }
-            self.index.insert(key.into_owned(), place);
+            self.index.insert(key.into_owned(), position);
         }
         self.entries.push(entry);
     }
 
-    /// A key that is taken: notes the collision; returns the alias if there can be one.
+    /// Notes the collision of a key that is taken; returns the alias if there can be one.
     fn collide(
         &mut self,
         kind: ListKind,
         key: &Json,
         taken: usize,
-        other: &str,
-        naming: &Naming,
-        sources: &Sources,
+        other: &Member,
+        topology: &Topology,
     ) -> Option<Json> {
         let key = key.as_str()?;
-        let kept = self.entries.get(taken).and_then(|entry| sources.backends.get(entry.backend));
-        let kept = kept.map(|backend| backend.client.name().to_owned()).unwrap_or_default();
+        let (naming, other) = (&other.naming, other.name());
+        let kept = self.entries.get(taken).map_or("", |entry| topology.name(entry.backend)).to_owned();
         // A backend that lists the same URI twice gets no alias: both lead to the same resource.
         let alias = (!kind.is_named() && kept != other).then(|| naming.alias(&key));
         let alias = alias.filter(|alias| !self.index.contains_key(alias));
@@ -176,26 +171,30 @@ impl Snapshot {
         Some(list.finish())
     }
 
-    /// The answer with the entries from `start` on, at most `page_size` of them. `next_cursor` is
-    /// asked for the cursor of the first entry that is left. If backends said how long their lists
-    /// may be kept, `ttl_left` is what is left of that.
+    /// The answer for `principal` with the entries from `start` on, at most `page_size` of them.
+    /// `next_cursor` makes the cursor of the first entry that is left, from the name of its backend and
+    /// its offset within that one's part. If backends limit how long their lists may be kept, `ttl_left`
+    /// is what is left of that.
     pub(crate) fn page(
         &self,
         start: usize,
         page_size: usize,
         ttl_left: Duration,
-        next_cursor: impl FnOnce(u32, u32) -> Option<String>,
+        principal: &Principal,
+        next_cursor: impl FnOnce(&str, u32) -> Option<String>,
     ) -> Response {
         let end = self.entries.len().min(start.saturating_add(page_size.max(1)));
-        let ttl_left = pages::told(ttl_left);
-        self.pages.kept_or(start.min(end), end, ttl_left, || {
-            let cursor = self.place(end).and_then(|(backend, offset)| next_cursor(backend, offset));
+        let ttl_left = pages::rounded(ttl_left);
+        let next = self.place(end);
+        let key = pages::Key { start: start.min(end), principal: next.map(|_| principal.clone()) };
+        self.pages.kept_or(key, end, ttl_left, || {
+            let cursor = next.and_then(|(backend, offset)| next_cursor(backend, offset));
             self.write_page(start..end, ttl_left, cursor)
         })
     }
 
-    fn write_page(&self, place: Range<usize>, ttl_left: Duration, next_cursor: Option<String>) -> Json {
-        let entries = self.entries.get(place).unwrap_or_default();
+    fn write_page(&self, range: Range<usize>, ttl_left: Duration, next_cursor: Option<String>) -> Json {
+        let entries = self.entries.get(range).unwrap_or_default();
         let mut list = ArrayBuilder::with_capacity(entries.iter().map(|entry| entry.visible.bytes().len() + 1).sum());
         for entry in entries {
             list.push(&entry.visible);
@@ -217,32 +216,30 @@ impl Snapshot {
         result.finish()
     }
 
-    /// An entry's place as a backend and an offset within that backend's part.
-    fn place(&self, at: usize) -> Option<(u32, u32)> {
-        let entry = self.entries.get(at)?;
-        let start = self.starts.get(entry.backend)?;
-        Some((u32::try_from(entry.backend).ok()?, u32::try_from(at.checked_sub(*start)?).ok()?))
+    /// The name of the backend of the entry at a position, and the entry's offset within its part.
+    fn place(&self, at: usize) -> Option<(&str, u32)> {
+        let part = self.parts.iter().find(|part| part.entries.contains(&at))?;
+        Some((&part.contribution.backend, u32::try_from(at - part.entries.start).ok()?))
     }
 
-    /// The place of an entry, clamped to its backend's part should that have become shorter.
-    pub(crate) fn position(&self, backend: u32, offset: u32) -> Option<usize> {
-        let backend = usize::try_from(backend).ok()?;
-        let (start, end) = (*self.starts.get(backend)?, *self.starts.get(backend + 1)?);
+    /// The position of an entry, at most the end of its backend's part should that have become shorter.
+    pub(crate) fn position(&self, backend: &str, offset: u32) -> Option<usize> {
+        let Range { start, end } = self.parts.iter().find(|part| part.contribution.backend == backend)?.entries;
         Some(start.saturating_add(usize::try_from(offset).ok()?).min(end))
     }
 
     /// The entry that clients know as `key`.
     #[must_use]
     pub fn find(&self, key: &str) -> Option<&Entry> {
-        self.index.get(key).and_then(|place| self.entries.get(*place))
+        self.index.get(key).and_then(|position| self.entries.get(*position))
     }
 
     /// Whether each entry of the list in `result` is one of these, in the same text.
     pub(crate) fn has_all_of(&self, result: &Json) -> bool {
         let list_of = |result: &Json| result.get(self.kind?.member());
         let Some(list) = list_of(result) else { return true };
-        // Mostly it is the very page that was read. Comparing that whole is much cheaper than finding entries.
-        let known = self.contributions.iter().flat_map(|contribution| &contribution.results);
+        // Mostly it is a page as it was read. Comparing that whole is much cheaper than finding entries.
+        let known = self.contributions().flat_map(|contribution| &contribution.results);
         known.filter_map(list_of).any(|known| known == list)
             || list.elements().map(|place| list.slice(place)).all(|entry| {
                 let key = self.kind.and_then(|kind| entry.get(kind.key()));
@@ -256,7 +253,7 @@ impl Snapshot {
         self.templates
             .iter()
             .find(|(template, _)| template.matches(uri))
-            .and_then(|(_, place)| self.entries.get(*place))
+            .and_then(|(_, position)| self.entries.get(*position))
     }
 
     /// All entries in order.
@@ -265,55 +262,76 @@ impl Snapshot {
         &self.entries
     }
 
-    /// What two backends claim.
+    /// The keys that two backends claim.
     #[must_use]
     pub fn collisions(&self) -> &[Collision] {
         &self.collisions
     }
 
-    /// What each backend gave.
-    #[must_use]
-    pub fn contributions(&self) -> &[Contribution] {
-        &self.contributions
+    /// What each backend gave, in configuration order.
+    pub fn contributions(&self) -> impl Iterator<Item = &Contribution> + Clone {
+        self.parts.iter().map(|part| &part.contribution)
     }
 
-    /// Backends whose lists are missing or incomplete, and why in a word.
+    /// The name of the backend that an entry came from.
+    #[must_use]
+    pub fn backend_of(&self, entry: &Entry) -> &str {
+        let part = self.parts.iter().find(|part| part.backend == entry.backend);
+        part.map_or("", |part| &part.contribution.backend)
+    }
+
+    pub(super) fn backends(&self) -> impl Iterator<Item = BackendId> + '_ {
+        self.parts.iter().map(|part| part.backend)
+    }
+
+    /// How many backends have a part in it that is missing or not whole.
+    pub(crate) fn failures(&self) -> usize {
+        merge::failures(self.contributions())
+    }
+
+    /// Backends whose lists are missing or incomplete, each with its outcome.
     pub(crate) fn unlisted(&self) -> Vec<(String, Outcome)> {
-        let failed = self.contributions.iter().filter(|contribution| contribution.outcome != Outcome::Ok);
+        let failed = self.contributions().filter(|contribution| contribution.outcome != Outcome::Ok);
         failed.map(|contribution| (contribution.backend.clone(), contribution.outcome)).collect()
     }
 
-    /// Tool names that common clients would refuse, each with why.
+    /// Why common clients would reject some of the tool names.
     #[must_use]
     pub fn name_objections(&self) -> Vec<String> {
         if self.kind != Some(ListKind::Tools) {
             return Vec::new();
         }
         let keys = self.entries.iter().filter_map(|entry| entry.key.as_ref()?.as_str());
-        keys.filter_map(|name| naming::client_objection(&name)).collect()
+        keys.filter_map(|name| topology::client_objection(&name)).collect()
     }
 
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+    pub(super) fn topology(&self) -> u64 {
+        self.topology
+    }
+
+    /// Whether clients would get the same texts of `other`.
+    pub(super) fn equals(&self, other: &Self) -> bool {
+        let places = |snapshot: &Self| -> Vec<_> { snapshot.parts.iter().map(|part| part.entries.clone()).collect() };
         self.rest == other.rest
             && self.entries.len() == other.entries.len()
-            && self.starts == other.starts
+            && places(self) == places(other)
             && self.entries.iter().zip(&other.entries).all(|(a, b)| a.visible == b.visible && a.original == b.original)
     }
 
-    /// Whether clients can use the same as with `other`. The order does not matter, and neither does
-    /// what else the lists' results say: a server that words those anew each time has not changed.
+    /// Whether it has the same entries as `other`. The order does not matter, and neither do the other
+    /// members of the results, which some servers write differently each time.
     pub(super) fn offers_the_same(&self, other: &Self) -> bool {
-        let offered = |snapshot: &Self| {
-            let entries = snapshot.entries.iter().map(|entry| (entry.backend, entry.visible.bytes().clone()));
-            let mut offered: Vec<_> = entries.collect();
-            offered.sort_unstable();
-            offered
-        };
-        self.entries.len() == other.entries.len() && offered(self) == offered(other)
+        fn sorted(snapshot: &Snapshot) -> Vec<(BackendId, &bytes::Bytes)> {
+            let mut entries: Vec<_> =
+                snapshot.entries.iter().map(|entry| (entry.backend, entry.visible.bytes())).collect();
+            entries.sort_unstable();
+            entries
+        }
+        self.entries.len() == other.entries.len() && sorted(self) == sorted(other)
     }
 
     pub(super) fn log_findings(&self) {
@@ -323,16 +341,16 @@ impl Snapshot {
         }
     }
 
-    /// What is to be said of collisions, one line for each kind: how many, some of them, and what
-    /// became of them.
+    /// The collisions for the log, one line for each kind: how many, some of them, and what happened to
+    /// them.
     pub(crate) fn findings(&self) -> Vec<(usize, String, &'static str)> {
         let (aliased, left_out): (Vec<_>, Vec<_>) = self.collisions.iter().partition(|found| found.alias.is_some());
         let kinds = [
-            (aliased, "backends claim the same URIs; that of a later one has an alias"),
-            (left_out, "backends claim the same names; what a later one has is left out"),
+            (aliased, "backends claim the same URIs; those of a later one get aliases"),
+            (left_out, "backends claim the same names; those of a later one are left out"),
         ];
-        let said = kinds.into_iter().filter(|(found, _)| !found.is_empty());
-        said.map(|(found, what)| (found.len(), named(&found), what)).collect()
+        let present = kinds.into_iter().filter(|(found, _)| !found.is_empty());
+        present.map(|(found, what)| (found.len(), named(&found), what)).collect()
     }
 }
 

@@ -1,23 +1,22 @@
 //! `tasks/list`, merged over all backends that list their tasks, for one client.
 //!
-//! Nothing of it is kept: tasks belong to clients and change all the time. The parts follow each
-//! other in configuration order. A page ends where a backend's own page does that has more; the
-//! cursor then holds the backend's own, so that the next page goes on there.
-//!
-//! Must not know: what a task is for.
+//! Nothing of it is kept: tasks belong to clients and change all the time. The parts are in configuration
+//! order. A page ends with that of a backend that has more; the cursor then contains the backend's own,
+//! so that the next page continues there.
 
-use fanlight_canonical::{BackendError, Call, Outcome};
+use fanlight_canonical::{Call, Outcome};
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::{ArrayBuilder, Json, Kind, ObjectBuilder, rewrite_object};
 use fanlight_protocol::{Response, RpcError};
 use futures_util::future::join_all;
 
 use super::Tasks;
-use super::owners::How;
+use super::owners::Evidence;
 use crate::catalogue::{answered, cut_off};
 use crate::cursor::{CursorSeal, TasksPosition};
 use crate::fault;
 use crate::merge::{self, Contribution, Except, Merged};
+use crate::topology::{Member, Topology};
 
 const MEMBER: &str = "tasks";
 const NEXT: &str = "nextCursor";
@@ -28,73 +27,68 @@ enum Part {
     /// It lists no tasks.
     Nothing,
     Page(Json),
-    /// It could not be asked, or did not say.
+    /// It could not be asked, or did not answer with a list.
     Failed(Outcome, String),
 }
 
 impl Tasks {
-    pub(super) async fn list(&self, call: &Call, seal: &CursorSeal) -> Result<Response, RpcError> {
+    pub(super) async fn list(&self, topology: &Topology, call: &Call, seal: &CursorSeal) -> Result<Response, RpcError> {
+        let principal = call.context.caller.principal();
         let cursor = call.params.as_ref().and_then(|params| params.get(CURSOR)).filter(|cursor| !cursor.is_null());
         let mut page = Page { tasks: self, call, seal, contributions: Vec::new(), next: None, any: false };
-        let mut rest = 0;
+        let mut backends = topology.backends();
         if let Some(cursor) = cursor {
-            let position = cursor.as_str().and_then(|text| seal.open_tasks(&text)).ok_or_else(|| {
+            let position = cursor.as_str().and_then(|text| seal.open_tasks(&text, principal)).ok_or_else(|| {
                 fault::invalid_params("params.cursor is no cursor of this list; start from the first page")
             })?;
-            // A backend that has gone from the configuration has nothing left to list.
-            let backend = usize::try_from(position.backend).unwrap_or(usize::MAX);
-            if backend < self.sources.backends.len() {
-                let part = self.part(backend, params_at(call, Some(&position.cursor)), call).await;
-                page.add(backend, part);
-            }
-            rest = backend.saturating_add(1);
             page.any = true;
+            // After a backend that is no longer configured there is nothing to list.
+            backends = topology.beginning_with(&position.backend);
+            if let Some((backend, rest)) = backends.split_first() {
+                let part = part_of(topology, backend, params_at(call, Some(&position.cursor)), call).await;
+                page.add(backend, part).await;
+                backends = rest;
+            }
         }
         if page.next.is_none() {
             let first = params_at(call, None);
-            let backends = rest.min(self.sources.backends.len())..self.sources.backends.len();
-            let parts = join_all(backends.clone().map(|backend| self.part(backend, first.clone(), call))).await;
-            for (backend, part) in backends.zip(parts) {
-                page.add(backend, part);
+            let parts =
+                backends.iter().map(async |backend| (backend, part_of(topology, backend, first.clone(), call).await));
+            for (backend, part) in join_all(parts).await {
+                page.add(backend, part).await;
                 if page.next.is_some() {
                     break;
                 }
             }
         }
-        call.context.trace.partial_failures(merge::failures(&page.contributions));
+        call.context.trace.partial_failures(merge::failures(page.contributions.iter()));
         if page.any { Ok(page.response()) } else { Err(fault::unknown_method(call.method.as_str())) }
     }
+}
 
-    /// One page of one backend, for the client of `call`.
-    async fn part(&self, backend: usize, params: Json, call: &Call) -> Part {
-        let asked = async {
-            let capabilities = self.sources.capabilities(backend).await?;
-            let lists = capabilities.get("tasks").and_then(|tasks| tasks.get("list"));
-            // A server with the extension has no list of its own, but its edge keeps one.
-            if !lists.is_some_and(|list| list.is_object()) && !has_tasks_extension(&capabilities) {
-                return Ok(None);
-            }
-            let call = Call { params: Some(params), ..call.clone() };
-            self.sources.request(backend, call).await.map(Some)
-        };
-        match self.sources.briefly(asked).await {
-            Ok(None) => Part::Nothing,
-            Ok(Some(response)) => match response.result() {
-                Some(result) => Part::Page(result),
-                None => Part::Failed(Outcome::Error, answered(&response.body())),
-            },
-            Err(error) => Part::failed(&error),
+/// One page of one backend, for the client of `call`.
+async fn part_of(topology: &Topology, backend: &Member, params: Json, call: &Call) -> Part {
+    let asked = async {
+        let capabilities = topology.capabilities(backend.id).await?;
+        let lists = capabilities.get("tasks").and_then(|tasks| tasks.get("list"));
+        // A server with the extension has no list of its own, but its edge keeps one.
+        if !lists.is_some_and(|list| list.is_object()) && !has_tasks_extension(&capabilities) {
+            return Ok(None);
         }
+        let call = Call { params: Some(params), ..call.clone() };
+        backend.client.request(call).await.map(Some)
+    };
+    match topology.briefly(asked).await {
+        Ok(None) => Part::Nothing,
+        Ok(Some(response)) => match response.result() {
+            Some(result) => Part::Page(result),
+            None => Part::Failed(Outcome::Error, answered(&response.body())),
+        },
+        Err(error) => Part::Failed(error.outcome(), error.to_string()),
     }
 }
 
-impl Part {
-    fn failed(error: &BackendError) -> Self {
-        Self::Failed(error.outcome(), error.to_string())
-    }
-}
-
-/// A page in the making.
+/// A page being put together.
 struct Page<'a> {
     tasks: &'a Tasks,
     call: &'a Call,
@@ -107,9 +101,13 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    fn add(&mut self, backend: usize, part: Part) {
-        let name = self.tasks.sources.name(backend).to_owned();
-        let mut contribution = Contribution { backend: name, outcome: Outcome::Ok, reason: None, results: Vec::new() };
+    async fn add(&mut self, backend: &Member, part: Part) {
+        let mut contribution = Contribution {
+            backend: backend.name().to_owned(),
+            outcome: Outcome::Ok,
+            reason: None,
+            results: Vec::new(),
+        };
         self.any |= !matches!(part, Part::Nothing);
         match part {
             Part::Nothing => {}
@@ -119,11 +117,13 @@ impl Page<'_> {
             }
             Part::Page(result) => {
                 let more = result.get(NEXT).filter(|next| next.kind() == Kind::String);
-                self.learn(backend, &result);
+                for task in entries(&result) {
+                    self.tasks.learn(&self.call.context, &task, backend.id, Evidence::Seen).await;
+                }
                 contribution.results.push(result);
                 if let Some(cursor) = more {
-                    let place = u32::try_from(backend).ok();
-                    self.next = place.and_then(|backend| self.seal.seal_tasks(&TasksPosition { backend, cursor }));
+                    let position = TasksPosition { backend: backend.name().into(), cursor };
+                    self.next = self.seal.seal_tasks(&position, self.call.context.caller.principal());
                     if self.next.is_none() {
                         let reason = cut_off("its cursor is too long to be passed on");
                         (contribution.outcome, contribution.reason) = (Outcome::Error, Some(reason));
@@ -132,12 +132,6 @@ impl Page<'_> {
             }
         }
         self.contributions.push(contribution);
-    }
-
-    fn learn(&self, backend: usize, result: &Json) {
-        for task in entries(result) {
-            self.tasks.owners.learn(self.call.context.session(), &task, backend, How::Seen);
-        }
     }
 
     fn response(&self) -> Response {

@@ -1,18 +1,18 @@
 //! Which backend each task belongs to, as far as that is known.
 //!
-//! Bounded, the least recently used being forgotten first; an entry also expires some time after its
-//! task may. Forgetting costs no more than asking again.
-//!
-//! Must not know: backends beyond their places, or how anything was learnt.
+//! Bounded; an entry also expires some time after its task may. Forgetting costs no more than asking
+//! the backends again.
 
-use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::SessionKey;
+use fanlight_canonical::{Caller, Principal, SessionKey};
 use fanlight_protocol::Json;
-use lru::LruCache;
+use futures_util::future::{BoxFuture, FutureExt as _, ready};
+use quick_cache::unsync::Cache;
 use tokio::time::Instant;
+
+use crate::topology::BackendId;
 
 /// How much longer than its task an entry is kept: lifetimes count from the creation of the task by
 /// another clock.
@@ -26,138 +26,178 @@ const LONGEST_ID: usize = 1024;
 
 /// How an owner became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
-    /// It made the task for this client: whatever else has this id, that is the client's.
+pub(super) enum Evidence {
+    /// It made the task for this client: another task of this id is not the client's.
     Created,
-    /// It knows a task of this id; what is known already stands.
+    /// It knows a task of this id; an owner that is known already stays.
     Seen,
 }
 
-pub(super) struct Owners(Mutex<LruCache<Key, Owned>>);
-
-/// A task of a client. Clients without a session have one table together until there are
-/// principals, who then take the place of this.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Key {
-    client: Option<SessionKey>,
+/// A task of one client: of one session, or of a principal without a session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TaskKey {
+    principal: Principal,
+    session: Option<SessionKey>,
     task: Box<str>,
 }
 
-#[derive(Debug)]
-struct Owned {
-    backend: usize,
+impl TaskKey {
+    pub(super) fn new(caller: &Caller, task: &str) -> Self {
+        Self { principal: caller.principal().clone(), session: caller.session(), task: task.into() }
+    }
+}
+
+/// A store of the owners of tasks. One that several processes share has to keep the names of backends
+/// in place of their ids, which belong to one process.
+pub(super) trait TaskOwners: Send + Sync {
+    /// The backend that has this task, if it is known.
+    fn find(&self, task: &TaskKey) -> BoxFuture<'_, Option<BackendId>>;
+    /// Remembers the backend for as long as `kept_for`.
+    fn learn(&self, task: TaskKey, owner: BackendId, kept_for: Duration, evidence: Evidence) -> BoxFuture<'_, ()>;
+    /// Forgets the backend of this task.
+    fn forget(&self, task: &TaskKey) -> BoxFuture<'_, ()>;
+}
+
+/// The owners that this process knows.
+pub(super) struct MemoryOwners(Mutex<Cache<TaskKey, Owner>>);
+
+#[derive(Clone, Debug)]
+struct Owner {
+    backend: BackendId,
     until: Instant,
 }
 
-impl Owners {
+impl MemoryOwners {
+    /// Remembers the owners of at most `limit` tasks.
     pub(super) fn new(limit: usize) -> Self {
-        // One with a limit from the start takes room for all at once.
-        let mut table = LruCache::unbounded();
-        table.resize(NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN));
-        Self(Mutex::new(table))
+        Self(Mutex::new(Cache::new(limit.max(1))))
     }
 
-    /// The backend that has this task of the client, if it is known.
-    pub(super) fn of(&self, client: Option<SessionKey>, task: &str) -> Option<usize> {
-        let key = Key { client, task: task.into() };
-        let mut table = self.lock();
-        match table.get(&key) {
-            Some(owned) if owned.until > Instant::now() => Some(owned.backend),
-            Some(_) => {
-                table.pop(&key);
-                None
-            }
-            None => None,
-        }
-    }
-
-    /// Learns from the state of a task, of which only id and lifetime matter.
-    pub(super) fn learn(&self, client: Option<SessionKey>, state: &Json, backend: usize, how: How) {
-        let Some(id) = state.get("taskId") else { return };
-        let Some(task) = id.as_str().filter(|id| id.len() <= LONGEST_ID) else { return };
-        let (key, now) = (Key { client, task: task.as_ref().into() }, Instant::now());
-        let mut table = self.lock();
-        let known = table.peek(&key).filter(|owned| owned.until > now);
-        if how == How::Created || known.is_none_or(|owned| owned.backend == backend) {
-            table.put(key, Owned { backend, until: now + kept_for(state) });
-        }
-    }
-
-    pub(super) fn forget(&self, client: Option<SessionKey>, task: &str) {
-        self.lock().pop(&Key { client, task: task.into() });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LruCache<Key, Owned>> {
-        // Nothing that can panic runs under this lock.
+    fn lock(&self) -> MutexGuard<'_, Cache<TaskKey, Owner>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// `ttl` of 2025-11-25, `ttlMs` of the extension; both in milliseconds, `null` for no end.
-fn kept_for(state: &Json) -> Duration {
-    let ttl = state.get("ttlMs").or_else(|| state.get("ttl")).and_then(|ttl| ttl.as_i64());
-    match ttl.and_then(|ttl| u64::try_from(ttl).ok()) {
-        Some(ttl) => Duration::from_millis(ttl).saturating_add(GRACE).min(LONGEST),
-        None => ENDLESS,
+impl TaskOwners for MemoryOwners {
+    fn find(&self, task: &TaskKey) -> BoxFuture<'_, Option<BackendId>> {
+        let mut table = self.lock();
+        let owner = table.get(task).filter(|owner| owner.until > Instant::now()).map(|owner| owner.backend);
+        if owner.is_none() {
+            table.remove(task);
+        }
+        ready(owner).boxed()
     }
+
+    fn learn(&self, task: TaskKey, owner: BackendId, kept_for: Duration, evidence: Evidence) -> BoxFuture<'_, ()> {
+        let (mut table, now) = (self.lock(), Instant::now());
+        let known = table.peek(&task).filter(|known| known.until > now);
+        if evidence == Evidence::Created || known.is_none_or(|known| known.backend == owner) {
+            table.insert(task, Owner { backend: owner, until: now + kept_for });
+        }
+        ready(()).boxed()
+    }
+
+    fn forget(&self, task: &TaskKey) -> BoxFuture<'_, ()> {
+        self.lock().remove(task);
+        ready(()).boxed()
+    }
+}
+
+/// The id of a task and how long its owner is to be remembered, from the state of the task; `None` if
+/// the id is missing or too long.
+pub(super) fn id_and_time(state: &Json) -> Option<(String, Duration)> {
+    let id = state.get("taskId")?.as_str().filter(|id| id.len() <= LONGEST_ID)?.into_owned();
+    // `ttl` of 2025-11-25, `ttlMs` of the extension; both in milliseconds, `null` for no end.
+    let ttl = state.get("ttlMs").or_else(|| state.get("ttl")).and_then(|ttl| ttl.as_i64());
+    Some(match ttl.and_then(|ttl| u64::try_from(ttl).ok()) {
+        Some(ttl) => (id, Duration::from_millis(ttl).saturating_add(GRACE).min(LONGEST)),
+        None => (id, ENDLESS),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CLIENT: Option<SessionKey> = Some(SessionKey(1));
-
-    fn state(text: &'static str) -> Json {
-        Json::literal(text)
+    fn session() -> Caller {
+        Caller::session_of(Principal::anonymous(), SessionKey(1))
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn entries_outlive_their_tasks_by_a_little() {
-        let owners = Owners::new(10);
+    fn key(task: &str) -> TaskKey {
+        TaskKey::new(&session(), task)
+    }
+
+    #[test]
+    fn owner_is_remembered_a_little_longer_than_its_task() {
         let minute = Duration::from_secs(60);
-        for (task, ttl, kept) in [
+        for (id, state, kept) in [
             ("a", r#"{"taskId":"a","ttl":60000}"#, minute + GRACE),
             ("b", r#"{"taskId":"\u0062","ttlMs":60000}"#, minute + GRACE),
             ("c", r#"{"taskId":"c","ttl":null}"#, ENDLESS),
             ("d", r#"{"taskId":"d"}"#, ENDLESS),
             ("e", r#"{"taskId":"e","ttlMs":9223372036854775807}"#, LONGEST),
         ] {
-            owners.learn(CLIENT, &state(ttl), 3, How::Created);
-            tokio::time::advance(kept - Duration::from_millis(1)).await;
-            assert_eq!(owners.of(CLIENT, task), Some(3), "{task}");
-            tokio::time::advance(Duration::from_millis(1)).await;
-            assert_eq!(owners.of(CLIENT, task), None, "{task}");
+            assert_eq!(id_and_time(&Json::literal(state)), Some((id.to_owned(), kept)));
         }
+        let long = format!(r#"{{"taskId":"{}"}}"#, "x".repeat(LONGEST_ID + 1));
+        assert_eq!(id_and_time(&Json::parse(long.into(), 8).unwrap()), None);
+        assert_eq!(id_and_time(&Json::literal("{}")), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn owner_is_forgotten_after_its_time() {
+        let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
+        owners.learn(key("t"), backend, GRACE, Evidence::Created).await;
+        tokio::time::advance(GRACE - Duration::from_millis(1)).await;
+        assert_eq!(owners.find(&key("t")).await, Some(backend));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(owners.find(&key("t")).await, None);
         assert!(owners.lock().is_empty());
     }
 
     #[tokio::test]
-    async fn who_made_a_task_for_a_client_owns_it() {
-        let owners = Owners::new(10);
-        let task = state(r#"{"taskId":"t"}"#);
-        owners.learn(CLIENT, &task, 1, How::Seen);
-        owners.learn(CLIENT, &task, 2, How::Seen);
-        assert_eq!(owners.of(CLIENT, "t"), Some(1), "the first that was seen stands");
-        owners.learn(CLIENT, &task, 2, How::Created);
-        owners.learn(CLIENT, &task, 1, How::Seen);
-        assert_eq!(owners.of(CLIENT, "t"), Some(2));
-        assert_eq!((owners.of(None, "t"), owners.of(Some(SessionKey(2)), "t")), (None, None), "another's");
-        owners.forget(CLIENT, "t");
-        assert_eq!(owners.of(CLIENT, "t"), None);
+    async fn owner_that_made_the_task_replaces_one_that_was_seen() {
+        let owners = MemoryOwners::new(10);
+        let [one, two] = [BackendId::fresh(), BackendId::fresh()];
+        owners.learn(key("t"), one, ENDLESS, Evidence::Seen).await;
+        owners.learn(key("t"), two, ENDLESS, Evidence::Seen).await;
+        assert_eq!(owners.find(&key("t")).await, Some(one), "the first that was seen stays");
+        owners.learn(key("t"), two, ENDLESS, Evidence::Created).await;
+        owners.learn(key("t"), one, ENDLESS, Evidence::Seen).await;
+        assert_eq!(owners.find(&key("t")).await, Some(two));
+        owners.forget(&key("t")).await;
+        assert_eq!(owners.find(&key("t")).await, None);
     }
 
     #[tokio::test]
-    async fn the_least_recently_used_go_first() {
-        let owners = Owners::new(2);
-        owners.learn(None, &state(r#"{"taskId":"a"}"#), 0, How::Created);
-        owners.learn(None, &state(r#"{"taskId":"b"}"#), 1, How::Created);
-        assert_eq!(owners.of(None, "a"), Some(0));
-        owners.learn(None, &state(r#"{"taskId":"c"}"#), 2, How::Created);
-        assert_eq!(["a", "b", "c"].map(|task| owners.of(None, task)), [Some(0), None, Some(2)]);
-        owners.learn(None, &Json::literal("{}"), 0, How::Created);
-        let long = format!(r#"{{"taskId":"{}"}}"#, "x".repeat(LONGEST_ID + 1));
-        owners.learn(None, &Json::parse(long.into(), 8).unwrap(), 0, How::Created);
-        assert_eq!(owners.lock().len(), 2);
+    async fn owner_is_known_to_one_principal_and_session_alone() {
+        let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
+        let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("issuer", name));
+        let in_session = |principal: &Principal, session| Caller::session_of(principal.clone(), SessionKey(session));
+        let without = |principal: &Principal| Caller::request_of(principal.clone());
+        owners.learn(TaskKey::new(&in_session(&ann, 1), "t"), backend, ENDLESS, Evidence::Created).await;
+        owners.learn(TaskKey::new(&without(&ann), "u"), backend, ENDLESS, Evidence::Created).await;
+        for (caller, task, known) in [
+            (in_session(&ann, 1), "t", true),
+            (in_session(&ann, 2), "t", false),
+            (in_session(&bob, 1), "t", false),
+            (without(&ann), "t", false),
+            (without(&ann), "u", true),
+            (without(&bob), "u", false),
+            (in_session(&ann, 1), "u", false),
+        ] {
+            assert_eq!(owners.find(&TaskKey::new(&caller, task)).await.is_some(), known, "{task} of {caller:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn unused_owners_are_forgotten_first() {
+        let (owners, backend) = (MemoryOwners::new(20), BackendId::fresh());
+        owners.learn(key("used"), backend, ENDLESS, Evidence::Created).await;
+        for n in 0..100 {
+            assert!(owners.find(&key("used")).await.is_some(), "after {n} others");
+            owners.learn(key(&n.to_string()), backend, ENDLESS, Evidence::Created).await;
+        }
+        assert!(owners.lock().len() <= 20);
     }
 }

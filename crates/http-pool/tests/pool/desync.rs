@@ -40,7 +40,7 @@ enum Reading {
 }
 
 /// Runs one input. Panics if the two requests are mixed up.
-pub fn run(data: &[u8]) {
+pub(crate) fn run(data: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(converse(Plan::new(data)));
 }
@@ -109,8 +109,8 @@ async fn converse(plan: Plan) {
             }
         })
     };
-    let settings =
-        PoolSettings { connect_timeout: Duration::from_secs(5), idle_timeout: Duration::from_secs(90), max_idle: 2 };
+    let time = Duration::from_secs(5);
+    let settings = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 2 };
     let client = PooledClient::new(format!("http://{address}/").parse().unwrap(), settings);
     let first = async {
         if let Ok(mut response) = client.execute(request(&address, "1", plan.request.clone())).await {

@@ -137,7 +137,7 @@ impl<'a> Inputs<'a> {
                 Ok(())
             }
             Err((why, error)) => {
-                let name = crate::excerpt::excerpt(key.bytes(), 80);
+                let name = crate::log::excerpt(key.bytes(), 80);
                 let mut data = ObjectBuilder::new();
                 data.member("key", &key);
                 if let Some(error) = error {

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::pace::{Pace, Step, is_transient};
-use crate::deadline::CallProgress;
+use crate::request::deadline::CallProgress;
 use crate::tasks::translate::Status;
 use crate::tasks::{Translator, task_params, without_progress};
 

@@ -145,8 +145,8 @@ pub(crate) fn listening(mut call: Call, change: impl FnOnce(&mut CallContext)) -
     (call, MessageReceiver(inbox))
 }
 
-/// Begins to listen, and gives what there is to hear.
-pub(crate) async fn hear(
+/// Listens as this client, and returns also the receiver of its messages.
+pub(crate) async fn listen(
     backend: &Backend,
     interest: Interest,
     change: impl FnOnce(&mut CallContext),
@@ -159,8 +159,8 @@ pub(crate) async fn hear(
     Ok((listening, MessageReceiver(inbox)))
 }
 
-/// Without a session.
-pub(crate) fn nobody(_context: &mut CallContext) {}
+/// A client without a session.
+pub(crate) fn without_session(_context: &mut CallContext) {}
 
 /// Sends a request and gives the text of its result or error.
 pub(crate) async fn ask(backend: &Backend, method: &str, params: &str) -> Result<String, BackendError> {

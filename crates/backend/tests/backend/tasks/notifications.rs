@@ -8,7 +8,7 @@ use fanlight_canonical::Interest;
 use super::servers::{EXTENSION, Tasks, initialized};
 use super::{extension, get, requested};
 use crate::support::server::{Feed, Feeds, Reply, Seen, feeds};
-use crate::support::{hear, of_session, settings, start};
+use crate::support::{listen, of_session, settings, start};
 
 const DONE: &str = r#"{"taskId":"t1","status":"completed","ttl":6e4,"x":1.0}"#;
 
@@ -81,9 +81,9 @@ async fn legacy_status_is_translated_for_the_extension() {
     let client = || extension(&format!(r#"{{"extensions":{{"{EXTENSION}":{{}}}}}}"#));
     // The task is in the session of clients with these capabilities.
     get(&backend, client(), "tools/call", r#"{"name":"needs"}"#).await;
-    let (listening, mut inbox) = hear(&backend, task("t1"), client()).await.unwrap();
+    let (listening, mut inbox) = listen(&backend, task("t1"), client()).await.unwrap();
     assert_eq!(listening.honoured, task("t1"));
-    let (other, mut deaf) = hear(&backend, task("t2"), client()).await.unwrap();
+    let (other, mut deaf) = listen(&backend, task("t2"), client()).await.unwrap();
     let feed = stream_of(&mut feeds, "s1").await;
     feed.send(&status(r#"{ "taskId":"\u0074\u0031","status":"working","ttl":6e4}"#));
     assert_eq!(inbox.text().await, changed(r#"{ "taskId":"\u0074\u0031","status":"working","ttlMs":6e4}"#));
@@ -102,8 +102,8 @@ async fn legacy_status_is_translated_for_the_extension() {
 async fn modern_status_is_translated_for_the_session_that_has_the_task() {
     let (tasks, mut feeds) = modern().await;
     let backend = start(settings(tasks.server.transport()));
-    let (listening, mut inbox) = hear(&backend, session(), requested(1)).await.unwrap();
-    let (_older, mut older_inbox) = hear(&backend, session(), of_session(2, "{}")).await.unwrap();
+    let (listening, mut inbox) = listen(&backend, session(), requested(1)).await.unwrap();
+    let (_older, mut older_inbox) = listen(&backend, session(), of_session(2, "{}")).await.unwrap();
     assert!(feeds.is_empty(), "there is nothing to be told yet");
     get(&backend, requested(1), "tools/call", r#"{"name":"may","task":{}}"#).await;
     let feed = feeds.next().await;
@@ -131,7 +131,7 @@ async fn tasks_are_subscribed_to_only_while_their_session_listens() {
     get(&backend, requested(1), "tools/call", r#"{"name":"may","task":{}}"#).await;
     assert!(feeds.is_empty());
     // The subscription names the tasks made before.
-    let (heard, feed) = tokio::join!(hear(&backend, session(), requested(1)), async {
+    let (heard, feed) = tokio::join!(listen(&backend, session(), requested(1)), async {
         let feed = feeds.next().await;
         assert_eq!(task_ids(&feed).as_deref(), Some(r#"["t1"]"#));
         agree(&feed);
@@ -146,8 +146,8 @@ async fn notification_in_the_same_dialect_is_unchanged() {
     let text = changed(r#"{ "taskId":"t1","status":"working","ttlMs":6E4}"#);
     let (tasks, mut feeds) = modern().await;
     let backend = start(settings(tasks.server.transport()));
-    let listen = hear(&backend, task("t1"), extension("{}"));
-    let (heard, feed) = tokio::join!(listen, async {
+    let listener = listen(&backend, task("t1"), extension("{}"));
+    let (heard, feed) = tokio::join!(listener, async {
         let feed = feeds.next().await;
         agree(&feed);
         feed
@@ -161,7 +161,7 @@ async fn notification_in_the_same_dialect_is_unchanged() {
     let mut settings = settings(tasks.server.transport());
     settings.sessions = SessionPolicy::Shared;
     let backend = start(settings);
-    let (_listening, mut inbox) = hear(&backend, session(), requested(1)).await.unwrap();
+    let (_listening, mut inbox) = listen(&backend, session(), requested(1)).await.unwrap();
     get(&backend, requested(1), "tools/call", r#"{"name":"may","task":{}}"#).await;
     let feed = feeds.next().await;
     feed.send(&text);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::activity::{Activity, Expired};
+use super::super::activity::{Activity, Expired};
 
 /// The reasons for which a connection ends although its client keeps it open.
 pub(super) struct Ending<'a> {

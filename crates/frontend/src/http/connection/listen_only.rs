@@ -19,7 +19,8 @@ use hyper::body::Incoming;
 use smallvec::{SmallVec, smallvec};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::super::reply::{ONE_PIECE, ReplyBody};
+use super::super::events::ONE_PIECE;
+use super::super::reply::ReplyBody;
 use super::tracked_io::TrackedIo;
 
 /// Most bytes that are read of what a client sends while it listens.

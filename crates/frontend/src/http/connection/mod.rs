@@ -1,13 +1,11 @@
 //! One connection of a client: its HTTP version, its requests, and its end.
 
-mod activity;
 mod ending;
 mod listen_only;
 mod tracked_io;
 
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
-use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -21,29 +19,19 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::activity::ActiveRequest;
-use self::activity::Activity;
 use self::ending::{End, Ending};
 use self::listen_only::ListenOnly;
 pub(super) use self::listen_only::can_bypass_hyper;
 use self::tracked_io::TrackedIo;
-use super::listener::Serve;
+use super::activity::{ActiveRequest, Activity};
 use super::reply::ReplyBody;
+use super::serve::{Addresses, Serve};
 use crate::settings::FrontendSettings;
 
 /// What a client sends first that knows the server to speak HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The smallest head limit that hyper accepts.
 const MIN_HEADER: usize = 8 << 10;
-
-/// The addresses of a connection, as far as they are known.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Addresses {
-    /// The address at which it arrived.
-    pub(crate) local: Option<IpAddr>,
-    /// The other end's.
-    pub(crate) peer: Option<SocketAddr>,
-}
 
 /// A connection of a client, of which each request is answered by `endpoint`.
 pub(super) struct Connection<S> {
@@ -258,7 +246,7 @@ fn http1(settings: &FrontendSettings) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        // Done by `Activity`, which tells a slow head from an idle connection.
+        // `Activity` has this timeout, since it distinguishes a slow head from an idle connection.
         .header_read_timeout(None)
         .max_buf_size(settings.max_header.max(MIN_HEADER));
     builder

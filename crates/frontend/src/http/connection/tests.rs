@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
@@ -45,12 +46,16 @@ fn connection<A>(answer: A, shutdown: &CancellationToken) -> Connection<Endpoint
     }
 }
 
-async fn status(client: &mut DuplexStream) -> String {
+async fn head(client: &mut DuplexStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(client.read_u8().await.unwrap());
     }
-    String::from_utf8(head).unwrap().split(' ').nth(1).unwrap().to_owned()
+    String::from_utf8(head).unwrap()
+}
+
+async fn status(client: &mut DuplexStream) -> String {
+    head(client).await.split(' ').nth(1).unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -162,6 +167,59 @@ async fn head_timeout_counts_from_the_first_byte_of_a_head() {
         assert!((HEAD..=HEAD + HEAD / 4).contains(&start.elapsed()));
     };
     tokio::join!(served, drip);
+}
+
+/// Answers the second request with a listen-only stream, and the others without a body.
+struct Mixed(AtomicUsize);
+
+impl Serve for Mixed {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Addresses) -> Response<ReplyBody> {
+        // The response does not wait for the body.
+        tokio::spawn(request.into_body().collect());
+        if self.0.fetch_add(1, Ordering::Relaxed) == 1 {
+            let events = ["data: 1\n\n", "data: 2\n\n"].map(Bytes::from).into_iter().collect();
+            let mut response = reply::events(events, None);
+            response.body_mut().bypass_hyper();
+            return response;
+        }
+        reply::empty(StatusCode::ACCEPTED)
+    }
+}
+
+#[tokio::test]
+async fn listen_only_stream_is_sent_between_the_responses_that_hyper_sends() {
+    // Less than the head of a response.
+    let (mut client, server) = duplex(16);
+    let connection = Connection {
+        endpoint: Arc::new(Mixed(AtomicUsize::new(0))),
+        settings: Arc::default(),
+        shutdown: CancellationToken::new(),
+        cut: CancellationToken::new(),
+    };
+    let served = connection.serve_io(server, Addresses::default());
+    let ask = async {
+        // The first response blocks before its request has been read to the end. Then the second request is read while
+        // part of that response is still in hyper's buffer.
+        for bytes in ["POST / HTTP/1.1\r\ncontent-length: 4\r\n\r\nab", "cd", &"GET / HTTP/1.1\r\n\r\n".repeat(2)] {
+            client.write_all(bytes.as_bytes()).await.unwrap();
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let first = head(&mut client).await;
+        let stream = head(&mut client).await;
+        let mut events = [0; 33];
+        client.read_exact(&mut events).await.unwrap();
+        (first, stream, String::from_utf8(events.to_vec()).unwrap(), head(&mut client).await)
+    };
+    let (first, stream, events, third) = tokio::select! {
+        received = ask => received,
+        () = served => unreachable!("the client keeps the connection"),
+    };
+    assert!(first.starts_with("HTTP/1.1 202 "), "{first}");
+    assert!(stream.starts_with("HTTP/1.1 200 ") && stream.contains("transfer-encoding: chunked\r\n"), "{stream}");
+    assert_eq!(events, "9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n0\r\n\r\n");
+    assert!(third.starts_with("HTTP/1.1 202 "), "{third}");
 }
 
 #[tokio::test]

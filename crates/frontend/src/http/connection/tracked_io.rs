@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
-use super::activity::Activity;
+use super::super::activity::Activity;
 
 /// A byte stream that records its traffic in an [`Activity`].
 #[derive(Debug)]

@@ -1,0 +1,343 @@
+//! A connection to a server after the handshake: requests in its era, and the verdict on their replies.
+
+mod listening;
+mod outgoing;
+pub(crate) mod supervised;
+pub(crate) mod supervisor;
+mod tool_table;
+mod tools;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
+use fanlight_telemetry::Parent;
+use futures_util::future::OptionFuture;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::handshake::{Agreed, Known};
+use crate::request::deadline::CallProgress;
+use crate::request::dialect::Dialect;
+use crate::request::{Reply, TransportContext, span_outcome};
+use crate::settings::RetryDelays;
+use crate::transport::Transport;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Call, TaskDialect};
+use tool_table::ToolTable;
+use tools::MirroredMembers;
+
+/// How long a request that only prepares another may take.
+const PREPARATION: Duration = Duration::from_secs(5);
+/// How long an era verdict is taken as fresh: a server that rejects a request so soon after it was
+/// probed means the request.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// A connection in use.
+pub(crate) struct Connection {
+    context: TransportContext,
+    transport: Transport,
+    dialect: Dialect,
+    description: Json,
+    declares_logging: bool,
+    /// The log level set at the server; legacy only.
+    log_level: Mutex<Option<LogLevel>>,
+    /// How the server speaks of tasks.
+    tasks: Option<TaskDialect>,
+    /// Kept where requests depend on it: modern HTTP, and legacy servers with tasks.
+    tools: Option<ToolTable>,
+    tools_loaded: OnceCell<()>,
+    since: Instant,
+    /// The requests that run on it.
+    users: TaskTracker,
+    /// The connection was made because the era was in doubt.
+    reprobed: bool,
+    gone: Option<CancellationToken>,
+    lost: CancellationToken,
+    loss: OnceLock<Loss>,
+}
+
+/// Why a connection can no longer be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The process ended, or the server cannot be reached any more.
+    Ended,
+    /// The server has forgotten the session.
+    SessionGone,
+    /// The server rejects what its era should accept.
+    EraDoubt,
+}
+
+/// Why a request has no answer.
+pub(crate) enum Failure {
+    /// Nothing can be done about it.
+    Final(BackendError),
+    /// It certainly did not run, and may be sent once more on another connection.
+    NotRun {
+        loss: Loss,
+        /// The outcome if it is not sent again.
+        instead: Result<Response, BackendError>,
+    },
+}
+
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Self {
+        Self::Final(error)
+    }
+}
+
+impl Failure {
+    /// The outcome when the request is not sent again.
+    pub(crate) fn settle(self) -> Result<Response, BackendError> {
+        match self {
+            Self::Final(error) => Err(error),
+            Self::NotRun { instead, .. } => instead,
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(context: TransportContext, agreed: Agreed, reprobed: bool) -> Self {
+        let Agreed { transport, dialect, description } = agreed;
+        let capabilities = ServerDescription::from(description.clone()).capabilities();
+        let tasks = capabilities.as_ref().and_then(|capabilities| dialect.tasks(capabilities));
+        let tools = match dialect.era() {
+            Era::Modern => transport.is_http().then(|| ToolTable::new(true)),
+            Era::Legacy => tasks.map(|_| ToolTable::new(false)),
+        };
+        Self {
+            context,
+            gone: transport.gone(),
+            transport,
+            dialect,
+            declares_logging: capabilities.is_some_and(|capabilities| capabilities.get("logging").is_some()),
+            description,
+            log_level: Mutex::new(None),
+            tasks,
+            tools,
+            tools_loaded: OnceCell::new(),
+            since: Instant::now(),
+            users: TaskTracker::new(),
+            reprobed,
+            lost: CancellationToken::new(),
+            loss: OnceLock::new(),
+        }
+    }
+
+    /// Sends one request and waits for its answer. `sent` of its progress is set while it may be running.
+    pub(crate) fn request<'a>(
+        &'a self,
+        call: &'a Call,
+        progress: &'a CallProgress,
+    ) -> impl Future<Output = Result<Response, Failure>> + Send {
+        async move {
+            if let Some(answer) = self.answer_without_asking(call) {
+                return Ok(answer);
+            }
+            let _using = self.users.token();
+            // Rare and large: boxed to keep the future of every call small.
+            if let Some(level) = self.log_level_to_raise(call) {
+                Box::pin(self.raise_log_level(level, &call.context.trace)).await;
+            }
+            let mut is_first = true;
+            let response = loop {
+                let mirrored = match self.mirrored(call) {
+                    MirroredMembers { is_unread: true, .. } if is_first => {
+                        Box::pin(self.read_tools_once()).await;
+                        self.mirrored(call)
+                    }
+                    known => known,
+                };
+                let outcome = {
+                    let (mut sending, propagation) = self.sending_of(call, progress, &mirrored);
+                    let outgoing = self.outgoing(call, progress, mirrored, propagation, &sending);
+                    let outcome = self.transport.exchange(outgoing).await;
+                    sending.ended(&call.method, span_outcome(&outcome));
+                    outcome
+                };
+                let response = self.judge(&call.method, outcome)?;
+                if !std::mem::take(&mut is_first) || !self.rejects_headers(call, &response) {
+                    break response;
+                }
+                progress.sent.store(false, Ordering::Relaxed);
+                Box::pin(self.reload_tools()).await;
+            };
+            if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {
+                return Err(self.doubt(Ok(response)));
+            }
+            Ok(self.dialect.canonical(&call.method, self.learn(call, response)))
+        }
+    }
+
+    /// The answer to a call that the server need not or must not be sent.
+    fn answer_without_asking(&self, call: &Call) -> Option<Response> {
+        self.dialect.local_answer(&call.method).or_else(|| self.dialect.lost_conversation(call))
+    }
+
+    /// What came of a request for the call that it was sent for.
+    fn judge(&self, method: &Method, outcome: Result<Reply, BackendError>) -> Result<Response, Failure> {
+        match outcome {
+            Ok(Reply::Answer { response, .. }) => Ok(response),
+            Ok(Reply::Rejected { status, error }) => Err(self.rejection(method, status, error.as_ref())),
+            Err(error @ BackendError::Unreachable { .. }) => {
+                Err(Failure::NotRun { loss: Loss::Ended, instead: Err(error) })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What an HTTP error status without an answer means. `error` is a JSON-RPC error that came
+    /// with it.
+    fn rejection(&self, method: &Method, status: u16, error: Option<&Json>) -> Failure {
+        match status {
+            401 | 403 => Failure::Final(BackendError::Unauthorized { status }),
+            // 2025-11-25 basic/transports, Session Management: start a new session.
+            404 if self.transport.has_session() => {
+                Failure::NotRun { loss: Loss::SessionGone, instead: Err(BackendError::Status { status }) }
+            }
+            // A 400 that no JSON-RPC error explains can come from the tool as well as from before it:
+            // the call may have run. A server of another era shows at the next list.
+            400 if *method == Method::CallTool && !error.is_some_and(is_rpc_error) => {
+                Failure::Final(BackendError::Status { status })
+            }
+            400 | 404 | 405 => self.doubt(Err(BackendError::Status { status })),
+            _ => Failure::Final(BackendError::Status { status }),
+        }
+    }
+
+    /// The server does not behave as its era should. It is asked anew, but not again and again for
+    /// the sake of a request that it will never take.
+    fn doubt(&self, instead: Result<Response, BackendError>) -> Failure {
+        match instead {
+            Err(error) if self.reprobed && self.since.elapsed() < FRESH => Failure::Final(error),
+            instead => Failure::NotRun { loss: Loss::EraDoubt, instead },
+        }
+    }
+
+    /// Legacy servers have one log level per session: it follows the most talkative call. `None` if it need not be
+    /// raised for this one.
+    fn log_level_to_raise(&self, call: &Call) -> Option<LogLevel> {
+        let wanted = call.context.log_level?;
+        if self.dialect.era() == Era::Modern || !self.declares_logging || call.method == Method::SetLogLevel {
+            return None;
+        }
+        let mut current = self.log_level.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.is_some_and(|current| current <= wanted) {
+            return None;
+        }
+        // Remembered at once, so that a server that does not answer delays one call only.
+        *current = Some(wanted);
+        Some(wanted)
+    }
+
+    async fn raise_log_level(&self, wanted: LogLevel, within: &Parent) {
+        let mut params = ObjectBuilder::new();
+        params.string("level", wanted.as_str());
+        let answer = self.ask_within(within, &Method::SetLogLevel, Some(&params.finish())).await;
+        if answer.is_none_or(|answer| answer.is_error()) {
+            tracing::debug!(backend = &*self.context.name, level = wanted.as_str(), "log level not accepted");
+        }
+    }
+
+    /// Learns from an answer what later requests need.
+    fn learn(&self, call: &Call, response: Response) -> Response {
+        match (&call.method, &self.tools) {
+            (Method::ListTools, Some(table)) => table.observe(&self.context.name, response),
+            (Method::SetLogLevel, _) if !response.is_error() => {
+                let level = call.params.as_ref().and_then(|params| params.get("level"));
+                let level = level.and_then(|level| LogLevel::from_name(&level.as_str()?));
+                *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = level;
+                response
+            }
+            _ => response,
+        }
+    }
+
+    /// Gives the connection up. The first reason counts.
+    pub(crate) fn lose(&self, loss: Loss) {
+        let _ = self.loss.set(loss);
+        self.lost.cancel();
+    }
+
+    /// Whether the connection can no longer be used.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.loss.get().is_some() || self.gone.as_ref().is_some_and(CancellationToken::is_cancelled)
+    }
+
+    /// Waits until the connection can no longer be used.
+    pub(crate) async fn lost(&self) -> Loss {
+        tokio::select! {
+            () = self.lost.cancelled() => self.loss.get().copied().unwrap_or(Loss::Ended),
+            Some(()) = OptionFuture::from(self.gone.as_ref().map(CancellationToken::cancelled)) => Loss::Ended,
+        }
+    }
+
+    /// Ends the session or begins to end the process; bounded.
+    pub(crate) async fn close(&self) {
+        self.transport.close().await;
+    }
+
+    /// [`Connection::close`], once the requests that still run on it have ended.
+    pub(crate) async fn close_when_idle(&self) {
+        self.users.close();
+        self.users.wait().await;
+        self.close().await;
+    }
+
+    /// Pauses between attempts to open a stream on it.
+    pub(crate) fn retry_delays(&self) -> RetryDelays {
+        self.context.timeouts.reconnect
+    }
+
+    pub(crate) fn description(&self) -> ServerDescription {
+        self.description.clone().into()
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.dialect.revision()
+    }
+
+    pub(crate) fn era(&self) -> Era {
+        self.dialect.era()
+    }
+
+    /// How the server speaks of tasks; `None` if it has none.
+    pub(crate) fn tasks(&self) -> Option<TaskDialect> {
+        self.tasks
+    }
+
+    /// Whether the connection was made because the era was in doubt.
+    pub(crate) fn is_reprobed(&self) -> bool {
+        self.reprobed
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// What a later connection to the server can go by.
+    pub(crate) fn known(&self) -> Known {
+        Known { era: self.era(), sse: self.transport.is_sse() }
+    }
+
+    /// The name of its transport.
+    pub(crate) fn transport(&self) -> &'static str {
+        self.transport.transport()
+    }
+
+    /// Whether it is a connection in the sense of something that breaks.
+    pub(crate) fn is_channel(&self) -> bool {
+        !self.transport.is_http()
+    }
+}
+
+/// Whether an error object is one of JSON-RPC, not of some web framework.
+fn is_rpc_error(error: &Json) -> bool {
+    error.get("code").is_some_and(|code| code.as_i64().is_some())
+}

@@ -1,0 +1,99 @@
+//! A supervised connection as its users see it: its state, and the number of users.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::Connection;
+use crate::connection::supervisor::{Phase, State};
+use fanlight_canonical::BackendError;
+
+/// A supervised connection.
+pub(crate) struct SupervisedConnection {
+    pub(crate) state: watch::Receiver<State>,
+    /// Wakes the supervisor of a client's connection, which connects on demand.
+    wanted: Arc<Notify>,
+    end: CancellationToken,
+    usage: Mutex<Usage>,
+}
+
+struct Usage {
+    users: usize,
+    /// When the last user left.
+    since: Instant,
+}
+
+/// Keeps a connection from being closed as idle.
+pub(crate) struct InUse(Arc<SupervisedConnection>);
+
+impl SupervisedConnection {
+    pub(crate) fn new(state: watch::Receiver<State>, wanted: Arc<Notify>, end: CancellationToken) -> Arc<Self> {
+        Arc::new(Self { state, wanted, end, usage: Mutex::new(Usage { users: 0, since: Instant::now() }) })
+    }
+
+    pub(crate) fn take(self: &Arc<Self>) -> InUse {
+        self.usage().users += 1;
+        InUse(Arc::clone(self))
+    }
+
+    /// How long it has been unused; `None` while it is in use.
+    pub(crate) fn idle(&self) -> Option<Duration> {
+        let usage = self.usage();
+        (usage.users == 0).then(|| usage.since.elapsed())
+    }
+
+    /// Begins to end it for good.
+    pub(crate) fn end(&self) {
+        self.end.cancel();
+    }
+
+    /// Why it has no connection, if it has none for some time to come.
+    pub(crate) fn down(&self) -> Option<BackendError> {
+        match &self.state.borrow().phase {
+            Phase::Down { error, .. } => Some(error.clone()),
+            Phase::Stopped => Some(BackendError::ShuttingDown),
+            Phase::Idle | Phase::Connecting | Phase::Ready(_) => None,
+        }
+    }
+
+    /// The connection, once there is one; the reason, once there is none.
+    pub(crate) async fn ready(&self, limit: Duration) -> Result<Arc<Connection>, BackendError> {
+        if let Some(verdict) = self.state.borrow().verdict() {
+            return verdict;
+        }
+        self.wanted.notify_one();
+        let mut state = self.state.clone();
+        let settled = async move {
+            match state.wait_for(|state| state.verdict().is_some()).await {
+                Ok(state) => state.verdict().unwrap_or(Err(BackendError::ClosedEarly)),
+                Err(_) => Err(BackendError::ShuttingDown),
+            }
+        };
+        timeout(limit, settled).await.unwrap_or(Err(BackendError::Timeout { after: limit, sent: false }))
+    }
+
+    fn usage(&self) -> MutexGuard<'_, Usage> {
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::ops::Deref for InUse {
+    type Target = SupervisedConnection;
+
+    fn deref(&self) -> &SupervisedConnection {
+        &self.0
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let mut usage = self.0.usage();
+        usage.users -= 1;
+        if usage.users == 0 {
+            usage.since = Instant::now();
+        }
+    }
+}

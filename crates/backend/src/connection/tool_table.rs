@@ -1,0 +1,194 @@
+//! What is known of one server's tools, learnt from its tool lists: which parameters
+//! a modern HTTP server wants mirrored into headers (2026-07-28 server/tools, x-mcp-header), and
+//! which tools a legacy server wants to be called as tasks (2025-11-25 basic/utilities/tasks,
+//! Tool-Level Negotiation).
+//!
+//! A tool whose annotations break the rules is taken out of the list, as 2026-07-28 requires of
+//! clients that use Streamable HTTP.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fanlight_protocol::param_header::{AnnotationError, without_invalid_tools};
+use fanlight_protocol::{Json, Response};
+use foldhash::fast::RandomState;
+
+use crate::log::excerpt;
+use crate::request::dialect::MirroredParam;
+
+/// The most tools remembered; the table is cleared if a server has more.
+const CAPACITY: usize = 100_000;
+/// Tools warned of at most.
+const WARNINGS: usize = 100;
+
+/// What is known of one server's tools, by tool name.
+#[derive(Debug)]
+pub(crate) struct ToolTable {
+    /// Whether the server wants parameters mirrored; else it may want tasks.
+    mirrors: bool,
+    tools: Mutex<HashMap<String, KnownTool, RandomState>>,
+    /// Tools that were warned of; lists are read often.
+    warned: Mutex<HashSet<String>>,
+    /// Most tools have no mirrored parameters: they share this.
+    none: Arc<[MirroredParam]>,
+}
+
+/// What is known of one tool.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownTool {
+    /// Its mirrored parameters.
+    pub(crate) headers: Arc<[MirroredParam]>,
+    /// Whether it can be called as a task only.
+    pub(crate) needs_task: bool,
+}
+
+impl ToolTable {
+    /// An empty table: of a server that wants parameters mirrored, or of one with legacy tasks.
+    pub(crate) fn new(mirrors: bool) -> Self {
+        Self { mirrors, tools: Mutex::default(), warned: Mutex::default(), none: Arc::new([]) }
+    }
+
+    /// Whether the server wants parameters mirrored.
+    pub(crate) fn mirrors(&self) -> bool {
+        self.mirrors
+    }
+
+    /// What is known of a tool; `None` if the tool has not been seen.
+    pub(crate) fn of(&self, tool: &str) -> Option<KnownTool> {
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner).get(tool).cloned()
+    }
+
+    /// Learns from the answer to `tools/list`, and takes out of it what must not be offered.
+    pub(crate) fn observe(&self, backend: &str, response: Response) -> Response {
+        let Some(result) = response.result() else { return response };
+        if !self.mirrors {
+            self.remember(self.with_task_support(&result));
+            return response;
+        }
+        let mut learnt = Vec::new();
+        let without_invalid = without_invalid_tools(&result, |name, found| {
+            let headers = match found {
+                Ok(headers) if headers.is_empty() => Arc::clone(&self.none),
+                Ok(headers) => headers.into_iter().filter_map(MirroredParam::new).collect(),
+                Err(reason) => {
+                    self.warn_once(backend, name, &reason);
+                    Arc::clone(&self.none)
+                }
+            };
+            learnt.push((name.to_owned(), KnownTool { headers, needs_task: false }));
+        });
+        self.remember(learnt);
+        match without_invalid {
+            Some(result) => response.with_body(&result),
+            None => response,
+        }
+    }
+
+    fn with_task_support(&self, result: &Json) -> Vec<(String, KnownTool)> {
+        let Some(tools) = result.get("tools") else { return Vec::new() };
+        let known = |tool: Json| {
+            let support = tool.get("execution").and_then(|execution| execution.get("taskSupport"));
+            let needs_task = support.is_some_and(|support| support.as_str().as_deref() == Some("required"));
+            let name = tool.get("name")?.as_str()?.into_owned();
+            Some((name, KnownTool { headers: Arc::clone(&self.none), needs_task }))
+        };
+        tools.elements().filter_map(|element| known(tools.slice(element))).collect()
+    }
+
+    fn warn_once(&self, backend: &str, tool: &str, reason: &AnnotationError) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.len() < WARNINGS && warned.insert(tool.to_owned()) {
+            let (tool, reason) = (excerpt(tool.as_bytes(), 80), excerpt(reason.to_string().as_bytes(), 200));
+            tracing::warn!(backend, tool, reason, "tool left out of the list");
+        }
+    }
+
+    fn remember(&self, learnt: Vec<(String, KnownTool)>) {
+        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        if tools.len().saturating_add(learnt.len()) > CAPACITY {
+            tools.clear();
+        }
+        tools.extend(learnt.into_iter().take(CAPACITY));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use fanlight_protocol::Message;
+
+    use super::*;
+
+    const GOOD: &str = r#"{"name":"good","inputSchema":{"properties":{"r":{"type":"string","x-mcp-header":"R"}}}}"#;
+    const BAD: &str = r#"{"name":"bad","inputSchema":{"properties":{"r":{"type":"number","x-mcp-header":"R"}}}}"#;
+    const PLAIN: &str = r#"{ "name":"plain" }"#;
+    const TASK: &str = r#"{"name":"task","execution":{"taskSupport":"required"}}"#;
+    const MAY: &str = r#"{"name":"may","execution":{"taskSupport":"optional"}}"#;
+
+    fn list(tools: &str) -> Response {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{ "tools":{tools},"ttlMs":1.0}}}}"#);
+        match Message::parse(Bytes::from(text), 64) {
+            Ok(Message::Response(response)) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn observed(table: &ToolTable, tools: &str) -> String {
+        table.observe("b", list(tools)).body().as_text().to_owned()
+    }
+
+    #[test]
+    fn learns_what_is_mirrored() {
+        let table = ToolTable::new(true);
+        let tools = format!("[{GOOD} , {PLAIN}]");
+        assert_eq!(observed(&table, &tools), format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#));
+        assert_eq!(table.of("good").unwrap().headers.len(), 1);
+        assert!(table.of("plain").unwrap().headers.is_empty());
+        assert!(table.of("other").is_none());
+    }
+
+    #[test]
+    fn learns_what_needs_a_task_and_leaves_the_list_alone() {
+        let table = ToolTable::new(false);
+        let tools = format!("[{TASK},{MAY},{PLAIN},{BAD},7]");
+        assert_eq!(observed(&table, &tools), format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#));
+        assert!(table.of("task").unwrap().needs_task);
+        assert!(!table.of("may").unwrap().needs_task);
+        assert!(!table.of("plain").unwrap().needs_task);
+        assert!(table.of("bad").unwrap().headers.is_empty());
+        observed(&table, &format!("[{}]", TASK.replace("required", "optional")));
+        assert!(!table.of("task").unwrap().needs_task);
+    }
+
+    #[test]
+    fn takes_out_tools_whose_annotations_break_the_rules() {
+        for (given, left) in [
+            (format!("[{BAD}]"), "[]".to_owned()),
+            (format!("[ {BAD},\n{GOOD} ,{PLAIN} ]"), format!("[ {GOOD} ,{PLAIN} ]")),
+            (format!("[{GOOD} ,{BAD}, {PLAIN}\n]"), format!("[{GOOD}, {PLAIN}\n]")),
+            (format!("[{GOOD},{BAD} ]"), format!("[{GOOD} ]")),
+            (format!("[{BAD},{BAD},{GOOD}]"), format!("[{GOOD}]")),
+        ] {
+            let table = ToolTable::new(true);
+            assert_eq!(observed(&table, &given), format!(r#"{{ "tools":{left},"ttlMs":1.0}}"#));
+        }
+    }
+
+    #[test]
+    fn odd_lists_pass_as_they_are() {
+        for mirrors in [true, false] {
+            for tools in ["7", "{}", "[7, null]", "[]"] {
+                assert_eq!(observed(&ToolTable::new(mirrors), tools), format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#));
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let table = ToolTable::new(true);
+        let known = || KnownTool { headers: Arc::new([]), needs_task: false };
+        table.remember((0..CAPACITY).map(|n| (n.to_string(), known())).collect());
+        table.remember(vec![("new".into(), known())]);
+        assert_eq!(table.tools.lock().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,249 @@
+//! Finding out which era a server belongs to, and agreeing on a revision.
+//!
+//! 2026-07-28 basic/versioning: probe with `server/discover`; a `DiscoverResult` or a modern error
+//! means modern, anything else legacy. The decisions are pure functions ([`judge_probe`],
+//! [`judge_initialize`]); the rest of the module carries them out.
+
+mod judge;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::message::notification_text;
+use fanlight_protocol::{Era, Json, Method, Revision};
+use fanlight_telemetry::Parent;
+use http::header::HeaderValue;
+
+use crate::request::dialect::{Dialect, named};
+use crate::request::trace::{RequestSpan, SentMessage, params_with};
+use crate::request::{ActiveRequest, OutgoingRequest, OwnRequest, Reply, TransportContext, span_outcome};
+use crate::settings::EraChoice;
+use crate::transport::Transport;
+use fanlight_canonical::BackendError;
+use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
+
+/// What a handshake needs.
+pub(crate) struct Handshake<'a> {
+    pub(crate) context: &'a TransportContext,
+    pub(crate) choice: EraChoice,
+    /// What is known from the last connection.
+    pub(crate) remembered: Option<Known>,
+    /// The configuration says that it is of the HTTP+SSE transport.
+    pub(crate) sse_first: bool,
+    /// How long to wait for the answer to the probe.
+    pub(crate) probe_timeout: Duration,
+    /// Fanlight's own `Implementation` object.
+    pub(crate) own_info: &'a Json,
+    /// The span of connecting.
+    pub(crate) trace: &'a Parent,
+}
+
+/// What is known of a server from an earlier connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) era: Era,
+    /// It is reached by the deprecated HTTP+SSE transport.
+    pub(crate) sse: bool,
+}
+
+/// The outcome of a handshake.
+pub(crate) struct Agreed {
+    pub(crate) transport: Transport,
+    pub(crate) dialect: Dialect,
+    /// The result of `initialize` or `server/discover`, as received.
+    pub(crate) description: Json,
+}
+
+/// A revision that the server agreed to, and what it said with it.
+struct Opened {
+    revision: Revision,
+    session: Option<HeaderValue>,
+    description: Json,
+}
+
+impl Handshake<'_> {
+    /// Opens a transport with `open`, which may be called again should the server not survive the probe,
+    /// and agrees on a revision. The caller bounds the time.
+    pub(crate) async fn run(&self, open: impl Fn() -> Result<Transport, BackendError>) -> Result<Agreed, BackendError> {
+        let transport = open()?;
+        let sse_first = self.sse_first || self.remembered.is_some_and(|known| known.sse);
+        if sse_first && self.choice != EraChoice::Modern
+            // If it is none, it may be another server by now.
+            && let Some(agreed) = self.agree_by_sse(&transport).await?
+        {
+            return Ok(agreed);
+        }
+        match (self.choice, self.remembered.map(|known| known.era)) {
+            (EraChoice::Legacy, _) => {
+                let opened = self.initialize(&transport, Revision::NEWEST_LEGACY).await;
+                self.conclude(transport, opened).await
+            }
+            (EraChoice::Auto, Some(Era::Legacy)) => {
+                match self.initialize(&transport, Revision::NEWEST_LEGACY).await {
+                    // It may have become another server since.
+                    Err(Refusal::Era(_) | Refusal::NotHere(_)) => self.detect(transport, open).await,
+                    opened => self.conclude(transport, opened).await,
+                }
+            }
+            (EraChoice::Auto | EraChoice::Modern, _) => self.detect(transport, open).await,
+        }
+    }
+
+    async fn detect(
+        &self,
+        transport: Transport,
+        open: impl Fn() -> Result<Transport, BackendError>,
+    ) -> Result<Agreed, BackendError> {
+        match self.probe(&transport).await {
+            Ok(Probed::Agreed(opened)) => self.finish(transport, opened).await,
+            Ok(Probed::Crashed(revision)) => {
+                // Some legacy servers exit on a request before `initialize`.
+                drop(transport);
+                let transport = open()?;
+                let opened = self.initialize(&transport, revision).await.map_err(Refusal::into_error)?;
+                self.finish(transport, opened).await
+            }
+            Err(refusal) => self.conclude(transport, Err(refusal)).await,
+        }
+    }
+
+    /// Goes by what came of the last attempt. A server that takes no `initialize` where it is may
+    /// be one of the HTTP+SSE transport (2025-11-25 basic/transports, Backwards Compatibility).
+    async fn conclude(&self, transport: Transport, opened: Result<Opened, Refusal>) -> Result<Agreed, BackendError> {
+        match opened {
+            Ok(opened) => self.finish(transport, opened).await,
+            Err(Refusal::NotHere(error)) => match self.agree_by_sse(&transport).await {
+                Ok(Some(agreed)) => Ok(agreed),
+                Err(refused @ BackendError::Malformed { .. }) => Err(refused),
+                Ok(None) | Err(_) => Err(error),
+            },
+            Err(refusal) => Err(refusal.into_error()),
+        }
+    }
+
+    /// Agrees on a revision over the HTTP+SSE transport; `None` if the server has not got it.
+    async fn agree_by_sse(&self, transport: &Transport) -> Result<Option<Agreed>, BackendError> {
+        let Some(http) = transport.http() else { return Ok(None) };
+        let Some(channel) = http.open_sse_transport(self.probe_timeout).await? else { return Ok(None) };
+        let transport = Transport::Sse(channel);
+        let opened = self.initialize(&transport, Revision::NEWEST_LEGACY).await.map_err(Refusal::into_error)?;
+        self.finish(transport, opened).await.map(Some)
+    }
+
+    async fn probe(&self, transport: &Transport) -> Result<Probed, Refusal> {
+        let mut asked = Revision::NEWEST_MODERN;
+        let mut retried = false;
+        loop {
+            let mut probe = pin!(self.discover(transport, asked));
+            let reply = tokio::time::timeout(self.probe_timeout, &mut probe).await;
+            let silent = reply.is_err();
+            let reply = reply.unwrap_or(ProbeReply::Silent { after: self.probe_timeout });
+            let crashed = matches!(reply, ProbeReply::Exited(_));
+            match judge_probe(reply, self.choice, retried).map_err(Refusal::Other)? {
+                Verdict::Modern { revision, description } => {
+                    return Ok(Probed::Agreed(Opened { revision, session: None, description }));
+                }
+                Verdict::Retry(revision) => (asked, retried) = (revision, true),
+                Verdict::Legacy(revision) if crashed => return Ok(Probed::Crashed(revision)),
+                Verdict::Legacy(revision) => {
+                    return match self.initialize(transport, revision).await {
+                        Ok(opened) => Ok(Probed::Agreed(opened)),
+                        // A slow modern server answers the probe after all, and refuses `initialize`.
+                        Err(refusal @ (Refusal::Era(_) | Refusal::NotHere(_))) if silent => {
+                            match tokio::time::timeout(Duration::ZERO, &mut probe).await {
+                                Ok(late) => match judge_probe(late, self.choice, retried).map_err(Refusal::Other)? {
+                                    Verdict::Modern { revision, description } => {
+                                        Ok(Probed::Agreed(Opened { revision, session: None, description }))
+                                    }
+                                    Verdict::Retry(_) | Verdict::Legacy(_) => Err(refusal),
+                                },
+                                Err(_) => Err(refusal),
+                            }
+                        }
+                        Err(refusal) => Err(refusal),
+                    };
+                }
+            }
+        }
+    }
+
+    async fn discover(&self, transport: &Transport, revision: Revision) -> ProbeReply {
+        let dialect = Dialect::new(revision, self.own_info.clone());
+        match self.send(transport, &dialect, &Method::Discover, None).await {
+            Ok(Reply::Answer { response, .. }) => ProbeReply::Answer(response),
+            Ok(Reply::Rejected { status, error }) => ProbeReply::Rejected { status, error },
+            Err(error @ BackendError::Exited { .. }) => ProbeReply::Exited(error),
+            Err(error @ (BackendError::Unreachable { .. } | BackendError::ShuttingDown)) => {
+                ProbeReply::Unreachable(error)
+            }
+            Err(error) => ProbeReply::Unreadable(error),
+        }
+    }
+
+    async fn initialize(&self, transport: &Transport, revision: Revision) -> Result<Opened, Refusal> {
+        let mut params = ObjectBuilder::new();
+        params
+            .string("protocolVersion", revision.as_str())
+            .member("capabilities", self.context.declared.capabilities())
+            .member("clientInfo", self.context.declared.client_info().unwrap_or(self.own_info));
+        let dialect = Dialect::new(revision, self.own_info.clone());
+        let reply = self.send(transport, &dialect, &Method::Initialize, Some(&params.finish())).await;
+        match reply.map_err(Refusal::from_transport)? {
+            Reply::Answer { response, session } => {
+                let (revision, description) = judge_initialize(&response)?;
+                Ok(Opened { revision, session, description })
+            }
+            Reply::Rejected { status, error } => Err(Refusal::from_status(status, error.as_ref())),
+        }
+    }
+
+    async fn send(
+        &self,
+        transport: &Transport,
+        dialect: &Dialect,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> Result<Reply, BackendError> {
+        let own = OwnRequest::new(self.context, self.trace);
+        let departing = SentMessage { method, params, name: None, id: own.id, attempt: 1 };
+        let (mut sending, propagation) = RequestSpan::begin(&self.context.telemetry, self.trace, departing);
+        if let Some(span) = sending.span() {
+            span.set_revision(dialect.revision());
+        }
+        let params = params_with(&propagation, params, transport.has_headers());
+        let params = params.as_deref();
+        let outgoing = OutgoingRequest {
+            request: ActiveRequest { cancellable: false, ..own.active(method, &sending) },
+            task: None,
+            text: dialect.request_text(own.id, method, params, &own.context),
+            mirror: dialect.mirror(method, named(method, params).as_ref(), params, &[]),
+            propagation,
+        };
+        // ActiveRequest in many places, once in a while: boxed, so that the handshake's future stays small.
+        let outcome = Box::pin(transport.exchange(outgoing)).await;
+        sending.ended(method, span_outcome(&outcome));
+        outcome
+    }
+
+    async fn finish(&self, mut transport: Transport, opened: Opened) -> Result<Agreed, BackendError> {
+        let Opened { revision, session, description } = opened;
+        transport.adopt(revision, session);
+        if revision.era() == Era::Legacy {
+            transport.notify(initialized_text()).await?;
+        }
+        let dialect = Dialect::new(revision, self.own_info.clone());
+        Ok(Agreed { transport, dialect, description })
+    }
+}
+
+enum Probed {
+    Agreed(Opened),
+    /// The process ended on the probe: it is legacy, and to be started again.
+    Crashed(Revision),
+}
+
+fn initialized_text() -> Bytes {
+    notification_text(Method::Initialized.as_str(), None).into_bytes()
+}

@@ -1,0 +1,94 @@
+//! What a connection declares to a legacy server for its clients, and which requests the server may therefore send.
+
+use bytes::Bytes;
+use fanlight_protocol::capability::MissingCapability;
+use fanlight_protocol::{Json, Method};
+
+use fanlight_canonical::CallContext;
+
+/// All capabilities, for the base connection, on which lists are read for clients of all kinds. Calls of clients do not
+/// run there, and requests that a server sends there are refused.
+const ALL_LEGACY: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"tasks":{"list":{},"cancel":{},"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}}}"#;
+
+/// The capabilities and client information in `initialize`.
+#[derive(Debug)]
+pub(crate) struct Declared {
+    /// Declared instead of `capabilities`, by which requests of the server are judged.
+    declared: Option<Json>,
+    capabilities: Json,
+    client_info: Option<Json>,
+}
+
+impl Declared {
+    /// No capability and no client information.
+    pub(crate) fn nothing() -> Self {
+        Self { declared: None, capabilities: Json::empty_object(), client_info: None }
+    }
+
+    /// Declares all capabilities, so that the server hides nothing, but refuses all requests of the server.
+    pub(crate) fn for_lists() -> Self {
+        Self { declared: Some(Json::literal(ALL_LEGACY)), ..Self::nothing() }
+    }
+
+    /// The very bytes of a client's capabilities and, if it is `named`, of its information. They
+    /// are kept for as long as the connection: what has more than `largest` bytes is left out.
+    pub(crate) fn by(context: &CallContext, named: bool, largest: usize) -> Self {
+        let kept = |value: &Json| fits(value, largest).then(|| value.detached());
+        let client_info = context.client_info.as_ref().filter(|_| named).and_then(kept);
+        let capabilities = kept(&context.capabilities).unwrap_or_else(Json::empty_object);
+        Self { declared: None, capabilities, client_info }
+    }
+
+    /// The text of a client's capabilities, if it has any: clients without a session share a connection by it.
+    pub(crate) fn key(context: &CallContext, largest: usize) -> Option<Bytes> {
+        let capabilities = &context.capabilities;
+        let any = fits(capabilities, largest) && capabilities.members().next().is_some();
+        any.then(|| Bytes::copy_from_slice(capabilities.bytes()))
+    }
+
+    /// The `capabilities` of `initialize`.
+    pub(crate) fn capabilities(&self) -> &Json {
+        self.declared.as_ref().unwrap_or(&self.capabilities)
+    }
+
+    /// The client's `Implementation` object; Fanlight's own is to be used if absent.
+    pub(crate) fn client_info(&self) -> Option<&Json> {
+        self.client_info.as_ref()
+    }
+
+    /// Whether there is no capability.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.capabilities.members().next().is_none()
+    }
+
+    /// The capability that the client lacks for this request; `None` if it may be sent.
+    pub(crate) fn missing(&self, method: &Method, params: Option<&Json>) -> Option<MissingCapability> {
+        MissingCapability::for_server_request(&self.capabilities, method, params)
+    }
+}
+
+fn fits(value: &Json, largest: usize) -> bool {
+    value.is_object() && value.bytes().len() <= largest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGEST: usize = 1000;
+
+    #[test]
+    fn bytes_are_kept_unless_there_are_too_many() {
+        let mut context = (*CallContext::internal()).clone();
+        context.capabilities = Json::literal(r#"{ "roots" : {"x":1.0} }"#);
+        context.client_info = Some(Json::literal(r#"{"name":"\u0041"}"#));
+        let declared = Declared::by(&context, true, LARGEST);
+        assert_eq!(declared.capabilities().as_text(), r#"{ "roots" : {"x":1.0} }"#);
+        assert_eq!(declared.client_info().map(Json::as_text), Some(r#"{"name":"\u0041"}"#));
+        assert!(Declared::by(&context, false, LARGEST).client_info().is_none());
+        let large = format!(r#"{{"roots":{{"x":"{}"}}}}"#, "x".repeat(LARGEST));
+        context.capabilities = Json::parse(large.into(), 8).unwrap();
+        assert!(Declared::by(&context, true, LARGEST).is_empty());
+        assert_eq!(Declared::key(&context, LARGEST), None);
+    }
+}

@@ -1,0 +1,393 @@
+//! The differences between eras: requests in the form of the server's era, and answers in canonical form.
+//!
+//! Everything that does not depend on the era keeps its bytes: `params` are spliced, never serialised again.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fanlight_protocol::json::{Edits, Member, rewrite_object};
+use fanlight_protocol::meta::{self, LogLevel};
+use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, RpcError, code, header};
+use http::{HeaderName, HeaderValue};
+
+use crate::request::request_number;
+use fanlight_canonical::{Call, CallContext, TaskDialect};
+
+/// The dialect of one server, once its revision is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialect {
+    revision: Revision,
+    /// Fanlight's own `Implementation` object, for requests without client information.
+    own_info: Json,
+    /// What the members of `_meta` begin with that Fanlight owns, up to the value of the client's
+    /// information; modern requests only.
+    meta_head: Arc<str>,
+}
+
+/// What a modern request repeats in HTTP headers (2026-07-28 streamable-http, Request Metadata).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mirror {
+    /// `MCP-Protocol-Version`
+    pub(crate) revision: &'static str,
+    /// `Mcp-Method`, encoded
+    pub(crate) method: HeaderValue,
+    /// `Mcp-Name`, encoded
+    pub(crate) name: Option<HeaderValue>,
+    /// `Mcp-Param-*`, encoded
+    pub(crate) params: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// A parameter of a tool that a modern request repeats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MirroredParam {
+    name: HeaderName,
+    param: ParamHeader,
+}
+
+impl MirroredParam {
+    /// `None` if its name is none that a header can have.
+    pub(crate) fn new(param: ParamHeader) -> Option<Self> {
+        let name = format!("{}{}", header::PARAM_PREFIX, param.name).parse().ok()?;
+        Some(Self { name, param })
+    }
+}
+
+impl Dialect {
+    pub(crate) fn new(revision: Revision, own_info: Json) -> Self {
+        let (version, revision_text, info) = (meta::PROTOCOL_VERSION, revision.as_str(), meta::CLIENT_INFO);
+        Self { revision, own_info, meta_head: format!(r#""{version}":"{revision_text}","{info}":"#).into() }
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    pub(crate) fn era(&self) -> Era {
+        self.revision.era()
+    }
+
+    /// How a server with these capabilities speaks of tasks (2025-11-25 basic/utilities/tasks,
+    /// Capabilities; the tasks extension, Capability Negotiation).
+    pub(crate) fn tasks(&self, capabilities: &Json) -> Option<TaskDialect> {
+        match self.era() {
+            Era::Modern => {
+                let extension = capabilities.get("extensions")?.get(meta::TASKS_EXTENSION)?;
+                extension.is_object().then_some(TaskDialect::Extension)
+            }
+            Era::Legacy if self.revision == Revision::V2025_11_25 => {
+                let call = capabilities.get("tasks")?.get("requests")?.get("tools")?.get("call")?;
+                call.is_object().then_some(TaskDialect::Requested)
+            }
+            Era::Legacy => None,
+        }
+    }
+
+    /// The answer to a request that this era does not have and that has only one sensible answer.
+    /// 2026-07-28 has neither `ping` nor `logging/setLevel`: the level travels with each request.
+    pub(crate) fn local_answer(&self, method: &Method) -> Option<Response> {
+        let local = self.era() == Era::Modern && matches!(method, Method::Ping | Method::SetLogLevel);
+        local.then(|| Response::from_result(&Json::empty_object()))
+    }
+
+    /// Refuses the retry of a request that a legacy server never asked input for: the suspended call it
+    /// means is gone (Fanlight was restarted, or another replica holds it), and without it the
+    /// server would run the request again. Only clients without a session send such retries.
+    pub(crate) fn lost_conversation(&self, call: &Call) -> Option<Response> {
+        if self.era() == Era::Modern || call.context.session().is_some() || !call.method.may_need_input() {
+            return None;
+        }
+        call.params.as_ref()?.get("requestState")?;
+        let message = "the call that this requestState belongs to is not here any more: it expired, or the gateway was \
+                       restarted; send the request again without requestState";
+        Some(Response::from_error(&RpcError::new(code::INVALID_PARAMS, message)))
+    }
+
+    /// The text of a request with `id`. The number is the progress token too: unique among the
+    /// active requests, as tokens must be.
+    pub(crate) fn request_text(&self, id: i64, method: &Method, params: Option<&Json>, context: &CallContext) -> Bytes {
+        self.request_text_with_token(id, context.wants_progress.then_some(id), method, params, context)
+    }
+
+    /// [`Dialect::request_text`] with another progress token, or none.
+    pub(crate) fn request_text_with_token(
+        &self,
+        id: i64,
+        token: Option<i64>,
+        method: &Method,
+        params: Option<&Json>,
+        context: &CallContext,
+    ) -> Bytes {
+        let own = OwnMeta { dialect: self, token, context };
+        let params_len = params.map_or(0, |params| params.bytes().len());
+        let mut out = Vec::with_capacity(params_len + own.most_bytes() + method.as_str().len() + 96);
+        out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+        push_integer(&mut out, id);
+        out.extend_from_slice(br#","method":"#);
+        match method.known_name() {
+            Some(name) => push_plain(&mut out, name),
+            None => out.extend_from_slice(Json::string(method.as_str()).bytes()),
+        }
+        match params {
+            Some(params) => {
+                out.extend_from_slice(br#","params":"#);
+                write_params(&mut out, params, &own);
+            }
+            None if own.is_empty() => {}
+            None => {
+                out.extend_from_slice(br#","params":{"_meta":{"#);
+                own.write(&mut out);
+                out.extend_from_slice(b"}}");
+            }
+        }
+        out.push(b'}');
+        Bytes::from(out)
+    }
+
+    /// What the headers of a modern request repeat; nothing for legacy backends. `name`: see
+    /// [`named`].
+    pub(crate) fn mirror(
+        &self,
+        method: &Method,
+        name: Option<&Json>,
+        params: Option<&Json>,
+        headers: &[MirroredParam],
+    ) -> Option<Mirror> {
+        if self.era() == Era::Legacy {
+            return None;
+        }
+        let name = name.and_then(header_text);
+        let arguments = if headers.is_empty() { None } else { params.and_then(|params| params.get("arguments")) };
+        let params = arguments.map_or_else(Vec::new, |arguments| {
+            let encoded = |mirrored: &MirroredParam| {
+                let value = mirrored.param.value(&arguments)?;
+                Some((mirrored.name.clone(), header_value(header::encode(&value))?))
+            };
+            headers.iter().filter_map(encoded).collect()
+        });
+        let method = match method.known_name() {
+            Some(known) => HeaderValue::from_static(known),
+            None => header_value(header::encode(method.as_str()))?,
+        };
+        Some(Mirror { revision: self.revision.as_str(), method, name, params })
+    }
+
+    /// An answer in canonical form. The core has one code for a resource that does not exist, the
+    /// legacy -32002; 2026-07-28 says -32602 (server/resources, Error Handling).
+    pub(crate) fn canonical(&self, method: &Method, response: Response) -> Response {
+        if self.era() == Era::Legacy || *method != Method::ReadResource {
+            return response;
+        }
+        let Some(error) = response.error() else { return response };
+        let Some(code) = value_range(&error, "code") else { return response };
+        if error.slice(code.clone()).as_text() != "-32602" {
+            return response;
+        }
+        let mut edits = Edits::new(error.bytes().clone());
+        edits.replace(code, Bytes::from_static(b"-32002"));
+        response.with_body(&edits.finish_json())
+    }
+}
+
+/// Whether a notification on the stream of a request is for its client: progress that it asked
+/// for by `token`, and log messages as severe as it asked for.
+pub(crate) fn concerns(notification: &Notification, token: i64, context: &CallContext) -> bool {
+    match notification.method {
+        Method::Progress => context.wants_progress && progress_token(notification) == Some(token),
+        Method::LogMessage => match (LogLevel::of(notification), context.log_level) {
+            (Some(level), Some(least)) => level >= least,
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
+/// The request that a progress notification belongs to.
+pub(crate) fn progress_token(notification: &Notification) -> Option<i64> {
+    request_number(&notification.text.slice(notification.progress_token()?))
+}
+
+/// The name or URI that a request is about, for the methods whose headers repeat it.
+pub(crate) fn named(method: &Method, params: Option<&Json>) -> Option<Json> {
+    params?.get(header::name_member(method)?)
+}
+
+/// A JSON string as a header value, without a copy if it needs no encoding.
+fn header_text(text: &Json) -> Option<HeaderValue> {
+    let plain = text.as_str()?;
+    match (header::encode(&plain), &plain) {
+        (Cow::Borrowed(same), Cow::Borrowed(_)) => {
+            HeaderValue::from_maybe_shared(text.bytes().slice_ref(same.as_bytes())).ok()
+        }
+        (encoded, _) => header_value(encoded),
+    }
+}
+
+/// What is encoded is always a header value.
+fn header_value(encoded: Cow<'_, str>) -> Option<HeaderValue> {
+    match encoded {
+        Cow::Borrowed(plain) => HeaderValue::from_str(plain).ok(),
+        Cow::Owned(text) => HeaderValue::try_from(text).ok(),
+    }
+}
+
+/// The members of `_meta` that Fanlight owns on one hop.
+struct OwnMeta<'a> {
+    dialect: &'a Dialect,
+    /// The progress token, if progress is wanted.
+    token: Option<i64>,
+    context: &'a CallContext,
+}
+
+impl OwnMeta<'_> {
+    fn is_empty(&self) -> bool {
+        self.dialect.era() == Era::Legacy && self.token.is_none()
+    }
+
+    fn info(&self) -> &Json {
+        self.context.client_info.as_ref().unwrap_or(&self.dialect.own_info)
+    }
+
+    /// An upper bound of what [`OwnMeta::write`] writes.
+    fn most_bytes(&self) -> usize {
+        match self.dialect.era() {
+            Era::Modern => 288 + self.info().bytes().len() + self.context.capabilities.bytes().len(),
+            Era::Legacy => 64,
+        }
+    }
+
+    /// Writes the members, without braces around them.
+    fn write(&self, out: &mut Vec<u8>) {
+        let modern = self.dialect.era() == Era::Modern;
+        if modern {
+            out.extend_from_slice(self.dialect.meta_head.as_bytes());
+            out.extend_from_slice(self.info().bytes());
+            push_key(out, meta::CLIENT_CAPABILITIES, true);
+            out.extend_from_slice(self.context.capabilities.bytes());
+            if let Some(level) = self.context.log_level {
+                push_key(out, meta::LOG_LEVEL, true);
+                push_plain(out, level.as_str());
+            }
+        }
+        if let Some(token) = self.token {
+            push_key(out, meta::PROGRESS_TOKEN, modern);
+            push_integer(out, token);
+        }
+    }
+}
+
+/// Writes the key of a member; `further`: of one that is not the first.
+fn push_key(out: &mut Vec<u8>, key: &str, further: bool) {
+    if further {
+        out.push(b',');
+    }
+    push_plain(out, key);
+    out.push(b':');
+}
+
+/// Writes a string in which nothing needs an escape.
+fn push_plain(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
+}
+
+fn push_integer(out: &mut Vec<u8>, number: i64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+fn value_range(object: &Json, key: &str) -> Option<Range<usize>> {
+    object.members().find(|member| member.is(object, key)).map(|member| member.value)
+}
+
+/// Writes `params` with the client's per-hop keys taken out of its `_meta` and `own` put in.
+fn write_params(out: &mut Vec<u8>, params: &Json, own: &OwnMeta<'_>) {
+    let text = params.bytes();
+    let mut metas = params.members().filter(|member| member.is(params, "_meta"));
+    let Some(at) = metas.next().map(|member| member.value) else {
+        return write_without_meta(out, params, own);
+    };
+    if metas.next().is_some() {
+        // A second `_meta` could smuggle per-hop keys past this one: only the first counts.
+        let mut seen = false;
+        let first_only = |member: &_| !is_meta(params, member) || !std::mem::replace(&mut seen, true);
+        return write_params(out, &rewrite_object(params, first_only, b""), own);
+    }
+    let before = out.len();
+    out.extend_from_slice(text.get(..at.start).unwrap_or_default());
+    match write_meta(out, &params.slice(at.clone()), own) {
+        Written::Changed => out.extend_from_slice(text.get(at.end..).unwrap_or_default()),
+        Written::Unchanged => {
+            out.truncate(before);
+            out.extend_from_slice(text);
+        }
+        Written::Nothing => {
+            out.truncate(before);
+            out.extend_from_slice(rewrite_object(params, |member| !is_meta(params, member), b"").bytes());
+        }
+    }
+}
+
+/// The outcome of [`write_meta`].
+enum Written {
+    Changed,
+    Unchanged,
+    /// No member is left.
+    Nothing,
+}
+
+/// Writes a `_meta` without the client's per-hop keys and with `own`.
+fn write_meta(out: &mut Vec<u8>, given: &Json, own: &OwnMeta<'_>) -> Written {
+    let text = given.bytes();
+    out.push(b'{');
+    let (mut any, mut removed) = (false, false);
+    for member in given.members() {
+        if meta::PER_HOP.iter().any(|key| member.is(given, key)) {
+            removed = true;
+            continue;
+        }
+        if any {
+            out.push(b',');
+        }
+        any = true;
+        out.extend_from_slice(text.get(member.lead..member.value.end).unwrap_or_default());
+    }
+    if own.is_empty() {
+        if !removed {
+            return Written::Unchanged;
+        }
+        if !any {
+            return Written::Nothing;
+        }
+    } else {
+        if any {
+            out.push(b',');
+        }
+        own.write(out);
+    }
+    out.push(b'}');
+    Written::Changed
+}
+
+fn is_meta(params: &Json, member: &Member) -> bool {
+    member.is(params, "_meta")
+}
+
+fn write_without_meta(out: &mut Vec<u8>, params: &Json, own: &OwnMeta<'_>) {
+    if own.is_empty() {
+        out.extend_from_slice(params.bytes());
+        return;
+    }
+    out.extend_from_slice(br#"{"_meta":{"#);
+    own.write(out);
+    out.push(b'}');
+    if params.members().next().is_some() {
+        out.push(b',');
+    }
+    out.extend_from_slice(params.bytes().get(1..).unwrap_or(b"}"));
+}
+
+#[cfg(test)]
+mod tests;

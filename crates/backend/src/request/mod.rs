@@ -1,0 +1,242 @@
+//! One request to a server and its reply, as all transports see them, and the few messages that Fanlight itself sends.
+
+pub(crate) mod deadline;
+pub(crate) mod declared;
+pub(crate) mod dialect;
+pub(crate) mod server_request;
+pub(crate) mod trace;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bytes::Bytes;
+use fanlight_protocol::json::SyntaxErrorKind;
+use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, partial};
+use fanlight_telemetry::{BackendTelemetry, ErrorType, Parent, Propagation};
+use http::header::HeaderValue;
+use tokio_util::task::TaskTracker;
+
+use self::deadline::PausableDeadline;
+use self::declared::Declared;
+use self::dialect::Mirror;
+use self::trace::RequestSpan;
+use crate::settings::{Limits, Timeouts};
+use crate::subscriptions::UnsolicitedSender;
+use fanlight_canonical::{BackendError, CallContext, ServerMessages};
+
+/// What the transports of one backend share, except `declared` and `outlet`.
+#[derive(Clone)]
+pub(crate) struct TransportContext {
+    pub(crate) name: Arc<str>,
+    pub(crate) limits: Limits,
+    pub(crate) timeouts: Timeouts,
+    /// What is declared to a legacy server.
+    pub(crate) declared: Arc<Declared>,
+    /// Takes what the server sends outside of calls.
+    pub(crate) outlet: UnsolicitedSender,
+    /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
+    pub(crate) ids: Arc<AtomicI64>,
+    /// Every task of the backend, so that stopping can wait for all of them.
+    pub(crate) tasks: TaskTracker,
+    /// What spans and counters of the backend need.
+    pub(crate) telemetry: BackendTelemetry,
+    /// The parent of spans that belong to no request.
+    pub(crate) root: Parent,
+}
+
+impl TransportContext {
+    pub(crate) fn next_id(&self) -> i64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// One request to be sent.
+pub(crate) struct OutgoingRequest<'a> {
+    pub(crate) request: ActiveRequest<'a>,
+    /// The task whose result it waits for.
+    pub(crate) task: Option<String>,
+    /// The whole message.
+    pub(crate) text: Bytes,
+    /// Its headers over HTTP; modern requests only.
+    pub(crate) mirror: Option<Mirror>,
+    /// Its trace context.
+    pub(crate) propagation: Propagation,
+}
+
+/// The part of a request that is kept until its answer.
+pub(crate) struct ActiveRequest<'a> {
+    pub(crate) id: i64,
+    /// Its progress token: its id, or that of an earlier request whose progress it continues.
+    pub(crate) token: i64,
+    pub(crate) method: &'a Method,
+    pub(crate) context: &'a Arc<CallContext>,
+    pub(crate) messages: &'a ServerMessages,
+    /// Paused while the server waits for the client.
+    pub(crate) deadline: &'a Arc<PausableDeadline>,
+    /// Whether dropping it sends a cancellation. `initialize` must not be cancelled (2025-11-25
+    /// basic/utilities/cancellation), and an era probe need not be.
+    pub(crate) cancellable: bool,
+    /// Its span.
+    pub(crate) sending: &'a RequestSpan,
+}
+
+/// What a request of Fanlight itself refers to: no client, and a receiver that discards messages.
+pub(crate) struct OwnRequest {
+    pub(crate) id: i64,
+    pub(crate) context: Arc<CallContext>,
+    messages: ServerMessages,
+    deadline: Arc<PausableDeadline>,
+}
+
+impl OwnRequest {
+    /// A request with the next id, whose span is a child of `within`.
+    pub(crate) fn new(transport: &TransportContext, within: &Parent) -> Self {
+        Self {
+            id: transport.next_id(),
+            context: CallContext::within(within),
+            messages: ServerMessages::discard(),
+            deadline: Arc::default(),
+        }
+    }
+
+    /// The part that is kept until its answer.
+    pub(crate) fn active<'a>(&'a self, method: &'a Method, sending: &'a RequestSpan) -> ActiveRequest<'a> {
+        let Self { id, context, messages, deadline } = self;
+        ActiveRequest { id: *id, token: *id, method, context, messages, deadline, cancellable: true, sending }
+    }
+}
+
+/// The outcome of a sent request.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// The answer to the request, error answers included.
+    Answer {
+        response: Response,
+        /// The session the server assigned with it; only ever with the answer to `initialize`.
+        session: Option<HeaderValue>,
+    },
+    /// An HTTP error status whose body is no answer to the request.
+    Rejected {
+        status: u16,
+        /// A JSON-RPC error object that names no request or another.
+        error: Option<Json>,
+    },
+}
+
+/// The outcome of a request as its span records it.
+pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Response, ErrorType> {
+    match outcome {
+        Ok(Reply::Answer { response, .. }) => Ok(response),
+        Ok(Reply::Rejected { status, .. }) => Err(ErrorType::HttpStatus(*status)),
+        Err(error) => Err(error.error_type()),
+    }
+}
+
+/// The messages in one frame. 2025-03-26 alone lets a server send several at once.
+pub(crate) fn messages(text: Bytes, nesting: usize, revision: Option<Revision>) -> Result<Messages, MessageError> {
+    match Message::parse_for_forwarding(text, nesting) {
+        Ok(message) => Ok(Messages::One(Some(message))),
+        Err(MessageError::Batch(text)) if revision == Some(Revision::V2025_03_26) => {
+            let batch = Message::parse_batch(text, nesting)?.unwrap_or_default();
+            Ok(Messages::Several(batch.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The iterator of [`messages`].
+pub(crate) enum Messages {
+    One(Option<Message>),
+    Several(std::vec::IntoIter<Message>),
+}
+
+impl Iterator for Messages {
+    type Item = Message;
+
+    fn next(&mut self) -> Option<Message> {
+        match self {
+            Self::One(message) => message.take(),
+            Self::Several(messages) => messages.next(),
+        }
+    }
+}
+
+/// The request that an id names. Fanlight's ids are integers, but a server may give one back as a
+/// string or as `10.0`: what it means is plain, and no other request could be meant.
+pub(crate) fn request_number(id: &Json) -> Option<i64> {
+    let text = id.as_str();
+    let text = text.as_deref().unwrap_or_else(|| id.as_text());
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let (number, zeros) = text.split_once('.')?;
+    let whole = !zeros.is_empty() && zeros.bytes().all(|digit| digit == b'0');
+    if whole { number.parse().ok() } else { None }
+}
+
+/// The request that an invalid message was meant to answer.
+pub(crate) fn meant_for(text: &[u8], error: &MessageError) -> Option<i64> {
+    match error {
+        MessageError::Invalid { id, .. } => id.as_ref().and_then(request_number),
+        MessageError::Syntax(syntax) if syntax.kind == SyntaxErrorKind::Depth || claims_to_be_message(text) => {
+            partial::id_in_head(text).as_ref().and_then(request_number)
+        }
+        MessageError::Syntax(_) | MessageError::Batch(_) => None,
+    }
+}
+
+fn claims_to_be_message(text: &[u8]) -> bool {
+    let head = text.get(..text.len().min(4096)).unwrap_or_default();
+    head.first() == Some(&b'{') && head.windows(9).any(|window| window == b"\"jsonrpc\"")
+}
+
+/// The message that cancels a request at a server.
+pub(crate) fn cancelled_text(id: i64) -> Bytes {
+    let text = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"the client waits no longer"}}}}"#
+    );
+    Bytes::from(text)
+}
+
+/// The reply to a request of the server that is refused.
+pub(crate) fn refusal_text(id: &Json, error: &RpcError) -> Bytes {
+    Response::from_error(error).to_message(id, Bytes::new()).into_bytes()
+}
+
+/// The reply to a `ping` of the server.
+pub(crate) fn pong_text(id: &Json) -> Bytes {
+    Response::from_result(&Json::empty_object()).to_message(id, Bytes::new()).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_accepted_in_one_revision_only() {
+        let batch = || Bytes::from_static(br#"[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","method":"n"}]"#);
+        assert_eq!(messages(batch(), 8, Some(Revision::V2025_03_26)).map(Iterator::count), Ok(2));
+        assert!(messages(batch(), 8, Some(Revision::V2025_06_18)).is_err());
+        assert!(messages(batch(), 8, None).is_err());
+        let broken = Bytes::from_static(br#"[{"jsonrpc":"2.0","id":1,"result":{}},7]"#);
+        assert!(messages(broken, 8, Some(Revision::V2025_03_26)).is_err());
+    }
+
+    #[test]
+    fn request_number_ignores_how_an_id_is_written() {
+        for id in ["10", "\"10\"", "10.0", "10.00", r#""\u0031\u0030""#, "\"10.0\""] {
+            assert_eq!(request_number(&Json::parse(id.into(), 1).unwrap()), Some(10), "{id}");
+        }
+        for id in ["10.5", "1e1", "\"x\"", "\"\"", "null", "\"10.\"", "[10]"] {
+            assert_eq!(request_number(&Json::parse(id.into(), 2).unwrap()), None, "{id}");
+        }
+    }
+
+    #[test]
+    fn replies_keep_the_id_of_the_server() {
+        let id = Json::literal(r#""a\u0041""#);
+        assert_eq!(pong_text(&id), r#"{"jsonrpc":"2.0","id":"a\u0041","result":{}}"#);
+        let refused = refusal_text(&id, &RpcError::new(-32601, "no"));
+        assert_eq!(refused, r#"{"jsonrpc":"2.0","id":"a\u0041","error":{"code":-32601,"message":"no"}}"#);
+    }
+}

@@ -1,0 +1,138 @@
+//! The spans of messages to a server and of its server requests.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fanlight_protocol::{Json, Method, Request, Response};
+use fanlight_telemetry::{
+    Arrival, BackendTelemetry, Carriers, ClientSpan, Departure, ErrorType, Moment, Outcome, Parent, Propagation,
+    ServerSpan, Subject,
+};
+
+use crate::request::deadline::PausableDeadline;
+use fanlight_canonical::ServerMessages;
+
+/// A message that is being sent or whose answer is awaited, with its span.
+pub(crate) struct RequestSpan {
+    /// `None` once it has ended or was handed over.
+    span: Option<ClientSpan>,
+    /// The parent of further spans once the span was handed over.
+    parent: Parent,
+    /// The deadline of its call.
+    deadline: Option<Arc<PausableDeadline>>,
+}
+
+/// The message that is sent.
+#[derive(Clone, Copy)]
+pub(crate) struct SentMessage<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) params: Option<&'a Json>,
+    /// The member of `params` that names its subject, if known already.
+    pub(crate) name: Option<&'a Json>,
+    pub(crate) id: i64,
+    pub(crate) attempt: u32,
+}
+
+impl RequestSpan {
+    /// Begins the span. Returns also the trace context to send along.
+    pub(crate) fn begin(
+        telemetry: &BackendTelemetry,
+        within: &Parent,
+        message: SentMessage<'_>,
+    ) -> (Self, Propagation) {
+        let SentMessage { method, id, attempt, .. } = message;
+        let subject = match message.name {
+            Some(name) => Subject::found(method, |_| Some(name.value())),
+            None => Subject::of(method, message.params),
+        };
+        let departure = Departure { method, target: subject.target(), id: Some(id.into()), attempt };
+        let span = within.client(telemetry, &departure);
+        if let Some(params) = message.params.filter(|_| *method == Method::CallTool) {
+            span.record_arguments_in(params);
+        }
+        let propagation = span.propagation();
+        (Self { span: Some(span), parent: Parent::default(), deadline: None }, propagation)
+    }
+
+    /// Records a timeout if this is dropped after `deadline` has expired.
+    pub(crate) fn timed_by(&mut self, deadline: &Arc<PausableDeadline>) {
+        self.deadline = Some(Arc::clone(deadline));
+    }
+
+    pub(crate) fn span(&mut self) -> Option<&mut ClientSpan> {
+        self.span.as_mut()
+    }
+
+    /// The parent of the spans of server requests during the call.
+    pub(crate) fn parent(&self) -> Parent {
+        self.span.as_ref().map_or_else(|| self.parent.clone(), ClientSpan::parent)
+    }
+
+    /// Ends the span with the outcome of the request.
+    pub(crate) fn ended(&mut self, method: &Method, outcome: Result<&Response, ErrorType>) {
+        let Some(span) = self.span.take() else { return };
+        match outcome {
+            Ok(response) => span.answered(method, response),
+            Err(error) => span.finish(&Outcome::failed(error)),
+        }
+    }
+
+    /// Lets the span end with the first of `messages`, for a request that is open for as long as its
+    /// client likes: its span ends when it is acknowledged.
+    pub(crate) fn until_acknowledged(mut self, messages: &ServerMessages) -> (Self, ServerMessages) {
+        self.parent = self.parent();
+        let span = Mutex::new(self.span.take());
+        let messages = messages.mapped(move |message| {
+            if let Some(span) = span.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                span.finish(&Outcome::Finished);
+            }
+            Some(message)
+        });
+        (self, messages)
+    }
+}
+
+impl Drop for RequestSpan {
+    fn drop(&mut self) {
+        if self.deadline.as_ref().is_some_and(|deadline| deadline.has_expired())
+            && let Some(span) = self.span.take()
+        {
+            span.finish(&Outcome::failed(ErrorType::Timeout));
+        }
+    }
+}
+
+/// `params` with the trace context in their `_meta`.
+pub(crate) fn params_with<'a>(
+    propagation: &Propagation,
+    params: Option<&'a Json>,
+    over_http: bool,
+) -> Option<Cow<'a, Json>> {
+    if propagation.leaves_untouched() {
+        return params.map(Cow::Borrowed);
+    }
+    let with = if over_http { propagation.within_http().into_params(params) } else { propagation.into_params(params) };
+    with.map(Cow::Owned)
+}
+
+/// The span of a server request.
+pub(crate) fn asked(telemetry: &BackendTelemetry, within: &Parent, request: &Request) -> ServerSpan {
+    let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
+    let subject = Subject::of(&request.method, request.params.as_ref());
+    within.server(
+        telemetry,
+        &Arrival {
+            method: &request.method,
+            target: subject.target(),
+            id: Some(&request.id),
+            received: Moment::now(),
+            carriers: Carriers { meta: meta.as_ref(), ..Carriers::default() },
+        },
+    )
+}
+
+/// Ends the span of a server request with its answer.
+pub(crate) fn server_request_answered(span: ServerSpan, method: &Method, answer: &Response) {
+    let verdict = span.verdict(method, answer);
+    span.finish(&verdict.outcome());
+}

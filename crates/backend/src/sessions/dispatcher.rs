@@ -1,0 +1,158 @@
+//! Sending one request: a permit, then a connection, then the exchange.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fanlight_protocol::Response;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::connection::{Connection, Failure};
+use crate::request::deadline::CallProgress;
+use crate::sessions::shares::{SharePermit, Shares};
+use crate::sessions::{Lease, SessionPool};
+use crate::settings::Timeouts;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{Call, CallContext};
+
+/// Sends requests to one backend.
+pub(crate) struct Dispatcher {
+    pub(crate) pool: Arc<SessionPool>,
+    pub(crate) timeouts: Timeouts,
+    concurrency: usize,
+    /// Requests that run or wait, at most twice as many as may run.
+    admitted: AtomicUsize,
+    running: Semaphore,
+    /// How many of these one client may have.
+    shares: Shares,
+}
+
+/// The right of one request to run. Fields are dropped in order of declaration.
+struct ConcurrencyPermit<'a> {
+    _running: SemaphorePermit<'a>,
+    _admitted: Admitted<'a>,
+    _within: SharePermit,
+}
+
+/// A request that runs or waits.
+struct Admitted<'a>(&'a AtomicUsize);
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Dispatcher {
+    pub(crate) fn new(pool: Arc<SessionPool>, timeouts: Timeouts, concurrency: usize) -> Self {
+        let concurrency = concurrency.clamp(1, Semaphore::MAX_PERMITS / 2);
+        Self {
+            pool,
+            timeouts,
+            concurrency,
+            admitted: AtomicUsize::new(0),
+            running: Semaphore::new(concurrency),
+            shares: Shares::of(concurrency),
+        }
+    }
+
+    /// Sends one request once there is a permit for it. The caller bounds the time.
+    pub(crate) fn exchange<'a>(
+        &'a self,
+        call: &'a Call,
+        progress: &'a CallProgress,
+    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
+        self.run(true, call, progress)
+    }
+
+    /// Sends one request without a permit, for one that the server may hold for long. The caller bounds how many there
+    /// are.
+    pub(crate) fn exchange_unlimited<'a>(
+        &'a self,
+        call: &'a Call,
+        progress: &'a CallProgress,
+    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
+        self.run(false, call, progress)
+    }
+
+    /// `is_limited`: with a permit.
+    fn run<'a>(
+        &'a self,
+        is_limited: bool,
+        call: &'a Call,
+        progress: &'a CallProgress,
+    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
+        async move {
+            let mut _permit = None;
+            if is_limited {
+                // A request to a backend that is down does not queue behind those that wait for a permit.
+                if let Some(error) = self.pool.down(&call.context) {
+                    return Err(error);
+                }
+                _permit = Some(self.permit(&call.context).await?);
+            }
+            // Rare and large: boxed to keep the future of every call small.
+            let lease = match self.pool.lease_at_once(&call.context) {
+                Some(lease) => lease,
+                None => Box::pin(self.pool.lease(&call.context)).await?,
+            };
+            if let Some(answer) = self.pool.local_answer(call, &lease).await {
+                return Ok(answer);
+            }
+            progress.attempts.store(0, Ordering::Relaxed);
+            let answer = match lease.connection.request(call, progress).await {
+                Ok(answer) => answer,
+                Err(failure) => Box::pin(self.send_again(call, progress, lease, failure)).await?,
+            };
+            self.pool.remember(call, &answer);
+            Ok(answer)
+        }
+    }
+
+    /// Sends a request once more if it certainly did not run.
+    async fn send_again(
+        &self,
+        call: &Call,
+        progress: &CallProgress,
+        lease: Lease,
+        failure: Failure,
+    ) -> Result<Response, BackendError> {
+        let Failure::NotRun { loss, instead } = failure else { return failure.settle() };
+        progress.sent.store(false, Ordering::Relaxed);
+        lease.lose(loss);
+        match self.pool.lease(&call.context).await {
+            Ok(fresh) => fresh.connection.request(call, progress).await.or_else(Failure::settle),
+            // The error of the first attempt says more than that the backend is gone now.
+            Err(error) => instead.or(Err(error)),
+        }
+    }
+
+    /// A connection by which to decide what to send for a client.
+    pub(crate) async fn server(&self, client: &CallContext) -> Result<Arc<Connection>, BackendError> {
+        match self.pool.current(client) {
+            Some(connection) => Ok(connection),
+            None => Ok(self.lease(client).await?.connection),
+        }
+    }
+
+    /// The connection that a request of this client would be sent on.
+    pub(crate) async fn lease(&self, client: &CallContext) -> Result<Lease, BackendError> {
+        if let Some(error) = self.pool.down(client) {
+            return Err(error);
+        }
+        let _permit = self.permit(client).await?;
+        self.pool.lease(client).await
+    }
+
+    async fn permit(&self, client: &CallContext) -> Result<ConcurrencyPermit<'_>, BackendError> {
+        let busy = || BackendError::Busy { limit: self.concurrency };
+        let within = self.shares.enter(&client.caller).await.ok_or_else(busy)?;
+        let before = self.admitted.fetch_add(1, Ordering::Relaxed);
+        let admitted = Admitted(&self.admitted);
+        if before >= 2 * self.concurrency {
+            return Err(busy());
+        }
+        // The semaphore is never closed.
+        let running = self.running.acquire().await.map_err(|_| BackendError::ShuttingDown)?;
+        Ok(ConcurrencyPermit { _running: running, _admitted: admitted, _within: within })
+    }
+}

@@ -1,0 +1,237 @@
+//! Many concurrent requests over one stream of messages, told apart by their ids: the common part of stdio and of the
+//! legacy SSE transport.
+
+mod pending;
+mod reader;
+mod writer;
+
+use std::future::{pending, ready};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use fanlight_protocol::{Era, Method, Revision};
+use futures_util::future::Either;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::pending::{Outcome, PendingCall, PendingCalls, ServerRequestEvent};
+pub(crate) use self::reader::Reader;
+pub(crate) use self::writer::{Begun, MessageWriter, SendFuture, Sent};
+use crate::log::Throttle;
+use crate::request::server_request::{MAX_PENDING, OpenServerRequests};
+use crate::request::{OutgoingRequest, Reply, TransportContext, cancelled_text};
+use fanlight_canonical::BackendError;
+
+/// A channel to a server. Dropping this ends it.
+pub(crate) struct Channel {
+    shared: Arc<Shared>,
+    _end: DropGuard,
+}
+
+/// The state that a channel shares with its reader and its writer.
+pub(crate) struct Shared {
+    pub(crate) context: TransportContext,
+    pending: PendingCalls,
+    writer: Box<dyn MessageWriter>,
+    /// The revision agreed on.
+    revision: OnceLock<Revision>,
+    /// Asks the channel to end.
+    pub(crate) end: CancellationToken,
+    /// Cancelled once nothing can be answered.
+    pub(crate) gone: CancellationToken,
+    warnings: Warnings,
+}
+
+#[derive(Default)]
+struct Warnings {
+    ambiguous_log: Throttle,
+    slow_client: Throttle,
+    oversize: Throttle,
+}
+
+impl Channel {
+    /// A channel on which `writer` sends. The transport reads with a [`Reader`] until [`Shared::end`] is cancelled, and
+    /// then calls [`Shared::close`].
+    pub(crate) fn new(writer: impl MessageWriter + 'static, context: TransportContext) -> Self {
+        let end = CancellationToken::new();
+        let shared = Arc::new(Shared {
+            context,
+            pending: PendingCalls::default(),
+            writer: Box::new(writer),
+            revision: OnceLock::new(),
+            end: end.clone(),
+            gone: CancellationToken::new(),
+            warnings: Warnings::default(),
+        });
+        Self { shared, _end: end.drop_guard() }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Sets the revision that the handshake agreed on.
+    pub(crate) fn adopt(&self, revision: Revision) {
+        let _ = self.shared.revision.set(revision);
+    }
+
+    pub(crate) fn gone(&self) -> CancellationToken {
+        self.shared.gone.clone()
+    }
+
+    /// Begins to end the channel.
+    pub(crate) fn close(&self) {
+        self.shared.end.cancel();
+    }
+
+    /// Sends a request and waits for its answer. The future is to be polled at once.
+    pub(crate) fn exchange<'a>(
+        &'a self,
+        outgoing: OutgoingRequest<'a>,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
+        let OutgoingRequest { request, task, text, propagation, .. } = outgoing;
+        let (answer, answered) = oneshot::channel();
+        // Without declared capabilities the server may send no request.
+        let (asks, asked) = match self.shared.context.declared.is_empty() {
+            true => (None, None),
+            false => Some(mpsc::channel(2 * MAX_PENDING)).unzip(),
+        };
+        let waiting = PendingCall {
+            answer,
+            token: request.token,
+            task,
+            messages: request.messages.clone(),
+            context: Arc::clone(request.context),
+            deadline: Arc::clone(request.deadline),
+            subscription: *request.method == Method::Listen,
+            asks,
+            trace: request.sending.parent(),
+        };
+        let shared = &*self.shared;
+        let begun = match shared.pending.insert(request.id, waiting) {
+            Ok(()) => shared.writer.begin(text, shared.revision(), Some(&propagation)),
+            // Nothing was sent on a channel that has ended already.
+            Err(_) => Either::Left(ready(Err(shared.writer.ended()))),
+        };
+        let place = PendingGuard { shared, id: request.id, sent: false, cancellable: request.cancellable };
+        shared.converse(place, begun, answered, asked)
+    }
+
+    /// Sends a notification.
+    pub(crate) async fn notify(&self, text: Bytes) -> Result<(), BackendError> {
+        let sent = match self.shared.writer.begin(text, self.shared.revision(), None).await? {
+            Some(sending) => sending.await?,
+            None => Sent::Accepted,
+        };
+        match sent {
+            Sent::Rejected(status @ (401 | 403)) => Err(BackendError::Unauthorized { status }),
+            Sent::Rejected(status) => {
+                tracing::debug!(backend = &*self.shared.context.name, status, "notification not accepted");
+                Ok(())
+            }
+            Sent::Accepted => Ok(()),
+        }
+    }
+}
+
+/// The outcome of sending a message; pends forever once it is known.
+async fn next_sent(sending: &mut Option<SendFuture>) -> Result<Sent, BackendError> {
+    let Some(under_way) = sending else { return pending().await };
+    let sent = under_way.await;
+    *sending = None;
+    sent
+}
+
+async fn next_asked(asked: &mut Option<mpsc::Receiver<ServerRequestEvent>>) -> ServerRequestEvent {
+    if let Some(receiver) = asked
+        && let Some(next) = receiver.recv().await
+    {
+        return next;
+    }
+    pending().await
+}
+
+impl Shared {
+    /// Waits for the answer to a request, and replies to requests of the server meanwhile.
+    fn converse<'a>(
+        &'a self,
+        place: PendingGuard<'a>,
+        begun: Begun<'a>,
+        mut answered: oneshot::Receiver<Outcome>,
+        mut asked: Option<mpsc::Receiver<ServerRequestEvent>>,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
+        async move {
+            let mut place = place;
+            let mut sending = begun.await?;
+            place.sent = true;
+            let mut requests = OpenServerRequests::default();
+            loop {
+                tokio::select! {
+                    biased;
+                    outcome = &mut answered => {
+                        if let Some(sending) = sending {
+                            self.writer.detach(sending);
+                        }
+                        let response = outcome.unwrap_or(Err(BackendError::ClosedEarly))?;
+                        return Ok(Reply::Answer { response, session: None });
+                    }
+                    sent = next_sent(&mut sending) => match sent {
+                        Ok(Sent::Accepted) => {}
+                        Ok(Sent::Rejected(status)) => {
+                            place.sent = false;
+                            return Ok(Reply::Rejected { status, error: None });
+                        }
+                        Err(error) => {
+                            place.sent = error.may_have_run();
+                            return Err(error);
+                        }
+                    },
+                    asked = next_asked(&mut asked) => match asked {
+                        ServerRequestEvent::Sent(request) => requests.add(request),
+                        ServerRequestEvent::Withdrawn(id) => requests.cancel(&id),
+                    },
+                    reply = requests.next() => self.writer.reply(reply, self.revision()).await?,
+                }
+            }
+        }
+    }
+
+    fn revision(&self) -> Option<Revision> {
+        self.revision.get().copied()
+    }
+
+    fn is_modern(&self) -> bool {
+        self.revision().is_some_and(|revision| revision.era() == Era::Modern)
+    }
+
+    /// Sends a message without waiting for it.
+    fn send_detached(&self, text: Bytes) {
+        if !self.writer.send_detached(text, self.revision()) {
+            tracing::debug!(backend = &*self.context.name, "message to server dropped: queue full");
+        }
+    }
+
+    /// The stream of messages has ended: fails every pending request and every later one.
+    pub(crate) fn close(&self, error: &BackendError) {
+        self.end.cancel();
+        self.pending.close(error);
+        self.gone.cancel();
+    }
+}
+
+/// Removes a request from the pending ones when the future that waits for it is dropped, and cancels it at the server.
+struct PendingGuard<'a> {
+    shared: &'a Shared,
+    id: i64,
+    sent: bool,
+    cancellable: bool,
+}
+
+impl Drop for PendingGuard<'_> {
+    fn drop(&mut self) {
+        let unanswered = self.shared.pending.remove(self.id).is_some();
+        if unanswered && self.sent && self.cancellable {
+            self.shared.send_detached(cancelled_text(self.id));
+        }
+    }
+}

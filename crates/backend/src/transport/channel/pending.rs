@@ -1,0 +1,361 @@
+//! The requests that a server has not answered yet, and which of them its messages are for.
+//!
+//! Locked for moments only, never across an await.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::{Json, Response};
+use fanlight_telemetry::Parent;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::request::deadline::PausableDeadline;
+use crate::request::server_request::PendingServerRequest;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{CallContext, ServerMessages};
+
+/// The outcome of a request.
+pub(super) type Outcome = Result<Response, BackendError>;
+
+/// One unanswered request.
+pub(super) struct PendingCall {
+    pub(super) answer: oneshot::Sender<Outcome>,
+    /// Its progress token.
+    pub(super) token: i64,
+    /// The task whose result it waits for.
+    pub(super) task: Option<String>,
+    pub(super) messages: ServerMessages,
+    pub(super) context: Arc<CallContext>,
+    pub(super) deadline: Arc<PausableDeadline>,
+    /// It is a subscription, not a call.
+    pub(super) subscription: bool,
+    /// Takes requests of the server; absent if none may be sent.
+    pub(super) asks: Option<mpsc::Sender<ServerRequestEvent>>,
+    /// Its span.
+    pub(super) trace: Parent,
+}
+
+/// An event for the call that a request of the server is for.
+pub(super) enum ServerRequestEvent {
+    /// This request has been sent to the client.
+    Sent(PendingServerRequest),
+    /// The server has cancelled the one with this id.
+    Withdrawn(Json),
+}
+
+/// The call that a request of the server is for.
+pub(super) enum RequestTarget {
+    Call {
+        messages: ServerMessages,
+        deadline: Arc<PausableDeadline>,
+        asks: mpsc::Sender<ServerRequestEvent>,
+        trace: Parent,
+    },
+    /// No call is running that could be asked.
+    None,
+    /// Calls of several clients are running.
+    Ambiguous,
+}
+
+/// The unanswered requests by id: the lowest is the oldest.
+#[derive(Default)]
+pub(super) struct PendingCalls(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    calls: BTreeMap<i64, PendingCall>,
+    closed: bool,
+}
+
+/// No request can be added: the channel has ended.
+#[derive(Debug)]
+pub(super) struct Closed;
+
+/// The call that a log message is for.
+pub(super) enum LogTarget {
+    Call(ServerMessages),
+    /// No call asked for it.
+    None,
+    /// Calls of several clients asked for it, and one must not see messages for another.
+    Ambiguous,
+}
+
+impl PendingCalls {
+    pub(super) fn insert(&self, id: i64, waiting: PendingCall) -> Result<(), Closed> {
+        let mut table = self.lock();
+        if table.closed {
+            return Err(Closed);
+        }
+        table.calls.insert(id, waiting);
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, id: i64) -> Option<PendingCall> {
+        self.lock().calls.remove(&id)
+    }
+
+    /// Gives a request its outcome; says whether it was still pending.
+    pub(super) fn resolve(&self, id: i64, outcome: Outcome) -> bool {
+        match self.remove(id) {
+            Some(waiting) => {
+                // The caller may have gone just now.
+                let _ = waiting.answer.send(outcome);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Fails every pending request, and every later one.
+    pub(super) fn close(&self, error: &BackendError) {
+        let calls = {
+            let mut table = self.lock();
+            table.closed = true;
+            std::mem::take(&mut table.calls)
+        };
+        for waiting in calls.into_values() {
+            let _ = waiting.answer.send(Err(error.clone()));
+        }
+    }
+
+    /// Where the messages of a subscription go.
+    pub(super) fn subscription(&self, id: i64) -> Option<ServerMessages> {
+        let table = self.lock();
+        table.calls.get(&id).filter(|waiting| waiting.subscription).map(|waiting| waiting.messages.clone())
+    }
+
+    /// The only pending call, if there is exactly one.
+    pub(super) fn only(&self) -> Option<i64> {
+        let table = self.lock();
+        let mut ids = table.calls.iter().filter(|(_, waiting)| !waiting.subscription).map(|(id, _)| *id);
+        let only = ids.next();
+        only.filter(|_| ids.next().is_none())
+    }
+
+    /// Whom progress is for, if its client asked for it.
+    pub(super) fn progress_target(&self, token: i64) -> Option<ServerMessages> {
+        let table = self.lock();
+        // Almost always a request's token is its id.
+        let same_id = table.calls.get(&token).filter(|waiting| waiting.token == token);
+        let waiting = same_id.or_else(|| table.calls.values().find(|waiting| waiting.token == token))?;
+        waiting.context.wants_progress.then(|| waiting.messages.clone())
+    }
+
+    /// Whom a log message is for. On one channel it names no request, so it is delivered only where one
+    /// client alone can be meant. Modern servers log for requests that ask for it
+    /// (2026-07-28 server/utilities/logging), legacy ones for any.
+    pub(super) fn log_target(&self, level: Option<LogLevel>, modern: bool) -> LogTarget {
+        let table = self.lock();
+        let asked = |waiting: &&PendingCall| match (waiting.context.log_level, level) {
+            (None, _) => !modern,
+            (Some(least), Some(level)) => !modern || level >= least,
+            (Some(_), None) => true,
+        };
+        let mut candidates = table.calls.values().filter(asked);
+        let Some(oldest) = candidates.next() else { return LogTarget::None };
+        if candidates.any(|other| other.context.caller != oldest.context.caller) {
+            return LogTarget::Ambiguous;
+        }
+        // A legacy server has one level for all; this client may have asked for less.
+        match (oldest.context.log_level, level) {
+            (Some(least), Some(level)) if level < least => LogTarget::None,
+            _ => LogTarget::Call(oldest.messages.clone()),
+        }
+    }
+
+    /// The call that a request of the server is for. One that belongs to a task is for the call that waits for the
+    /// task's result. Others do not name a call, so all running calls must be of one client, as for log messages. A
+    /// progress token in the request does not help: the server makes it up for progress on its own request (2025-11-25 basic/utilities/progress), and small numbers are often both.
+    pub(super) fn request_target(&self, task: Option<&str>) -> RequestTarget {
+        let table = self.lock();
+        let can_be_asked = |waiting: &&PendingCall| waiting.asks.is_some() && waiting.messages.is_connected();
+        let waits = |waiting: &&PendingCall| task.is_some() && waiting.task.as_deref() == task;
+        if let Some(PendingCall { messages, deadline, asks: Some(asks), trace, .. }) =
+            table.calls.values().filter(can_be_asked).find(waits)
+        {
+            let (messages, deadline, trace) = (messages.clone(), Arc::clone(deadline), trace.clone());
+            return RequestTarget::Call { messages, deadline, asks: asks.clone(), trace };
+        }
+        let mut candidates = table.calls.values().filter(can_be_asked);
+        let Some(oldest) = candidates.next() else { return RequestTarget::None };
+        let Some(asks) = oldest.asks.clone() else { return RequestTarget::None };
+        if candidates.any(|other| other.context.caller != oldest.context.caller) {
+            return RequestTarget::Ambiguous;
+        }
+        let (messages, deadline, trace) = (oldest.messages.clone(), Arc::clone(&oldest.deadline), oldest.trace.clone());
+        RequestTarget::Call { messages, deadline, asks, trace }
+    }
+
+    /// The sender to the only client with running calls, of its oldest call.
+    pub(super) fn only_client(&self) -> Option<ServerMessages> {
+        let table = self.lock();
+        let mut candidates = table.calls.values().filter(|waiting| waiting.messages.is_connected());
+        let oldest = candidates.next()?;
+        let alone = candidates.all(|other| other.context.caller == oldest.context.caller);
+        alone.then(|| oldest.messages.clone())
+    }
+
+    /// The server has cancelled a request. All calls are notified, since it is not known here which one it is for.
+    pub(super) fn withdraw(&self, id: &Json) {
+        for asks in self.lock().calls.values().filter_map(|waiting| waiting.asks.as_ref()) {
+            // A call whose queue is full is about to end.
+            let _ = asks.try_send(ServerRequestEvent::Withdrawn(id.clone()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fanlight_canonical::MessageReceiver;
+
+    use fanlight_canonical::{Caller, Principal, SessionKey};
+
+    type Answered = oneshot::Receiver<Result<Response, BackendError>>;
+
+    struct Running {
+        answered: Answered,
+        _inbox: MessageReceiver,
+    }
+
+    fn call(pending: &PendingCalls, id: i64, client: u64, log_level: Option<LogLevel>) -> Running {
+        let (answer, answered) = oneshot::channel();
+        let (messages, inbox) = ServerMessages::channel(1);
+        let (asks, _) = mpsc::channel(1);
+        let mut context = (*CallContext::internal()).clone();
+        context.caller = Caller::session_of(Principal::anonymous(), SessionKey(client));
+        context.log_level = log_level;
+        context.wants_progress = id % 2 == 1;
+        let waiting = PendingCall {
+            answer,
+            token: id,
+            task: (id == 9).then(|| "t".to_owned()),
+            messages,
+            context: Arc::new(context),
+            deadline: Arc::default(),
+            subscription: false,
+            trace: Parent::default(),
+            asks: Some(asks),
+        };
+        pending.insert(id, waiting).unwrap();
+        Running { answered, _inbox: inbox }
+    }
+
+    fn internal(answer: oneshot::Sender<Result<Response, BackendError>>) -> PendingCall {
+        PendingCall {
+            answer,
+            token: 1,
+            task: None,
+            messages: ServerMessages::discard(),
+            context: CallContext::internal(),
+            deadline: Arc::default(),
+            subscription: false,
+            trace: Parent::default(),
+            asks: None,
+        }
+    }
+
+    fn target(pending: &PendingCalls, level: LogLevel, modern: bool) -> &'static str {
+        match pending.log_target(Some(level), modern) {
+            LogTarget::Call(_) => "call",
+            LogTarget::None => "none",
+            LogTarget::Ambiguous => "ambiguous",
+        }
+    }
+
+    #[test]
+    fn legacy_log_message_is_for_the_only_client_with_calls() {
+        let pending = PendingCalls::default();
+        assert_eq!(target(&pending, LogLevel::Info, false), "none");
+        let _a = call(&pending, 1, 1, None);
+        assert_eq!(target(&pending, LogLevel::Info, false), "call");
+        let _b = call(&pending, 2, 1, None);
+        assert_eq!(target(&pending, LogLevel::Info, false), "call");
+        let _c = call(&pending, 3, 2, Some(LogLevel::Error));
+        // The level does not tell whose it is: the server has one for all.
+        assert_eq!(target(&pending, LogLevel::Info, false), "ambiguous");
+        pending.remove(1);
+        pending.remove(2);
+        assert_eq!(target(&pending, LogLevel::Info, false), "none");
+        assert_eq!(target(&pending, LogLevel::Error, false), "call");
+    }
+
+    #[test]
+    fn modern_log_message_is_for_calls_that_asked_for_its_level() {
+        let pending = PendingCalls::default();
+        let _a = call(&pending, 1, 1, None);
+        assert_eq!(target(&pending, LogLevel::Info, true), "none");
+        let _b = call(&pending, 2, 2, Some(LogLevel::Info));
+        assert_eq!(target(&pending, LogLevel::Info, true), "call");
+        let _c = call(&pending, 3, 3, Some(LogLevel::Error));
+        assert_eq!(target(&pending, LogLevel::Info, true), "call");
+        assert_eq!(target(&pending, LogLevel::Error, true), "ambiguous");
+        assert_eq!(target(&pending, LogLevel::Debug, true), "none");
+    }
+
+    #[test]
+    fn server_request_is_for_the_only_client_with_calls() {
+        let pending = PendingCalls::default();
+        assert!(matches!(pending.request_target(None), RequestTarget::None));
+        let (answer, _answered) = oneshot::channel();
+        let messages = ServerMessages::discard();
+        let (asks, _) = mpsc::channel(1);
+        let own = PendingCall { messages, asks: Some(asks), ..internal(answer) };
+        pending.insert(1, own).unwrap();
+        assert!(matches!(pending.request_target(None), RequestTarget::None));
+        let _a = call(&pending, 2, 1, None);
+        let _b = call(&pending, 3, 1, None);
+        assert!(matches!(pending.request_target(None), RequestTarget::Call { .. }));
+        let gone = call(&pending, 4, 2, None);
+        assert!(matches!(pending.request_target(None), RequestTarget::Ambiguous));
+        assert!(pending.only_client().is_none());
+        // A request of a task is for the call that waits for the task.
+        let _waits = call(&pending, 9, 3, None);
+        assert!(matches!(pending.request_target(Some("t")), RequestTarget::Call { .. }));
+        assert!(matches!(pending.request_target(Some("u")), RequestTarget::Ambiguous));
+        pending.remove(9);
+        drop(gone);
+        assert!(matches!(pending.request_target(None), RequestTarget::Call { .. }));
+        assert!(pending.only_client().is_some());
+    }
+
+    #[test]
+    fn progress_is_for_the_request_it_names() {
+        let pending = PendingCalls::default();
+        let _a = call(&pending, 1, 1, None);
+        let _b = call(&pending, 2, 1, None);
+        assert!(pending.progress_target(1).is_some());
+        assert!(pending.progress_target(2).is_none());
+        assert!(pending.progress_target(3).is_none());
+    }
+
+    #[test]
+    fn closing_fails_all_calls_and_rejects_new_ones() {
+        let pending = PendingCalls::default();
+        let mut callers = [call(&pending, 1, 1, None), call(&pending, 2, 2, None)];
+        let error = BackendError::Exited { status: Some("signal: 9".into()) };
+        pending.close(&error);
+        for caller in &mut callers {
+            assert_eq!(caller.answered.try_recv().unwrap().unwrap_err(), error);
+        }
+        let (answer, _answered) = oneshot::channel();
+        assert!(pending.insert(3, internal(answer)).is_err());
+    }
+
+    #[test]
+    fn request_is_resolved_once() {
+        let pending = PendingCalls::default();
+        let mut caller = call(&pending, 4, 1, None);
+        assert_eq!(pending.only(), Some(4));
+        let answer = || Ok(Response::from_result(&Json::empty_object()));
+        assert!(pending.resolve(4, answer()));
+        assert!(!pending.resolve(4, answer()));
+        assert!(caller.answered.try_recv().unwrap().is_ok());
+        assert_eq!(pending.only(), None);
+    }
+}

@@ -1,0 +1,203 @@
+//! Reading from a channel: each message is delivered to the call, subscription or listener that it is for.
+//!
+//! Never waits for a client, since that would delay all others. No message of a server ends the channel.
+
+use bytes::Bytes;
+use fanlight_protocol::capability::MissingCapability;
+use fanlight_protocol::meta::{self, LogLevel};
+use fanlight_protocol::{Json, Message, MessageError, Method, Notification, Request, partial};
+
+use super::Shared;
+use super::pending::{LogTarget, RequestTarget, ServerRequestEvent};
+use crate::log::excerpt;
+use crate::request::dialect::progress_token;
+use crate::request::server_request::{
+    ImmediateReply, PendingServerRequest, cancelled_id, cannot_ask_text, reply_immediately,
+};
+use crate::request::trace;
+use crate::request::{meant_for, messages, request_number};
+use crate::subscriptions::subscription_id;
+use fanlight_canonical::BackendError;
+use fanlight_canonical::{ServerMessage, ServerMessages};
+
+/// Characters of an invalid message in the log.
+const SHOWN: usize = 120;
+
+/// Takes what a server sends, in order.
+pub(crate) struct Reader<'a> {
+    shared: &'a Shared,
+    /// The number of invalid messages.
+    garbage: u64,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(shared: &'a Shared) -> Self {
+        Self { shared, garbage: 0 }
+    }
+
+    /// The number of invalid messages.
+    pub(crate) fn garbage(&self) -> u64 {
+        self.garbage
+    }
+
+    /// Takes one text: a message, or several where the revision has batches.
+    pub(crate) fn take_text(&mut self, text: Bytes) {
+        let revision = self.shared.revision();
+        match messages(text.clone(), self.shared.context.limits.nesting, revision) {
+            Ok(messages) => messages.for_each(|message| self.take_message(message)),
+            Err(error) => self.take_garbage(&text, &error),
+        }
+    }
+
+    fn take_message(&self, message: Message) {
+        match message {
+            Message::Response(response) => {
+                let id = request_number(&response.id());
+                // Late: its request was cancelled.
+                if !id.is_some_and(|id| self.shared.pending.resolve(id, Ok(response))) {
+                    tracing::debug!(backend = &*self.shared.context.name, ?id, "answer to no pending request");
+                }
+            }
+            Message::Notification(notification) => self.take_notification(notification),
+            Message::Request(request) if self.shared.is_modern() => {
+                let method = excerpt(request.method.as_str().as_bytes(), 80);
+                let backend = &*self.shared.context.name;
+                tracing::debug!(backend, method, "a modern server must not send requests");
+            }
+            Message::Request(request) => {
+                let text = match reply_immediately(&request, &self.shared.context.declared) {
+                    Some(ImmediateReply { text, missing }) => {
+                        self.tell_refused(missing);
+                        Some(text)
+                    }
+                    None => self.ask(&request).err(),
+                };
+                if let Some(text) = text {
+                    self.shared.send_detached(text);
+                }
+            }
+        }
+    }
+
+    /// Sends a request of the server to the client of a call; returns the reply to the server if that is not possible.
+    fn ask(&self, request: &Request) -> Result<(), Bytes> {
+        let unasked = |why: &str| cannot_ask_text(&request.id, why);
+        let (messages, deadline, asks, trace) =
+            match self.shared.pending.request_target(related_task(request).as_deref()) {
+                RequestTarget::Call { messages, deadline, asks, trace } => (messages, deadline, asks, trace),
+                RequestTarget::None if self.shared.context.outlet.ask(request) => return Ok(()),
+                RequestTarget::None => return Err(unasked("no call is running that the request could belong to")),
+                RequestTarget::Ambiguous => return Err(unasked("several clients are possible")),
+            };
+        let span = trace::asked(&self.shared.context.telemetry, &trace, request);
+        let (pending, for_client) =
+            PendingServerRequest::new(request, &deadline, self.shared.context.timeouts.question, span)?;
+        let place = asks.try_reserve().map_err(|_| unasked("the call is ending"))?;
+        if !messages.try_send(ServerMessage::Request(for_client)) {
+            return Err(unasked("its queue is full"));
+        }
+        place.send(ServerRequestEvent::Sent(pending));
+        Ok(())
+    }
+
+    /// Reports a refused request to the client that it must have been for.
+    fn tell_refused(&self, missing: Option<MissingCapability>) {
+        if let Some((missing, messages)) = missing.zip(self.shared.pending.only_client()) {
+            let _ = messages.try_send(ServerMessage::Refused(missing));
+        }
+    }
+
+    fn take_notification(&self, notification: Notification) {
+        let backend = &*self.shared.context.name;
+        if let Some(id) = cancelled_id(&notification) {
+            self.shared.pending.withdraw(&id);
+            return self.shared.context.outlet.withdraw(&id);
+        }
+        if self.shared.is_modern()
+            && let Some(id) = subscription_id(&notification)
+        {
+            return self.take_subscribed(&id, notification);
+        }
+        match notification.method {
+            Method::Progress => {
+                let token = progress_token(&notification);
+                if let Some(target) = token.and_then(|id| self.shared.pending.progress_target(id)) {
+                    self.pass_on(&target, notification);
+                }
+            }
+            Method::LogMessage => {
+                match self.shared.pending.log_target(LogLevel::of(&notification), self.shared.is_modern()) {
+                    LogTarget::Call(target) => self.pass_on(&target, notification),
+                    LogTarget::None => self.shared.context.outlet.deliver(notification),
+                    LogTarget::Ambiguous => {
+                        if let Some(suppressed) = self.shared.warnings.ambiguous_log.admit() {
+                            let why = "several clients are possible";
+                            tracing::warn!(backend, suppressed, why, "log message of shared connection dropped");
+                        }
+                    }
+                }
+            }
+            _ => self.shared.context.outlet.deliver(notification),
+        }
+    }
+
+    /// What belongs to a subscription (2026-07-28 basic/patterns/subscriptions, Receiving
+    /// Notifications).
+    fn take_subscribed(&self, id: &Json, notification: Notification) {
+        match request_number(id).and_then(|id| self.shared.pending.subscription(id)) {
+            Some(target) => self.pass_on(&target, notification),
+            None => {
+                let backend = &*self.shared.context.name;
+                tracing::debug!(backend, "notification of a subscription that has ended");
+            }
+        }
+    }
+
+    fn pass_on(&self, target: &ServerMessages, notification: Notification) {
+        if !target.try_send(ServerMessage::Notification(notification))
+            && let Some(suppressed) = self.shared.warnings.slow_client.admit()
+        {
+            let backend = &*self.shared.context.name;
+            tracing::warn!(backend, suppressed, "notification dropped: queue of the client is full");
+        }
+    }
+
+    fn take_garbage(&mut self, text: &Bytes, error: &MessageError) {
+        // An invalid answer fails its request.
+        if let Some(id) = meant_for(text, error)
+            && self.shared.pending.resolve(id, Err(BackendError::Malformed { reason: error.to_string() }))
+        {
+            return;
+        }
+        self.garbage += 1;
+        if self.garbage == 1 {
+            let (backend, line) = (&*self.shared.context.name, excerpt(text, SHOWN));
+            tracing::warn!(backend, line, "invalid message from server; further ones are only counted");
+        }
+    }
+
+    /// Takes a message over the limit, of which only the ends are known.
+    pub(crate) fn take_too_long(&self, head: &[u8], tail: &[u8], len: usize) {
+        let limit = self.shared.context.limits.message_bytes;
+        let pending = &self.shared.pending;
+        let found = partial::id(head, tail).as_ref().and_then(request_number).or_else(|| pending.only());
+        let resolved = found.is_some_and(|id| pending.resolve(id, Err(BackendError::ResponseTooLarge { limit })));
+        if !resolved && let Some(suppressed) = self.shared.warnings.oversize.admit() {
+            let backend = &*self.shared.context.name;
+            tracing::warn!(
+                backend,
+                len,
+                limit,
+                suppressed,
+                "message dropped: over the size limit, and of no known request"
+            );
+        }
+    }
+}
+
+/// The task that a request belongs to (2025-11-25 basic/utilities/tasks, Associating Task-Related
+/// Messages).
+fn related_task(request: &Request) -> Option<String> {
+    let related = request.params.as_ref()?.get("_meta")?.get(meta::RELATED_TASK)?;
+    Some(related.get("taskId")?.as_str()?.into_owned())
+}

@@ -1,0 +1,184 @@
+//! Reading the HTTP response to a request: a JSON body, an event stream, or a rejection.
+
+use bytes::Bytes;
+use fanlight_http_pool::BodyBuffer;
+use fanlight_protocol::{Json, Message, sse};
+use fanlight_telemetry::metrics::Direction;
+use http::header::{self, HeaderValue};
+
+use super::HttpTransport;
+use super::client::HttpResponse;
+use super::headers::SESSION_ID;
+use crate::log::excerpt;
+use crate::request::{ActiveRequest, Reply, messages, request_number};
+use fanlight_canonical::BackendError;
+use fanlight_canonical::Pending;
+
+/// The content type of a body.
+enum Form {
+    Json,
+    Events,
+    Other(String),
+}
+
+impl HttpTransport {
+    /// Reads a response that is no answer in JSON.
+    pub(super) fn read_other<'a>(&'a self, http: HttpResponse, request: &'a ActiveRequest<'_>) -> Pending<'a, Reply> {
+        // Large: boxed to keep the future of a call with an answer in JSON small.
+        match form(&http) {
+            Form::Events if may_answer(&http) => Box::pin(self.read_events(http, request)),
+            form => Box::pin(self.read_refusal(http, form, request)),
+        }
+    }
+
+    /// Reads what cannot be an answer that reports success.
+    async fn read_refusal(
+        &self,
+        http: HttpResponse,
+        form: Form,
+        request: &ActiveRequest<'_>,
+    ) -> Result<Reply, BackendError> {
+        match (http.status.as_u16(), &form) {
+            (status @ (202 | 204), _) => Err(malformed(format!("HTTP {status} without an answer"))),
+            (200..=299, Form::Other(found)) => {
+                Err(malformed(format!("content type {found:?}, neither JSON nor an event stream")))
+            }
+            _ => Ok(self.read_rejection(http, &form, request.id).await),
+        }
+    }
+
+    /// Reads an answer that is all of the body.
+    pub(super) fn read_json(
+        &self,
+        http: &mut HttpResponse,
+        request: &ActiveRequest<'_>,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
+        async move {
+            let body = self.read_body(http).await?;
+            let messages = messages(body, self.context.limits.nesting, self.revision);
+            let messages = messages.map_err(|error| malformed(error.to_string()))?;
+            let mut answers = messages.filter_map(|message| match message {
+                Message::Response(response) => Some(response),
+                _ => None,
+            });
+            let response = answers.find(|response| request_number(&response.id()) == Some(request.id));
+            let response = response.ok_or_else(|| malformed("the body does not answer the request"))?;
+            Ok(Reply::Answer { response, session: session(http, request) })
+        }
+    }
+
+    /// The whole body, without a copy if it came in one piece.
+    fn read_body(&self, http: &mut HttpResponse) -> impl Future<Output = Result<Bytes, BackendError>> + Send {
+        async move {
+            let too_large = || BackendError::ResponseTooLarge { limit: self.context.limits.message_bytes };
+            if http.content_length().is_some_and(|length| length > self.context.limits.message_bytes as u64) {
+                return Err(too_large());
+            }
+            let failure = |error| self.endpoint.failure(&error);
+            let Some(first) = http.chunk().await.map_err(failure)? else { return Ok(Bytes::new()) };
+            self.count_read(first.len());
+            let second = match http.content_length() {
+                Some(0) => return Ok(first),
+                Some(_) => Bytes::new(),
+                // Its end may be next.
+                None => match http.chunk().await.map_err(failure)? {
+                    Some(chunk) => chunk,
+                    None => return Ok(first),
+                },
+            };
+            self.count_read(second.len());
+            // Large: boxed to keep the future of a call with a short answer small.
+            Box::pin(self.read_on(http, first, second)).await
+        }
+    }
+
+    /// The whole body, of which these have been read.
+    async fn read_on(&self, http: &mut HttpResponse, first: Bytes, second: Bytes) -> Result<Bytes, BackendError> {
+        let limit = self.context.limits.message_bytes;
+        let failure = |error| self.endpoint.failure(&error);
+        // Memory for all of it at once. If the server sends less than it announced, that costs addresses, not memory.
+        let left = http.content_length().and_then(|left| usize::try_from(left).ok()).unwrap_or_default();
+        let mut whole = BodyBuffer::new(first.len() + second.len() + left, self.context.limits.spare_bytes);
+        whole.extend_from_slice(&first);
+        whole.extend_from_slice(&second);
+        drop((first, second));
+        while whole.len() <= limit {
+            match http.read_into(&mut whole).await.map_err(failure)? {
+                Some(0) => return Ok(whole.freeze()),
+                Some(read) => self.count_read(read),
+                None => {
+                    let Some(chunk) = http.chunk().await.map_err(failure)? else { return Ok(whole.freeze()) };
+                    self.count_read(chunk.len());
+                    whole.extend_from_slice(&chunk);
+                }
+            }
+        }
+        Err(BackendError::ResponseTooLarge { limit })
+    }
+
+    fn count_read(&self, bytes: usize) {
+        self.context.telemetry.metrics().io(Direction::Receive, bytes as u64);
+    }
+
+    /// An error status: with a body that answers the request it is an answer like any other.
+    async fn read_rejection(&self, mut http: HttpResponse, form: &Form, id: i64) -> Reply {
+        let status = http.status.as_u16();
+        let body = match form {
+            Form::Json => self.read_body(&mut http).await.ok(),
+            Form::Events | Form::Other(_) => None,
+        };
+        let Some(body) = body else { return Reply::Rejected { status, error: None } };
+        match Message::parse(body.clone(), self.context.limits.nesting) {
+            Ok(Message::Response(response)) if request_number(&response.id()) == Some(id) => {
+                Reply::Answer { response, session: None }
+            }
+            // An error that names no request may lack the id (2026-07-28 streamable-http, SendFuture
+            // Messages), which makes it an invalid message, but it still says what happened.
+            _ => {
+                let error = Json::parse(body, self.context.limits.nesting).ok().and_then(|body| body.get("error"));
+                let error = error.filter(Json::is_object);
+                if let Some(message) = error.as_ref().and_then(|error| error.get("message")) {
+                    let message = excerpt(message.bytes(), 200);
+                    tracing::debug!(backend = &*self.context.name, status, message, "request rejected");
+                }
+                Reply::Rejected { status, error }
+            }
+        }
+    }
+}
+
+/// The session that the server assigned with its answer to `initialize`.
+pub(super) fn session(http: &HttpResponse, request: &ActiveRequest<'_>) -> Option<HeaderValue> {
+    if HttpTransport::is_initialize(request) { http.headers.get(SESSION_ID).cloned() } else { None }
+}
+
+/// Whether a response says that its body is one answer in JSON.
+pub(super) fn answers_in_json(http: &HttpResponse) -> bool {
+    may_answer(http) && matches!(form(http), Form::Json)
+}
+
+/// Whether a response reports success and has a body.
+fn may_answer(http: &HttpResponse) -> bool {
+    http.status.is_success() && !matches!(http.status.as_u16(), 202 | 204)
+}
+
+/// Whether a body is said to be an event stream.
+pub(super) fn is_events(http: &HttpResponse) -> bool {
+    matches!(form(http), Form::Events)
+}
+
+fn form(http: &HttpResponse) -> Form {
+    let value = http.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes()).unwrap_or_default();
+    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    if essence.eq_ignore_ascii_case(b"application/json") {
+        Form::Json
+    } else if essence.eq_ignore_ascii_case(sse::CONTENT_TYPE.as_bytes()) {
+        Form::Events
+    } else {
+        Form::Other(excerpt(essence, 80))
+    }
+}
+
+fn malformed(reason: impl Into<String>) -> BackendError {
+    BackendError::Malformed { reason: reason.into() }
+}

@@ -1,0 +1,239 @@
+//! The HTTP client of one server: `fanlight_http_pool` for plain `http:` without a proxy, `reqwest` for TLS and proxies,
+//! which does more than a call on the hot path should pay for.
+//!
+//! Neither follows redirects, keeps cookies, decompresses, or repeats a request of which anything was sent.
+
+use std::error::Error;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use fanlight_http_pool::{self as pooled, BodyBuffer, PoolSettings, PooledClient};
+use futures_util::TryFutureExt as _;
+use futures_util::future::{BoxFuture, Either};
+use http::{HeaderMap, Method, StatusCode, Uri};
+use http_body_util::Full;
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::{Url, redirect};
+
+use crate::log::excerpt;
+
+/// The client of one server.
+pub(super) enum HttpClient {
+    Pooled(PooledClient),
+    Reqwest(reqwest::Client),
+}
+
+/// A URL that requests are sent to.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    url: Url,
+    uri: Uri,
+    /// The path and query, as in a request line.
+    path: Uri,
+}
+
+/// A request.
+pub(super) struct HttpRequest {
+    pub(super) method: Method,
+    pub(super) target: Arc<Target>,
+    pub(super) headers: HeaderMap,
+    /// Empty if there is none.
+    pub(super) body: Bytes,
+}
+
+/// A response whose body has not been read yet.
+pub(super) struct HttpResponse {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    body: Body,
+}
+
+enum Body {
+    Pooled(pooled::ResponseBody),
+    Reqwest(Box<reqwest::Response>),
+}
+
+/// Resolves to the head of a response.
+pub(super) enum ResponseFuture {
+    Pooled(pooled::ResponseFuture),
+    Reqwest(BoxFuture<'static, reqwest::Result<reqwest::Response>>),
+}
+
+/// Why there is no response, or no more of it.
+#[derive(Debug)]
+pub(super) enum HttpError {
+    Pooled(pooled::Error),
+    Reqwest(reqwest::Error),
+}
+
+impl HttpClient {
+    /// The client for the origin of `target`.
+    pub(super) fn new(target: &Target, settings: PoolSettings) -> Result<Self, HttpError> {
+        let is_loopback = target.is_loopback();
+        if target.url.scheme() == "http" && (is_loopback || Matcher::from_env().intercept(&target.uri).is_none()) {
+            return Ok(Self::Pooled(PooledClient::new(target.uri.clone(), settings)));
+        }
+        let mut builder = reqwest::Client::builder()
+            .redirect(redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .connect_timeout(settings.connect_timeout)
+            .tcp_nodelay(true)
+            .pool_idle_timeout(settings.idle_timeout)
+            .pool_max_idle_per_host(settings.max_idle);
+        if is_loopback {
+            builder = builder.no_proxy();
+        }
+        builder.build().map(Self::Reqwest).map_err(HttpError::Reqwest)
+    }
+
+    /// Sends a request once the future is polled; its worker is the current one.
+    pub(super) fn execute(&self, request: HttpRequest) -> ResponseFuture {
+        let HttpRequest { method, target, headers, body } = request;
+        match self {
+            Self::Pooled(client) => {
+                let mut request = http::Request::new(Full::new(body));
+                *request.method_mut() = method;
+                *request.uri_mut() = target.path.clone();
+                *request.headers_mut() = headers;
+                ResponseFuture::Pooled(client.execute(request))
+            }
+            Self::Reqwest(client) => {
+                let mut request = reqwest::Request::new(method, target.url.clone());
+                *request.headers_mut() = headers;
+                *request.body_mut() = (!body.is_empty()).then(|| body.into());
+                ResponseFuture::Reqwest(Box::pin(client.execute(request)))
+            }
+        }
+    }
+
+    /// Whether requests must come with a `Host` header.
+    pub(super) fn needs_host(&self) -> bool {
+        matches!(self, Self::Pooled(_))
+    }
+}
+
+impl Target {
+    /// `None` if the URL has no place in an HTTP request.
+    pub(super) fn new(url: Url) -> Option<Self> {
+        let uri: Uri = url.as_str().parse().ok()?;
+        let path = uri.path_and_query()?.clone().into();
+        Some(Self { url, uri, path })
+    }
+
+    pub(super) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The host, and the port unless the scheme implies it.
+    pub(super) fn host(&self) -> Option<String> {
+        let host = self.uri.host()?;
+        Some(self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
+    }
+
+    fn is_loopback(&self) -> bool {
+        let host = self.url.host_str().unwrap_or_default();
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+}
+
+impl HttpResponse {
+    /// The number of bytes of the body that have not been read, if it is known.
+    pub(super) fn content_length(&self) -> Option<u64> {
+        match &self.body {
+            Body::Pooled(body) => body.length(),
+            Body::Reqwest(response) => response.content_length(),
+        }
+    }
+
+    /// The next bytes of the body; `None` at its end. Can be dropped and called again.
+    pub(super) fn chunk(&mut self) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send {
+        match &mut self.body {
+            Body::Pooled(body) => Either::Left(poll_fn(|cx| body.poll_chunk(cx).map_err(HttpError::Pooled))),
+            Body::Reqwest(response) => Either::Right(response.chunk().map_err(HttpError::Reqwest)),
+        }
+    }
+
+    /// Reads more of a long body into `buffer`: see [`pooled::ResponseBody::read_into`].
+    pub(super) async fn read_into(&mut self, buffer: &mut BodyBuffer) -> Result<Option<usize>, HttpError> {
+        match &mut self.body {
+            Body::Pooled(body) => body.read_into(&self.headers, buffer).await.map_err(HttpError::Pooled),
+            Body::Reqwest(_) => Ok(None),
+        }
+    }
+}
+
+impl Future for ResponseFuture {
+    type Output = Result<HttpResponse, HttpError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match self.get_mut() {
+            Self::Pooled(future) => ready!(Pin::new(future).poll(cx)).map_err(HttpError::Pooled).map(|response| {
+                let (head, body) = response.into_parts();
+                HttpResponse { status: head.status, headers: head.headers, body: Body::Pooled(body) }
+            }),
+            Self::Reqwest(future) => {
+                ready!(future.as_mut().poll(cx)).map_err(HttpError::Reqwest).map(|mut response| {
+                    let headers = std::mem::take(response.headers_mut());
+                    HttpResponse { status: response.status(), headers, body: Body::Reqwest(Box::new(response)) }
+                })
+            }
+        })
+    }
+}
+
+impl HttpError {
+    /// Whether certainly nothing was sent: there was no connection, or no request.
+    pub(super) fn nothing_was_sent(&self) -> bool {
+        match self {
+            Self::Pooled(error) => matches!(error, pooled::Error::Connect(_)),
+            Self::Reqwest(error) => error.is_connect() || error.is_builder(),
+        }
+    }
+
+    /// The innermost cause; the outer ones can contain the URL.
+    pub(super) fn reason(&self) -> String {
+        let mut innermost: Option<&dyn Error> = match self {
+            Self::Pooled(error) => Some(error),
+            Self::Reqwest(error) => error.source(),
+        };
+        while let Some(next) = innermost.and_then(Error::source) {
+            innermost = Some(next);
+        }
+        innermost.map_or_else(|| "unknown reason".into(), |cause| excerpt(cause.to_string().as_bytes(), 200))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_recognised() {
+        for (url, loopback) in
+            [("http://localhost:1", true), ("http://127.9.9.9", true), ("http://[::1]:2", true), ("http://a.b", false)]
+        {
+            assert_eq!(Target::new(Url::parse(url).unwrap()).unwrap().is_loopback(), loopback, "{url}");
+        }
+    }
+
+    #[test]
+    fn host_has_a_port_unless_the_scheme_implies_it() {
+        for (url, host) in [("http://a.b:80/x", "a.b"), ("http://a.b:81", "a.b:81"), ("https://[::1]:1/", "[::1]:1")] {
+            assert_eq!(Target::new(Url::parse(url).unwrap()).unwrap().host().as_deref(), Some(host));
+        }
+    }
+
+    #[test]
+    fn pool_serves_plain_http_only() {
+        let time = std::time::Duration::from_secs(5);
+        let settings = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 4 };
+        for (url, plain) in [("http://127.0.0.1:1", true), ("https://127.0.0.1:1", false)] {
+            let target = Target::new(Url::parse(url).unwrap()).unwrap();
+            assert_eq!(HttpClient::new(&target, settings).unwrap().needs_host(), plain, "{url}");
+        }
+    }
+}

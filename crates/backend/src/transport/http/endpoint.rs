@@ -1,0 +1,211 @@
+//! What all transports to one HTTP server share: the client with its pool, the URL and the headers
+//! that the configuration sets.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use fanlight_http_pool::PoolSettings;
+use fanlight_protocol::sse;
+use http::Method;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+use reqwest::Url;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use super::client::{HttpClient, HttpError, HttpRequest, ResponseFuture, Target};
+use crate::log::Throttle;
+use crate::log::excerpt;
+use crate::settings::{Identity, Secret, origin_of};
+use fanlight_canonical::BackendError;
+
+/// The most detached tasks at the same time.
+const MAX_DETACHED: usize = 64;
+
+pub(crate) struct HttpEndpoint {
+    client: HttpClient,
+    /// Without user information.
+    pub(super) target: Arc<Target>,
+    /// What every request carries.
+    pub(super) headers: HeaderMap,
+    /// Scheme, host and port: all that errors show of the URL.
+    origin: String,
+    /// For warnings that a server can provoke.
+    pub(super) warnings: Throttle,
+    aside: Arc<Semaphore>,
+    runtime: Handle,
+}
+
+impl HttpEndpoint {
+    pub(crate) fn new(
+        url: &str,
+        configured: &[(String, Secret)],
+        identity: &Identity,
+        (connect_timeout, idle_timeout): (Duration, Duration),
+        concurrency: usize,
+    ) -> Result<Self, BackendError> {
+        let unusable = |reason: String| BackendError::Unreachable { reason };
+        let origin = origin_of(url);
+        let url = Url::parse(url).map_err(|error| unusable(format!("its URL is not valid: {error}")))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(unusable(format!("its URL begins with {}:, not http: or https:", url.scheme())));
+        }
+        let (url, credentials) = without_credentials(url);
+        let target = Target::new(url).ok_or_else(|| unusable("its URL is not one that HTTP can name".into()))?;
+        let settings = PoolSettings { connect_timeout, idle_timeout, max_idle: concurrency };
+        let client = HttpClient::new(&target, settings)
+            .map_err(|error| unusable(format!("no HTTP client: {}", error.reason())))?;
+        let mut headers = HeaderMap::new();
+        let host = target.host().filter(|_| client.needs_host()).and_then(|host| HeaderValue::try_from(host).ok());
+        headers.extend(host.map(|host| (header::HOST, host)));
+        headers.extend(credentials.map(|credentials| (header::AUTHORIZATION, credentials)));
+        headers.extend(user_agent(identity));
+        for (name, value) in configured {
+            set(&mut headers, name, value).map_err(unusable)?;
+        }
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        debug_assert_eq!(sse::CONTENT_TYPE, "text/event-stream");
+        Ok(Self {
+            client,
+            target: Arc::new(target),
+            headers,
+            origin,
+            warnings: Throttle::default(),
+            aside: Arc::new(Semaphore::new(MAX_DETACHED)),
+            runtime: Handle::current(),
+        })
+    }
+
+    /// Sends a request to the endpoint itself.
+    pub(super) fn execute(&self, method: Method, headers: HeaderMap, body: Bytes) -> ResponseFuture {
+        self.execute_at(&self.target, method, headers, body)
+    }
+
+    /// Sends a request to another URL of the same origin.
+    pub(super) fn execute_at(
+        &self,
+        target: &Arc<Target>,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> ResponseFuture {
+        self.client.execute(HttpRequest { method, target: Arc::clone(target), headers, body })
+    }
+
+    /// Runs a task whose outcome is not needed, unless too many such tasks are running.
+    pub(super) fn spawn_detached(&self, tasks: &TaskTracker, task: impl Future<Output = ()> + Send + 'static) {
+        let Ok(permit) = Arc::clone(&self.aside).try_acquire_owned() else { return };
+        let task = async move {
+            task.await;
+            drop(permit);
+        };
+        // A future may be dropped outside of any runtime.
+        match Handle::try_current() {
+            Ok(current) => tasks.spawn_on(task, &current),
+            Err(_) => tasks.spawn_on(task, &self.runtime),
+        };
+    }
+
+    /// Why there is no response. Says nothing of the URL but its origin.
+    pub(super) fn failure(&self, error: &HttpError) -> BackendError {
+        if error.nothing_was_sent() {
+            let reason = format!("cannot connect to {}: {}", self.origin, error.reason());
+            return BackendError::Unreachable { reason };
+        }
+        tracing::debug!(origin = self.origin, reason = error.reason(), "exchange failed");
+        BackendError::ClosedEarly
+    }
+}
+
+/// The URL without user information, and that as the value of a header.
+fn without_credentials(mut url: Url) -> (Url, Option<HeaderValue>) {
+    if url.username().is_empty() && url.password().is_none() {
+        return (url, None);
+    }
+    let mut plain: Vec<u8> = percent_decode_str(url.username()).collect();
+    plain.push(b':');
+    plain.extend(percent_decode_str(url.password().unwrap_or_default()));
+    let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(plain))).ok();
+    value.iter_mut().for_each(|value| value.set_sensitive(true));
+    // URLs of HTTP have a host, which is what these could fail for.
+    let _: (Result<_, _>, Result<_, _>) = (url.set_username(""), url.set_password(None));
+    (url, value)
+}
+
+fn user_agent(identity: &Identity) -> Option<(HeaderName, HeaderValue)> {
+    let value = format!("{}/{}", identity.name, identity.version);
+    Some((header::USER_AGENT, HeaderValue::from_str(&value).ok()?))
+}
+
+/// Sets a configured header, unless it is one of the protocol's or of HTTP's own.
+fn set(headers: &mut HeaderMap, name: &str, value: &Secret) -> Result<(), String> {
+    let shown = excerpt(name.as_bytes(), 64);
+    let name: HeaderName = name.parse().map_err(|_| format!("the header name {shown:?} is not valid"))?;
+    let mut value =
+        HeaderValue::from_str(value.expose()).map_err(|_| format!("the value of the header {name} is not valid"))?;
+    value.set_sensitive(true);
+    if is_set_by_transport(&name) {
+        tracing::warn!(header = %name, "configured header ignored: the transport sets it");
+        return Ok(());
+    }
+    headers.insert(name, value);
+    Ok(())
+}
+
+fn is_set_by_transport(name: &HeaderName) -> bool {
+    const RESERVED: [HeaderName; 6] = [
+        header::ACCEPT,
+        header::CONTENT_TYPE,
+        header::CONTENT_LENGTH,
+        header::CONNECTION,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+    ];
+    RESERVED.contains(name) || name.as_str().starts_with("mcp-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(url: &str, headers: &[(&str, &str)]) -> Result<HttpEndpoint, BackendError> {
+        let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
+        let identity = Identity { name: "fanlight".into(), version: "1".into() };
+        HttpEndpoint::new(url, &headers, &identity, (Duration::from_secs(1), Duration::from_secs(90)), 8)
+    }
+
+    #[tokio::test]
+    async fn configuration_sets_headers_but_not_those_of_the_protocol() {
+        let configured = [("Authorization", "Bearer t"), ("Mcp-Session-Id", "x"), ("accept", "*/*"), ("X-A", "1")];
+        let endpoint = endpoint("http://me:pw@127.0.0.1:1/mcp", &configured).unwrap();
+        assert_eq!(endpoint.target.url().as_str(), "http://127.0.0.1:1/mcp");
+        assert_eq!(endpoint.headers["authorization"], "Bearer t");
+        assert_eq!(endpoint.headers["accept"], "application/json, text/event-stream");
+        assert_eq!(endpoint.headers["x-a"], "1");
+        assert_eq!(endpoint.headers["user-agent"], "fanlight/1");
+        assert!(!endpoint.headers.contains_key("mcp-session-id"));
+    }
+
+    #[tokio::test]
+    async fn user_information_of_the_url_becomes_a_header() {
+        let endpoint = endpoint("http://me:pw@127.0.0.1:1/mcp", &[]).unwrap();
+        assert_eq!(endpoint.headers["authorization"], "Basic bWU6cHc=");
+        let endpoint = self::endpoint("http://m%C3%A9@127.0.0.1:1/mcp", &[]).unwrap();
+        assert_eq!(endpoint.headers["authorization"], format!("Basic {}", STANDARD.encode("mé:")));
+        assert!(endpoint.headers["authorization"].is_sensitive());
+    }
+
+    #[tokio::test]
+    async fn unusable_settings_are_named_without_secrets() {
+        for (url, header) in [("ftp://a/s3cret", None), ("s3cret", None), ("http://a", Some(("x", "s3cret\n")))] {
+            let error = endpoint(url, header.as_slice()).err().unwrap().to_string();
+            assert!(!error.contains("s3cret"), "{error}");
+        }
+    }
+}

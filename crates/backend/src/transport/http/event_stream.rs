@@ -1,0 +1,104 @@
+//! An event stream that is read until it ends, and taking it up again where it broke off
+//! (2025-11-25 basic/transports, Resumability and Redelivery).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_protocol::sse::{self, Event, EventDecoder};
+use fanlight_telemetry::metrics::{BackendMetrics, Direction};
+use http::header::{self, HeaderName, HeaderValue};
+
+use super::HttpTransport;
+use super::client::{HttpError, HttpResponse};
+use crate::request::TransportContext;
+use fanlight_canonical::BackendError;
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// Bounds of the delay that a server may ask for.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+
+/// A stream that is being read.
+pub(super) struct EventStream {
+    http: HttpResponse,
+    events: EventDecoder,
+    limit: usize,
+    counters: Arc<BackendMetrics>,
+    received: bool,
+}
+
+/// Where a stream can be taken up again.
+#[derive(Clone, Default)]
+pub(super) struct Position {
+    /// The last event that arrived whole, if the server numbers them.
+    pub(super) last_event: Option<HeaderValue>,
+    /// The delay that the server asked for.
+    pub(super) retry: Option<Duration>,
+}
+
+/// What came of asking for a stream.
+pub(super) enum Opened {
+    Stream(Box<EventStream>),
+    Refused { status: u16 },
+}
+
+impl EventStream {
+    pub(super) fn new(http: HttpResponse, context: &TransportContext) -> Self {
+        let (limit, counters) = (context.limits.message_bytes, Arc::clone(context.telemetry.metrics()));
+        Self { http, events: EventDecoder::new(limit), limit, counters, received: false }
+    }
+
+    /// The next event, as far as it is there already.
+    pub(super) fn next_event(&mut self) -> Result<Option<Event>, BackendError> {
+        self.events.next_event().map_err(|_| BackendError::ResponseTooLarge { limit: self.limit })
+    }
+
+    /// Waits for more; says whether there was more. Can be dropped and called again. To be called
+    /// once there are no further events.
+    pub(super) async fn more(&mut self) -> Result<bool, HttpError> {
+        let Some(chunk) = self.http.chunk().await? else { return Ok(false) };
+        self.counters.io(Direction::Receive, chunk.len() as u64);
+        self.received |= !chunk.is_empty();
+        self.events.push(&chunk);
+        Ok(true)
+    }
+
+    /// Whether anything at all has arrived.
+    pub(super) fn has_received(&self) -> bool {
+        self.received
+    }
+
+    /// Moves a position to where this stream is.
+    pub(super) fn advance(&self, position: &mut Position) {
+        if let Some(id) = self.events.last_event_id() {
+            position.last_event = HeaderValue::from_bytes(id).ok();
+        }
+        if let Some(millis) = self.events.retry_millis() {
+            position.retry = Some(Duration::from_millis(millis).clamp(RETRY.0, RETRY.1));
+        }
+    }
+
+    pub(super) fn into_response(self) -> HttpResponse {
+        self.http
+    }
+}
+
+impl HttpTransport {
+    /// Asks for a stream by GET: for what belongs to no call, or for the rest of one that broke off.
+    pub(super) async fn get(&self, last_event: Option<&HeaderValue>) -> Result<Opened, BackendError> {
+        let mut headers = self.headers.of_message();
+        headers.remove(header::CONTENT_TYPE);
+        headers.insert(header::ACCEPT, HeaderValue::from_static(sse::CONTENT_TYPE));
+        if let Some(id) = last_event {
+            let _ = headers.try_insert(LAST_EVENT_ID, id.clone());
+        }
+        let asked = self.endpoint.execute(http::Method::GET, headers, Bytes::new());
+        let http = asked.await.map_err(|error| self.endpoint.failure(&error))?;
+        let status = http.status;
+        if status.is_success() && super::answer::is_events(&http) {
+            return Ok(Opened::Stream(Box::new(EventStream::new(http, &self.context))));
+        }
+        // A success that is no stream is none that could be read.
+        Ok(Opened::Refused { status: if status.is_success() { 405 } else { status.as_u16() } })
+    }
+}

@@ -1,0 +1,202 @@
+//! The Streamable HTTP transport: every message is a POST of its own; what a legacy server sends
+//! outside of calls comes on the stream of a GET. `sse_transport` is the legacy one.
+
+mod answer;
+mod client;
+mod endpoint;
+mod event_stream;
+mod headers;
+mod notification_stream;
+mod sse_transport;
+mod streamed_answer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_protocol::{Era, Method, Revision};
+use fanlight_telemetry::metrics::Direction;
+use http::header::{HeaderMap, HeaderValue};
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+pub(crate) use endpoint::HttpEndpoint;
+pub(crate) use notification_stream::{StreamState, StreamUnavailable};
+
+use answer::answers_in_json;
+use client::{HttpResponse, ResponseFuture};
+use headers::MessageHeaders;
+
+use crate::request::server_request::ServerRequestReply;
+use crate::request::{ActiveRequest, OutgoingRequest, Reply, TransportContext, cancelled_text};
+use fanlight_canonical::BackendError;
+
+/// The time limit of a message whose outcome is not needed.
+const SIDE_MESSAGE: Duration = Duration::from_secs(5);
+/// The time limit of a reply to a request of the server.
+const REPLY: Duration = Duration::from_secs(30);
+/// Bounds of what is read of a stream after its answer, so that its connection can be used again.
+const REST: (usize, Duration) = (64 << 10, Duration::from_millis(250));
+
+/// The HTTP transport to one server, with its revision and session.
+pub(crate) struct HttpTransport {
+    endpoint: Arc<HttpEndpoint>,
+    context: TransportContext,
+    headers: MessageHeaders,
+    /// The revision agreed on.
+    revision: Option<Revision>,
+}
+
+impl HttpTransport {
+    pub(crate) fn new(endpoint: Arc<HttpEndpoint>, context: TransportContext) -> Self {
+        let headers = MessageHeaders::new(&endpoint.headers);
+        Self { endpoint, context, headers, revision: None }
+    }
+
+    /// Sets what the handshake agreed on.
+    pub(crate) fn adopt(&mut self, revision: Revision, session: Option<HeaderValue>) {
+        self.revision = Some(revision);
+        self.headers.adopt(revision, session);
+    }
+
+    pub(crate) fn has_session(&self) -> bool {
+        self.headers.session().is_some()
+    }
+
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.headers.session().and_then(|id| id.to_str().ok())
+    }
+
+    /// Sends a request and reads its reply. The future is to be polled at once.
+    pub(crate) fn exchange<'a>(
+        &'a self,
+        outgoing: OutgoingRequest<'a>,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
+        let OutgoingRequest { request, text, mirror, propagation, .. } = outgoing;
+        let headers = self.headers.of_request(mirror, &propagation);
+        let executing = self.post_with(headers, text);
+        async move {
+            let mut abandoned = CancelOnDrop { transport: self, id: request.id, armed: self.cancels(&request) };
+            let mut http = match executing.await {
+                Ok(http) => http,
+                Err(error) => {
+                    abandoned.armed = false;
+                    return Err(self.endpoint.failure(&error));
+                }
+            };
+            let reply = match answers_in_json(&http) {
+                true => self.read_json(&mut http, &request).await,
+                false => self.read_other(http, &request).await,
+            };
+            abandoned.armed = false;
+            reply
+        }
+    }
+
+    /// A legacy server needs a notification; a modern one sees the stream close (2026-07-28
+    /// basic/patterns/cancellation).
+    fn cancels(&self, request: &ActiveRequest<'_>) -> bool {
+        request.cancellable && self.revision.is_some_and(|revision| revision.era() == Era::Legacy)
+    }
+
+    /// Sends a notification.
+    pub(crate) async fn notify(&self, text: Bytes) -> Result<(), BackendError> {
+        let sent = self.post(text).await;
+        let status = sent.map_err(|error| self.endpoint.failure(&error))?.status;
+        match status.as_u16() {
+            status @ (401 | 403) => Err(BackendError::Unauthorized { status }),
+            status @ 400.. => {
+                tracing::debug!(backend = &*self.context.name, status, "notification not accepted");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the session, if there is one.
+    pub(crate) async fn close(&self) {
+        if !self.has_session() {
+            return;
+        }
+        let ending = self.endpoint.execute(http::Method::DELETE, self.headers.of_message(), Bytes::new());
+        // Servers may refuse (405), and a failure affects no call.
+        let _ = timeout(self.context.timeouts.session_end, ending).await;
+    }
+
+    /// Sends a message that is no request.
+    fn post(&self, text: Bytes) -> ResponseFuture {
+        self.post_with(self.headers.of_message(), text)
+    }
+
+    fn post_with(&self, headers: HeaderMap, text: Bytes) -> ResponseFuture {
+        self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
+        self.endpoint.execute(http::Method::POST, headers, text)
+    }
+
+    /// Sends the answer to a question of the server's, while the stream of the call goes on being
+    /// read. The answer is not lost if the call ends meanwhile; the call stays paused
+    /// until the server has it, which also bounds how many are on their way.
+    fn send_reply(&self, reply: ServerRequestReply) {
+        let ServerRequestReply { text, pause } = reply;
+        let post = self.post(text);
+        let backend = Arc::clone(&self.context.name);
+        self.context.tasks.spawn(async move {
+            if !matches!(timeout(REPLY, post).await, Ok(Ok(http)) if http.status.is_success()) {
+                tracing::debug!(backend = &*backend, "reply to a request of the server not accepted");
+            }
+            drop(pause);
+        });
+    }
+
+    /// Answers a request of the server's, best effort.
+    async fn reply_to_server(&self, text: Bytes) {
+        if !matches!(timeout(SIDE_MESSAGE, self.post(text)).await, Ok(Ok(_))) {
+            tracing::debug!(backend = &*self.context.name, "reply to a request of the server not delivered");
+        }
+    }
+
+    fn is_initialize(request: &ActiveRequest<'_>) -> bool {
+        *request.method == Method::Initialize
+    }
+}
+
+/// Reads what is left of a response that says nothing more, if that is little, so that the
+/// connection returns to the pool. Mostly the end has arrived already.
+fn drain(endpoint: &HttpEndpoint, tasks: &TaskTracker, mut response: HttpResponse) {
+    use futures_util::FutureExt as _;
+    if matches!(response.chunk().now_or_never(), Some(Ok(None) | Err(_))) {
+        return;
+    }
+    let (limit, time) = REST;
+    endpoint.spawn_detached(tasks, async move {
+        let rest = async {
+            let mut read = 0;
+            while let Ok(Some(chunk)) = response.chunk().await {
+                read += chunk.len();
+                if read > limit {
+                    break;
+                }
+            }
+        };
+        let _ = timeout(time, rest).await;
+    });
+}
+
+/// Sends a cancellation if the call is dropped before its answer.
+struct CancelOnDrop<'a> {
+    transport: &'a HttpTransport,
+    id: i64,
+    armed: bool,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let post = self.transport.post(cancelled_text(self.id));
+        self.transport.endpoint.spawn_detached(&self.transport.context.tasks, async move {
+            let _ = timeout(SIDE_MESSAGE, post).await;
+        });
+    }
+}

@@ -1,0 +1,145 @@
+//! The stream of notifications and requests that a legacy server sends outside of calls (2025-11-25
+//! basic/transports, Listening for Messages from the Server).
+
+use std::time::Duration;
+
+use fanlight_protocol::sse::Event;
+use fanlight_protocol::{Message, Notification, Request};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::event_stream::{EventStream, Opened, Position};
+use super::{HttpTransport, SIDE_MESSAGE};
+use crate::request::messages;
+use crate::request::server_request::{ImmediateReply, cancelled_id, cannot_ask_text, reply_immediately};
+use crate::transport::backoff::Backoff;
+
+/// A stream that lasted this long did not fail at its start.
+const STABLE: Duration = Duration::from_secs(5);
+
+/// The state of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamState {
+    /// It is open.
+    Open {
+        /// Something may have been missed since it was open last.
+        missed: bool,
+    },
+    /// It cannot be opened at the moment.
+    Failing,
+}
+
+/// Why this connection has no stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamUnavailable {
+    /// The server does not offer one.
+    NoStream,
+    /// The server has forgotten the session.
+    SessionGone,
+}
+
+impl HttpTransport {
+    /// Keeps the stream open and delivers what arrives, until there can be no stream. `may_be_expired`: the session is old
+    /// enough for the server to have forgotten it. `report` is called with each change.
+    pub(crate) async fn keep_notification_stream(
+        &self,
+        may_be_expired: bool,
+        report: impl Fn(StreamState),
+    ) -> StreamUnavailable {
+        let (mut position, mut backoff) = (Position::default(), Backoff::new(self.context.timeouts.reconnect));
+        let (mut opened, mut missed) = (may_be_expired, false);
+        loop {
+            let (began, mut failing) = (Instant::now(), false);
+            match self.get(position.last_event.as_ref()).await {
+                Ok(Opened::Stream(stream)) => {
+                    report(StreamState::Open { missed });
+                    opened = true;
+                    self.listen(*stream, &mut position).await;
+                    // Without an event id to resume from, what was sent meanwhile is lost.
+                    missed = position.last_event.is_none();
+                }
+                // 2025-11-25 basic/transports, Session Management.
+                Ok(Opened::Refused { status: 404 }) if opened && self.has_session() => {
+                    return StreamUnavailable::SessionGone;
+                }
+                Ok(Opened::Refused { status: 400 | 404 }) if position.last_event.take().is_some() => {
+                    missed = true;
+                    continue;
+                }
+                Ok(Opened::Refused { status: 408 | 429 | 500 | 502..=504 }) | Err(_) => {
+                    (failing, missed) = (true, position.last_event.is_none());
+                    report(StreamState::Failing);
+                }
+                Ok(Opened::Refused { status }) => {
+                    tracing::debug!(backend = &*self.context.name, status, "server has no notification stream");
+                    return StreamUnavailable::NoStream;
+                }
+            }
+            if began.elapsed() >= STABLE {
+                backoff.reset();
+            }
+            let delay = backoff.next_delay();
+            sleep(position.retry.filter(|retry| !failing || *retry > delay).unwrap_or(delay)).await;
+        }
+    }
+
+    /// Reads one stream to its end.
+    async fn listen(&self, mut stream: EventStream, position: &mut Position) {
+        loop {
+            let more = stream.more().await;
+            loop {
+                match stream.next_event() {
+                    Ok(Some(event)) => self.take_outside_event(event),
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.warn_of(&format!("notification stream closed: {error}"), b"");
+                        return;
+                    }
+                }
+            }
+            stream.advance(position);
+            if !matches!(more, Ok(true)) {
+                return;
+            }
+        }
+    }
+
+    fn take_outside_event(&self, event: Event) {
+        let is_message = event.name.is_empty() || event.name == "message";
+        if !is_message || event.data.is_empty() {
+            return;
+        }
+        match messages(event.data, self.context.limits.nesting, self.revision) {
+            Ok(messages) => {
+                for message in messages {
+                    match message {
+                        Message::Notification(notification) => self.take_notification(notification),
+                        Message::Request(request) => self.take_outside_request(&request),
+                        Message::Response(response) => {
+                            self.warn_of("an answer outside of calls", response.id().bytes());
+                        }
+                    }
+                }
+            }
+            Err(error) => self.warn_of(&format!("an event that is no message: {error}"), b""),
+        }
+    }
+
+    fn take_notification(&self, notification: Notification) {
+        match cancelled_id(&notification) {
+            Some(id) => self.context.outlet.withdraw(&id),
+            None => self.context.outlet.deliver(notification),
+        }
+    }
+
+    fn take_outside_request(&self, request: &Request) {
+        let text = match reply_immediately(request, &self.context.declared) {
+            Some(ImmediateReply { text, .. }) => text,
+            None if self.context.outlet.ask(request) => return,
+            None => cannot_ask_text(&request.id, "no client listens"),
+        };
+        let post = self.post(text);
+        self.endpoint.spawn_detached(&self.context.tasks, async move {
+            let _: Result<_, _> = timeout(SIDE_MESSAGE, post).await;
+        });
+    }
+}

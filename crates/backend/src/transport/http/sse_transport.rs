@@ -1,0 +1,195 @@
+//! The legacy SSE transport (2024-11-05 basic/transports, HTTP with SSE): the event stream of a GET names the URI to
+//! which messages are POSTed, and carries everything that the server sends.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_protocol::Revision;
+use fanlight_protocol::sse::Event;
+use fanlight_telemetry::Propagation;
+use fanlight_telemetry::metrics::Direction;
+use futures_util::future::Either;
+use http::header::HeaderValue;
+use reqwest::Url;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::client::Target;
+use super::event_stream::{EventStream, Opened};
+use super::headers::{PROTOCOL_VERSION, insert_trace_context};
+use super::{HttpEndpoint, HttpTransport, REPLY, SIDE_MESSAGE, drain};
+use crate::request::TransportContext;
+use crate::request::server_request::ServerRequestReply;
+use crate::transport::channel::{Begun, Channel, MessageWriter, Reader, SendFuture, Sent, Shared};
+use fanlight_canonical::{BackendError, Pending};
+
+/// The longest URI for messages, in bytes.
+const MAX_URI: usize = 8 << 10;
+
+impl HttpTransport {
+    /// Opens a channel if the server has this transport, which it shows by naming an endpoint in the first event of the
+    /// stream at its URL, within `limit` (2025-11-25 basic/transports, Backwards Compatibility). The endpoint must be of
+    /// the same origin, since it gets the configured headers, credentials included.
+    pub(crate) async fn open_sse_transport(&self, limit: Duration) -> Result<Option<Channel>, BackendError> {
+        let deadline = Instant::now() + limit;
+        let mut stream = match timeout_at(deadline, self.get(None)).await {
+            Ok(Ok(Opened::Stream(stream))) => stream,
+            Ok(Err(error)) => return Err(error),
+            Ok(Ok(Opened::Refused { .. })) | Err(_) => return Ok(None),
+        };
+        let first = match timeout_at(deadline, first_event(&mut stream)).await {
+            Ok(Some(event)) if event.name == "endpoint" => event,
+            _ => return Ok(None),
+        };
+        let url = message_url(self.endpoint.target.url(), &first.data)?;
+        let unnamed = || BackendError::Malformed { reason: "its \"endpoint\" event names no URI".into() };
+        let target = Arc::new(Target::new(url).ok_or_else(unnamed)?);
+        let poster = MessagePoster { endpoint: Arc::clone(&self.endpoint), target, context: self.context.clone() };
+        let channel = Channel::new(poster, self.context.clone());
+        let shared = Arc::clone(channel.shared());
+        self.context.tasks.spawn(async move {
+            let ended = shared.end.run_until_cancelled(read(*stream, &shared)).await;
+            shared.close(&ended.unwrap_or(BackendError::ClosedEarly));
+        });
+        Ok(Some(channel))
+    }
+}
+
+async fn first_event(stream: &mut EventStream) -> Option<Event> {
+    loop {
+        if let Some(event) = stream.next_event().ok()? {
+            return Some(event);
+        }
+        if !stream.more().await.ok()? {
+            return None;
+        }
+    }
+}
+
+/// The URL for messages: `uri`, relative to the URL of the stream.
+fn message_url(stream: &Url, uri: &[u8]) -> Result<Url, BackendError> {
+    let refuse = |why: &str| BackendError::Malformed { reason: format!("its \"endpoint\" event {why}") };
+    let uri = std::str::from_utf8(uri).ok().filter(|uri| uri.len() <= MAX_URI);
+    let joined = uri.and_then(|uri| stream.join(uri).ok());
+    let url = joined.ok_or_else(|| refuse("names no URI"))?;
+    if url.origin() != stream.origin() {
+        return Err(refuse("names another origin than the server's own"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(refuse("names a URI with credentials"));
+    }
+    Ok(url)
+}
+
+/// Reads until the stream ends; returns why it did.
+async fn read(mut stream: EventStream, shared: &Shared) -> BackendError {
+    let mut reader = Reader::new(shared);
+    loop {
+        loop {
+            match stream.next_event() {
+                Ok(Some(event)) => {
+                    let is_message = event.name.is_empty() || event.name == "message";
+                    if is_message && !event.data.is_empty() {
+                        reader.take_text(event.data);
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(backend = &*shared.context.name, %error, "event stream closed: an event is too long");
+                    return error;
+                }
+            }
+        }
+        if !matches!(stream.more().await, Ok(true)) {
+            return BackendError::ClosedEarly;
+        }
+    }
+}
+
+/// Sends each message as a POST to the URI that the server has named.
+struct MessagePoster {
+    endpoint: Arc<HttpEndpoint>,
+    target: Arc<Target>,
+    context: TransportContext,
+}
+
+impl MessagePoster {
+    /// Sends a message. The response says only whether the server accepts it; an answer arrives on the stream.
+    fn post(&self, text: Bytes, revision: Option<Revision>, propagation: Option<&Propagation>) -> SendFuture {
+        let mut headers = self.endpoint.headers.clone();
+        if let Some(revision) = revision.filter(|revision| *revision >= Revision::V2025_06_18) {
+            headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
+        }
+        if let Some(propagation) = propagation {
+            insert_trace_context(&mut headers, propagation);
+        }
+        self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
+        let response = self.endpoint.execute_at(&self.target, http::Method::POST, headers, text);
+        let (endpoint, tasks) = (Arc::clone(&self.endpoint), self.context.tasks.clone());
+        Box::pin(async move {
+            let response = response.await.map_err(|error| endpoint.failure(&error))?;
+            let status = response.status;
+            drain(&endpoint, &tasks, response);
+            Ok(if status.is_success() { Sent::Accepted } else { Sent::Rejected(status.as_u16()) })
+        })
+    }
+}
+
+impl MessageWriter for MessagePoster {
+    fn begin(&self, text: Bytes, revision: Option<Revision>, propagation: Option<&Propagation>) -> Begun<'_> {
+        Either::Left(ready(Ok(Some(self.post(text, revision, propagation)))))
+    }
+
+    /// The pauses of a call bound how many replies are being sent.
+    fn reply(&self, reply: ServerRequestReply, revision: Option<Revision>) -> Pending<'_, ()> {
+        let ServerRequestReply { text, pause } = reply;
+        let (post, backend) = (self.post(text, revision, None), Arc::clone(&self.context.name));
+        self.context.tasks.spawn(async move {
+            if !matches!(timeout(REPLY, post).await, Ok(Ok(Sent::Accepted))) {
+                tracing::debug!(backend = &*backend, "reply to a request of the server not accepted");
+            }
+            drop(pause);
+        });
+        Box::pin(ready(Ok(())))
+    }
+
+    fn send_detached(&self, text: Bytes, revision: Option<Revision>) -> bool {
+        self.detach(self.post(text, revision, None));
+        true
+    }
+
+    fn detach(&self, sending: SendFuture) {
+        self.endpoint.spawn_detached(&self.context.tasks, async move {
+            let _: Result<_, _> = timeout(SIDE_MESSAGE, sending).await;
+        });
+    }
+
+    fn ended(&self) -> BackendError {
+        BackendError::Unreachable { reason: "its event stream has ended".into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_url_is_of_the_origin_of_the_stream() {
+        let stream = Url::parse("http://h:81/a/sse?k=v").unwrap();
+        for (uri, url) in [
+            ("/messages/?session_id=1", "http://h:81/messages/?session_id=1"),
+            ("m?x=1", "http://h:81/a/m?x=1"),
+            ("?x=1", "http://h:81/a/sse?x=1"),
+            ("http://H:81/m", "http://h:81/m"),
+        ] {
+            assert_eq!(message_url(&stream, uri.as_bytes()).unwrap().as_str(), url);
+        }
+        let long = "x".repeat(MAX_URI + 1);
+        for uri in ["//evil/m", "http://h/m", "https://h:81/m", "http://u:p@h:81/m", "file:///m", "http://", &long] {
+            let refused = message_url(&stream, uri.as_bytes());
+            assert!(matches!(refused, Err(BackendError::Malformed { .. })), "{uri}");
+        }
+        assert!(message_url(&stream, b"\xff").is_err());
+    }
+}

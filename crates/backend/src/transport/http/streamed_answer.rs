@@ -1,0 +1,240 @@
+//! Reading the event stream that answers a request: what comes before the answer, the server's
+//! requests among it, and the answer.
+
+use std::time::Duration;
+
+use fanlight_protocol::sse::Event;
+use fanlight_protocol::{Era, Message, Method, Notification, Request, Response};
+use tokio::time::{Instant, timeout_at};
+
+use super::answer::session;
+use super::client::HttpResponse;
+use super::event_stream::{EventStream, Opened, Position};
+use super::{HttpTransport, drain};
+use crate::log::excerpt;
+use crate::request::dialect::concerns;
+use crate::request::server_request::{
+    ImmediateReply, OpenServerRequests, PendingServerRequest, cancelled_id, cannot_ask_text, reply_immediately,
+};
+use crate::request::trace;
+use crate::request::{ActiveRequest, Reply, meant_for, messages, request_number};
+use fanlight_canonical::BackendError;
+use fanlight_canonical::ServerMessage;
+
+/// The delay before a stream is taken up again, if the server asks for none.
+const PAUSE: Duration = Duration::from_secs(1);
+/// What failing attempts let it grow to.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Attempts in a row that bring nothing at all; then the stream is given up.
+const FUTILE: u32 = 5;
+
+/// What is known while the events of one call are read, over all its streams.
+#[derive(Default)]
+struct Reading {
+    requests: OpenServerRequests,
+    /// Why an event was skipped. If there never is an answer, it may have been that.
+    skipped: Option<String>,
+}
+
+impl Reading {
+    /// There will be no answer.
+    fn ended(&mut self) -> BackendError {
+        self.skipped.take().map_or(BackendError::ClosedEarly, |reason| BackendError::Malformed { reason })
+    }
+}
+
+impl HttpTransport {
+    /// Reads the answer to a request, and what comes before it.
+    pub(super) fn read_events<'a>(
+        &'a self,
+        http: HttpResponse,
+        request: &'a ActiveRequest<'_>,
+    ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
+        let session = session(&http, request);
+        let mut stream = EventStream::new(http, &self.context);
+        async move {
+            let (mut reading, mut position) = (Reading::default(), Position::default());
+            let mut futile = 0;
+            loop {
+                let read = self.read_stream(&mut stream, request, &mut reading).await?;
+                if let Some(response) = read {
+                    drain(&self.endpoint, &self.context.tasks, stream.into_response());
+                    return Ok(Reply::Answer { response, session });
+                }
+                stream.advance(&mut position);
+                futile = if stream.has_received() { 0 } else { futile + 1 };
+                stream = self.resume(&position, request, &mut reading, &mut futile).await?;
+            }
+        }
+    }
+
+    /// Reads up to the answer; `None` if the stream broke off before, be it within an event.
+    async fn read_stream(
+        &self,
+        stream: &mut EventStream,
+        request: &ActiveRequest<'_>,
+        reading: &mut Reading,
+    ) -> Result<Option<Response>, BackendError> {
+        loop {
+            let more = tokio::select! {
+                biased;
+                reply = reading.requests.next() => {
+                    self.send_reply(reply);
+                    continue;
+                }
+                more = stream.more() => more,
+            };
+            match more {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(error) => {
+                    self.endpoint.failure(&error);
+                    return Ok(None);
+                }
+            }
+            while let Some(event) = stream.next_event()? {
+                if let Some(answer) = self.take_event(event, request, reading).await? {
+                    return Ok(Some(answer));
+                }
+            }
+        }
+    }
+
+    /// Takes the stream of a call up again where it broke off: a legacy server that numbers its
+    /// events may close it to save a connection (2025-11-25 basic/transports, SendFuture Messages to
+    /// the Server). The call itself is not sent again.
+    async fn resume(
+        &self,
+        position: &Position,
+        request: &ActiveRequest<'_>,
+        reading: &mut Reading,
+        futile: &mut u32,
+    ) -> Result<EventStream, BackendError> {
+        let Some(last_event) = position.last_event.as_ref().filter(|_| !self.is_modern()) else {
+            return Err(reading.ended());
+        };
+        let mut retry = position.retry;
+        loop {
+            if *futile >= FUTILE {
+                return Err(reading.ended());
+            }
+            let _ = request.messages.try_send(ServerMessage::Pause { retry });
+            self.pause(retry.unwrap_or(PAUSE), &mut reading.requests).await;
+            match self.get(Some(last_event)).await {
+                Ok(Opened::Stream(stream)) => return Ok(*stream),
+                Ok(Opened::Refused { status: 408 | 429 | 500 | 502..=504 }) | Err(_) => *futile += 1,
+                Ok(Opened::Refused { .. }) => return Err(reading.ended()),
+            }
+            retry = Some(retry.unwrap_or(PAUSE).saturating_mul(2).min(LONGEST_PAUSE).max(retry.unwrap_or_default()));
+        }
+    }
+
+    /// Waits, and passes on what the client answers meanwhile.
+    async fn pause(&self, time: Duration, requests: &mut OpenServerRequests) {
+        let end = Instant::now() + time;
+        while let Ok(reply) = timeout_at(end, requests.next()).await {
+            self.send_reply(reply);
+        }
+    }
+
+    /// Deals with one event; returns the answer if it holds that.
+    async fn take_event(
+        &self,
+        event: Event,
+        request: &ActiveRequest<'_>,
+        reading: &mut Reading,
+    ) -> Result<Option<Response>, BackendError> {
+        // An event without data primes a resumable stream (2025-11-25 basic/transports).
+        let is_message = event.name.is_empty() || event.name == "message";
+        if !is_message || event.data.is_empty() {
+            return Ok(None);
+        }
+        let messages = match messages(event.data.clone(), self.context.limits.nesting, self.revision) {
+            Ok(messages) => messages,
+            Err(error) => {
+                let reason = format!("an event that is no message: {error}");
+                // What was to be the answer ends the wait for it; anything else can be done without.
+                if meant_for(&event.data, &error) == Some(request.id) {
+                    return Err(BackendError::Malformed { reason });
+                }
+                self.warn_of(&reason, &event.data);
+                reading.skipped = Some(reason);
+                return Ok(None);
+            }
+        };
+        let Reading { requests, .. } = reading;
+        let mut answer = None;
+        for message in messages {
+            match message {
+                Message::Response(response) if request_number(&response.id()) == Some(request.id) => {
+                    answer = Some(response);
+                }
+                Message::Response(response) => {
+                    self.warn_of("an answer to another request", response.id().bytes());
+                }
+                Message::Notification(notification) => match cancelled_id(&notification) {
+                    Some(id) => requests.cancel(&id),
+                    None => self.pass_on(notification, request).await,
+                },
+                Message::Request(asked) if self.is_modern() => {
+                    self.warn_of("a request, which a modern server must not send", asked.method.as_str().as_bytes());
+                }
+                Message::Request(asked) => self.take_request(&asked, request, requests).await,
+            }
+        }
+        Ok(answer)
+    }
+
+    /// A request on the stream of a call is for the client of that call (2025-11-25
+    /// basic/transports, SendFuture Messages to the Server).
+    async fn take_request(&self, asked: &Request, request: &ActiveRequest<'_>, requests: &mut OpenServerRequests) {
+        if let Some(ImmediateReply { text, missing }) = reply_immediately(asked, &self.context.declared) {
+            if let Some(missing) = missing {
+                // A client that does not keep up goes without: it explains an answer, no more.
+                let _ = request.messages.try_send(ServerMessage::Refused(missing));
+            }
+            return self.reply_to_server(text).await;
+        }
+        let span = trace::asked(&self.context.telemetry, &request.sending.parent(), asked);
+        match PendingServerRequest::new(asked, request.deadline, self.context.timeouts.question, span) {
+            Ok((pending, for_client)) => {
+                let sent = request.messages.send(ServerMessage::Request(for_client));
+                match timeout_at(pending.deadline(), sent).await {
+                    Ok(()) => requests.add(pending),
+                    Err(_) => self.reply_to_server(cannot_ask_text(&asked.id, "it does not keep up")).await,
+                }
+            }
+            Err(text) => self.reply_to_server(text).await,
+        }
+    }
+
+    /// PendingCall for a slow client holds up this one stream only. That a list or a task has
+    /// changed concerns others too, on whichever stream a legacy server says so.
+    async fn pass_on(&self, notification: Notification, request: &ActiveRequest<'_>) {
+        let changed = matches!(
+            notification.method,
+            Method::ToolsChanged
+                | Method::PromptsChanged
+                | Method::ResourcesChanged
+                | Method::ResourceUpdated
+                | Method::TaskStatus
+        );
+        if changed && !self.is_modern() {
+            self.context.outlet.deliver_beside(notification.clone(), &request.context.caller);
+        }
+        if concerns(&notification, request.token, request.context) {
+            request.messages.send(ServerMessage::Notification(notification)).await;
+        }
+    }
+
+    pub(super) fn warn_of(&self, what: &str, named: &[u8]) {
+        if let Some(suppressed) = self.endpoint.warnings.admit() {
+            let (backend, named) = (&*self.context.name, excerpt(named, 80));
+            tracing::warn!(backend, named, suppressed, "ignored on an event stream: {what}");
+        }
+    }
+
+    fn is_modern(&self) -> bool {
+        self.revision.is_none_or(|revision| revision.era() == Era::Modern)
+    }
+}

@@ -1,0 +1,41 @@
+//! The stdio transport: one child process, and a channel to it that all requests share.
+//!
+//! Four things run for a process: the caller's future, the writer of its standard input, the
+//! reader of its standard output together with the minder of its life ([`process`]), and the
+//! reader of its standard error.
+
+mod child;
+mod process;
+mod reader;
+mod stderr;
+mod writer;
+
+use std::path::PathBuf;
+
+use tokio::sync::mpsc;
+
+use self::writer::LineQueue;
+use crate::request::TransportContext;
+use crate::settings::Secret;
+use crate::transport::channel::Channel;
+use fanlight_canonical::BackendError;
+
+/// Messages that wait to be written at most; senders wait while there are so many.
+const OUTGOING: usize = 256;
+
+/// How a process is started.
+pub(crate) struct ProcessSettings {
+    pub(crate) command: String,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, Secret)>,
+    pub(crate) cwd: Option<PathBuf>,
+}
+
+/// Starts a process. It ends with the channel to it.
+pub(crate) fn start(settings: &ProcessSettings, context: TransportContext) -> Result<Channel, BackendError> {
+    let spawned = child::spawn(settings)?;
+    let (outgoing, queue) = mpsc::channel(OUTGOING);
+    let channel = Channel::new(LineQueue(outgoing), context);
+    process::run(spawned, queue, channel.shared());
+    Ok(channel)
+}

@@ -1,0 +1,76 @@
+//! The life of one process: its tasks, and its end.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::process::ChildStdout;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::child::{Process, Spawned};
+use super::{reader, stderr, writer};
+use crate::transport::channel::Shared;
+use fanlight_canonical::BackendError;
+
+/// How long after one of them the other is waited for: the end of the output, and the exit.
+const ALIGNMENT: Duration = Duration::from_millis(500);
+
+/// Runs the tasks of a process. They end with the process, which ends when it is asked to.
+pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<Bytes>, shared: &Arc<Shared>) {
+    let Spawned { process, stdin, stdout, stderr } = spawned;
+    let tasks = &shared.context.tasks;
+    let (end, counters) = (shared.end.clone(), Arc::clone(shared.context.telemetry.metrics()));
+    tasks.spawn(async move {
+        // Ending the writer closes the pipe, which asks the process to end (2026-07-28 stdio, Shutdown).
+        if let Some(Err(_)) = end.run_until_cancelled(writer::write(stdin, queue, &counters)).await {
+            // Most likely the process is about to be found ended; one that only reads no more is
+            // of no use either.
+            let _ = timeout(ALIGNMENT, end.cancelled()).await;
+            end.cancel();
+        }
+    });
+    let (name, gone) = (Arc::clone(&shared.context.name), shared.gone.clone());
+    tasks.spawn(async move {
+        let mut logging = pin!(stderr::log(&name, stderr));
+        tokio::select! {
+            () = &mut logging => {}
+            // A process left behind may hold the pipe open for ever.
+            () = gone.cancelled() => { let _ = timeout(ALIGNMENT, logging).await; }
+        }
+    });
+    let minded = Arc::clone(shared);
+    tasks.spawn(async move { mind(process, stdout, &minded).await });
+}
+
+/// Reads the output until the process ends, and lets it end properly.
+async fn mind(mut process: Process, stdout: ChildStdout, shared: &Shared) {
+    let mut reading = pin!(reader::read(stdout, shared));
+    let mut read_all = false;
+    let status = tokio::select! {
+        biased;
+        () = &mut reading => {
+            read_all = true;
+            timeout(ALIGNMENT, process.wait()).await.ok().flatten()
+        }
+        status = process.wait() => {
+            // What it wrote before it ended still counts.
+            read_all = timeout(ALIGNMENT, &mut reading).await.is_ok();
+            status
+        }
+        () = shared.end.cancelled() => None,
+    };
+    shared.close(&BackendError::Exited { status: status.map(|status| status.to_string()) });
+    let mut ending = pin!(process.end(shared.context.timeouts.process_stop));
+    if read_all {
+        return ending.await;
+    }
+    // A process that cannot write cannot end.
+    tokio::select! {
+        biased;
+        () = &mut reading => ending.await,
+        // What it wrote last is still in the pipe.
+        () = &mut ending => { let _ = timeout(ALIGNMENT, reading).await; }
+    }
+}

@@ -1,0 +1,42 @@
+//! Reading the standard output of a process, line by line.
+
+use fanlight_protocol::line::{Line, LineDecoder};
+use fanlight_telemetry::metrics::Direction;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use crate::transport::channel::{Reader, Shared};
+
+/// The bytes reserved for one read.
+const READ: usize = 16 << 10;
+
+/// Reads until the stream ends.
+pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, shared: &Shared) {
+    let mut lines = LineDecoder::new(shared.context.limits.message_bytes);
+    let mut reader = Reader::new(shared);
+    let counters = shared.context.telemetry.metrics();
+    loop {
+        lines.buffer_mut().reserve(READ);
+        match stdout.read_buf(lines.buffer_mut()).await {
+            Ok(read @ 1..) => counters.io(Direction::Receive, read as u64),
+            Ok(0) | Err(_) => break,
+        }
+        while let Some(line) = lines.next_line() {
+            take(&mut reader, line);
+        }
+    }
+    // The last line is a message without its line break, or half a message.
+    if let Some(line) = lines.finish() {
+        take(&mut reader, line);
+    }
+    if reader.garbage() > 1 {
+        let (backend, lines) = (&*shared.context.name, reader.garbage());
+        tracing::warn!(backend, lines, "invalid messages on standard output");
+    }
+}
+
+fn take(reader: &mut Reader<'_>, line: Line) {
+    match line {
+        Line::Whole(text) => reader.take_text(text),
+        Line::TooLong { head, tail, len } => reader.take_too_long(&head, &tail, len),
+    }
+}

@@ -1,0 +1,188 @@
+//! One request on its way through the core: the answer that is being made, and what the server
+//! sends before it.
+//!
+//! There is no task per request: the owner of a [`CoreCall`] polls it, an HTTP response body included.
+//! Dropping it cancels the request, unless it is a legacy one that is to outlive its connection.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use fanlight_canonical::{Call, CallContext, Core, MessageReceiver, ServerMessage, ServerMessages};
+use fanlight_protocol::{Json, Method, Response};
+use fanlight_telemetry::Parent;
+
+use super::{DetachedCalls, ResponseItem, input_rounds};
+use crate::session::{Cancellation, SessionGuard};
+
+type Item = ResponseItem<ServerMessage, Response>;
+
+type PendingAnswer = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// A request to the core.
+#[derive(Debug)]
+pub(crate) struct CoreRequest {
+    pub(crate) method: Method,
+    pub(crate) params: Option<Json>,
+    pub(crate) context: CallContext,
+    /// The number of messages that the server may send ahead of its answer without waiting for the
+    /// client; `None` if the client can take none.
+    pub(crate) messages: Option<usize>,
+    /// Bounds the rounds of input where a server's answer asks for input and this side is to get it;
+    /// `None` if the client gets that answer.
+    pub(crate) input_rounds: Option<input_rounds::Limits>,
+}
+
+/// A request on its way through the core.
+pub(crate) struct CoreCall {
+    /// `None` once it has resolved or been cancelled.
+    answer: Option<PendingAnswer>,
+    /// Delivered after the messages before it; nearly always there are none.
+    response: Option<Box<Response>>,
+    messages: Option<MessageReceiver>,
+    cancellation: Option<Cancellation>,
+    /// Keeps the session from expiring.
+    session: Option<SessionGuard>,
+    detached: Option<Arc<DetachedCalls>>,
+    /// That of the request it was started for, whose span is the parent of the work.
+    context: Arc<CallContext>,
+    /// The span of the request that gets the answer, if that is another.
+    answered_span: Option<Parent>,
+}
+
+impl CoreCall {
+    /// Starts a request. Nothing happens until it is polled.
+    pub(crate) fn start<C: Core>(core: &Arc<C>, request: CoreRequest) -> Self {
+        Self::start_after(None, core, request)
+    }
+
+    /// Starts a request that reaches the core once `first` has resolved.
+    pub(crate) fn start_after<C: Core>(
+        first: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+        core: &Arc<C>,
+        request: CoreRequest,
+    ) -> Self {
+        let (sender, messages) = match request.messages {
+            Some(capacity) => {
+                let (sender, receiver) = ServerMessages::channel(capacity);
+                (sender, Some(receiver))
+            }
+            None => (ServerMessages::discard(), None),
+        };
+        let CoreRequest { method, params, context, input_rounds, .. } = request;
+        let context = Arc::new(context);
+        let call = Call { method, params, context: Arc::clone(&context), messages: sender };
+        let (core, trace) = (Arc::clone(core), &context.trace);
+        let answer: PendingAnswer = match (first, input_rounds) {
+            (None, Some(limits)) => Box::pin(trace.scope(input_rounds::resolve_input_rounds(core, call, limits))),
+            (None, None) => Box::pin(trace.scope(async move { core.handle(call).await })),
+            (Some(first), _) => Box::pin(trace.scope(async move {
+                first.await;
+                core.handle(call).await
+            })),
+        };
+        Self {
+            answer: Some(answer),
+            response: None,
+            messages,
+            cancellation: None,
+            session: None,
+            detached: None,
+            context,
+            answered_span: None,
+        }
+    }
+
+    /// The context of the request that it was started for.
+    pub(crate) fn context(&self) -> &CallContext {
+        &self.context
+    }
+
+    /// From now on, `cancellation` cancels the request; `None` if only dropping it does.
+    pub(crate) fn set_cancellation(&mut self, cancellation: Option<Cancellation>) {
+        self.cancellation = cancellation;
+    }
+
+    /// From now on, notifications are recorded on the span of the request that gets the answer.
+    pub(crate) fn set_answered_span(&mut self, span: Parent) {
+        self.answered_span = Some(span);
+    }
+
+    /// Keeps the session from expiring until the request is done.
+    pub(crate) fn keep_session(&mut self, session: SessionGuard) {
+        self.session = Some(session);
+    }
+
+    /// If this is dropped before it is answered, the request runs on in `detached`.
+    pub(crate) fn outlive_in(&mut self, detached: &Arc<DetachedCalls>) {
+        self.detached = Some(Arc::clone(detached));
+    }
+
+    /// The next item; `None` after the response, or if the request has been cancelled.
+    #[cfg(test)]
+    pub(crate) async fn next(&mut self) -> Option<Item> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next item; `None` after the response, or if the request has been cancelled.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        let cancelled = |cancellation: &mut Cancellation| Pin::new(cancellation).poll(cx).is_ready();
+        if self.answer.is_some() && self.cancellation.as_mut().is_some_and(cancelled) {
+            self.span().cancel();
+            self.context.trace.cancel();
+            self.answer = None;
+            return Poll::Ready(None);
+        }
+        // `try_recv` registers no waker, so the answer sends without waking this task.
+        if let Some(message) = self.messages.as_mut().and_then(MessageReceiver::try_recv) {
+            return Poll::Ready(Some(self.message(message)));
+        }
+        let Some(answer) = &mut self.answer else {
+            return Poll::Ready(self.response.take().map(|response| ResponseItem::Response(*response)));
+        };
+        let Poll::Ready(response) = answer.as_mut().poll(cx) else {
+            return match self.messages.as_mut().map(|messages| messages.poll_recv(cx)) {
+                Some(Poll::Ready(Some(message))) => Poll::Ready(Some(self.message(message))),
+                _ => Poll::Pending,
+            };
+        };
+        self.answer = None;
+        // Messages are sent before the answer resolves, but it may have resolved in the poll that sent
+        // them. `try_recv`, unlike `poll_recv`, never yields early.
+        Poll::Ready(Some(match self.messages.as_mut().and_then(MessageReceiver::try_recv) {
+            Some(message) => {
+                self.response = Some(Box::new(response));
+                self.message(message)
+            }
+            None => ResponseItem::Response(response),
+        }))
+    }
+
+    fn span(&self) -> &Parent {
+        self.answered_span.as_ref().unwrap_or(&self.context.trace)
+    }
+
+    fn message(&self, message: ServerMessage) -> Item {
+        if let ServerMessage::Notification(notification) = &message {
+            self.span().notified(notification);
+        }
+        ResponseItem::Message(message)
+    }
+}
+
+impl Drop for CoreCall {
+    fn drop(&mut self) {
+        if let (Some(answer), Some(detached)) = (self.answer.take(), self.detached.take()) {
+            detached.finish(answer, self.cancellation.take(), self.session.take(), self.context.trace.clone());
+        }
+    }
+}
+
+impl std::fmt::Debug for CoreCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CoreCall").field("answered", &self.answer.is_none()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

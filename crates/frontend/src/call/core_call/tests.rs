@@ -1,0 +1,159 @@
+//! Order, cancellation and survival of running requests.
+
+use bytes::Bytes;
+use fanlight_protocol::{Message, Notification};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::session::RunningRequests;
+
+/// A core that notifies, waits to be released, and says when it is dropped and when it is done.
+struct Probe {
+    release: Notify,
+    outcome: mpsc::UnboundedSender<&'static str>,
+    notes: usize,
+}
+
+struct Outcome(mpsc::UnboundedSender<&'static str>, &'static str);
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        let _ = self.0.send(self.1);
+    }
+}
+
+impl Core for Probe {
+    async fn handle(&self, call: Call) -> Response {
+        let mut outcome = Outcome(self.outcome.clone(), "dropped");
+        for count in 0..self.notes {
+            call.messages.send(ServerMessage::Notification(note(count))).await;
+        }
+        self.release.notified().await;
+        call.messages.send(ServerMessage::Notification(note(99))).await;
+        outcome.1 = "done";
+        Response::from_result(&Json::empty_object())
+    }
+
+    async fn tool(&self, _: &str, _: &Parent) -> Option<Arc<Json>> {
+        None
+    }
+
+    async fn listen(
+        &self,
+        listen: fanlight_canonical::Listen,
+    ) -> Result<fanlight_canonical::Listening, fanlight_protocol::RpcError> {
+        Ok(fanlight_canonical::Listening::new(listen.interest, ()))
+    }
+
+    fn end_session(&self, _: fanlight_canonical::SessionKey) {}
+}
+
+fn note(count: usize) -> Notification {
+    let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/n","params":{{"n":{count}}}}}"#);
+    match Message::parse(Bytes::from(text), 64) {
+        Ok(Message::Notification(notification)) => notification,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn probe(notes: usize) -> (Arc<Probe>, mpsc::UnboundedReceiver<&'static str>) {
+    let (outcome, outcomes) = mpsc::unbounded_channel();
+    (Arc::new(Probe { release: Notify::new(), outcome, notes }), outcomes)
+}
+
+fn start(core: &Arc<Probe>) -> CoreCall {
+    let context = CallContext::internal().as_ref().clone();
+    CoreCall::start(
+        core,
+        CoreRequest { method: Method::CallTool, params: None, context, messages: Some(2), input_rounds: None },
+    )
+}
+
+#[tokio::test]
+async fn notifications_arrive_in_order_before_the_response() {
+    let (core, _outcomes) = probe(5);
+    core.release.notify_one();
+    let mut call = start(&core);
+    let mut seen = Vec::new();
+    let response = loop {
+        match call.next().await {
+            Some(ResponseItem::Response(response)) => break response,
+            Some(ResponseItem::Message(ServerMessage::Notification(note))) => seen.push(note.text.as_text().to_owned()),
+            Some(other) => panic!("{other:?}"),
+            None => panic!("cancelled"),
+        }
+    };
+    assert!(!response.is_error());
+    let expected: Vec<_> = [0, 1, 2, 3, 4, 99].map(|count| note(count).text.as_text().to_owned()).into();
+    assert_eq!(seen, expected);
+    assert!(call.next().await.is_none());
+}
+
+#[tokio::test]
+async fn dropped_call_is_cancelled() {
+    let (core, mut outcomes) = probe(1);
+    let mut call = start(&core);
+    assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
+    drop(call);
+    assert_eq!(outcomes.recv().await, Some("dropped"));
+}
+
+#[tokio::test]
+async fn cancelled_call_has_no_response() {
+    let (core, mut outcomes) = probe(1);
+    let calls = Arc::new(RunningRequests::default());
+    let id = Json::literal("1");
+    let mut call = start(&core);
+    call.set_cancellation(Some(calls.begin(&id)));
+    assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
+    calls.cancel(&id);
+    assert!(call.next().await.is_none());
+    assert_eq!(outcomes.recv().await, Some("dropped"));
+}
+
+#[tokio::test]
+async fn detached_call_runs_on_and_can_still_be_cancelled() {
+    let (core, mut outcomes) = probe(1);
+    let cut = CancellationToken::new();
+    let detached = DetachedCalls::new(1, cut.clone());
+    let calls = Arc::new(RunningRequests::default());
+    let id = Json::literal("1");
+    let begin = || {
+        let mut call = start(&core);
+        call.set_cancellation(Some(calls.begin(&id)));
+        call.outlive_in(&detached);
+        call
+    };
+
+    let mut call = begin();
+    assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
+    drop(call);
+    core.release.notify_one();
+    assert_eq!(outcomes.recv().await, Some("done"));
+    detached.finished().await;
+
+    let mut call = begin();
+    assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
+    drop(call);
+    calls.cancel(&id);
+    assert_eq!(outcomes.recv().await, Some("dropped"));
+    detached.finished().await;
+
+    let mut call = begin();
+    assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
+    drop(call);
+    cut.cancel();
+    assert_eq!(outcomes.recv().await, Some("dropped"));
+}
+
+#[tokio::test]
+async fn detached_calls_are_bounded() {
+    let (core, mut outcomes) = probe(0);
+    let detached = DetachedCalls::new(0, CancellationToken::new());
+    let mut call = start(&core);
+    call.outlive_in(&detached);
+    assert!(std::future::poll_fn(|cx| Poll::Ready(call.poll_next(cx))).await.is_pending());
+    drop(call);
+    assert_eq!(outcomes.recv().await, Some("dropped"));
+}

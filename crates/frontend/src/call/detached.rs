@@ -1,0 +1,89 @@
+//! Legacy requests whose client has disconnected: "Disconnection SHOULD NOT be interpreted as the
+//! client cancelling its request" (2025-11-25 basic/transports, Sending Messages to the Server).
+
+use std::future::pending;
+use std::sync::Arc;
+
+use fanlight_telemetry::Parent;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::session::{Cancellation, SessionGuard};
+
+/// Calls that run on without their client, bounded in number, until they are done or cancelled. The
+/// core bounds their time.
+#[derive(Debug)]
+pub(crate) struct DetachedCalls {
+    runtime: Handle,
+    tasks: TaskTracker,
+    permits: Arc<Semaphore>,
+    cut: CancellationToken,
+}
+
+impl DetachedCalls {
+    /// At most `limit` calls, all of which end when `cut` is cancelled.
+    pub(crate) fn new(limit: usize, cut: CancellationToken) -> Arc<Self> {
+        let permits = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+        Arc::new(Self { runtime: Handle::current(), tasks: TaskTracker::new(), permits, cut })
+    }
+
+    /// Waits until there are none; more may be added meanwhile.
+    pub(crate) async fn finished(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Runs `work`, which bounds its own time, until it is done or `cut` is cancelled.
+    pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let cut = self.cut.clone();
+        let run = async move {
+            tokio::select! { () = work => {} () = cut.cancelled() => {} }
+        };
+        self.tasks.spawn_on(run, &self.runtime);
+    }
+
+    /// A permit for one more call; `None` if there are too many.
+    pub(crate) fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        if self.cut.is_cancelled() {
+            return None;
+        }
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
+        if permit.is_none() {
+            tracing::warn!("stream of a disconnected client dropped: too many calls without a client");
+        }
+        permit
+    }
+
+    /// Runs a call whose client has disconnected until `answer` resolves or `cancellation` does.
+    pub(super) fn finish<T>(
+        &self,
+        answer: impl Future<Output = T> + Send + 'static,
+        cancellation: Option<Cancellation>,
+        session: Option<SessionGuard>,
+        trace: Parent,
+    ) {
+        if self.cut.is_cancelled() {
+            return;
+        }
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            tracing::warn!("call of a disconnected client cancelled: too many calls without a client");
+            return;
+        };
+        self.run(async move {
+            let _until_done = (permit, session);
+            let cancelled = async move {
+                match cancellation {
+                    // Before the work is dropped, whose spans then have the reason.
+                    Some(cancellation) => {
+                        cancellation.await;
+                        trace.cancel();
+                    }
+                    None => pending().await,
+                }
+            };
+            tokio::select! { _ = answer => {} () = cancelled => {} }
+        });
+    }
+}

@@ -1,0 +1,138 @@
+//! The rounds of input in a legacy client's call of a modern server.
+//!
+//! A modern server that needs input answers `input_required`, and a legacy client waits for one answer
+//! to its call. So the rounds are made here: each of the `inputRequests` goes to the client as a server
+//! request, and once all are answered the call is made again with the answers. To the client it is one
+//! call.
+//!
+//! Source: 2026-07-28 basic/patterns/mrtr, Client Requirements.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use fanlight_canonical::{Call, Core, ServerMessage, ServerRequest};
+use fanlight_protocol::capability::MissingCapability;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use crate::eras::fault;
+use crate::eras::input::{self, InputRequest, InputRequired};
+
+/// Bounds of the rounds of one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The number of rounds.
+    pub(crate) rounds: usize,
+    /// The time for the answers of one round.
+    pub(crate) timeout: Duration,
+}
+
+/// Answers `call`, in as many rounds as it takes within `limits`.
+#[expect(clippy::manual_async_fn, reason = "the future of an `async fn` holds the call twice")]
+pub(crate) fn resolve_input_rounds<C: Core>(
+    core: Arc<C>,
+    mut call: Call,
+    limits: Limits,
+) -> impl Future<Output = Response> + Send + 'static {
+    async move {
+        let first = call.params.clone();
+        let mut rounds = 0;
+        loop {
+            let response = core.handle(call.clone()).await;
+            let Some(required) = InputRequired::of(&response) else { return response };
+            if rounds == limits.rounds {
+                return Response::from_error(&too_many(limits.rounds));
+            }
+            rounds += 1;
+            // Boxed, since few calls need input.
+            match Box::pin(answers(&call, &required, limits.timeout)).await {
+                Ok(answers) => {
+                    call.params = Some(input::next_params(first.as_ref(), &answers, required.state.as_ref()));
+                }
+                Err(error) => return Response::from_error(&error),
+            }
+        }
+    }
+}
+
+/// An input request that the client has been sent.
+struct OpenInput {
+    key: Json,
+    method: Method,
+    answer: oneshot::Receiver<Response>,
+    result: Option<Json>,
+}
+
+/// Asks the client for everything at once; the first refusal ends it.
+async fn answers(call: &Call, required: &InputRequired, limit: Duration) -> Result<Vec<(Json, Json)>, RpcError> {
+    if required.is_empty() {
+        return Err(broken("it asks for input, but has neither input requests nor a state"));
+    }
+    let requests =
+        required.requests().map_err(|key| broken(&format!("its input request {} is no request", named(&key))))?;
+    for InputRequest { key, method, params } in &requests {
+        if let Some(missing) =
+            MissingCapability::for_server_request(&call.context.capabilities, method, params.as_ref())
+        {
+            return Err(unanswered(key, method, &missing.to_error().message));
+        }
+    }
+    let mut open = Vec::with_capacity(requests.len());
+    let deadline = Instant::now() + limit;
+    for InputRequest { key, method, params } in requests {
+        let (sender, answer) = oneshot::channel();
+        let trace = call.context.trace.clone();
+        let request = ServerRequest { method: method.clone(), params, trace, answer: sender, deadline };
+        call.messages.send(ServerMessage::Request(request)).await;
+        open.push(OpenInput { key, method, answer, result: None });
+    }
+    let all = poll_fn(|cx| {
+        let mut waiting = false;
+        for one in open.iter_mut().filter(|one| one.result.is_none()) {
+            match Pin::new(&mut one.answer).poll(cx) {
+                Poll::Ready(answer) => one.result = Some(one.accept(answer.ok())?),
+                Poll::Pending => waiting = true,
+            }
+        }
+        if waiting { Poll::Pending } else { Poll::Ready(Ok(())) }
+    });
+    match timeout_at(deadline, all).await {
+        Ok(all) => all?,
+        Err(_) => return Err(RpcError::new(code::INTERNAL, format!("the client gave no input within {limit:?}"))),
+    }
+    Ok(open.into_iter().filter_map(|one| Some((one.key, one.result?))).collect())
+}
+
+impl OpenInput {
+    fn accept(&self, answer: Option<Response>) -> Result<Json, RpcError> {
+        let Some(answer) = answer else {
+            return Err(unanswered(&self.key, &self.method, "the client cannot be asked during this call"));
+        };
+        let Some(error) = answer.error() else { return Ok(answer.body()) };
+        let mut data = ObjectBuilder::new();
+        data.member("input", &self.key).member("error", &error);
+        Err(unanswered(&self.key, &self.method, "the client refused").with_data(data.finish()))
+    }
+}
+
+fn unanswered(key: &Json, method: &Method, reason: &str) -> RpcError {
+    let (key, method) = (named(key), fault::shown(method.as_str()));
+    RpcError::new(code::INTERNAL, format!("the server needs the input {key} ({method}) to continue, and {reason}"))
+}
+
+fn named(key: &Json) -> String {
+    fault::shown(&key.as_str().unwrap_or_else(|| key.as_text().into()))
+}
+
+fn too_many(rounds: usize) -> RpcError {
+    RpcError::new(code::INTERNAL, format!("the server asked for input more than {rounds} times, the limit here"))
+}
+
+fn broken(reason: &str) -> RpcError {
+    RpcError::new(code::INTERNAL, format!("the server's answer cannot be used: {reason}"))
+}

@@ -1,0 +1,115 @@
+//! A legacy client's call. The server's notifications and requests to the client are sent on the call's
+//! own stream; the client's answers arrive as other messages, through its session.
+//!
+//! Server requests end with their call, or when the call is dropped: then the server gets an error
+//! that says that the client cannot be asked.
+//!
+//! Source: 2025-11-25 basic/transports, Sending Messages to the Server.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use fanlight_canonical::{ServerMessage, ServerRequest};
+use fanlight_protocol::Response;
+use fanlight_protocol::json::Chunks;
+
+use super::{CoreCall, ResponseItem, ResponseStream};
+use crate::eras::notifications::NotificationFilter;
+use crate::session::Session;
+
+type Item = ResponseItem<Chunks, Response>;
+
+/// A call and the server requests that it has open.
+#[derive(Debug)]
+pub(crate) struct LegacyCall {
+    call: CoreCall,
+    filter: NotificationFilter,
+    session: Arc<Session>,
+    /// The numbers of the open server requests.
+    open: Vec<u64>,
+    /// What the client is sent before anything else of the call.
+    outbox: VecDeque<Chunks>,
+    /// The last item, if it is known.
+    end: Option<Option<Item>>,
+}
+
+impl LegacyCall {
+    pub(crate) fn new(call: CoreCall, filter: NotificationFilter, session: Arc<Session>) -> Self {
+        Self { call, filter, session, open: Vec::new(), outbox: VecDeque::new(), end: None }
+    }
+
+    fn open_server_request(&mut self, request: ServerRequest) {
+        if let Some((number, text)) = self.session.open_server_request(request) {
+            self.open.push(number);
+            self.outbox.push_back(text.into_bytes().into());
+        }
+    }
+
+    /// Informs the client of requests that the server no longer waits for.
+    fn withdraw_closed(&mut self, cx: &mut Context<'_>) {
+        let Self { session, open, outbox, .. } = self;
+        open.retain(|number| match session.server_requests.poll_open(*number, cx) {
+            Ok(is_open) => is_open,
+            Err(cancelled) => {
+                outbox.push_back(cancelled.into_bytes().into());
+                false
+            }
+        });
+    }
+
+    fn finish(&mut self, end: Option<Item>) {
+        let withdrawn = self.open.drain(..).filter_map(|number| self.session.server_requests.withdraw(number));
+        self.outbox.extend(withdrawn.map(|text| Chunks::from(text.into_bytes())));
+        self.end = Some(end);
+    }
+}
+
+impl ResponseStream<Response> for LegacyCall {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        loop {
+            if let Some(message) = self.outbox.pop_front() {
+                return Poll::Ready(Some(ResponseItem::Message(message)));
+            }
+            if let Some(end) = self.end.take() {
+                return Poll::Ready(end);
+            }
+            match self.call.poll_next(cx) {
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Notification(notification)))) => {
+                    if let Some(text) = self.filter.translate(notification) {
+                        return Poll::Ready(Some(ResponseItem::Message(text)));
+                    }
+                }
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Request(request)))) => {
+                    self.open_server_request(request);
+                }
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Pause { retry }))) => {
+                    return Poll::Ready(Some(ResponseItem::Pause(retry)));
+                }
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(_)) | ResponseItem::Pause(_))) => {}
+                // Nearly always there are no server requests to withdraw.
+                Poll::Ready(Some(ResponseItem::Response(response))) if self.open.is_empty() => {
+                    return Poll::Ready(Some(ResponseItem::Response(response)));
+                }
+                Poll::Ready(Some(ResponseItem::Response(response))) => {
+                    self.finish(Some(ResponseItem::Response(response)));
+                }
+                Poll::Ready(None) => self.finish(None),
+                Poll::Pending => {
+                    self.withdraw_closed(cx);
+                    if self.outbox.is_empty() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for LegacyCall {
+    fn drop(&mut self) {
+        for number in self.open.drain(..) {
+            drop(self.session.server_requests.withdraw(number));
+        }
+    }
+}

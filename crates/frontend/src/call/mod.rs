@@ -1,0 +1,54 @@
+//! One call on its way through the core, and what its client is sent because of it.
+
+pub(crate) mod core_call;
+mod detached;
+pub(crate) mod input_rounds;
+mod legacy_call;
+mod rendered;
+pub(crate) mod subscription;
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fanlight_protocol::Response;
+use fanlight_protocol::json::Chunks;
+
+pub(crate) use self::core_call::{CoreCall, CoreRequest};
+pub(crate) use self::detached::DetachedCalls;
+pub(crate) use self::legacy_call::LegacyCall;
+pub(crate) use self::rendered::{Answer, RenderedCall, Responses};
+
+/// What comes of a request, in order. `M` is a message that precedes the response, `R` the response.
+#[derive(Debug)]
+pub(crate) enum ResponseItem<M, R> {
+    /// A notification, or a request of the server to the client.
+    Message(M),
+    /// The server sends nothing for a while: a connection may be closed until then, and the client
+    /// resume the stream after this long, if the server says how long.
+    Pause(Option<Duration>),
+    /// The response. Nothing follows it.
+    Response(R),
+}
+
+/// What comes of a request until its response, as its client is sent it.
+pub(crate) trait ResponseStream<R>: std::fmt::Debug + Send {
+    /// The next item. `None` if there is no more: after the response, or instead of it if the request
+    /// was cancelled ("the receiver SHOULD NOT send a response", 2025-11-25 basic/utilities/cancellation).
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<ResponseItem<Chunks, R>>>;
+}
+
+/// A request that this side answers without the core.
+#[derive(Debug)]
+pub(crate) struct Answered(Option<Response>);
+
+impl Answered {
+    pub(crate) fn new(response: Response) -> Self {
+        Self(Some(response))
+    }
+}
+
+impl ResponseStream<Response> for Answered {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<ResponseItem<Chunks, Response>>> {
+        Poll::Ready(self.0.take().map(ResponseItem::Response))
+    }
+}

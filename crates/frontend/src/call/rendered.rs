@@ -1,0 +1,140 @@
+//! Calls whose responses are written as their client is to have them, and whose spans end with them.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+
+use fanlight_protocol::json::Chunks;
+use fanlight_protocol::{Json, Response, RpcError};
+use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
+
+use super::{ResponseItem, ResponseStream};
+use crate::eras::render::Rendering;
+use crate::trace::Ending;
+
+/// The response to a call, as it is sent.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) text: Chunks,
+    /// The code of the error that it is, if it is one.
+    pub(crate) error: Option<i64>,
+    /// Ends the span of the request once the response has been sent.
+    pub(crate) ending: Option<Box<Ending>>,
+}
+
+type Item = ResponseItem<Chunks, Answer>;
+
+/// A call whose response is written by `rendering`.
+#[derive(Debug)]
+pub(crate) struct RenderedCall {
+    stream: Box<dyn ResponseStream<Response>>,
+    rendering: Rendering,
+    /// `None` once it has ended.
+    span: Option<ServerSpan>,
+    /// The span ends with the first message: that of a subscription, which lasts as long as its client
+    /// likes, ends with its acknowledgement.
+    ends_span_at_message: bool,
+}
+
+impl RenderedCall {
+    pub(crate) fn new(stream: Box<dyn ResponseStream<Response>>, rendering: Rendering, span: ServerSpan) -> Self {
+        Self { stream, rendering, span: Some(span), ends_span_at_message: false }
+    }
+
+    /// The same call, whose span ends with the first message.
+    pub(crate) fn ending_span_at_message(self) -> Self {
+        Self { ends_span_at_message: true, ..self }
+    }
+
+    /// Gives up the call for `error`; returns the id of its request, and the end of its span.
+    pub(crate) fn refuse(self, error: &RpcError) -> (Json, Option<Box<Ending>>) {
+        (self.rendering.id, self.span.map(|span| Box::new(Ending::refused(span, error))))
+    }
+
+    /// The next item; `None` if there is no more.
+    pub(crate) async fn next(&mut self) -> Option<Item> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+}
+
+impl ResponseStream<Answer> for RenderedCall {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        let Self { stream, rendering, span, ends_span_at_message } = self;
+        Poll::Ready(match ready!(stream.poll_next(cx)) {
+            Some(ResponseItem::Message(text)) => {
+                if let Some(span) = span.take_if(|_| *ends_span_at_message) {
+                    span.finish(&Outcome::Finished);
+                }
+                Some(ResponseItem::Message(text))
+            }
+            Some(ResponseItem::Pause(retry)) => Some(ResponseItem::Pause(retry)),
+            Some(ResponseItem::Response(response)) => {
+                let ending = span.take().map(|span| Box::new(Ending::answered(span, &rendering.method, &response)));
+                let (text, error) = (rendering.message(&response), response.error_code());
+                Some(ResponseItem::Response(Answer { text, error, ending }))
+            }
+            None => {
+                if let Some(span) = span.take() {
+                    span.finish(&Outcome::failed(ErrorType::Cancelled));
+                }
+                None
+            }
+        })
+    }
+}
+
+/// Several calls at once: the items of each in order, those of all as they come.
+#[derive(Debug, Default)]
+pub(crate) struct Responses {
+    /// Items that precede all others.
+    first: VecDeque<Item>,
+    calls: Vec<RenderedCall>,
+}
+
+impl From<RenderedCall> for Responses {
+    fn from(call: RenderedCall) -> Self {
+        Self { first: VecDeque::new(), calls: vec![call] }
+    }
+}
+
+impl Responses {
+    /// Adds a call.
+    pub(crate) fn add(&mut self, call: RenderedCall) {
+        self.calls.push(call);
+    }
+
+    /// Puts `item` before everything else.
+    pub(crate) fn put_first(&mut self, item: Item) {
+        self.first.push_front(item);
+    }
+
+    /// The next item; `None` if there is no more.
+    pub(crate) async fn next(&mut self) -> Option<Item> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+}
+
+impl ResponseStream<Answer> for Responses {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        if let Some(item) = self.first.pop_front() {
+            return Poll::Ready(Some(item));
+        }
+        let mut at = 0;
+        while let Some(call) = self.calls.get_mut(at) {
+            let item = match call.poll_next(cx) {
+                Poll::Pending => {
+                    at += 1;
+                    continue;
+                }
+                Poll::Ready(item) => item,
+            };
+            if !matches!(item, Some(ResponseItem::Message(_) | ResponseItem::Pause(_))) {
+                drop(self.calls.swap_remove(at));
+            }
+            if item.is_some() {
+                return Poll::Ready(item);
+            }
+        }
+        if self.calls.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+    }
+}

@@ -1,0 +1,170 @@
+//! One client on one pair of byte streams: newline-delimited messages, both eras side by side.
+//!
+//! One future reads lines, one writes them, and each request is a task of its own. A client that does
+//! not read its answers delays only itself: tasks wait while the queue to the writer is full, and further
+//! requests are refused while too many run.
+//!
+//! Source: 2026-07-28 basic/transports/stdio, 2025-11-25 basic/transports.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use fanlight_canonical::Core;
+use fanlight_protocol::line::{Line, LineDecoder};
+use fanlight_protocol::{RpcError, code, partial};
+use fanlight_telemetry::metrics::Direction;
+use fanlight_telemetry::{Headers, Moment, Network, Telemetry};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufWriter};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::{ChannelOptions, Connection, Outbound, QUEUE};
+use crate::error::FrontendError;
+use crate::facts::TransportFacts;
+use crate::ingress::Refusal;
+use crate::insight::Insight;
+use crate::settings::FrontendSettings;
+use crate::trace::{self, Ending};
+
+/// How much is read at a time, at least.
+const READ: usize = 16 << 10;
+
+/// Serves one client until its input ends or `shutdown` is cancelled; then running requests may
+/// finish for as long as [`FrontendSettings::drain`]. Nothing but messages is written to `output`.
+///
+/// # Errors
+///
+/// If a stream fails or the system has no random numbers. A client that closes its end is no failure.
+pub async fn serve_stdio<C: Core>(
+    input: impl AsyncRead + Send,
+    output: impl AsyncWrite + Send,
+    core: Arc<C>,
+    settings: Arc<FrontendSettings>,
+    shutdown: CancellationToken,
+) -> Result<(), FrontendError> {
+    serve_stdio_observed(input, output, core, settings, shutdown, &Insight::default()).await
+}
+
+/// Like [`serve_stdio`]; meanwhile `insight` shows the client.
+///
+/// # Errors
+///
+/// As for [`serve_stdio`].
+pub async fn serve_stdio_observed<C: Core>(
+    input: impl AsyncRead + Send,
+    output: impl AsyncWrite + Send,
+    core: Arc<C>,
+    settings: Arc<FrontendSettings>,
+    shutdown: CancellationToken,
+    insight: &Insight,
+) -> Result<(), FrontendError> {
+    let drain = settings.drain;
+    let (limit, telemetry) = (settings.max_line, settings.telemetry.clone());
+    let (lines, queue) = mpsc::channel(QUEUE);
+    let connection = Connection::new(core, &settings, lines, ChannelOptions::default())?;
+    insight.begin(&connection);
+    let mut writer = pin!(write_lines(output, queue, telemetry));
+    let input = tokio::select! {
+        input = read_lines(input, limit, &connection) => input,
+        () = shutdown.cancelled() => Ok(()),
+        // The writer ends first only if it fails: then the client is gone.
+        written = &mut writer => {
+            connection.cut();
+            connection.finished().await;
+            return closed_is_fine(written).map_err(FrontendError::Output);
+        }
+    };
+    connection.close();
+    let deadline = Instant::now() + drain;
+    let finished = timeout_at(deadline, async {
+        tokio::select! {
+            () = connection.finished() => Ok(()),
+            written = &mut writer => written,
+        }
+    });
+    let output = finished.await;
+    connection.cut();
+    connection.finished().await;
+    // The last sender: the writer ends once it has written what is queued.
+    drop(connection);
+    let output = match output {
+        Ok(Err(error)) => Err(error),
+        Ok(Ok(())) => timeout_at(deadline, writer).await.unwrap_or(Ok(())),
+        Err(_) => Ok(()),
+    };
+    input.map_err(FrontendError::Input)?;
+    closed_is_fine(output).map_err(FrontendError::Output)
+}
+
+fn closed_is_fine(written: std::io::Result<()>) -> std::io::Result<()> {
+    written.or_else(|error| if error.kind() == std::io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
+}
+
+async fn read_lines<C: Core>(
+    input: impl AsyncRead,
+    limit: usize,
+    connection: &Arc<Connection<C>>,
+) -> std::io::Result<()> {
+    let mut input = pin!(input);
+    let mut decoder = LineDecoder::new(limit);
+    loop {
+        while let Some(line) = decoder.next_line() {
+            take_line(connection, line).await;
+        }
+        let buffer = decoder.buffer_mut();
+        buffer.reserve(READ);
+        let read = input.read_buf(buffer).await?;
+        if read == 0 {
+            break;
+        }
+        trace::bytes(&connection.ingress.settings.telemetry, Direction::Receive, read);
+    }
+    if let Some(line) = decoder.finish() {
+        take_line(connection, line).await;
+    }
+    Ok(())
+}
+
+/// Takes one line. Returns once its requests run; waits only to send a refusal.
+async fn take_line<C: Core>(connection: &Arc<Connection<C>>, line: Line) {
+    let taken = match line {
+        Line::Whole(text) => {
+            let (received, trace_context) = (Moment::now(), Headers::default());
+            let facts = TransportFacts { received, network: Network::Stdio, trace_context, headers: None };
+            connection.take(&connection.ingress.identify(facts), text).await
+        }
+        Line::TooLong { head, tail, len } => {
+            let limit = connection.ingress.settings.max_line;
+            let message = format!("the message has {len} bytes; the limit here is {limit}");
+            let mut refusal = Refusal::malformed(RpcError::new(code::INVALID_REQUEST, message));
+            refusal.id = partial::id(&head, &tail);
+            Err(refusal)
+        }
+    };
+    if let Err(refusal) = taken {
+        connection.refuse(*refusal).await;
+    }
+}
+
+async fn write_lines(
+    output: impl AsyncWrite,
+    mut lines: mpsc::Receiver<Outbound>,
+    telemetry: Telemetry,
+) -> std::io::Result<()> {
+    let mut output = pin!(BufWriter::new(output));
+    let mut endings: Vec<Box<Ending>> = Vec::new();
+    while let Some(Outbound { text, ending }) = lines.recv().await {
+        output.write_all(&text).await?;
+        output.write_all(b"\n").await?;
+        trace::bytes(&telemetry, Direction::Transmit, text.len() + 1);
+        endings.extend(ending);
+        if lines.is_empty() || endings.len() == QUEUE {
+            output.flush().await?;
+            endings.drain(..).for_each(|ending| ending.delivered());
+        }
+    }
+    output.flush().await?;
+    endings.into_iter().for_each(|ending| ending.delivered());
+    Ok(())
+}

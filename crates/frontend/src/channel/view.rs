@@ -1,0 +1,41 @@
+//! A client on a channel as an operator sees it.
+
+use std::sync::Arc;
+
+use fanlight_canonical::Core;
+use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
+
+use super::Connection;
+use crate::streams::SessionStreams;
+
+impl<C: Core> Connection<C> {
+    /// Its session, if it has one. The connection is its stream.
+    pub(crate) fn session_view(&self, id: &str, transport: &'static str) -> Option<SessionView> {
+        let session = self.current_session()?;
+        Some(SessionView { streams: 1, ..session.view(id, transport) })
+    }
+}
+
+/// A client on standard input and output, whose session has no id.
+impl<C: Core> Clients for Connection<C> {
+    fn view(&self) -> ClientsView {
+        let view = |session: Arc<SessionStreams>| SessionView {
+            digest: String::new(),
+            streams: 0,
+            ..session.view("", "stdio")
+        };
+        ClientsView {
+            sessions: self.current_session().map(view).into_iter().collect(),
+            suspended: self.ingress.suspended_calls.views(),
+            streams: self.ingress.subscriptions.count(),
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            sessions: usize::from(self.current_session().is_some()),
+            suspended: self.ingress.suspended_calls.count(),
+            streams: self.ingress.subscriptions.count(),
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The server's description in the form of the client's era: an `initialize` or a `server/discover`
+//! result, made from the one that the core has, or from a merge of both.
+//!
+//! Only the members that the two eras have differently are touched. Everything else, unknown
+//! members included, keeps its bytes and its position.
+
+use std::ops::Range;
+
+use fanlight_canonical::TaskDialect;
+use fanlight_protocol::capability::has_tasks_extension;
+use fanlight_protocol::json::{ArrayBuilder, Edits, Member, ObjectBuilder, rewrite_object};
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Era, Json, Revision, meta};
+
+use super::legacy;
+
+const PROTOCOL_VERSION: &str = "protocolVersion";
+const SUPPORTED_VERSIONS: &str = "supportedVersions";
+const CAPABILITIES: &str = "capabilities";
+const SERVER_INFO: &str = "serverInfo";
+const TASKS: &str = "tasks";
+
+/// What a server with the tasks extension can do in the words of 2025-11-25. It cannot list, but the
+/// edge towards it remembers the tasks of each client.
+const REQUESTED_TASKS: &str = r#"{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+const TASKS_EXTENSION_DECLARED: &str = r#"{"io.modelcontextprotocol/tasks":{}}"#;
+
+/// The result of `initialize` for a client that agreed on `revision`.
+pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json {
+    let version = Json::string(revision.as_str());
+    let mut missing = missing_members(description);
+    if description.get(SERVER_INFO).is_none() {
+        let view = ServerDescription::from(description.clone());
+        missing.member(SERVER_INFO, &view.server_info().unwrap_or_else(own_identity));
+    }
+    let described = set_version(description, PROTOCOL_VERSION, SUPPORTED_VERSIONS, &version, missing);
+    with_tasks(described, legacy::tasks(revision))
+}
+
+/// The result of `server/discover`, but for the members that every modern result may need added
+/// (`resultType`, `ttlMs`, `cacheScope`), which the rendering of results sees to.
+pub(crate) fn discover_result(description: &Json) -> Json {
+    let missing = missing_members(description);
+    let with_versions = set_version(description, SUPPORTED_VERSIONS, PROTOCOL_VERSION, &versions_served(), missing);
+    with_tasks(move_server_info(with_versions), Some(TaskDialect::Extension))
+}
+
+/// Every revision served here, newest first. `server/discover` and `UnsupportedProtocolVersion`
+/// errors list the same: "the versions it does support" (2026-07-28 basic/versioning, whose example
+/// lists both eras), legacy ones being reached through `initialize`.
+pub(crate) fn versions_served() -> Json {
+    names_of(|_| true)
+}
+
+/// The revisions served where modern ones are not, newest first.
+pub(crate) fn legacy_versions_served() -> Json {
+    names_of(|revision| revision.era() == Era::Legacy)
+}
+
+fn names_of(wanted: impl Fn(Revision) -> bool) -> Json {
+    let mut names = ArrayBuilder::default();
+    for revision in Revision::ALL.into_iter().filter(|revision| wanted(*revision)) {
+        names.push(&Json::string(revision.as_str()));
+    }
+    names.finish()
+}
+
+/// Members that both eras require and the description does not have.
+fn missing_members(description: &Json) -> ObjectBuilder {
+    let mut missing = ObjectBuilder::new();
+    if description.get(CAPABILITIES).is_none() {
+        missing.member(CAPABILITIES, &Json::empty_object());
+    }
+    missing
+}
+
+/// Gives the description the member `wanted`: in its place, else in the place of its counterpart
+/// `other` of the other era, else at the front, where the `missing` members go too.
+fn set_version(description: &Json, wanted: &str, other: &str, value: &Json, mut missing: ObjectBuilder) -> Json {
+    let own = find(description, wanted);
+    let counterpart = if own.is_none() { find(description, other) } else { None };
+    if own.is_none() && counterpart.is_none() {
+        missing.member(wanted, value);
+    }
+    let mut edits = Edits::new(description.bytes().clone());
+    // First, since its insertion may be at the position of the first replaced member.
+    edits.insert_members(0, &members_of(missing));
+    if let Some(member) = counterpart {
+        edits.replace(member.key, Json::string(wanted).into_bytes());
+        edits.replace(member.value, value.bytes().clone());
+    } else if let Some(member) = own {
+        edits.replace(member.value, value.bytes().clone());
+    }
+    edits.finish_json()
+}
+
+/// Modern servers say who they are in `_meta` (2026-07-28 basic/index, Per-response protocol
+/// fields). A description that has it there already is left as it is.
+fn move_server_info(description: Json) -> Json {
+    let Some(server_info) = description.get(SERVER_INFO) else { return description };
+    let mut added = ObjectBuilder::new();
+    added.member(meta::SERVER_INFO, &server_info);
+    let added = added.finish();
+    let without = |added: &[u8]| rewrite_object(&description, |member| !member.is(&description, SERVER_INFO), added);
+    let Some(own_meta) = description.get("_meta") else {
+        let mut member = ObjectBuilder::new();
+        member.member("_meta", &added);
+        return without(&members_of(member));
+    };
+    if !own_meta.is_object() || own_meta.get(meta::SERVER_INFO).is_some() {
+        return description;
+    }
+    let without = without(b"");
+    let Some(Range { start, .. }) = find(&without, "_meta").map(|member| member.value) else { return description };
+    let mut edits = Edits::new(without.bytes().clone());
+    edits.insert_members(start, inner(&added));
+    edits.finish_json()
+}
+
+/// Says that there are tasks in the client's own way, where the server says so in the other; the
+/// edge towards the backend translates what follows. A legacy client that knows no tasks must not
+/// take up what is not for it: its calls are awaited.
+fn with_tasks(description: Json, speaks: Option<TaskDialect>) -> Json {
+    let Some(place) = find(&description, CAPABILITIES).map(|member| member.value) else { return description };
+    let capabilities = description.slice(place.clone());
+    let changed = match speaks {
+        Some(TaskDialect::Requested) if has_tasks_extension(&capabilities) => {
+            Some(with_member(&capabilities, TASKS, REQUESTED_TASKS))
+        }
+        Some(TaskDialect::Extension) if takes_calls_as_tasks(&capabilities) => {
+            Some(with_member(&capabilities, "extensions", TASKS_EXTENSION_DECLARED))
+        }
+        None if capabilities.get(TASKS).is_some() => {
+            Some(rewrite_object(&capabilities, |member| !member.is(&capabilities, TASKS), b""))
+        }
+        _ => None,
+    };
+    let Some(changed) = changed else { return description };
+    let mut edits = Edits::new(description.bytes().clone());
+    edits.replace(place, changed.into_bytes());
+    edits.finish_json()
+}
+
+/// `capabilities` with the member `name` that has everything `wanted` has. What is there keeps its
+/// bytes.
+fn with_member(capabilities: &Json, name: &str, wanted: &'static str) -> Json {
+    let wanted = Json::literal(wanted);
+    let mut edits = Edits::new(capabilities.bytes().clone());
+    match find(capabilities, name).map(|member| member.value) {
+        Some(place) => {
+            let own = capabilities.slice(place.clone());
+            let both = if own.is_object() { fanlight_protocol::json::union(&own, &wanted) } else { wanted };
+            edits.replace(place, both.into_bytes());
+        }
+        None => {
+            let mut member = ObjectBuilder::new();
+            member.member(name, &wanted);
+            edits.insert_members(0, &members_of(member));
+        }
+    }
+    edits.finish_json()
+}
+
+/// Whether a legacy server runs `tools/call` as a task (2025-11-25 basic/utilities/tasks, Server
+/// Capabilities).
+fn takes_calls_as_tasks(capabilities: &Json) -> bool {
+    let path = [TASKS, "requests", "tools", "call"];
+    let call = path.into_iter().try_fold(capabilities.clone(), |at, step| at.get(step));
+    call.is_some_and(|call| call.is_object())
+}
+
+fn find(object: &Json, key: &str) -> Option<Member> {
+    object.members().find(|member| member.is(object, key))
+}
+
+/// The text of an object's members without the braces.
+fn members_of(object: ObjectBuilder) -> Vec<u8> {
+    inner(&object.finish()).to_vec()
+}
+
+fn inner(object: &Json) -> &[u8] {
+    object.bytes().get(1..object.bytes().len().saturating_sub(1)).unwrap_or_default()
+}
+
+/// For a server that does not say who it is to a client whose revision requires it.
+fn own_identity() -> Json {
+    let mut object = ObjectBuilder::new();
+    object.string("name", "fanlight").string("version", env!("CARGO_PKG_VERSION"));
+    object.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VERSIONS: &str = r#"["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"]"#;
+
+    fn initialize(text: &'static str) -> String {
+        initialize_result(&Json::literal(text), Revision::V2025_06_18).as_text().to_owned()
+    }
+
+    fn discover(text: &'static str) -> String {
+        discover_result(&Json::literal(text)).as_text().to_owned()
+    }
+
+    #[test]
+    fn legacy_to_legacy_changes_the_version_only() {
+        assert_eq!(
+            initialize(
+                r#"{ "x":1.0, "protocolVersion" : "2024-11-05", "capabilities":{}, "serverInfo":{"name":"s","version":"1E400"} }"#
+            ),
+            r#"{ "x":1.0, "protocolVersion" : "2025-06-18", "capabilities":{}, "serverInfo":{"name":"s","version":"1E400"} }"#
+        );
+    }
+
+    #[test]
+    fn modern_to_modern_changes_the_versions_only() {
+        let given = r#"{"resultType":"complete", "supportedVersions":["2026-07-28"],"capabilities":{"a":1.0},"ttlMs":5,"_meta":{"k":null}}"#;
+        let expected = given.replace(r#"["2026-07-28"]"#, VERSIONS);
+        assert_eq!(discover(given), expected);
+    }
+
+    #[test]
+    fn modern_to_legacy_takes_the_identity_from_meta() {
+        assert_eq!(
+            initialize(
+                r#"{"supportedVersions":["2026-07-28"],"capabilities":{},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}},"ttlMs":0}"#
+            ),
+            r#"{"serverInfo":{"name":"s","version":"1"},"protocolVersion":"2025-06-18","capabilities":{},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}},"ttlMs":0}"#
+        );
+    }
+
+    #[test]
+    fn legacy_to_modern_moves_the_identity_to_meta() {
+        assert_eq!(
+            discover(r#"{"serverInfo":{"name":"s"},"protocolVersion":"2025-11-25","capabilities":{}}"#),
+            format!(
+                r#"{{"supportedVersions":{VERSIONS},"capabilities":{{}},"_meta":{{"io.modelcontextprotocol/serverInfo":{{"name":"s"}}}}}}"#
+            )
+        );
+        assert_eq!(
+            discover(
+                r#"{"protocolVersion":"2025-11-25","capabilities":{},"_meta":{ "k":1.0},"serverInfo":{"name":"s"}}"#
+            ),
+            format!(
+                r#"{{"supportedVersions":{VERSIONS},"capabilities":{{}},"_meta":{{"io.modelcontextprotocol/serverInfo":{{"name":"s"}}, "k":1.0}}}}"#
+            )
+        );
+    }
+
+    #[test]
+    fn an_identity_in_both_places_stays_in_both() {
+        let given = r#"{"supportedVersions":[],"capabilities":{},"serverInfo":{"name":"a"},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"b"}}}"#;
+        assert_eq!(discover(given), given.replace("[]", VERSIONS));
+        let odd = r#"{"supportedVersions":[],"capabilities":{},"serverInfo":{"name":"a"},"_meta":7}"#;
+        assert_eq!(discover(odd), odd.replace("[]", VERSIONS));
+    }
+
+    fn initialize_newest(capabilities: &str) -> String {
+        let text = format!(r#"{{"protocolVersion":"2025-11-25","capabilities":{capabilities},"serverInfo":{{}}}}"#);
+        let result = initialize_result(&Json::parse(text.into(), 8).unwrap(), Revision::V2025_11_25);
+        result.get("capabilities").unwrap().as_text().to_owned()
+    }
+
+    #[test]
+    fn tasks_are_told_of_in_the_words_of_the_client() {
+        const LEGACY: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+        const MODERN: &str = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
+        assert_eq!(initialize_newest(&format!("{{ {MODERN}}}")), format!("{{{LEGACY}, {MODERN}}}"));
+        let as_it_is = r#"{"tasks":{"list":{ }},"x":1.0}"#;
+        assert_eq!(initialize_newest(as_it_is), as_it_is);
+        let both = format!(r#"{{"tasks":{{"list":{{ }}}},{MODERN}}}"#);
+        let merged = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+        assert_eq!(initialize_newest(&both), format!("{{{merged},{MODERN}}}"));
+        // An earlier revision has no tasks to tell of.
+        let earlier = |capabilities: &str| {
+            let text = format!(r#"{{"capabilities":{capabilities},"serverInfo":{{}}}}"#);
+            let result = initialize_result(&Json::parse(text.into(), 8).unwrap(), Revision::V2025_06_18);
+            result.get("capabilities").unwrap().as_text().to_owned()
+        };
+        assert_eq!(earlier(&format!(r#"{{"tools":{{}}, {LEGACY},"x":1.0}}"#)), r#"{"tools":{},"x":1.0}"#);
+        assert_eq!(earlier(&format!("{{{MODERN}}}")), format!("{{{MODERN}}}"));
+
+        let discovered = |capabilities: &str| {
+            let text = format!(r#"{{"supportedVersions":[],"capabilities":{capabilities}}}"#);
+            let result = discover_result(&Json::parse(text.into(), 8).unwrap());
+            result.get("capabilities").unwrap().as_text().to_owned()
+        };
+        assert_eq!(discovered(&format!("{{{LEGACY}}}")), format!("{{{MODERN},{LEGACY}}}"));
+        let others = format!(r#"{{{LEGACY},"extensions":{{ "a/b" : 1.0}}}}"#);
+        let merged = r#""extensions":{"a/b":1.0,"io.modelcontextprotocol/tasks":{}}"#;
+        assert_eq!(discovered(&others), format!("{{{LEGACY},{merged}}}"));
+        for none in [r#"{"tasks":{"list":{}}}"#, "{}", &format!("{{{MODERN}}}")] {
+            assert_eq!(discovered(none), none);
+        }
+    }
+
+    #[test]
+    fn required_members_are_always_there() {
+        let merged = initialize("{}");
+        assert!(merged.starts_with(r#"{"capabilities":{},"serverInfo":{"name":"fanlight""#), "{merged}");
+        assert!(merged.ends_with(r#""protocolVersion":"2025-06-18"}"#), "{merged}");
+        assert_eq!(discover("{}"), format!(r#"{{"capabilities":{{}},"supportedVersions":{VERSIONS}}}"#));
+    }
+}

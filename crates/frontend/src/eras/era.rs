@@ -1,0 +1,72 @@
+//! Which era a message belongs to, decided message by message.
+//!
+//! 2026-07-28 basic/versioning, Backward Compatibility: a request that carries modern per-request
+//! `_meta` is served statelessly, `initialize` selects legacy semantics, and a dual-era server may
+//! serve both on the same endpoint or process.
+
+use fanlight_protocol::{Era, Method, Revision};
+
+use super::params::Meta;
+
+/// The era of a request on HTTP. `header` is the value of `MCP-Protocol-Version`, if there is one.
+pub(crate) fn of_request(method: &Method, meta: &Meta, header: Option<&str>) -> Era {
+    match method {
+        // A body that names a modern revision is a modern request whatever its method: there
+        // `initialize` is a method that was removed.
+        Method::Initialize if !names_modern_revision(meta) => Era::Legacy,
+        // No legacy revision has it.
+        Method::Discover => Era::Modern,
+        _ => of_message(meta, header),
+    }
+}
+
+/// The era of a notification or response on HTTP.
+pub(crate) fn of_message(meta: &Meta, header: Option<&str>) -> Era {
+    let header_is_legacy = |name: &str| Revision::from_name(name).is_some_and(|known| known.era() == Era::Legacy);
+    if meta.protocol_version().is_some() || header.is_some_and(|name| !header_is_legacy(name)) {
+        Era::Modern
+    } else {
+        Era::Legacy
+    }
+}
+
+fn names_modern_revision(meta: &Meta) -> bool {
+    let revision = meta.protocol_version().and_then(|name| Revision::from_name(&name.as_str()?));
+    revision.is_some_and(|known| known.era() == Era::Modern)
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_protocol::json::ObjectBuilder;
+
+    use super::*;
+
+    fn meta(version: Option<&'static str>) -> Meta {
+        let Some(version) = version else { return Meta::default() };
+        let mut whole = ObjectBuilder::new();
+        whole.string(fanlight_protocol::meta::PROTOCOL_VERSION, version);
+        Meta::read(whole.finish()).unwrap()
+    }
+
+    #[test]
+    fn era_follows_the_decision_table() {
+        use Era::{Legacy, Modern};
+        for (method, version, header, era) in [
+            ("tools/list", None, None, Legacy),
+            ("tools/list", None, Some("2025-11-25"), Legacy),
+            ("tools/list", None, Some("2026-07-28"), Modern),
+            ("tools/list", None, Some("1900-01-01"), Modern),
+            ("tools/list", Some("2026-07-28"), None, Modern),
+            ("tools/list", Some("2025-11-25"), Some("2025-11-25"), Modern),
+            ("initialize", None, None, Legacy),
+            ("initialize", None, Some("2026-07-28"), Legacy),
+            ("initialize", Some("2027-01-01"), None, Legacy),
+            ("initialize", Some("2026-07-28"), Some("2026-07-28"), Modern),
+            ("server/discover", None, None, Modern),
+            ("server/discover", None, Some("2025-11-25"), Modern),
+        ] {
+            let decided = of_request(&Method::from_name(method), &meta(version), header);
+            assert_eq!(decided, era, "{method} {version:?} {header:?}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Errors that this side originates: what is wrong with a message, in words for its author.
+
+use fanlight_protocol::json::{ObjectBuilder, SyntaxError, SyntaxErrorKind};
+use fanlight_protocol::{Era, Json, MessageError, Method, RpcError, code};
+
+/// The error for a text that is not a message, and the id to answer under, if it could be read.
+pub(crate) fn of_message(error: MessageError, nesting: usize) -> (RpcError, Option<Json>) {
+    match error {
+        MessageError::Syntax(SyntaxError { kind: SyntaxErrorKind::Depth, .. }) => {
+            let message = format!("the message is nested more than {nesting} levels deep, the limit here");
+            (RpcError::new(code::INVALID_REQUEST, message), None)
+        }
+        MessageError::Syntax(_) => (RpcError::new(code::PARSE, error.to_string()), None),
+        MessageError::Batch(_) => {
+            let message = "batches are of protocol version 2025-03-26 only: send one message at a time";
+            (RpcError::new(code::INVALID_REQUEST, message), None)
+        }
+        MessageError::Invalid { ref id, .. } => {
+            let id = id.clone();
+            (RpcError::new(code::INVALID_REQUEST, error.to_string()), id)
+        }
+    }
+}
+
+/// Whether a batch may have as many messages.
+pub(crate) fn check_batch(messages: usize, limit: usize) -> Result<(), RpcError> {
+    let message = match messages {
+        0 => "a batch without messages".to_owned(),
+        _ if messages > limit => format!("the batch has {messages} messages; the limit here is {limit}"),
+        _ => return Ok(()),
+    };
+    Err(RpcError::new(code::INVALID_REQUEST, message))
+}
+
+/// Whether a request may be part of a batch: `initialize` "MUST NOT" (2025-03-26 basic/lifecycle,
+/// Initialization), and revisions without sessions have no batches.
+pub(crate) fn check_in_batch(method: &Method, era: Era) -> Result<(), RpcError> {
+    if era == Era::Legacy && *method != Method::Initialize {
+        return Ok(());
+    }
+    let message = format!("{} cannot be part of a batch: send it alone", shown(method.as_str()));
+    Err(RpcError::new(code::INVALID_REQUEST, message))
+}
+
+/// A method that the client's revision does not have.
+pub(crate) fn method_not_found(method: &str) -> RpcError {
+    RpcError::new(code::METHOD_NOT_FOUND, format!("no such method: {}", shown(method)))
+}
+
+/// The message that carries `error`. An id that could not be read is left out: 2025-11-25 and
+/// 2026-07-28 have it optional, and in no revision may it be null (schema, JSONRPCErrorResponse).
+pub(crate) fn message(id: Option<&Json>, error: &RpcError) -> Json {
+    let mut object = ObjectBuilder::new();
+    object.string("jsonrpc", "2.0");
+    if let Some(id) = id {
+        object.member("id", id);
+    }
+    object.member("error", &error.to_json());
+    object.finish()
+}
+
+/// A client's text, short enough to be part of an error message.
+pub(crate) fn shown(text: &str) -> String {
+    const LIMIT: usize = 100;
+    match text.char_indices().nth(LIMIT) {
+        Some((cut, _)) => format!("{:?}…", text.get(..cut).unwrap_or_default()),
+        None => format!("{text:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use fanlight_protocol::Message;
+
+    use super::*;
+
+    fn of(text: &'static str) -> (i64, String, Option<String>) {
+        let error = Message::parse(Bytes::from_static(text.as_bytes()), 4).unwrap_err();
+        let (error, id) = of_message(error, 4);
+        (error.code, error.message, id.map(|id| id.as_text().to_owned()))
+    }
+
+    #[test]
+    fn each_fault_has_its_code() {
+        assert_eq!(of("{").0, code::PARSE);
+        assert_eq!(of("[]").0, code::INVALID_REQUEST);
+        let (code, message, id) = of("[[[[[]]]]]");
+        assert_eq!((code, id), (code::INVALID_REQUEST, None));
+        assert!(message.contains("4 levels"), "{message}");
+        assert_eq!(of(r#"{"id":3,"method":"x"}"#).2.as_deref(), Some("3"));
+    }
+
+    #[test]
+    fn batches_have_their_rules() {
+        assert_eq!([0, 1, 2, 3].map(|messages| check_batch(messages, 2).is_ok()), [false, true, true, false]);
+        assert!(check_in_batch(&Method::ListTools, Era::Legacy).is_ok());
+        assert!(check_in_batch(&Method::Initialize, Era::Legacy).is_err());
+        assert!(check_in_batch(&Method::ListTools, Era::Modern).is_err());
+    }
+
+    #[test]
+    fn messages_have_an_id_only_if_there_is_one() {
+        let error = RpcError::new(-1, "no");
+        let with = message(Some(&Json::literal("1.0")), &error);
+        assert_eq!(with.as_text(), r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-1,"message":"no"}}"#);
+        assert_eq!(message(None, &error).as_text(), r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"no"}}"#);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let long = "é".repeat(200);
+        assert_eq!(shown(&long).chars().filter(|character| *character == 'é').count(), 100);
+        assert_eq!(shown("a\nb"), r#""a\nb""#);
+    }
+}

@@ -1,0 +1,154 @@
+//! The rules of clients that open with `initialize`: 2024-11-05 to 2025-11-25.
+
+use fanlight_canonical::TaskDialect;
+use fanlight_protocol::json::Value;
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::{Era, Json, Method, Response, Revision, RpcError, code};
+
+use super::fault;
+use super::notifications::LogGate;
+use super::params::Params;
+
+/// The params of `initialize`.
+#[derive(Clone, Debug)]
+pub(crate) struct InitializeParams {
+    /// The revision agreed on.
+    pub(crate) revision: Revision,
+    /// `Implementation` object, if it gave one.
+    pub(crate) client_info: Option<Json>,
+    /// What the client can do when a server asks it.
+    pub(crate) capabilities: Json,
+}
+
+impl InitializeParams {
+    /// The dialect of tasks of the client: 2025-11-25 is the first legacy revision with tasks.
+    pub(crate) fn tasks(&self) -> Option<TaskDialect> {
+        tasks(self.revision)
+    }
+}
+
+/// The dialect of tasks of a legacy revision; `None` if it has none.
+pub(crate) fn tasks(revision: Revision) -> Option<TaskDialect> {
+    (revision == Revision::V2025_11_25).then_some(TaskDialect::Requested)
+}
+
+/// Whether no legacy revision has the method, but a modern one does, or an extension of it: it is
+/// unknown, whether a backend has it or not.
+pub(crate) fn is_unknown(method: &Method) -> bool {
+    matches!(method, Method::UpdateTask | Method::Listen)
+}
+
+/// Reads the params of `initialize` and settles the revision: the client's if it is served,
+/// else the newest legacy one (2025-11-25 basic/lifecycle, Version Negotiation). A session keeps
+/// `clientInfo` and `capabilities`, so each may be `longest` bytes long.
+pub(crate) fn initialize(params: &Params, longest: usize) -> Result<InitializeParams, RpcError> {
+    let offered = params.protocol_version().and_then(Value::as_str).ok_or_else(|| {
+        RpcError::new(code::INVALID_PARAMS, "\"protocolVersion\" is missing from the params, or not a string")
+    })?;
+    let object = |member: Option<Json>, name: &str| match member {
+        Some(value) if !value.is_object() && !value.is_null() => {
+            Err(RpcError::new(code::INVALID_PARAMS, format!("\"{name}\" must be an object")))
+        }
+        Some(value) if value.bytes().len() > longest => {
+            let message =
+                format!("\"{name}\" is longer than {longest} bytes, the limit here (limits.clientDescription)");
+            Err(RpcError::new(code::INVALID_PARAMS, message))
+        }
+        member => Ok(member.filter(Json::is_object).as_ref().map(Json::detached)),
+    };
+    let spoken = Revision::from_name(&offered).filter(|revision| revision.era() == Era::Legacy);
+    Ok(InitializeParams {
+        revision: spoken.unwrap_or(Revision::NEWEST_LEGACY),
+        client_info: object(params.client_info(), "clientInfo")?,
+        capabilities: object(params.capabilities(), "capabilities")?.unwrap_or_else(Json::empty_object),
+    })
+}
+
+/// The level of `logging/setLevel`.
+pub(crate) fn log_level(params: &Params) -> Result<LogLevel, RpcError> {
+    let named = params.level().and_then(|level| LogLevel::from_name(&level.as_str()?));
+    named.ok_or_else(|| RpcError::new(code::INVALID_PARAMS, "\"level\" is missing from the params, or not a log level"))
+}
+
+/// The answer to a request that the core is not asked: one that concerns this hop only, is malformed,
+/// or has a method of a later revision.
+pub(crate) fn own_answer(method: &Method, params: &Params) -> Option<Result<Response, RpcError>> {
+    match method {
+        Method::Ping => Some(Ok(pong())),
+        Method::SetLogLevel => log_level(params).err().map(Err),
+        _ if is_unknown(method) => Some(Err(fault::method_not_found(method.as_str()))),
+        _ => None,
+    }
+}
+
+/// Which log messages a session gets.
+pub(crate) fn log_gate(level: Option<LogLevel>) -> LogGate {
+    level.map_or(LogGate::Open, LogGate::AtLeast)
+}
+
+/// The answer to `ping`, which concerns this hop only.
+fn pong() -> Response {
+    Response::from_result(&Json::empty_object())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONGEST: usize = 1000;
+
+    fn open(text: &'static str) -> Result<InitializeParams, RpcError> {
+        initialize(&Params::read(Some(&Json::literal(text))).unwrap(), LONGEST)
+    }
+
+    #[test]
+    fn revision_is_the_clients_or_the_newest() {
+        for (offered, settled) in [
+            (r#"{"protocolVersion":"2024-11-05"}"#, Revision::V2024_11_05),
+            (r#"{"protocolVersion":"2025-11-25"}"#, Revision::V2025_11_25),
+            (r#"{"protocolVersion":"2026-07-28"}"#, Revision::V2025_11_25),
+            (r#"{"protocolVersion":"1999-01-01"}"#, Revision::V2025_11_25),
+        ] {
+            assert_eq!(open(offered).unwrap().revision, settled, "{offered}");
+        }
+    }
+
+    #[test]
+    fn what_the_client_says_of_itself_is_kept_as_written() {
+        let opening =
+            open(r#"{"protocolVersion":"2025-11-25","capabilities":{"x":1.0},"clientInfo":{"name":"c"}}"#).unwrap();
+        assert_eq!(opening.capabilities.as_text(), r#"{"x":1.0}"#);
+        assert_eq!(opening.client_info.unwrap().as_text(), r#"{"name":"c"}"#);
+        for text in [
+            "{}",
+            r#"{"protocolVersion":7}"#,
+            r#"{"protocolVersion":"2025-11-25","capabilities":[]}"#,
+            r#"{"protocolVersion":"2025-11-25","clientInfo":"me"}"#,
+        ] {
+            assert_eq!(open(text).unwrap_err().code, code::INVALID_PARAMS, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_session_keeps_nothing_but_what_it_needs_and_not_much_of_that() {
+        let with = |client_info: &str| {
+            let text = format!(r#"{{"protocolVersion":"2025-11-25","clientInfo":{client_info}}}"#);
+            let params = Json::parse(text.into(), 8).unwrap();
+            (initialize(&Params::read(Some(&params)).unwrap(), LONGEST), params)
+        };
+        let (opened, params) = with(r#"{"name":"c"}"#);
+        let kept = opened.unwrap().client_info.unwrap();
+        let message = params.bytes().as_ptr_range();
+        assert!(!message.contains(&kept.bytes().as_ptr()), "a slice would keep the whole message");
+        let (refused, _) = with(&format!(r#"{{"name":"{}"}}"#, "x".repeat(LONGEST)));
+        assert_eq!(refused.unwrap_err().code, code::INVALID_PARAMS);
+    }
+
+    #[test]
+    fn levels_are_checked() {
+        let level = |text| log_level(&Params::read(Some(&Json::literal(text))).unwrap());
+        assert_eq!(level(r#"{"level":"alert"}"#), Ok(LogLevel::Alert));
+        assert_eq!(level(r#"{"level":"loud"}"#).unwrap_err().code, code::INVALID_PARAMS);
+        assert_eq!(level("{}").unwrap_err().code, code::INVALID_PARAMS);
+    }
+}

@@ -1,0 +1,198 @@
+//! The rules of 2026-07-28, whose requests need no session: each describes its client in `_meta`.
+
+use fanlight_canonical::TaskDialect;
+use fanlight_protocol::capability::{
+    ClientCapability, MissingCapability, has_tasks_extension, missing_capability_error,
+};
+use fanlight_protocol::json::{ObjectBuilder, Value};
+use fanlight_protocol::meta::{self, LogLevel};
+use fanlight_protocol::{Era, Json, Method, Revision, RpcError, code};
+
+use super::notifications::LogGate;
+use super::params::Meta;
+use super::{description, fault};
+
+/// The `_meta` of a modern request.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestMeta {
+    /// `Implementation` object, if it gave one.
+    pub(crate) client_info: Option<Json>,
+    /// `ClientCapabilities` object for this request.
+    pub(crate) capabilities: Json,
+    /// The least severe log message that it asks for.
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+/// Checks the revision in `_meta`: required, a string, and a modern one that is served
+/// (2026-07-28 basic/versioning, Protocol Version Negotiation).
+pub(crate) fn revision(meta: &Meta) -> Result<Revision, RpcError> {
+    let named = meta.protocol_version().and_then(Value::as_str);
+    let name = named.ok_or_else(|| required(meta::PROTOCOL_VERSION, "a string"))?;
+    modern_revision(&name).ok_or_else(|| unsupported(&name))
+}
+
+/// Checks the rest of `_meta` (2026-07-28 basic/index, Per-request protocol fields).
+pub(crate) fn request_meta(meta: &Meta) -> Result<RequestMeta, RpcError> {
+    let capabilities = meta.client_capabilities().filter(Json::is_object);
+    let capabilities = capabilities.ok_or_else(|| required(meta::CLIENT_CAPABILITIES, "an object"))?;
+    let info = meta.client_info();
+    if info.as_ref().is_some_and(|info| !info.is_object()) {
+        return Err(invalid(format!("{:?} in \"_meta\" must be an object", meta::CLIENT_INFO)));
+    }
+    let log_level = meta.log_level().map(|level| {
+        let known = level.as_str().and_then(|name| LogLevel::from_name(&name));
+        known.ok_or_else(|| invalid(format!("{:?} in \"_meta\" is not a log level", meta::LOG_LEVEL)))
+    });
+    Ok(RequestMeta { client_info: info, capabilities, log_level: log_level.transpose()? })
+}
+
+impl RequestMeta {
+    /// The dialect of tasks of the client; `None` if it has none.
+    pub(crate) fn tasks(&self) -> Option<TaskDialect> {
+        has_tasks_extension(&self.capabilities).then_some(TaskDialect::Extension)
+    }
+
+    /// Which log messages the request gets: none unless it asked.
+    pub(crate) fn log_gate(&self) -> LogGate {
+        self.log_level.map_or(LogGate::Closed, LogGate::AtLeast)
+    }
+}
+
+/// Refuses a request whose method 2026-07-28 removed, or which is about tasks although its client does
+/// not declare that extension (the tasks extension, Error Handling).
+pub(crate) fn check_method(method: &Method, sender: &RequestMeta) -> Result<(), RpcError> {
+    if is_removed(method) {
+        return Err(fault::method_not_found(method.as_str()));
+    }
+    let need = match method {
+        Method::GetTask | Method::UpdateTask | Method::CancelTask => ClientCapability::Tasks,
+        _ => return Ok(()),
+    };
+    let missing = MissingCapability::of(&sender.capabilities, need);
+    missing.and_then(|missing| missing_capability_error(&[missing], &[])).map_or(Ok(()), Err)
+}
+
+/// The modern revision called `name`, if it is served.
+pub(crate) fn modern_revision(name: &str) -> Option<Revision> {
+    Revision::from_name(name).filter(|revision| revision.era() == Era::Modern)
+}
+
+/// The error for a revision that is not served, or only after `initialize`.
+pub(crate) fn unsupported(requested: &str) -> RpcError {
+    let mut data = ObjectBuilder::new();
+    data.member("supported", &description::versions_served()).string("requested", requested);
+    RpcError::new(code::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version").with_data(data.finish())
+}
+
+/// The error for a modern request on a transport that no modern revision has.
+pub(crate) fn not_served(method: &Method, meta: &Meta) -> RpcError {
+    let Some(requested) = meta.protocol_version().and_then(Value::as_str) else {
+        return fault::method_not_found(method.as_str());
+    };
+    let mut data = ObjectBuilder::new();
+    data.member("supported", &description::legacy_versions_served()).string("requested", &requested);
+    RpcError::new(code::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version").with_data(data.finish())
+}
+
+/// Whether earlier revisions have the method and 2026-07-28 removed it (changelog, Major changes 1
+/// to 5), or the tasks extension did. Such a method is unknown, whether a backend has it or not.
+fn is_removed(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::Initialize
+            | Method::Ping
+            | Method::SetLogLevel
+            | Method::Subscribe
+            | Method::Unsubscribe
+            | Method::TaskResult
+            | Method::ListTasks
+    )
+}
+
+fn required(key: &str, kind: &str) -> RpcError {
+    invalid(format!(
+        "{key:?} is missing from \"_meta\" of the params, or not {kind}; a client of an earlier revision opens with \
+         \"initialize\""
+    ))
+}
+
+fn invalid(message: String) -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(text: &'static str) -> Meta {
+        let mut params = ObjectBuilder::new();
+        params.member("_meta", &Json::literal(text));
+        crate::eras::params::Params::read(Some(&params.finish())).unwrap().meta
+    }
+
+    #[test]
+    fn revision_is_required_and_must_be_modern() {
+        let revision = |text| revision(&meta(text));
+        assert_eq!(revision(r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#), Ok(Revision::V2026_07_28));
+        assert_eq!(revision("{}").unwrap_err().code, code::INVALID_PARAMS);
+        assert_eq!(
+            revision(r#"{"io.modelcontextprotocol/protocolVersion":7}"#).unwrap_err().code,
+            code::INVALID_PARAMS
+        );
+        let error = revision(r#"{"io.modelcontextprotocol/protocolVersion":"1900-01-01"}"#).unwrap_err();
+        assert_eq!(error.code, code::UNSUPPORTED_PROTOCOL_VERSION);
+        assert_eq!(
+            error.data.unwrap().as_text(),
+            r#"{"supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"requested":"1900-01-01"}"#
+        );
+        let legacy = revision(r#"{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}"#);
+        assert_eq!(legacy.unwrap_err().code, code::UNSUPPORTED_PROTOCOL_VERSION);
+    }
+
+    #[test]
+    fn capabilities_are_required_and_other_meta_is_not() {
+        let client = |text| request_meta(&meta(text));
+        assert_eq!(client("{}").unwrap_err().code, code::INVALID_PARAMS);
+        for wrong in [
+            r#"{"io.modelcontextprotocol/clientCapabilities":null}"#,
+            r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":"me"}"#,
+            r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"loud"}"#,
+            r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":null}"#,
+        ] {
+            assert_eq!(client(wrong).unwrap_err().code, code::INVALID_PARAMS, "{wrong}");
+        }
+        let plain = client(r#"{"io.modelcontextprotocol/clientCapabilities":{"a":1.0}}"#).unwrap();
+        assert_eq!((plain.capabilities.as_text(), plain.log_gate()), (r#"{"a":1.0}"#, LogGate::Closed));
+        let logging =
+            client(r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"error"}"#);
+        assert_eq!(logging.unwrap().log_gate(), LogGate::AtLeast(LogLevel::Error));
+    }
+
+    #[test]
+    fn removed_methods_are_unknown() {
+        let client = request_meta(&meta(r#"{"io.modelcontextprotocol/clientCapabilities":{}}"#)).unwrap();
+        let refused = |method| check_method(&Method::from_name(method), &client).err().map(|error| error.code);
+        for removed in ["initialize", "ping", "logging/setLevel", "resources/subscribe", "tasks/result", "tasks/list"] {
+            assert_eq!(refused(removed), Some(code::METHOD_NOT_FOUND), "{removed}");
+        }
+        assert_eq!(refused("tools/call"), None);
+    }
+
+    #[test]
+    fn task_methods_need_the_declared_extension() {
+        let with = |capabilities: &str| {
+            let text = format!(r#"{{"io.modelcontextprotocol/clientCapabilities":{capabilities}}}"#);
+            request_meta(&meta(text.leak())).unwrap()
+        };
+        let (knows, ignorant) =
+            (with(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#), with(r#"{"extensions":{}}"#));
+        assert_eq!((knows.tasks(), ignorant.tasks()), (Some(TaskDialect::Extension), None));
+        for method in [Method::GetTask, Method::UpdateTask, Method::CancelTask] {
+            assert_eq!(check_method(&method, &knows), Ok(()));
+            let error = check_method(&method, &ignorant).unwrap_err();
+            assert_eq!(error.code, code::MISSING_CLIENT_CAPABILITY);
+            let required = r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+            assert_eq!(error.data.unwrap().as_text(), required);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Which notifications the client of one request gets, and under which progress token.
+
+use fanlight_protocol::json::Chunks;
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::{Era, Json, Method, Notification};
+
+/// The notifications that the client of one request gets.
+#[derive(Clone, Debug)]
+pub(crate) struct NotificationFilter {
+    /// The client's own progress token, as written.
+    pub(crate) progress_token: Option<Json>,
+    /// Which log messages it gets.
+    pub(crate) logs: LogGate,
+    /// The era whose notifications it knows.
+    pub(crate) era: Era,
+}
+
+/// Which log messages a client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogGate {
+    /// None: a modern request that names no level (2026-07-28 server/utilities/logging).
+    Closed,
+    /// Those at or above a level.
+    AtLeast(LogLevel),
+    /// All: a legacy session that has set no level; what is sent then is the server's choice.
+    Open,
+}
+
+impl NotificationFilter {
+    /// The text to send for `notification`, or `None` if the client is not to have it.
+    pub(crate) fn translate(&self, notification: Notification) -> Option<Chunks> {
+        match notification.method {
+            Method::Progress => {
+                // The token is the one that Fanlight gave the server; a client that gave none gets no progress.
+                let token = self.progress_token.as_ref()?;
+                Some(notification.to_message(notification.progress_token()?, token))
+            }
+            Method::LogMessage if !self.logs.lets_through(&notification) => None,
+            ref method if !is_known_to(self.era, method) => None,
+            _ => Some(notification.text.into_bytes().into()),
+        }
+    }
+}
+
+/// Whether clients of `era` know a notification. Unknown ones are sent to both.
+pub(crate) fn is_known_to(era: Era, method: &Method) -> bool {
+    match era {
+        Era::Legacy => !matches!(method, Method::Acknowledged | Method::TaskChanged),
+        Era::Modern => !matches!(method, Method::TaskStatus) && method.as_str() != "notifications/elicitation/complete",
+    }
+}
+
+impl LogGate {
+    pub(crate) fn lets_through(self, message: &Notification) -> bool {
+        match self {
+            Self::Closed => false,
+            Self::Open => true,
+            Self::AtLeast(least) => LogLevel::of(message).is_some_and(|level| level >= least),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use fanlight_protocol::Message;
+
+    use super::*;
+
+    fn translate(logs: LogGate, token: Option<&'static str>, text: &'static str) -> Option<String> {
+        let Ok(Message::Notification(notification)) = Message::parse(Bytes::from_static(text.as_bytes()), 64) else {
+            panic!("not a notification")
+        };
+        let filter = NotificationFilter { progress_token: token.map(Json::literal), logs, era: Era::Legacy };
+        filter.translate(notification).map(|text| String::from_utf8(text.into_bytes().to_vec()).unwrap())
+    }
+
+    #[test]
+    fn progress_carries_the_clients_token_and_no_other_change() {
+        let text = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{ "x":1.0,"progressToken": 17, "progress":1E2}}"#;
+        assert_eq!(translate(LogGate::Closed, Some(r#""a\u0041""#), text).unwrap(), text.replace("17", r#""a\u0041""#));
+        assert_eq!(translate(LogGate::Open, None, text), None);
+        let tokenless = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}"#;
+        assert_eq!(translate(LogGate::Open, Some("1"), tokenless), None);
+    }
+
+    #[test]
+    fn log_messages_are_filtered_by_level() {
+        let log = |level: &str| {
+            let text =
+                format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}"}}}}"#);
+            &*text.leak()
+        };
+        let passes = |gate, level| translate(gate, None, log(level)).is_some();
+        assert!(!passes(LogGate::Closed, "emergency"));
+        assert!(passes(LogGate::Open, "debug"));
+        assert!(passes(LogGate::AtLeast(LogLevel::Warning), "warning"));
+        assert!(passes(LogGate::AtLeast(LogLevel::Warning), "error"));
+        assert!(!passes(LogGate::AtLeast(LogLevel::Warning), "notice"));
+        assert!(!passes(LogGate::AtLeast(LogLevel::Debug), "loud"));
+        assert!(passes(LogGate::Open, "loud"));
+    }
+
+    #[test]
+    fn notifications_are_filtered_by_era() {
+        let known = |era, name| is_known_to(era, &Method::from_name(name));
+        for (name, legacy, modern) in [
+            ("notifications/subscriptions/acknowledged", false, true),
+            ("notifications/tasks", false, true),
+            ("notifications/tasks/status", true, false),
+            ("notifications/elicitation/complete", true, false),
+            ("notifications/tools/list_changed", true, true),
+            ("notifications/x", true, true),
+        ] {
+            assert_eq!((known(Era::Legacy, name), known(Era::Modern, name)), (legacy, modern), "{name}");
+        }
+        let task = r#"{"jsonrpc":"2.0","method":"notifications/tasks"}"#;
+        assert_eq!(translate(LogGate::Open, None, task), None);
+    }
+
+    #[test]
+    fn other_notifications_pass_verbatim() {
+        let text = r#"{ "jsonrpc":"2.0", "method":"notifications/new","params":{"a":1.0} }"#;
+        assert_eq!(translate(LogGate::Closed, None, text).unwrap(), text);
+    }
+}

@@ -1,0 +1,328 @@
+//! The members of `params` and `_meta` that this side reads, found in one pass each. Only their ranges
+//! are kept: most are only compared, and few requests have more than two.
+//!
+//! A member that occurs twice is refused: this side and a backend could read different ones.
+
+use std::ops::Range;
+
+use fanlight_protocol::json::{DuplicateMember, Kind, Value};
+use fanlight_protocol::{Json, RpcError, code, meta};
+
+use super::input::{INPUT_RESPONSES, REQUEST_STATE};
+
+/// The `params` of a request or notification.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Params {
+    found: Found<{ Member::NAMES.len() }>,
+    pub(crate) meta: Meta,
+}
+
+/// The `_meta` of `params`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meta(Found<{ MetaMember::NAMES.len() }>);
+
+/// The members of `params`.
+#[derive(Clone, Copy)]
+enum Member {
+    Name,
+    Uri,
+    TaskId,
+    Arguments,
+    Level,
+    RequestId,
+    ProtocolVersion,
+    Capabilities,
+    ClientInfo,
+    RequestState,
+    InputResponses,
+    Meta,
+}
+
+impl Member {
+    /// In the order of the variants.
+    const NAMES: [&str; 14] = [
+        "name",
+        "uri",
+        "taskId",
+        "arguments",
+        "level",
+        "requestId",
+        "protocolVersion",
+        "capabilities",
+        "clientInfo",
+        REQUEST_STATE,
+        INPUT_RESPONSES,
+        "_meta",
+        // Read by the core, but no member may be there twice.
+        "cursor",
+        "ref",
+    ];
+}
+
+/// The members of `_meta`.
+#[derive(Clone, Copy)]
+enum MetaMember {
+    ProtocolVersion,
+    ClientInfo,
+    ClientCapabilities,
+    LogLevel,
+    ProgressToken,
+}
+
+impl MetaMember {
+    /// In the order of the variants.
+    const NAMES: [&str; 5] =
+        [meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL, meta::PROGRESS_TOKEN];
+}
+
+impl Params {
+    /// Reads `params`.
+    pub(crate) fn read(params: Option<&Json>) -> Result<Self, RpcError> {
+        let Some(params) = params else { return Ok(Self::default()) };
+        let found = Found::of(params.clone(), Member::NAMES, "params")?;
+        let meta = found.get(Member::Meta as usize).map_or_else(|| Ok(Meta::default()), Meta::read)?;
+        Ok(Self { found, meta })
+    }
+
+    pub(crate) fn name(&self) -> Option<Value<'_>> {
+        self.peek(Member::Name)
+    }
+
+    pub(crate) fn uri(&self) -> Option<Value<'_>> {
+        self.peek(Member::Uri)
+    }
+
+    pub(crate) fn task_id(&self) -> Option<Value<'_>> {
+        self.peek(Member::TaskId)
+    }
+
+    pub(crate) fn arguments(&self) -> Option<Json> {
+        self.get(Member::Arguments)
+    }
+
+    pub(crate) fn level(&self) -> Option<Value<'_>> {
+        self.peek(Member::Level)
+    }
+
+    pub(crate) fn request_id(&self) -> Option<Json> {
+        self.get(Member::RequestId)
+    }
+
+    pub(crate) fn protocol_version(&self) -> Option<Value<'_>> {
+        self.peek(Member::ProtocolVersion)
+    }
+
+    pub(crate) fn capabilities(&self) -> Option<Json> {
+        self.get(Member::Capabilities)
+    }
+
+    pub(crate) fn client_info(&self) -> Option<Json> {
+        self.get(Member::ClientInfo)
+    }
+
+    pub(crate) fn request_state(&self) -> Option<Json> {
+        self.get(Member::RequestState)
+    }
+
+    pub(crate) fn has_request_state(&self) -> bool {
+        self.peek(Member::RequestState).is_some()
+    }
+
+    pub(crate) fn input_responses(&self) -> Option<Json> {
+        self.get(Member::InputResponses)
+    }
+
+    fn peek(&self, member: Member) -> Option<Value<'_>> {
+        self.found.peek(member as usize)
+    }
+
+    fn get(&self, member: Member) -> Option<Json> {
+        self.found.get(member as usize)
+    }
+}
+
+impl Meta {
+    /// Reads the value of `_meta`.
+    pub(crate) fn read(whole: Json) -> Result<Self, RpcError> {
+        Found::of(whole, MetaMember::NAMES, "_meta").map(Self)
+    }
+
+    /// The whole object.
+    pub(crate) fn whole(&self) -> Option<&Json> {
+        self.0.object.as_ref()
+    }
+
+    pub(crate) fn protocol_version(&self) -> Option<Value<'_>> {
+        self.peek(MetaMember::ProtocolVersion)
+    }
+
+    pub(crate) fn client_info(&self) -> Option<Json> {
+        self.get(MetaMember::ClientInfo)
+    }
+
+    pub(crate) fn client_capabilities(&self) -> Option<Json> {
+        self.get(MetaMember::ClientCapabilities)
+    }
+
+    pub(crate) fn log_level(&self) -> Option<Value<'_>> {
+        self.peek(MetaMember::LogLevel)
+    }
+
+    /// The progress token if it is a string or number, as it must be.
+    pub(crate) fn progress_token(&self) -> Option<Json> {
+        self.get(MetaMember::ProgressToken).filter(|token| matches!(token.kind(), Kind::String | Kind::Number))
+    }
+
+    fn peek(&self, member: MetaMember) -> Option<Value<'_>> {
+        self.0.peek(member as usize)
+    }
+
+    fn get(&self, member: MetaMember) -> Option<Json> {
+        self.0.get(member as usize)
+    }
+}
+
+/// An object and the ranges of some of its members.
+#[derive(Clone, Debug)]
+struct Found<const N: usize> {
+    object: Option<Json>,
+    ranges: [TextRange; N],
+}
+
+/// The range of a value; one that ends at 0 means that there is none.
+#[derive(Clone, Copy, Debug, Default)]
+struct TextRange {
+    start: u32,
+    end: u32,
+}
+
+impl<const N: usize> Default for Found<N> {
+    fn default() -> Self {
+        Self { object: None, ranges: [TextRange::default(); N] }
+    }
+}
+
+impl<const N: usize> Found<N> {
+    /// Looks for `names` in `object`, which is called `whole`.
+    fn of(object: Json, names: [&str; N], whole: &str) -> Result<Self, RpcError> {
+        // The ranges have 32 bits. No message may be that long.
+        if u32::try_from(object.bytes().len()).is_err() {
+            return Err(RpcError::new(code::INVALID_REQUEST, format!("\"{whole}\" is longer than 4 GiB")));
+        }
+        let found = object.find(names).map_err(|duplicate| refuse(&duplicate, whole))?;
+        let ranges = found.map(|range| range.map_or_else(TextRange::default, TextRange::of));
+        Ok(Self { object: Some(object), ranges })
+    }
+
+    fn range(&self, index: usize) -> Option<Range<usize>> {
+        let range = self.ranges.get(index).filter(|range| range.end > 0)?;
+        Some(range.start as usize..range.end as usize)
+    }
+
+    /// A member, without counting a reference to the text.
+    fn peek(&self, index: usize) -> Option<Value<'_>> {
+        self.object.as_ref()?.at(self.range(index)?)
+    }
+
+    fn get(&self, index: usize) -> Option<Json> {
+        Some(self.object.as_ref()?.slice(self.range(index)?))
+    }
+}
+
+impl TextRange {
+    /// A range that fits, since the object does.
+    fn of(range: Range<usize>) -> Self {
+        let narrow = |at: usize| u32::try_from(at).unwrap_or_default();
+        Self { start: narrow(range.start), end: narrow(range.end) }
+    }
+}
+
+fn refuse(duplicate: &DuplicateMember, place: &str) -> RpcError {
+    RpcError::new(code::INVALID_REQUEST, format!("{duplicate} in \"{place}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn params_and_meta_are_read() {
+        let params =
+            Json::literal(r#"{"name":"n","_meta":{"progressToken":7,"io.modelcontextprotocol/protocolVersion":"v"}}"#);
+        let read = Params::read(Some(&params)).unwrap();
+        assert!(read.name().unwrap().is_str("n"));
+        assert_eq!(read.meta.progress_token().unwrap().as_text(), "7");
+        assert!(read.meta.protocol_version().unwrap().is_str("v"));
+        assert_eq!(read.meta.whole().unwrap().members().count(), 2);
+        assert!(read.uri().is_none() && read.meta.client_info().is_none());
+        let odd = Json::literal(r#"{"_meta":{"progressToken":{}}}"#);
+        assert!(Params::read(Some(&odd)).unwrap().meta.progress_token().is_none());
+        let no_object = Json::literal(r#"{"_meta":null}"#);
+        assert!(Params::read(Some(&no_object)).unwrap().meta.protocol_version().is_none());
+    }
+
+    #[test]
+    fn each_member_is_read_as_itself() {
+        let names = [
+            ("name", "taskId"),
+            ("uri", "level"),
+            ("arguments", "requestId"),
+            ("protocolVersion", "capabilities"),
+            ("clientInfo", "requestState"),
+            ("inputResponses", "cursor"),
+        ];
+        let members = names.iter().flat_map(|(a, b)| [a, b]).map(|name| format!(r#""{name}":"{name}""#));
+        let text = format!("{{{}}}", members.collect::<Vec<_>>().join(","));
+        let read = Params::read(Some(&Json::parse(text.into(), 8).unwrap())).unwrap();
+        for (value, name) in [
+            (read.name(), "name"),
+            (read.uri(), "uri"),
+            (read.task_id(), "taskId"),
+            (read.level(), "level"),
+            (read.protocol_version(), "protocolVersion"),
+        ] {
+            assert_eq!(value.unwrap().as_str().unwrap(), name);
+        }
+        for (value, name) in [
+            (read.arguments(), "arguments"),
+            (read.request_id(), "requestId"),
+            (read.capabilities(), "capabilities"),
+            (read.client_info(), "clientInfo"),
+            (read.request_state(), "requestState"),
+            (read.input_responses(), "inputResponses"),
+        ] {
+            assert_eq!(value.unwrap().as_str().unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn each_member_of_meta_is_read_as_itself() {
+        let members = MetaMember::NAMES.map(|name| format!(r#""{name}":"{name}""#));
+        let read = Meta::read(Json::parse(format!("{{{}}}", members.join(",")).into(), 8).unwrap()).unwrap();
+        for (value, name) in [(read.protocol_version(), meta::PROTOCOL_VERSION), (read.log_level(), meta::LOG_LEVEL)] {
+            assert_eq!(value.unwrap().as_str().unwrap(), name);
+        }
+        for (value, name) in [
+            (read.client_info(), meta::CLIENT_INFO),
+            (read.client_capabilities(), meta::CLIENT_CAPABILITIES),
+            (read.progress_token(), meta::PROGRESS_TOKEN),
+        ] {
+            assert_eq!(value.unwrap().as_str().unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn duplicates_are_refused_of_members_that_are_read() {
+        for text in [
+            r#"{"name":"a","na\u006de":"b"}"#,
+            r#"{"_meta":{},"_meta":{}}"#,
+            r#"{"_meta":{"progressToken":1,"progressToken":2}}"#,
+            r#"{"cursor":"a","cursor":"b"}"#,
+            r#"{"requestState":"a","requestState":"b"}"#,
+        ] {
+            let error = Params::read(Some(&Json::literal(text))).unwrap_err();
+            assert_eq!(error.code, code::INVALID_REQUEST, "{text}");
+        }
+        assert!(Params::read(Some(&Json::literal(r#"{"other":1,"other":2}"#))).is_ok());
+    }
+}

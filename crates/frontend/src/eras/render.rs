@@ -1,0 +1,262 @@
+//! What each era's answers need added, and nothing else: required members of modern results,
+//! error codes that a revision forbids, descriptions.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder};
+use fanlight_protocol::{Era, Json, Method, Response, Revision, code, param_header};
+use memchr::memmem;
+
+use super::description;
+
+/// How the answer to one request is to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Rendering {
+    /// The request's id, as written.
+    pub(crate) id: Json,
+    /// The request's method.
+    pub(crate) method: Method,
+    /// The revision of the client.
+    pub(crate) revision: Revision,
+    /// Whether the client mirrors tool parameters into headers, so that tools whose annotations
+    /// break the rules for that must not be offered (2026-07-28 server/tools, x-mcp-header).
+    pub(crate) mirrors_params: bool,
+}
+
+impl Rendering {
+    /// The message that answers the request.
+    pub(crate) fn message(&self, response: &Response) -> Chunks {
+        match response.result() {
+            Some(result) => self.result_message(response, result),
+            None if self.revision.era() == Era::Modern => match with_modern_code(response) {
+                Some(translated) => translated.to_message(&self.id, Bytes::new()),
+                None => response.to_message(&self.id, Bytes::new()),
+            },
+            None => response.to_message(&self.id, Bytes::new()),
+        }
+    }
+
+    fn result_message(&self, response: &Response, result: Json) -> Chunks {
+        let changed = match self.method {
+            Method::Initialize => Some(response.with_body(&description::initialize_result(&result, self.revision))),
+            Method::Discover => Some(response.with_body(&description::discover_result(&result))),
+            Method::ListTools if self.mirrors_params => mirrorable(response, &result),
+            _ => None,
+        };
+        let added = match (self.revision.era(), &changed) {
+            (Era::Legacy, _) => Bytes::new(),
+            (Era::Modern, Some(changed)) => modern_members(&self.method, &changed.body()),
+            (Era::Modern, None) => modern_members(&self.method, &result),
+        };
+        changed.as_ref().unwrap_or(response).to_message(&self.id, added)
+    }
+}
+
+/// The list of tools without those that a client which mirrors parameters must not be offered; `None` if it has none
+/// of those, as almost always. Looked through once if it is a list that is kept.
+fn mirrorable(response: &Response, result: &Json) -> Option<Response> {
+    let look = || without_invalid_tools(result).map(|valid| response.with_body(&valid));
+    match response.derived() {
+        Some(derived) => derived.get_or_insert_with(|| Mirrorable(look().map(Response::cached))).0.clone(),
+        None => look(),
+    }
+}
+
+/// The list that [`mirrorable`] returns, derived from a cached one.
+struct Mirrorable(Option<Response>);
+
+fn without_invalid_tools(result: &Json) -> Option<Json> {
+    // An escape could hide an annotation; both are rare enough to look closer.
+    let has = |what: &str| memmem::find(result.bytes(), what.as_bytes()).is_some();
+    if !has("x-mcp-header") && !has("\\u") {
+        return None;
+    }
+    param_header::without_invalid_tools(result, |name, found| {
+        if let Err(reason) = found {
+            let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
+            if is_news(&name) {
+                tracing::warn!(tool = name, %reason, "tool left out of lists for modern HTTP clients");
+            }
+        }
+    })
+}
+
+/// Whether a tool is warned of for the first time: clients read lists as often as they like.
+fn is_news(tool: &str) -> bool {
+    /// Tools warned of at most.
+    const WARNINGS: usize = 100;
+    static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    warned.len() < WARNINGS && warned.insert(tool.to_owned())
+}
+
+/// What a result is that does not say.
+const COMPLETE: &[u8] = br#""resultType":"complete""#;
+
+/// The members a modern result must have and this one has not: `resultType` (2026-07-28
+/// basic/index, ResultType) and the hints of complete cacheable results (server/utilities/caching).
+/// A result without hints is stale at once and its reader's own.
+fn modern_members(method: &Method, result: &Json) -> Bytes {
+    if !is_cacheable(method) {
+        return if result.peek("resultType").is_none() { Bytes::from_static(COMPLETE) } else { Bytes::new() };
+    }
+    const KEYS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
+    let [result_type, ttl, scope] = match result.find(KEYS) {
+        Ok(found) => found.map(|range| range.map(|range| result.slice(range))),
+        // A member that is there twice is there.
+        Err(_) => KEYS.map(|key| result.get(key)),
+    };
+    let mut added = ObjectBuilder::new();
+    if result_type.is_none() {
+        added.string("resultType", "complete");
+    }
+    let complete = result_type.is_none_or(|kind| kind.as_str().as_deref() == Some("complete"));
+    if complete {
+        if ttl.is_none() {
+            added.integer("ttlMs", 0);
+        }
+        if scope.is_none() {
+            added.string("cacheScope", "private");
+        }
+    }
+    let added = added.finish().into_bytes();
+    added.slice(1..added.len() - 1)
+}
+
+fn is_cacheable(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::Discover
+            | Method::ListTools
+            | Method::ListPrompts
+            | Method::ListResources
+            | Method::ListResourceTemplates
+            | Method::ReadResource
+    )
+}
+
+/// The same error under the code that took the place of -32002, which modern servers must not
+/// emit (2026-07-28 basic/index, Error Codes); `None` if it has another code.
+fn with_modern_code(response: &Response) -> Option<Response> {
+    if response.error_code() != Some(code::RESOURCE_NOT_FOUND) {
+        return None;
+    }
+    let error = response.error()?;
+    let [place] = error.find(["code"]).ok()?;
+    let mut edits = Edits::new(error.bytes().clone());
+    edits.replace(place?, code::INVALID_PARAMS.to_string());
+    Some(response.with_body(&edits.finish_json()))
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_protocol::Message;
+
+    use super::*;
+
+    fn render(revision: Revision, method: &str, text: &'static str) -> String {
+        let Ok(Message::Response(response)) = Message::parse(Bytes::from_static(text.as_bytes()), 64) else {
+            panic!("not a response")
+        };
+        let mirrors_params = revision.era() == Era::Modern;
+        let rendering =
+            Rendering { id: Json::literal("1.0"), method: Method::from_name(method), revision, mirrors_params };
+        String::from_utf8(rendering.message(&response).into_bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn modern_results_get_what_they_lack() {
+        let modern = |method, text| render(Revision::V2026_07_28, method, text);
+        assert_eq!(
+            modern("tools/call", r#"{"jsonrpc":"2.0","id":7,"result":{"content":[1E400]}}"#),
+            r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"complete","content":[1E400]}}"#
+        );
+        assert_eq!(
+            modern("tools/list", r#"{"result":{"ttlMs":9}, "jsonrpc":"2.0","id":7}"#),
+            r#"{"result":{"resultType":"complete","cacheScope":"private","ttlMs":9}, "jsonrpc":"2.0","id":1.0}"#
+        );
+        assert_eq!(
+            modern("resources/read", r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete"}}"#),
+            r#"{"jsonrpc":"2.0","id":1.0,"result":{"ttlMs":0,"cacheScope":"private","resultType":"complete"}}"#
+        );
+        let interim = r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"input_required"}}"#;
+        assert_eq!(modern("resources/read", interim), interim);
+    }
+
+    #[test]
+    fn tasks_pass_and_what_is_said_of_them_is_complete() {
+        let created = r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"task","taskId":"t","ttlMs":null}}"#;
+        assert_eq!(render(Revision::V2026_07_28, "tools/call", created), created);
+        let task = r#"{"jsonrpc":"2.0","id":1.0,"result":{"taskId":"t","status":"input_required"}}"#;
+        let complete = task.replace(r#"{"taskId""#, r#"{"resultType":"complete","taskId""#);
+        for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
+            assert_eq!(render(Revision::V2026_07_28, method, task), complete, "{method}");
+            assert_eq!(render(Revision::V2025_11_25, method, task), task, "{method}");
+        }
+    }
+
+    #[test]
+    fn tools_that_break_the_rules_of_mirroring_are_kept_from_those_who_mirror() {
+        let text = r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"complete","ttlMs":1,"cacheScope":"public","tools":[{"name":"good"},{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}]}}"#;
+        assert_eq!(render(Revision::V2025_11_25, "tools/list", text), text);
+        let modern = render(Revision::V2026_07_28, "tools/list", text);
+        assert!(modern.ends_with(r#""tools":[{"name":"good"}]}}"#), "{modern}");
+    }
+
+    #[test]
+    fn a_list_that_is_kept_is_looked_through_once_and_says_the_same() {
+        let list = Json::literal(
+            r#"{"ttlMs":1,"cacheScope":"public","tools":[{"name":"good"},{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}]}"#,
+        );
+        let kept = Response::from_result(&list).cached();
+        let message = |response: &Response, revision: Revision| {
+            let mirrors_params = revision.era() == Era::Modern;
+            let rendering = Rendering { id: Json::literal("1"), method: Method::ListTools, revision, mirrors_params };
+            rendering.message(response).into_bytes()
+        };
+        let once = message(&Response::from_result(&list), Revision::V2026_07_28);
+        assert!(kept.derived().is_some_and(|derived| derived.get::<Mirrorable>().is_none()));
+        for _ in 0..2 {
+            assert_eq!(message(&kept.clone(), Revision::V2026_07_28), once);
+            assert!(
+                kept.derived().and_then(|derived| derived.get::<Mirrorable>()).is_some_and(|valid| valid.0.is_some())
+            );
+        }
+        assert!(message(&kept, Revision::V2025_11_25).ends_with(&[list.bytes(), &b"}"[..]].concat()));
+        // Another result is another matter.
+        assert!(kept.with_body(&list).derived().is_none());
+    }
+
+    #[test]
+    fn legacy_results_get_nothing() {
+        let text = r#"{"jsonrpc":"2.0","id":1.0,"result":{"tools":[]}}"#;
+        assert_eq!(render(Revision::V2025_11_25, "tools/list", text), text);
+    }
+
+    #[test]
+    fn only_the_forbidden_code_changes_and_only_for_modern_clients() {
+        let text = r#"{"jsonrpc":"2.0","id":1.0,"error":{"data":-32002, "code" : -32002,"message":"gone -32002"}}"#;
+        assert_eq!(render(Revision::V2025_11_25, "resources/read", text), text);
+        assert_eq!(
+            render(Revision::V2026_07_28, "resources/read", text),
+            text.replace(r#""code" : -32002"#, r#""code" : -32602"#)
+        );
+        let other = r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-32042,"message":"m"}}"#;
+        assert_eq!(render(Revision::V2026_07_28, "tools/call", other), other);
+    }
+
+    #[test]
+    fn descriptions_are_rendered_for_their_method() {
+        let text = r#"{"jsonrpc":"2.0","id":7,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}"#;
+        let legacy = render(Revision::V2024_11_05, "initialize", text);
+        assert_eq!(legacy, text.replace("2025-11-25", "2024-11-05").replace("\"id\":7", "\"id\":1.0"));
+        let modern = render(Revision::V2026_07_28, "server/discover", text);
+        assert!(
+            modern
+                .contains(r#""result":{"resultType":"complete","ttlMs":0,"cacheScope":"private","supportedVersions""#),
+            "{modern}"
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! Events as they are written: those that are ready at one time are sent together.
+
+pub(super) mod stream;
+
+use bytes::{Bytes, BytesMut};
+use fanlight_protocol::json::Chunks;
+use fanlight_protocol::sse;
+use smallvec::SmallVec;
+
+use crate::streams::EventId;
+use crate::trace::Ending;
+
+/// Texts up to this size are copied into one piece, which costs less than sending several.
+pub(super) const ONE_PIECE: usize = 8 << 10;
+
+/// The bytes of events after which no more are added before these have been sent.
+const ENOUGH: usize = ONE_PIECE;
+
+/// Bytes around a text.
+const FRAMING: usize = 80;
+
+/// Text in the pieces in which it is sent; nearly always one.
+pub(crate) type Pieces = SmallVec<[Bytes; 1]>;
+/// The spans of answered requests; nearly always one.
+pub(crate) type Endings = SmallVec<[Box<Ending>; 1]>;
+
+/// Events that are sent together.
+#[derive(Debug)]
+pub(crate) struct EventBatch {
+    pub(crate) pieces: Pieces,
+    /// The spans of the answers among them.
+    pub(crate) endings: Endings,
+}
+
+/// Builds an [`EventBatch`].
+#[derive(Debug, Default)]
+struct EventBatchBuilder {
+    /// The pieces before `text`.
+    pieces: Pieces,
+    text: BytesMut,
+    len: usize,
+    endings: Endings,
+}
+
+/// The event that carries `text`.
+pub(super) fn event(text: &Chunks) -> Pieces {
+    let mut events = EventBatchBuilder::default();
+    events.put(None, text.parts());
+    events.finish().pieces
+}
+
+impl EventBatchBuilder {
+    /// Appends the event `id` that carries the text in `parts`: the same bytes as
+    /// [`sse::encode_message`] makes, without copying a long text that has no line breaks.
+    fn put(&mut self, id: Option<EventId>, parts: &[Bytes]) {
+        let len: usize = parts.iter().map(Bytes::len).sum();
+        if let Some(id) = id {
+            self.text.reserve(if len <= ONE_PIECE { FRAMING + len } else { FRAMING });
+            self.text.extend_from_slice(b"id: ");
+            id.write(|piece| self.text.extend_from_slice(piece));
+            self.text.extend_from_slice(b"\n");
+        }
+        let has_break = |part: &Bytes| memchr::memchr2(b'\n', b'\r', part).is_some();
+        if len <= ONE_PIECE || parts.iter().any(has_break) {
+            sse::put_message(&mut self.text, parts);
+        } else {
+            self.text.extend_from_slice(sse::MESSAGE_START);
+            self.seal();
+            self.pieces.extend(parts.iter().cloned());
+            self.pieces.push(Bytes::from_static(sse::MESSAGE_END));
+        }
+        self.len += len;
+    }
+
+    /// Appends lines that are not a message.
+    fn put_text(&mut self, text: &[u8]) {
+        self.text.extend_from_slice(text);
+        self.len += text.len();
+    }
+
+    /// The last event answers a request, whose span ends once it has been sent.
+    fn end(&mut self, ending: Option<Box<Ending>>) {
+        self.endings.extend(ending);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether this is to be sent before more is added.
+    fn is_full(&self) -> bool {
+        self.len >= ENOUGH
+    }
+
+    fn finish(mut self) -> EventBatch {
+        self.seal();
+        EventBatch { pieces: self.pieces, endings: self.endings }
+    }
+
+    fn seal(&mut self) {
+        if !self.text.is_empty() {
+            self.pieces.push(self.text.split().freeze());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunks(parts: &[&'static str]) -> Chunks {
+        parts.iter().map(|part| Bytes::from_static(part.as_bytes())).collect()
+    }
+
+    #[test]
+    fn events_of_any_size_are_those_of_the_codec() {
+        let long: &'static str = format!("\"{}\"", "x".repeat(2 * ONE_PIECE)).leak();
+        let broken: &'static str = format!("{long}\n\r\n").leak();
+        for parts in [&["{\"a\":", "1}"][..], &["[", long, "]"][..], &["[", broken, "]"][..]] {
+            let whole = event(&chunks(parts)).concat();
+            assert_eq!(whole, sse::encode_message(parts.concat().as_bytes()));
+        }
+        assert_eq!(event(&chunks(&["[", long, "]"])).len(), 5);
+    }
+
+    #[test]
+    fn events_are_batched_in_order() {
+        let long: &'static str = format!("\"{}\"", "x".repeat(2 * ONE_PIECE)).leak();
+        let mut events = EventBatchBuilder::default();
+        let id = EventId { is_get: false, stream: 3, position: 17 };
+        events.put(Some(id), chunks(&["{}"]).parts());
+        events.put(None, chunks(&["[", "1]"]).parts());
+        assert!(!events.is_full());
+        events.put(Some(id), chunks(&[long]).parts());
+        assert!(events.is_full());
+        events.put_text(b":\n\n");
+        let pieces = events.finish().pieces;
+        let message = "event: message\ndata: ";
+        let expected = format!("id: post3-17\n{message}{{}}\n\n{message}[1]\n\nid: post3-17\n{message}{long}\n\n:\n\n");
+        assert_eq!((pieces.len(), pieces.concat()), (4, expected.into_bytes()));
+    }
+}

@@ -1,0 +1,217 @@
+//! The form of the answer to a POST: one JSON text, or an event stream if something precedes the answer
+//! or it takes long.
+
+use fanlight_canonical::Core;
+use fanlight_protocol::json::{ArrayBuilder, Chunks, MAX_NESTING};
+use fanlight_protocol::{Era, Json, Revision, RpcError, code};
+use http::{HeaderValue, Response, StatusCode};
+use tokio::time::timeout;
+
+use super::super::arrived::stream_permit;
+use super::super::events::stream::EventStream;
+use super::super::events::{self, Pieces};
+use super::super::negotiate::{self, Accepts};
+use super::super::reply::{self, Refusal, Reply, ReplyBody};
+use super::{Endpoint, headers};
+use crate::call::{Answer, RenderedCall, ResponseItem, Responses};
+use crate::eras::fault;
+use crate::ingress::{self, RequestKind, StartedRequest};
+use crate::streams::{ActiveSession, SessionStore as _, StreamReader, is_pausable, is_resumable};
+
+type Item = ResponseItem<Chunks, Answer>;
+
+impl<C: Core> Endpoint<C> {
+    /// Answers a request.
+    pub(super) async fn answer_request(&self, request: Box<StartedRequest>, accepts: Accepts) -> Reply {
+        let StartedRequest { mut call, kind, revision, session, permit: _ } = *request;
+        let mut permit = None;
+        match kind {
+            RequestKind::Call => {}
+            RequestKind::Subscription => {
+                let acquired = if accepts.events {
+                    stream_permit(&self.streams)
+                } else {
+                    Err(negotiate::not_acceptable("a subscription"))
+                };
+                match acquired {
+                    Ok(acquired) => permit = Some(acquired),
+                    Err(refusal) => return Err(refusal.giving_up(call)),
+                }
+            }
+            RequestKind::Initialize(streams) => {
+                let Some(ResponseItem::Response(answer)) = call.next().await else {
+                    let error = RpcError::new(code::INTERNAL, "the request was cancelled");
+                    return Err(Refusal::new(StatusCode::OK, error).giving_up(call));
+                };
+                return Box::pin(self.open_session(streams, answer, call, accepts)).await;
+            }
+        }
+        let first = self.first(&mut call, revision, accepts).await;
+        let mut response = self.response_to(call, first, (revision, session), accepts);
+        if let Some(permit) = permit {
+            response.body_mut().hold_permit(permit);
+        }
+        Ok(response)
+    }
+
+    /// Answers `initialize`, and opens the session if the core could describe the server.
+    async fn open_session(
+        &self,
+        streams: std::sync::Arc<crate::streams::SessionStreams>,
+        mut answer: Answer,
+        call: RenderedCall,
+        accepts: Accepts,
+    ) -> Reply {
+        if answer.error.is_some() {
+            return Ok(only(answer, StatusCode::OK, accepts));
+        }
+        let id = self.sessions.open(streams).await.map_err(|error| error.to_string());
+        let id = id.and_then(|id| HeaderValue::from_str(&id).map_err(|error| error.to_string()));
+        let mut id = match id {
+            Ok(id) => id,
+            Err(message) => {
+                let error = RpcError::new(code::INTERNAL, message);
+                if let Some(ending) = &mut answer.ending {
+                    ending.refuse(&error);
+                }
+                let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error).giving_up(call);
+                let mut response = refusal.into_response();
+                response.body_mut().ends(answer.ending);
+                return Ok(response);
+            }
+        };
+        id.set_sensitive(true);
+        let mut response = only(answer, StatusCode::OK, accepts);
+        response.headers_mut().insert(headers::SESSION_ID.clone(), id);
+        Ok(response)
+    }
+
+    /// The first item of a call. `None` if it takes long, and an event stream is to begin.
+    async fn first(&self, call: &mut RenderedCall, revision: Revision, accepts: Accepts) -> Option<Option<Item>> {
+        let may_pause = revision.era() == Era::Legacy && accepts.events && is_pausable(revision);
+        loop {
+            let next = if accepts.events {
+                // A client that waits longer needs signs of life, and a stream that it can resume.
+                timeout(self.settings.stream_after, call.next()).await.ok()
+            } else {
+                Some(call.next().await)
+            };
+            if may_pause || !matches!(next, Some(Some(ResponseItem::Pause(_)))) {
+                return next;
+            }
+        }
+    }
+
+    /// The response to a call, in the form that suits its first item.
+    fn response_to(
+        &self,
+        call: RenderedCall,
+        first: Option<Option<Item>>,
+        (revision, session): (Revision, Option<ActiveSession>),
+        accepts: Accepts,
+    ) -> Response<ReplyBody> {
+        match first {
+            Some(Some(ResponseItem::Response(answer))) => {
+                let status = match revision.era() {
+                    Era::Modern => modern_status(answer.error),
+                    Era::Legacy => StatusCode::OK,
+                };
+                if accepts.json || status != StatusCode::OK || session.is_none() {
+                    only(answer, status, accepts)
+                } else {
+                    let mut responses = Responses::default();
+                    responses.put_first(ResponseItem::Response(answer));
+                    self.stream(responses, session, false)
+                }
+            }
+            Some(Some(item)) => {
+                let mut responses = Responses::from(call);
+                responses.put_first(item);
+                self.stream(responses, session, false)
+            }
+            // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation), and a POST
+            // with a request is answered by a JSON object or a stream (basic/transports): so it is a
+            // stream without events.
+            Some(None) => reply::events(Pieces::new(), None),
+            None => self.stream(Responses::from(call), session, true),
+        }
+    }
+
+    /// An event stream. `quiet` if it may take long until the first event.
+    fn stream(&self, responses: Responses, session: Option<ActiveSession>, quiet: bool) -> Response<ReplyBody> {
+        let (keep_alive, responses) = (self.settings.keep_alive, Box::new(responses));
+        let stream = match session.filter(|session| is_resumable(session.session.revision())) {
+            Some(session) => EventStream::read(StreamReader::calls(session, &self.policy, responses), keep_alive),
+            None => EventStream::of(responses, keep_alive),
+        };
+        reply::events(stream.opening(quiet).into_iter().collect(), Some(stream))
+    }
+
+    /// Answers a batch: by an event stream, or by all answers in one array (2025-03-26 basic/transports,
+    /// Sending Messages to the Server).
+    pub(super) async fn answer_batch(
+        &self,
+        session: ActiveSession,
+        requests: Vec<Result<Box<StartedRequest>, Box<ingress::Refusal>>>,
+        accepts: Accepts,
+    ) -> Reply {
+        if requests.is_empty() {
+            return Ok(reply::empty(StatusCode::ACCEPTED));
+        }
+        let mut responses = Responses::default();
+        for request in requests {
+            match request {
+                Ok(request) => responses.add(request.call),
+                Err(refusal) => {
+                    let ingress::Refusal { error, id, ending, .. } = *refusal;
+                    let text = fault::message(id.as_ref(), &error).into_bytes().into();
+                    responses.put_first(ResponseItem::Response(Answer { text, error: Some(error.code), ending }));
+                }
+            }
+        }
+        Ok(if accepts.events { self.stream(responses, Some(session), true) } else { all(responses).await })
+    }
+}
+
+/// All answers in one array, once they are complete.
+async fn all(mut responses: Responses) -> Response<ReplyBody> {
+    let (mut answers, mut endings) = (ArrayBuilder::default(), Vec::new());
+    while let Some(item) = responses.next().await {
+        if let ResponseItem::Response(Answer { text, ending, .. }) = item
+            && let Ok(text) = Json::parse(text.into_bytes(), MAX_NESTING)
+        {
+            answers.push(&text);
+            endings.push(ending);
+        }
+    }
+    // All have been cancelled.
+    if endings.is_empty() {
+        return reply::empty(StatusCode::ACCEPTED);
+    }
+    let mut response = reply::json(StatusCode::OK, answers.finish().into_bytes().into());
+    endings.into_iter().for_each(|ending| response.body_mut().ends(ending));
+    response
+}
+
+/// A response that nothing precedes.
+fn only(Answer { text, ending, .. }: Answer, status: StatusCode, accepts: Accepts) -> Response<ReplyBody> {
+    let mut response = if accepts.json || status != StatusCode::OK {
+        reply::json(status, text)
+    } else {
+        reply::events(events::event(&text), None)
+    };
+    response.body_mut().ends(ending);
+    response
+}
+
+/// The HTTP status that a modern revision gives an error (2026-07-28 streamable-http, Protocol
+/// Version Header and Server Validation; basic/index, Per-request protocol fields).
+fn modern_status(error: Option<i64>) -> StatusCode {
+    match error {
+        Some(code::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        Some(code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY | code::UNSUPPORTED_PROTOCOL_VERSION) => {
+            StatusCode::BAD_REQUEST
+        }
+        _ => StatusCode::OK,
+    }
+}

@@ -1,0 +1,84 @@
+//! One POST as a transport of its message.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use fanlight_canonical::Core;
+use fanlight_protocol::json::Value;
+use fanlight_protocol::{Method, Request, Revision, RpcError};
+use fanlight_telemetry::Parent;
+use tokio::time::timeout;
+
+use super::super::fields::Fields;
+use super::super::negotiate::Accepts;
+use super::{Endpoint, headers};
+use crate::call::DetachedCalls;
+use crate::eras::params::{Meta, Params};
+use crate::ingress::{Origin, Refusal, Transport};
+use crate::streams::ActiveSession;
+
+/// One POST.
+pub(super) struct Exchange<'a, C> {
+    pub(super) endpoint: &'a Endpoint<C>,
+    pub(super) fields: &'a Fields<'a>,
+    pub(super) accepts: Accepts,
+}
+
+impl<C: Core> Transport for Exchange<'_, C> {
+    const HAS_HEADERS: bool = true;
+
+    fn version_header(&self) -> Option<&str> {
+        headers::protocol_version(self.fields)
+    }
+
+    fn takes_messages(&self) -> bool {
+        self.accepts.events
+    }
+
+    fn revision(&self, meta: &Meta) -> Result<Revision, RpcError> {
+        headers::check_version(self.fields, meta)
+    }
+
+    async fn check_headers<K: Core>(
+        &self,
+        core: &Arc<K>,
+        request: &Request,
+        params: &Params,
+        trace: &Parent,
+    ) -> Result<(), RpcError> {
+        headers::check_standard(self.fields, &request.method, params)?;
+        if request.method == Method::CallTool
+            && let Some(name) = params.name().and_then(Value::as_str)
+            && let Some(tool) = core.tool(&name, trace).await
+        {
+            headers::check_params(self.fields, &headers::mirrored(&tool), params)?;
+        }
+        Ok(())
+    }
+
+    async fn session(&self, origin: &Origin<'_>) -> Result<Option<ActiveSession>, Box<Refusal>> {
+        self.endpoint.session(self.fields, &origin.principal).await.map(Some)
+    }
+
+    fn session_id(&self) -> Option<&str> {
+        super::session_id(self.fields).ok()
+    }
+
+    /// "Disconnection SHOULD NOT be interpreted as the client cancelling its request" in the legacy era.
+    /// In the modern one it cancels the request (2026-07-28 streamable-http, Cancellation), here by the
+    /// call being dropped.
+    fn detached(&self) -> Option<&Arc<DetachedCalls>> {
+        Some(&self.endpoint.detached)
+    }
+
+    fn listen<K: Core>(
+        &self,
+        core: &Arc<K>,
+        session: &ActiveSession,
+    ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        let opened = session.listen_in_background(core, &self.endpoint.policy)?;
+        let limit = self.endpoint.settings.stream_after;
+        // If the core takes longer, the request continues; messages until then wait at the server.
+        Some(Box::pin(async move { drop(timeout(limit, opened.cancelled()).await) }))
+    }
+}

@@ -1,0 +1,95 @@
+//! GET: a legacy client listens to messages outside of calls, or resumes a stream that broke.
+//!
+//! Source: 2025-11-25 basic/transports, Listening for Messages from the Server, Resumability and
+//! Redelivery.
+
+use fanlight_canonical::{Core, Principal};
+use fanlight_protocol::{Era, Revision};
+use http::StatusCode;
+
+use super::super::arrived::stream_permit;
+use super::super::events::stream::EventStream;
+use super::super::fields::Fields;
+use super::super::negotiate;
+use super::super::reply::{self, Refusal, Reply};
+use super::{Endpoint, headers};
+use crate::eras::params::Meta;
+use crate::eras::{era, modern};
+use crate::streams::{ActiveSession, EventId, StreamReader, is_resumable};
+
+/// The HTTP methods for modern clients: "HTTP GET or DELETE to the MCP endpoint: respond with 405 Method
+/// Not Allowed" (2026-07-28 streamable-http, Backward Compatibility).
+const MODERN_METHODS: &str = "POST, OPTIONS";
+const LAST_EVENT_ID: &str = "last-event-id";
+
+impl<C: Core> Endpoint<C> {
+    /// Opens a stream, or resumes one.
+    pub(super) async fn get(&self, fields: &Fields<'_>, principal: &Principal) -> Reply {
+        let version = headers::protocol_version(fields);
+        if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, modern::unsupported(unknown)));
+        }
+        if era::of_message(&Meta::default(), version) == Era::Modern {
+            return Err(Refusal::method(MODERN_METHODS));
+        }
+        negotiate::check_get(fields)?;
+        let session = self.session(fields, principal).await?;
+        // Earlier revisions know no such header.
+        let last = fields.all.get(LAST_EVENT_ID).filter(|_| is_resumable(session.session.revision()));
+        let last = last.map(|id| event_id(id.to_str().unwrap_or_default())).transpose()?;
+        // The rest of a call is not a listen-only stream.
+        let permit = match last {
+            Some(id) if !id.is_get => None,
+            _ => Some(stream_permit(&self.streams)?),
+        };
+        let reader = match last {
+            Some(id) => self.resume(session, id)?,
+            None => self.listen(session)?,
+        };
+        let stream = EventStream::read(reader, self.settings.keep_alive);
+        let mut response = reply::events(stream.opening(true).into_iter().collect(), Some(stream));
+        if let Some(permit) = permit {
+            response.body_mut().hold_permit(permit);
+        }
+        Ok(response)
+    }
+
+    /// A GET stream that cannot be resumed begins anew, with new messages. The stream of a call cannot,
+    /// and its client gets an error: not 404, which would end its session.
+    fn resume(&self, session: ActiveSession, id: EventId) -> Result<StreamReader, Box<Refusal>> {
+        if id.is_get {
+            self.check_open()?;
+        }
+        match StreamReader::resume(session.clone(), &self.policy, id) {
+            Some(reader) => Ok(reader),
+            None if id.is_get => self.listen(session),
+            None => {
+                let message = "what followed this event is no longer kept: send the request again if that is safe";
+                Err(Refusal::invalid(StatusCode::BAD_REQUEST, message))
+            }
+        }
+    }
+
+    fn listen(&self, session: ActiveSession) -> Result<StreamReader, Box<Refusal>> {
+        self.check_open()?;
+        let reader = StreamReader::notifications(session.clone(), &self.policy);
+        drop(session.begin_listening(&self.ingress.core));
+        // Again, since GET streams may have been ended between the first check and the new reader.
+        self.check_open()?;
+        Ok(reader)
+    }
+
+    fn check_open(&self) -> Result<(), Box<Refusal>> {
+        if self.shutdown.is_cancelled() {
+            return Err(Refusal::invalid(StatusCode::SERVICE_UNAVAILABLE, "shutting down; try again later"));
+        }
+        Ok(())
+    }
+}
+
+fn event_id(id: &str) -> Result<EventId, Box<Refusal>> {
+    EventId::parse(id).ok_or_else(|| {
+        let message = "\"Last-Event-ID\" names no event of this session; leave it out to open a new stream";
+        Refusal::invalid(StatusCode::BAD_REQUEST, message)
+    })
+}

@@ -1,0 +1,157 @@
+//! The headers in which modern requests repeat parts of their body, checked against the body.
+//!
+//! Source: 2026-07-28 streamable-http, Request Metadata and Server Validation. A disagreement is
+//! refused because a proxy that routed the request by its headers saw another request than the one that
+//! would run.
+
+use std::borrow::Cow;
+
+use fanlight_protocol::json::Value;
+use fanlight_protocol::param_header::{self, ParamHeader};
+use fanlight_protocol::{Json, Method, Revision, RpcError, code, header};
+use http::HeaderName;
+use memchr::memmem;
+
+use super::super::fields::{Field, Fields};
+use crate::eras::fault::shown;
+use crate::eras::modern;
+use crate::eras::params::{Meta, Params};
+
+/// The session of a legacy request.
+pub(super) static SESSION_ID: HeaderName = HeaderName::from_static(header::SESSION_ID);
+
+/// The value of `MCP-Protocol-Version`; empty if it is not text.
+pub(crate) fn protocol_version<'a>(fields: &Fields<'a>) -> Option<&'a str> {
+    Some(fields.protocol_version.first()?.to_str().unwrap_or_default().trim_matches([' ', '\t']))
+}
+
+/// Checks `MCP-Protocol-Version` and the revision in `_meta`, in that order; returns the revision.
+pub(crate) fn check_version(fields: &Fields<'_>, meta: &Meta) -> Result<Revision, RpcError> {
+    let name = "MCP-Protocol-Version";
+    let mirrored = one(fields.protocol_version, name)?.ok_or_else(|| missing(name))?;
+    if let (Some(version), Some(revision)) = (meta.protocol_version(), modern::modern_revision(mirrored))
+        && version.is_str(mirrored)
+    {
+        return Ok(revision);
+    }
+    match meta.protocol_version().and_then(Value::as_str) {
+        Some(version) if version != mirrored => Err(mismatch(name, mirrored, &version)),
+        // The revision, if it is one, says what `_meta` must have.
+        None if modern::modern_revision(mirrored).is_none() => Err(modern::unsupported(mirrored)),
+        _ => modern::revision(meta),
+    }
+}
+
+/// Checks `Mcp-Method` and, for the methods that have it, `Mcp-Name`.
+pub(crate) fn check_standard(fields: &Fields<'_>, method: &Method, params: &Params) -> Result<(), RpcError> {
+    let name = "Mcp-Method";
+    let mirrored = one(fields.method, name)?.ok_or_else(|| missing(name))?;
+    if mirrored != method.as_str() {
+        return Err(mismatch(name, mirrored, method.as_str()));
+    }
+    let Some(member) = header::name_member(method) else { return Ok(()) };
+    let source = match member {
+        "name" => params.name(),
+        "uri" => params.uri(),
+        _ => params.task_id(),
+    };
+    let name = "Mcp-Name";
+    let mirrored = decoded(fields.name, name)?.ok_or_else(|| missing(name))?;
+    if source.is_some_and(|source| source.is_str(&mirrored)) {
+        return Ok(());
+    }
+    match source.and_then(Value::as_str) {
+        Some(value) => Err(mismatch(name, &mirrored, &value)),
+        None => Err(refuse(format!("Mcp-Name is there, but \"{member}\" in the params is not, or is not a string"))),
+    }
+}
+
+/// The parameters of a tool that modern clients mirror into headers. Invalid annotations void all of
+/// them: the server edge does not list such a tool where mirroring is required.
+pub(crate) fn mirrored(tool: &Json) -> Vec<ParamHeader> {
+    // Almost no tool has annotations. An escape could hide one.
+    let has = |text: &str| memmem::find(tool.bytes(), text.as_bytes()).is_some();
+    if !has("x-mcp-header") && !has("\\u") {
+        return Vec::new();
+    }
+    let schema = tool.get("inputSchema");
+    schema.and_then(|schema| param_header::annotations(&schema).ok()).unwrap_or_default()
+}
+
+/// Checks the `Mcp-Param-*` headers of a call of a tool that has these mirrored parameters.
+pub(crate) fn check_params(fields: &Fields<'_>, mirrored: &[ParamHeader], params: &Params) -> Result<(), RpcError> {
+    if mirrored.is_empty() {
+        return Ok(());
+    }
+    let arguments = params.arguments();
+    mirrored.iter().try_for_each(|param| check_param(fields, param, arguments.as_ref()))
+}
+
+fn check_param(fields: &Fields<'_>, param: &ParamHeader, arguments: Option<&Json>) -> Result<(), RpcError> {
+    let name = format!("Mcp-Param-{}", param.name);
+    // A recognised header with invalid characters is refused in any case.
+    let received = decoded(Field::named(fields.all, &name), &name)?;
+    let value = argument(param, arguments)?;
+    let said = arguments.and_then(|arguments| param.value(arguments));
+    match (value, said, received) {
+        // Absent or null: the server "MUST NOT expect the header"; one that is there says nothing.
+        (None, _, _) => Ok(()),
+        (Some(_), Some(said), Some(received)) if ParamHeader::values_match(&received, &said) => Ok(()),
+        (Some(_), Some(_), None) => Err(missing(&name)),
+        // No header can say such a value, so none is expected; but it must not say another.
+        (Some(_), None, None) => Ok(()),
+        (Some(value), None, Some(received)) if received == value.as_text() => Ok(()),
+        (Some(_), _, Some(_)) => {
+            Err(refuse(format!("{name} does not match {:?} in the arguments", param.path.join("."))))
+        }
+    }
+}
+
+/// The argument that is mirrored, unless it is absent or null. A member that occurs twice on the
+/// way to it is refused: the header could match one and the tool run on the other.
+fn argument(param: &ParamHeader, arguments: Option<&Json>) -> Result<Option<Json>, RpcError> {
+    let Some(mut at) = arguments.cloned() else { return Ok(None) };
+    for step in &param.path {
+        let [found] = at
+            .find([step])
+            .map_err(|duplicate| RpcError::new(code::INVALID_REQUEST, format!("{duplicate} in the arguments")))?;
+        match found {
+            Some(range) => at = at.slice(range),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(at).filter(|value| !value.is_null()))
+}
+
+/// The only value of a header as it stands, white space around it stripped (RFC 9110, 5.5).
+fn one<'a>(field: Field<'a>, name: &str) -> Result<Option<&'a str>, RpcError> {
+    let value = match field {
+        Field::Absent => return Ok(None),
+        Field::One(value) => value,
+        Field::Several(_) => return Err(refuse(format!("{name} is there more than once"))),
+    };
+    let text = value.to_str().map_err(|_| refuse(format!("{name} has characters that a header may not have")))?;
+    Ok(Some(text.trim_matches([' ', '\t'])))
+}
+
+/// The only value of a header that may be Base64 between markers.
+fn decoded<'a>(field: Field<'a>, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
+    let Some(value) = one(field, name)? else { return Ok(None) };
+    let decoded = header::decode(value.as_bytes()).map_err(|error| refuse(format!("{name} is malformed: {error}")))?;
+    Ok(Some(decoded))
+}
+
+fn missing(name: &str) -> RpcError {
+    refuse(format!("{name} is missing"))
+}
+
+fn mismatch(name: &str, mirrored: &str, value: &str) -> RpcError {
+    refuse(format!("{name} header value {} does not match body value {}", shown(mirrored), shown(value)))
+}
+
+fn refuse(reason: String) -> RpcError {
+    RpcError::new(code::HEADER_MISMATCH, format!("Header mismatch: {reason}"))
+}
+
+#[cfg(test)]
+mod tests;

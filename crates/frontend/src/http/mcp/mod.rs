@@ -1,0 +1,217 @@
+//! The MCP endpoint: what becomes of one HTTP request. What becomes of a message in a POST is decided by
+//! the ingress.
+
+mod answer;
+mod exchange;
+mod get;
+mod headers;
+
+use std::sync::Arc;
+
+use fanlight_canonical::{Core, Principal};
+use fanlight_http_edge::{ConcurrencyLimit, Guard, Origins};
+use fanlight_protocol::{RpcError, code};
+use fanlight_telemetry::Moment;
+use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
+use fanlight_telemetry::metrics::Direction;
+use http::{Response, StatusCode};
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+
+use self::exchange::Exchange;
+use super::arrived::Arrived;
+use super::connection;
+use super::fields::Fields;
+
+use super::reply::{self, Refusal, Reply, ReplyBody};
+use super::serve::{Addresses, Serve};
+use super::sse_transport::SseTransport;
+use super::{body, cors, negotiate};
+use crate::call::DetachedCalls;
+use crate::error::FrontendError;
+use crate::ingress::{self, Ingress, Origin, Reason, Received};
+use crate::settings::FrontendSettings;
+use crate::streams::{ActiveSession, InMemorySessions, SessionStore as _, StreamPolicy};
+use crate::trace;
+
+/// The HTTP methods of the endpoint. GET and DELETE are for the sessions of legacy clients.
+const METHODS: &str = "GET, POST, DELETE, OPTIONS";
+
+/// The MCP endpoint.
+pub(crate) struct Endpoint<C> {
+    ingress: Ingress<C>,
+    settings: Arc<FrontendSettings>,
+    guard: Guard,
+    sessions: InMemorySessions,
+    detached: Arc<DetachedCalls>,
+    policy: Arc<StreamPolicy>,
+    /// Bounds the listen-only streams.
+    streams: ConcurrencyLimit,
+    sse_transport: SseTransport<C>,
+    shutdown: CancellationToken,
+}
+
+impl<C: Core> Serve for Endpoint<C> {
+    fn answer(
+        self: Arc<Self>,
+        request: http::Request<Incoming>,
+        addresses: Addresses,
+    ) -> impl Future<Output = Response<ReplyBody>> + Send {
+        let received = Moment::now();
+        // Before the future, which would hold the request beside its parts.
+        let (head, mut body) = request.into_parts();
+        async move {
+            let admitted = self.guard.check_host(&head.uri, &head.headers, addresses.local);
+            let admitted = admitted.and_then(|()| self.guard.check_origin(&head.uri, &head.headers));
+            let web_origin = admitted.as_ref().ok().copied().flatten().cloned();
+            let mut response = match admitted {
+                Ok(_) => {
+                    let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received };
+                    let origin = self.ingress.identify(arrived.facts());
+                    // Here, since each future within another is copied on its way into that.
+                    let reply = if !self.is_at_endpoint(&arrived) {
+                        Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
+                    } else if head.method == http::Method::POST {
+                        self.post(&arrived, &origin, &mut body).await
+                    } else {
+                        Box::pin(self.other_method(&arrived, &origin)).await
+                    };
+                    let mut response = reply.unwrap_or_else(|refusal| refusal.into_response());
+                    response.body_mut().count(self.settings.telemetry.metrics());
+                    response
+                }
+                Err(rejection) => Box::<Refusal>::from(rejection).into_response(),
+            };
+            if response.body().only_listens() && connection::can_bypass_hyper(&head, &body) {
+                response.body_mut().bypass_hyper();
+            }
+            body::drain(body, &head);
+            reply::describe(&mut response, head.headers);
+            if let Some(web_origin) = web_origin {
+                cors::expose(&mut response, web_origin);
+            }
+            response
+        }
+    }
+
+    fn clean_up(&self) {
+        self.sessions.sweep(self.settings.resume);
+    }
+
+    fn drain(&self) {
+        self.sessions.hang_up();
+    }
+
+    async fn finished(&self) {
+        // No request can resume a suspended call any more.
+        self.ingress.suspended_calls.end().await;
+        self.detached.finished().await;
+        self.sse_transport.finished().await;
+        self.sessions.end_all();
+    }
+}
+
+impl<C: Core> Clients for Endpoint<C> {
+    fn view(&self) -> ClientsView {
+        let mut sessions = self.sessions.views();
+        sessions.extend(self.sse_transport.views());
+        let streams =
+            sessions.iter().map(|session| session.streams).sum::<usize>() + self.ingress.subscriptions.count();
+        ClientsView { sessions, suspended: self.ingress.suspended_calls.views(), streams }
+    }
+
+    fn counts(&self) -> Counts {
+        let ((sessions, streams), sse) = (self.sessions.counts(), self.sse_transport.count());
+        // Each session of the HTTP+SSE transport is a stream.
+        let streams = streams + sse + self.ingress.subscriptions.count();
+        Counts { sessions: sessions + sse, suspended: self.ingress.suspended_calls.count(), streams }
+    }
+}
+
+impl<C: Core> Endpoint<C> {
+    /// An endpoint in front of `core`. Listen-only streams end when `shutdown` is cancelled, and calls
+    /// that outlive their connection when `cut` is.
+    pub(crate) fn new(
+        core: Arc<C>,
+        settings: &Arc<FrontendSettings>,
+        shutdown: CancellationToken,
+        cut: CancellationToken,
+    ) -> Result<Self, FrontendError> {
+        let detached = DetachedCalls::new(settings.max_connections, cut.clone());
+        Ok(Self {
+            ingress: Ingress::new(Arc::clone(&core), settings, shutdown.clone(), &cut)?,
+            guard: Guard::new(&settings.allowed_hosts, Origins::Listed(settings.allowed_origins.clone())),
+            sessions: InMemorySessions::new(settings.max_sessions, settings.session_idle),
+            policy: StreamPolicy::new(settings, Arc::clone(&detached)),
+            detached,
+            streams: ConcurrencyLimit::new(settings.stream_limit()),
+            sse_transport: SseTransport::new(core, Arc::clone(settings), shutdown.clone(), cut),
+            shutdown,
+            settings: Arc::clone(settings),
+        })
+    }
+
+    fn is_at_endpoint(&self, arrived: &Arrived<'_>) -> bool {
+        arrived.head.uri.path().trim_end_matches('/') == self.settings.path.trim_end_matches('/')
+    }
+
+    /// Answers a request at another path.
+    async fn elsewhere(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
+        if let Some(reply) = self.sse_transport.route(arrived, origin, body, &self.streams).await {
+            return reply;
+        }
+        let message = format!("nothing is served here; the MCP endpoint is {}", self.settings.path);
+        Err(Refusal::invalid(StatusCode::NOT_FOUND, message))
+    }
+
+    /// Answers a request that is not a POST.
+    async fn other_method(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
+        match arrived.head.method {
+            http::Method::GET => self.get(&arrived.fields, &origin.principal).await,
+            http::Method::DELETE => self.delete(arrived, &origin.principal).await,
+            http::Method::OPTIONS => Ok(cors::preflight(&arrived.head.headers, METHODS)),
+            _ => Err(Refusal::method(METHODS)),
+        }
+    }
+
+    async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
+        let accepts = negotiate::check(&arrived.fields)?;
+        let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
+        trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
+        let exchange = Exchange { endpoint: self, fields: &arrived.fields, accepts };
+        match self.ingress.receive(&exchange, origin, text).await? {
+            Received::Request(request) => self.answer_request(request, accepts).await,
+            Received::Accepted => Ok(reply::empty(StatusCode::ACCEPTED)),
+            Received::Ignored(refusal) => Err(refusal.into()),
+            Received::Batch(session, requests) => Box::pin(self.answer_batch(session, requests, accepts)).await,
+        }
+    }
+
+    async fn delete(&self, arrived: &Arrived<'_>, principal: &Principal) -> Reply {
+        let ended = self.sessions.end(session_id(&arrived.fields)?, principal).await;
+        if ended { Ok(reply::empty(StatusCode::NO_CONTENT)) } else { Err(unknown_session().into()) }
+    }
+
+    /// The session of `principal` that a request names.
+    async fn session(
+        &self,
+        fields: &Fields<'_>,
+        principal: &Principal,
+    ) -> Result<ActiveSession, Box<ingress::Refusal>> {
+        self.sessions.enter(session_id(fields)?, principal).await.ok_or_else(unknown_session)
+    }
+}
+
+fn session_id<'a>(fields: &Fields<'a>) -> Result<&'a str, Box<ingress::Refusal>> {
+    let named = fields.session_id.first().and_then(|id| id.to_str().ok());
+    named.ok_or_else(|| {
+        let message = "Mcp-Session-Id is missing: open a session with \"initialize\", or send the per-request metadata \
+                       of protocol version 2026-07-28";
+        ingress::Refusal::malformed(RpcError::new(code::INVALID_REQUEST, message))
+    })
+}
+
+fn unknown_session() -> Box<ingress::Refusal> {
+    let message = "no such session: it has ended or expired; open a new one with \"initialize\"";
+    ingress::Refusal::new(Reason::UnknownSession, RpcError::new(code::INVALID_REQUEST, message))
+}

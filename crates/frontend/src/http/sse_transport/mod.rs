@@ -1,0 +1,152 @@
+//! The deprecated HTTP+SSE transport: a GET opens a stream, which carries all messages to the client and
+//! names the URI to which the client POSTs its own.
+//!
+//! Source: 2024-11-05 basic/transports, HTTP with SSE; 2025-11-25 basic/transports, Backwards
+//! Compatibility.
+
+mod sessions;
+mod stream;
+
+use std::sync::Arc;
+
+use fanlight_canonical::{Core, Principal};
+use fanlight_http_edge::ConcurrencyLimit;
+use fanlight_telemetry::clients::SessionView;
+use fanlight_telemetry::metrics::Direction;
+use http::StatusCode;
+use hyper::body::Incoming;
+use smallvec::smallvec;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use self::sessions::SseSessions;
+use self::stream::SseSessionStream;
+use super::arrived::{Arrived, stream_permit};
+use super::events::stream::EventStream;
+use super::fields::Fields;
+use super::reply::{self, Refusal, Reply};
+use super::{body, cors, negotiate};
+use crate::channel::{ChannelOptions, Connection, QUEUE};
+use crate::ingress::Origin;
+use crate::settings::FrontendSettings;
+use crate::trace;
+
+/// The HTTP methods where a stream is opened. A client that tries Streamable HTTP here gets 405 for its
+/// POST (Backwards Compatibility).
+const STREAM_METHODS: &str = "GET, OPTIONS";
+/// The HTTP methods where messages are sent to.
+const MESSAGE_METHODS: &str = "POST, OPTIONS";
+/// The path where messages are sent to, below that of the stream.
+const MESSAGE: &str = "message";
+const SESSION_ID: &str = "sessionId";
+
+/// The endpoint of the transport.
+pub(super) struct SseTransport<C> {
+    core: Arc<C>,
+    settings: Arc<FrontendSettings>,
+    sessions: SseSessions<C>,
+    shutdown: CancellationToken,
+}
+
+impl<C: Core> SseTransport<C> {
+    /// Streams end when `shutdown` is cancelled and their requests have finished, at the latest when `cut`
+    /// is.
+    pub(super) fn new(
+        core: Arc<C>,
+        settings: Arc<FrontendSettings>,
+        shutdown: CancellationToken,
+        cut: CancellationToken,
+    ) -> Self {
+        Self { core, sessions: SseSessions::new(settings.max_sessions, cut), settings, shutdown }
+    }
+
+    /// Answers a request, if its path is of this transport.
+    pub(super) async fn route(
+        &self,
+        arrived: &Arrived<'_>,
+        origin: &Origin<'_>,
+        body: &mut Incoming,
+        streams: &ConcurrencyLimit,
+    ) -> Option<Reply> {
+        let Arrived { head, fields, .. } = arrived;
+        let path = head.uri.path().trim_end_matches('/');
+        let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
+        let below = path.strip_prefix(base)?;
+        Some(match (below, &head.method) {
+            ("", &http::Method::GET) => self.open(base, fields, &origin.principal, streams),
+            ("", &http::Method::OPTIONS) => Ok(cors::preflight(&head.headers, STREAM_METHODS)),
+            ("", _) => Err(Refusal::method(STREAM_METHODS)),
+            (below, method) if below.strip_prefix('/') == Some(MESSAGE) => match *method {
+                http::Method::POST => self.take(arrived, origin, body).await,
+                http::Method::OPTIONS => Ok(cors::preflight(&head.headers, MESSAGE_METHODS)),
+                _ => Err(Refusal::method(MESSAGE_METHODS)),
+            },
+            _ => return None,
+        })
+    }
+
+    /// The number of sessions.
+    pub(super) fn count(&self) -> usize {
+        self.sessions.count()
+    }
+
+    /// All sessions, for an operator.
+    pub(super) fn views(&self) -> Vec<SessionView> {
+        self.sessions.views()
+    }
+
+    /// Waits for the requests that still finish after their session has ended.
+    pub(super) async fn finished(&self) {
+        self.sessions.finished().await;
+    }
+
+    /// Opens a session, which lives as long as its stream.
+    fn open(&self, base: &str, fields: &Fields<'_>, principal: &Principal, streams: &ConcurrencyLimit) -> Reply {
+        negotiate::check_sse_get(fields)?;
+        if self.shutdown.is_cancelled() {
+            return Err(unavailable("shutting down; try again later"));
+        }
+        let permit = stream_permit(streams)?;
+        let (queue, messages) = mpsc::channel(QUEUE);
+        let write_timeout = Some(self.settings.idle_connection);
+        let options = ChannelOptions { legacy_only: true, write_timeout, cut: self.sessions.cut.child_token() };
+        let connection = Connection::new(Arc::clone(&self.core), &self.settings, queue, options)
+            .map_err(|error| unavailable(&error.to_string()))?;
+        let entry = self.sessions.open(principal.clone(), &connection);
+        let entry = entry.map_err(|error| unavailable(&error.to_string()))?;
+        tracing::debug!("session of the deprecated HTTP+SSE transport opened");
+        // Relative, so that it is right under any host name that the client uses.
+        let endpoint = format!("event: endpoint\ndata: {base}/{MESSAGE}?{SESSION_ID}={}\n\n", entry.id());
+        let stream = SseSessionStream::new(messages, connection, entry, self.shutdown.clone());
+        let stream = EventStream::of(Box::new(stream), self.settings.keep_alive);
+        let mut response = reply::events(smallvec![endpoint.into()], Some(stream));
+        response.body_mut().hold_permit(permit);
+        Ok(response)
+    }
+
+    /// Takes one message. The session's stream carries what comes of it.
+    async fn take(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
+        negotiate::content_type(&arrived.fields)?;
+        let id = session_id(arrived.head.uri.query().unwrap_or_default()).ok_or_else(|| {
+            let message = "\"sessionId\" is missing: POST to the URI that the \"endpoint\" event names";
+            Refusal::invalid(StatusCode::BAD_REQUEST, message)
+        })?;
+        let connection = self.sessions.enter(id, &origin.principal).ok_or_else(|| {
+            let message = "no such session: its event stream has ended; open a new one with GET";
+            Refusal::invalid(StatusCode::NOT_FOUND, message)
+        })?;
+        let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
+        trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
+        connection.take(origin, text).await?;
+        Ok(reply::empty(StatusCode::ACCEPTED))
+    }
+}
+
+fn session_id(query: &str) -> Option<&str> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(name, _)| *name == SESSION_ID).map(|(_, id)| id)
+}
+
+fn unavailable(message: &str) -> Box<Refusal> {
+    Refusal::invalid(StatusCode::SERVICE_UNAVAILABLE, message)
+}

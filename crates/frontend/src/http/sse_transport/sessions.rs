@@ -1,0 +1,125 @@
+//! The sessions of the HTTP+SSE transport, by id. An id is a secret, and only the principal that opened
+//! the session can use it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fanlight_canonical::{Core, Principal};
+use fanlight_telemetry::clients::SessionView;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::channel::Connection;
+use crate::insight::shown_id;
+use crate::streams::{OpenError, new_id};
+
+/// The sessions of a listener.
+pub(crate) struct SseSessions<C> {
+    shared: Arc<Shared<C>>,
+    limit: usize,
+    /// Ends every session.
+    pub(super) cut: CancellationToken,
+}
+
+struct Shared<C> {
+    table: Mutex<Table<C>>,
+    /// Requests that still finish after their session has ended.
+    ending: TaskTracker,
+    runtime: Handle,
+}
+
+type Table<C> = HashMap<Box<str>, (Principal, Arc<Connection<C>>)>;
+
+/// A session's entry in the table. The session ends when this is dropped.
+pub(super) struct SessionEntry<C: Core> {
+    id: Box<str>,
+    shared: Arc<Shared<C>>,
+}
+
+impl<C: Core> SseSessions<C> {
+    /// At most `limit` sessions, all of which end when `cut` is cancelled.
+    pub(in crate::http) fn new(limit: usize, cut: CancellationToken) -> Self {
+        let (table, ending, runtime) = (Mutex::default(), TaskTracker::new(), Handle::current());
+        Self { shared: Arc::new(Shared { table, ending, runtime }), limit: limit.max(1), cut }
+    }
+
+    /// Enters a session of `principal`. No other session is ended for it: each has a client with an open
+    /// stream.
+    pub(super) fn open(
+        &self,
+        principal: Principal,
+        connection: &Arc<Connection<C>>,
+    ) -> Result<SessionEntry<C>, OpenError> {
+        let id = new_id()?;
+        let mut table = self.shared.lock();
+        if table.len() >= self.limit {
+            return Err(OpenError::Full { limit: self.limit });
+        }
+        table.insert(id.clone(), (principal, Arc::clone(connection)));
+        Ok(SessionEntry { id, shared: Arc::clone(&self.shared) })
+    }
+
+    /// The session of `principal` with this id, if there is one.
+    pub(super) fn enter(&self, id: &str, principal: &Principal) -> Option<Arc<Connection<C>>> {
+        let table = self.shared.lock();
+        let (_, connection) = table.get(id).filter(|(owner, _)| owner == principal)?;
+        Some(Arc::clone(connection))
+    }
+
+    /// The number of sessions.
+    pub(in crate::http) fn count(&self) -> usize {
+        self.shared.lock().len()
+    }
+
+    /// All sessions, for an operator.
+    pub(in crate::http) fn views(&self) -> Vec<SessionView> {
+        let all: Vec<_> =
+            self.shared.lock().iter().map(|(id, (_, connection))| (id.clone(), Arc::clone(connection))).collect();
+        let view = |(id, connection): (Box<str>, Arc<Connection<C>>)| {
+            connection.session_view(&id, "sse").unwrap_or_else(|| SessionView {
+                digest: shown_id(&id),
+                revision: None,
+                transport: "sse",
+                client_info: None,
+                running: 0,
+                server_requests: 0,
+                streams: 1,
+                idle: None,
+            })
+        };
+        all.into_iter().map(view).collect()
+    }
+
+    /// Waits for the requests that still finish after their session has ended.
+    pub(in crate::http) async fn finished(&self) {
+        self.shared.ending.close();
+        self.shared.ending.wait().await;
+    }
+}
+
+impl<C> Shared<C> {
+    fn lock(&self) -> MutexGuard<'_, Table<C>> {
+        // Nothing that can panic runs under this lock.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C: Core> SessionEntry<C> {
+    /// The session's id.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl<C: Core> Drop for SessionEntry<C> {
+    fn drop(&mut self) {
+        let ended = self.shared.lock().remove(&self.id);
+        if let Some((_, connection)) = ended {
+            connection.end();
+            // The stream may be dropped outside of a runtime.
+            let finished = async move { connection.finished().await };
+            self.shared.ending.spawn_on(finished, &self.shared.runtime);
+        }
+    }
+}

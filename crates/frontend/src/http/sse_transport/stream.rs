@@ -1,0 +1,65 @@
+//! The stream of one session of the HTTP+SSE transport. The session ends with it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use fanlight_canonical::Core;
+use fanlight_protocol::json::Chunks;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::sessions::SessionEntry;
+use crate::call::{Answer, ResponseItem, ResponseStream};
+use crate::channel::{Connection, Outbound};
+
+/// All messages to the client of one session.
+pub(crate) struct SseSessionStream {
+    messages: mpsc::Receiver<Outbound>,
+    /// Owns the session, and resolves once it is over; `None` after that.
+    end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl SseSessionStream {
+    /// The stream that carries `messages` of `connection`. Once `shutdown` is cancelled it ends with
+    /// the answer to the last request that is running.
+    pub(super) fn new<C: Core>(
+        messages: mpsc::Receiver<Outbound>,
+        connection: Arc<Connection<C>>,
+        entry: SessionEntry<C>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let end = async move {
+            let _entry = entry;
+            let drained = async {
+                shutdown.cancelled().await;
+                connection.close();
+                connection.finished().await;
+            };
+            tokio::select! { () = drained => {} () = connection.is_cut() => {} }
+        };
+        Self { messages, end: Some(Box::pin(end)) }
+    }
+}
+
+impl ResponseStream<Answer> for SseSessionStream {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<ResponseItem<Chunks, Answer>>> {
+        let item =
+            |Outbound { text, ending }| ResponseItem::Response(Answer { text: text.into(), error: None, ending });
+        if let Poll::Ready(message) = self.messages.poll_recv(cx) {
+            return Poll::Ready(message.map(item));
+        }
+        if let Some(end) = &mut self.end {
+            std::task::ready!(end.as_mut().poll(cx));
+            self.end = None;
+        }
+        // The last messages may have been sent since.
+        Poll::Ready(self.messages.try_recv().ok().map(item))
+    }
+}
+
+impl std::fmt::Debug for SseSessionStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SseSessionStream").field("ended", &self.end.is_none()).finish_non_exhaustive()
+    }
+}

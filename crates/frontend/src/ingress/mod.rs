@@ -1,0 +1,293 @@
+//! Where each message from a client enters, whatever transport carries it: the sender is identified, the
+//! era decided, the session found or opened, and the message admitted and started.
+//!
+//! A transport frames messages, implements [`Transport`] for what differs between transports, and sends
+//! what [`Ingress::receive`] returns.
+
+mod request;
+mod transport;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fanlight_canonical::{Core, Principal};
+use fanlight_protocol::{Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision};
+use fanlight_protocol::{RpcError, code};
+use fanlight_telemetry::ServerSpan;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::transport::Transport;
+use crate::call::RenderedCall;
+use crate::call::subscription::Subscriptions;
+use crate::eras::params::{Meta, Params};
+use crate::eras::{era, fault, modern};
+use crate::error::FrontendError;
+use crate::facts::TransportFacts;
+use crate::settings::FrontendSettings;
+use crate::streams::{ActiveSession, SessionStreams};
+use crate::suspended::SuspendedCalls;
+use crate::trace::{self, Ending};
+
+/// The state that all messages of a listener or connection share.
+pub(crate) struct Ingress<C> {
+    pub(crate) core: Arc<C>,
+    pub(crate) settings: Arc<FrontendSettings>,
+    pub(crate) suspended_calls: Arc<SuspendedCalls>,
+    pub(crate) subscriptions: Subscriptions,
+}
+
+/// The sender of a message.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin<'a> {
+    /// Everything that the message names must belong to this principal.
+    pub(crate) principal: Principal,
+    pub(crate) facts: TransportFacts<'a>,
+}
+
+/// What becomes of the text that a transport has received.
+pub(crate) enum Received {
+    /// A request, which is to be answered by its call.
+    Request(Box<StartedRequest>),
+    /// A notification or response, which has no answer.
+    Accepted,
+    /// A notification or response that is refused. Only a transport that answers every message, such as
+    /// HTTP, reports that.
+    Ignored(Box<Refusal>),
+    /// The requests of a batch, and refusals of what is not a message.
+    Batch(ActiveSession, Vec<Result<Box<StartedRequest>, Box<Refusal>>>),
+}
+
+/// A request that has been admitted. Its call does nothing until it is polled.
+pub(crate) struct StartedRequest {
+    pub(crate) call: RenderedCall,
+    pub(crate) kind: RequestKind,
+    pub(crate) revision: Revision,
+    /// The session of a legacy request.
+    pub(crate) session: Option<ActiveSession>,
+    /// To be kept until the call has been answered.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+/// What a transport has to know of a request.
+pub(crate) enum RequestKind {
+    Call,
+    /// A stream of messages that lasts as long as its client likes.
+    Subscription,
+    /// `initialize`: the transport makes this the client's session, if the response is not an error.
+    Initialize(Arc<SessionStreams>),
+}
+
+/// A message that is refused.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) reason: Reason,
+    pub(crate) error: RpcError,
+    /// The id of the request, if it could be read.
+    pub(crate) id: Option<Json>,
+    /// The end of the request's span.
+    pub(crate) ending: Option<Box<Ending>>,
+}
+
+/// Why a message is refused, as far as transports report that differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// It breaks a rule of the protocol.
+    Malformed,
+    /// The params of a well-formed request cannot be used.
+    Params,
+    /// It names no session of its principal.
+    UnknownSession,
+}
+
+impl Refusal {
+    pub(crate) fn new(reason: Reason, error: RpcError) -> Box<Self> {
+        Box::new(Self { reason, error, id: None, ending: None })
+    }
+
+    pub(crate) fn malformed(error: RpcError) -> Box<Self> {
+        Self::new(Reason::Malformed, error)
+    }
+
+    fn of_request(mut self: Box<Self>, id: &Json, span: ServerSpan) -> Box<Self> {
+        self.id = Some(id.clone());
+        self.ending = Some(Box::new(Ending::refused(span, &self.error)));
+        self
+    }
+}
+
+impl From<RpcError> for Box<Refusal> {
+    fn from(error: RpcError) -> Self {
+        Refusal::malformed(error)
+    }
+}
+
+impl<C: Core> Ingress<C> {
+    /// An ingress to `core`. Subscriptions end when `closing` is cancelled, suspended calls when `cut` is.
+    pub(crate) fn new(
+        core: Arc<C>,
+        settings: &Arc<FrontendSettings>,
+        closing: CancellationToken,
+        cut: &CancellationToken,
+    ) -> Result<Self, FrontendError> {
+        Ok(Self {
+            core,
+            suspended_calls: SuspendedCalls::new(settings, cut)?,
+            subscriptions: Subscriptions::new(settings.max_subscriptions, settings.notification_buffer, closing),
+            settings: Arc::clone(settings),
+        })
+    }
+
+    /// Identifies the sender of a message. Every [`Origin`] is made here, once for each message.
+    pub(crate) fn identify<'a>(&self, facts: TransportFacts<'a>) -> Origin<'a> {
+        Origin { principal: self.settings.identify.principal(&facts), facts }
+    }
+
+    /// Takes what a transport has received: a message, or a batch where the session's revision has them.
+    pub(crate) async fn receive<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        text: Bytes,
+    ) -> Result<Received, Box<Refusal>> {
+        match Message::parse(text, self.settings.nesting) {
+            Ok(Message::Request(request)) => {
+                self.request(transport, origin, request, false).await.map(Received::Request)
+            }
+            Ok(Message::Notification(notification)) => {
+                Ok(without_answer(self.notification(transport, origin, &notification).await))
+            }
+            Ok(Message::Response(response)) => Ok(without_answer(self.response(transport, origin, response).await)),
+            Err(MessageError::Batch(text)) => Box::pin(self.batch(transport, origin, text)).await,
+            Err(error) => Err(self.not_a_message(error)),
+        }
+    }
+
+    /// Admits one message: called once for each, after it has been found valid. If it is a request that
+    /// `reaches_core`, the permit counts it among those of its client that run at once.
+    ///
+    /// Policy and quotas of the principal belong here.
+    fn admit<T: Transport>(
+        &self,
+        transport: &T,
+        _origin: &Origin<'_>,
+        reaches_core: bool,
+    ) -> Result<Option<OwnedSemaphorePermit>, RpcError> {
+        let Some(permits) = transport.permits().filter(|_| reaches_core) else { return Ok(None) };
+        Arc::clone(permits).try_acquire_owned().map(Some).map_err(|_| {
+            let limit = self.settings.max_concurrent;
+            RpcError::new(code::INTERNAL, format!("busy: {limit} requests are running; wait for one to finish"))
+        })
+    }
+
+    /// Handles each message of a batch as if it were alone (2025-03-26 basic/index, Batching). Only that
+    /// revision has batches.
+    async fn batch<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        text: Bytes,
+    ) -> Result<Received, Box<Refusal>> {
+        let session = transport.session(origin).await.ok().flatten();
+        let Some(session) = session.filter(|session| session.session.revision() == Revision::V2025_03_26) else {
+            return Err(self.not_a_message(MessageError::Batch(text)));
+        };
+        let messages = Message::parse_batch(text, self.settings.nesting).ok().flatten().unwrap_or_default();
+        fault::check_batch(messages.len(), self.settings.max_batch)?;
+        let mut requests = Vec::new();
+        for message in messages {
+            match message {
+                Ok(Message::Request(request)) => {
+                    requests.push(self.request(transport, origin, request, true).await);
+                }
+                // These have no answer, not even a refusal.
+                Ok(Message::Notification(notification)) => {
+                    drop(self.notification(transport, origin, &notification).await);
+                }
+                Ok(Message::Response(response)) => drop(self.response(transport, origin, response).await),
+                Err(error) => requests.push(Err(self.not_a_message(error))),
+            }
+        }
+        Ok(Received::Batch(session, requests))
+    }
+
+    async fn notification<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        notification: &Notification,
+    ) -> Result<(), Box<Refusal>> {
+        let params = Params::read(notification.params().as_ref())?;
+        let version = transport.version_header();
+        if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
+            return Err(Refusal::malformed(modern::unsupported(unknown)));
+        }
+        self.admit(transport, origin, false)?;
+        let running = match transport.running() {
+            Some(running) => Some(Arc::clone(running)),
+            // 2026-07-28 has no notification from client to server on HTTP: a modern one, cancellation
+            // included, is accepted and means nothing (streamable-http, Sending Messages).
+            None if era::of_message(&params.meta, version) == Era::Modern => None,
+            None => transport.session(origin).await?.map(|session| Arc::clone(&session.session.running)),
+        };
+        match (&notification.method, running, params.request_id()) {
+            (Method::Cancelled, Some(running), Some(id)) => running.cancel(&id),
+            (Method::Initialized, ..) => transport.initialized(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A client's answer to a server request, which is one of its own session. Modern clients "MUST NOT
+    /// send JSON-RPC responses".
+    async fn response<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        response: Response,
+    ) -> Result<(), Box<Refusal>> {
+        if era::of_message(&Meta::default(), transport.version_header()) == Era::Modern {
+            let message = "responses are not sent to a server of this protocol version";
+            return Err(Refusal::malformed(RpcError::new(code::INVALID_REQUEST, message)));
+        }
+        self.admit(transport, origin, false)?;
+        match transport.session(origin).await? {
+            Some(session) => session.session.server_requests.answer(response),
+            None => tracing::debug!("response of a client ignored: it has no session"),
+        }
+        Ok(())
+    }
+
+    fn not_a_message(&self, error: MessageError) -> Box<Refusal> {
+        let (error, id) = fault::of_message(error, self.settings.nesting);
+        let mut refusal = Refusal::malformed(error);
+        refusal.id = id;
+        refusal
+    }
+
+    async fn request<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        request: Request,
+        in_batch: bool,
+    ) -> Result<Box<StartedRequest>, Box<Refusal>> {
+        let params = match Params::read(request.params.as_ref()) {
+            Ok(params) => params,
+            Err(error) => {
+                let span = trace::begin(&self.settings, &request, &origin.facts);
+                return Err(Refusal::malformed(error).of_request(&request.id, span));
+            }
+        };
+        let span = trace::begin_read(&self.settings, &request, &params, &origin.facts);
+        let mut parsed = request::ParsedRequest { request, params, span };
+        match self.start(transport, origin, &mut parsed, in_batch).await {
+            Ok(started) => Ok(Box::new(started)),
+            Err(refusal) => Err(refusal.of_request(&parsed.request.id, parsed.span)),
+        }
+    }
+}
+
+fn without_answer(taken: Result<(), Box<Refusal>>) -> Received {
+    taken.map_or_else(Received::Ignored, |()| Received::Accepted)
+}

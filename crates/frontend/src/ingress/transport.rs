@@ -1,0 +1,89 @@
+//! What differs between transports in the handling of a message.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use fanlight_canonical::Core;
+use fanlight_protocol::{Request, Revision, RpcError};
+use fanlight_telemetry::Parent;
+use tokio::sync::Semaphore;
+
+use super::{Origin, Refusal};
+use crate::call::DetachedCalls;
+use crate::eras::modern;
+use crate::eras::params::{Meta, Params};
+use crate::session::RunningRequests;
+use crate::streams::ActiveSession;
+
+/// The transport of a message. The defaults are those of a connection that carries all messages of one
+/// client, such as stdio.
+pub(crate) trait Transport: Send + Sync {
+    /// Whether modern clients repeat parts of their requests in header fields.
+    const HAS_HEADERS: bool = false;
+
+    /// The value of `MCP-Protocol-Version`.
+    fn version_header(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether modern requests are served.
+    fn serves_modern(&self) -> bool {
+        true
+    }
+
+    /// Whether the client can be sent anything before a response.
+    fn takes_messages(&self) -> bool {
+        true
+    }
+
+    /// Checks the revision of a modern request.
+    fn revision(&self, meta: &Meta) -> Result<Revision, RpcError> {
+        modern::revision(meta)
+    }
+
+    /// Checks the other header fields that repeat parts of a modern request.
+    fn check_headers<C: Core>(
+        &self,
+        _core: &Arc<C>,
+        _request: &Request,
+        _params: &Params,
+        _trace: &Parent,
+    ) -> impl Future<Output = Result<(), RpcError>> + Send {
+        std::future::ready(Ok(()))
+    }
+
+    /// The legacy session that a message belongs to. `None` if its connection has none; an error if the
+    /// message must name one, and it does not exist for its principal.
+    fn session(&self, origin: &Origin<'_>) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
+
+    /// The id of the session, where the message has it.
+    fn session_id(&self) -> Option<&str> {
+        None
+    }
+
+    /// All running requests of the client, if it cancels them by notifications in both eras.
+    fn running(&self) -> Option<&Arc<RunningRequests>> {
+        None
+    }
+
+    /// Bounds the requests of the client that run at once.
+    fn permits(&self) -> Option<&Arc<Semaphore>> {
+        None
+    }
+
+    /// Where legacy calls run on if their connection is lost; `None` if they end with it.
+    fn detached(&self) -> Option<&Arc<DetachedCalls>> {
+        None
+    }
+
+    /// The client of a session is ready for messages outside of calls.
+    fn initialized(&self) {}
+
+    /// Begins to listen to messages outside of calls, if that has not been done; the result resolves
+    /// after a while or when the core has answered.
+    fn listen<C: Core>(
+        &self,
+        core: &Arc<C>,
+        session: &ActiveSession,
+    ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
+}

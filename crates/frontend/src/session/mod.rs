@@ -1,0 +1,210 @@
+//! One legacy client: its principal, the result of `initialize`, and its running requests.
+
+mod running_requests;
+mod server_requests;
+#[cfg(test)]
+pub(crate) mod testing;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fanlight_canonical::{CallContext, Caller, Core, Principal, ServerRequest, SessionKey};
+use fanlight_protocol::capability::MissingCapability;
+use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::{Json, Response, Revision};
+use fanlight_telemetry::{Parent, Telemetry};
+use tokio::time::Instant;
+
+pub(crate) use self::running_requests::{Cancellation, RunningRequests};
+pub(crate) use self::server_requests::ServerRequests;
+use crate::eras::legacy::InitializeParams;
+use crate::trace::CountGuard;
+
+/// A legacy client after `initialize`: of an HTTP session, of a stream of the HTTP+SSE transport, or
+/// of a stdio connection.
+pub(crate) struct Session {
+    /// The principal that opened it; no other may use it.
+    principal: Principal,
+    key: SessionKey,
+    initialize: InitializeParams,
+    log_level: Mutex<Option<LogLevel>>,
+    pub(crate) running: Arc<RunningRequests>,
+    pub(crate) server_requests: ServerRequests,
+    usage: Mutex<Usage>,
+    counted: Mutex<Option<CountGuard>>,
+    /// Reports the end of the session to the core: when the session is dropped, so that no call of it
+    /// can follow.
+    report_end: Box<dyn Fn(SessionKey) + Send + Sync>,
+}
+
+#[derive(Debug)]
+struct Usage {
+    /// The number of [`SessionGuard`]s.
+    guards: usize,
+    /// When the last of them was dropped, or the session was opened.
+    last: Instant,
+}
+
+impl Session {
+    /// A session of `principal`'s client that sent `initialize`. The client may have `max_server_requests`
+    /// to answer at once.
+    pub(crate) fn new<C: Core>(
+        principal: Principal,
+        initialize: InitializeParams,
+        running: Arc<RunningRequests>,
+        max_server_requests: usize,
+        core: &Arc<C>,
+    ) -> Self {
+        let core = Arc::clone(core);
+        Self {
+            principal,
+            key: SessionKey::fresh(),
+            initialize,
+            log_level: Mutex::default(),
+            running,
+            server_requests: ServerRequests::new(max_server_requests),
+            usage: Mutex::new(Usage { guards: 0, last: Instant::now() }),
+            counted: Mutex::default(),
+            report_end: Box::new(move |session| core.end_session(session)),
+        }
+    }
+
+    /// Counts the session in the metrics until it ends.
+    pub(crate) fn count(&self, telemetry: &Telemetry) {
+        *lock(&self.counted) = Some(CountGuard::session(telemetry));
+    }
+
+    /// Whether `principal` opened the session.
+    pub(crate) fn belongs_to(&self, principal: &Principal) -> bool {
+        self.principal == *principal
+    }
+
+    /// The revision agreed on.
+    pub(crate) fn revision(&self) -> Revision {
+        self.initialize.revision
+    }
+
+    /// The client's `Implementation` object, if it gave one.
+    pub(crate) fn client_info(&self) -> Option<&Json> {
+        self.initialize.client_info.as_ref()
+    }
+
+    /// The level set with `logging/setLevel`, if any.
+    pub(crate) fn log_level(&self) -> Option<LogLevel> {
+        *lock(&self.log_level)
+    }
+
+    /// Sets the level.
+    pub(crate) fn set_log_level(&self, level: Option<LogLevel>) {
+        *lock(&self.log_level) = level;
+    }
+
+    /// Enters a request of a server; returns its number and the message to send. `None` if the client
+    /// cannot be asked, and then the server gets an error.
+    pub(crate) fn open_server_request(&self, request: ServerRequest) -> Option<(u64, Json)> {
+        let capabilities = &self.initialize.capabilities;
+        match MissingCapability::for_server_request(capabilities, &request.method, request.params.as_ref()) {
+            Some(missing) => {
+                // An error means that the server no longer waits.
+                let _ = request.answer.send(Response::from_error(&missing.to_error()));
+                None
+            }
+            None => self.server_requests.open(request),
+        }
+    }
+
+    /// Cancels what runs. Requests may still finish after this.
+    pub(crate) fn end(&self) {
+        drop(lock(&self.counted).take());
+        self.running.cancel_all();
+    }
+
+    /// The context of one request of the session.
+    pub(crate) fn context(&self, wants_progress: bool) -> CallContext {
+        CallContext {
+            caller: Caller::session_of(self.principal.clone(), self.key),
+            client_info: self.initialize.client_info.clone(),
+            capabilities: self.initialize.capabilities.clone(),
+            log_level: self.log_level(),
+            wants_progress,
+            tasks: self.initialize.tasks(),
+            trace: Parent::default(),
+        }
+    }
+
+    /// Since when the session has had no request; `None` if it has one now.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        let usage = lock(&self.usage);
+        (usage.guards == 0).then_some(usage.last)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        (self.report_end)(self.key);
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// A session that serves a request, which keeps it from expiring.
+#[derive(Debug)]
+pub(crate) struct SessionGuard(Arc<Session>);
+
+impl SessionGuard {
+    pub(crate) fn new(session: &Arc<Session>) -> Self {
+        lock(&session.usage).guards += 1;
+        Self(Arc::clone(session))
+    }
+}
+
+impl Clone for SessionGuard {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
+    }
+}
+
+impl std::ops::Deref for SessionGuard {
+    type Target = Arc<Session>;
+
+    fn deref(&self) -> &Arc<Session> {
+        &self.0
+    }
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        let mut usage = lock(&self.0.usage);
+        usage.guards = usage.guards.saturating_sub(1);
+        if usage.guards == 0 {
+            usage.last = Instant::now();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that can panic runs under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::ListenCore;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn session_context_describes_the_client_and_differs_between_sessions() {
+        let core = ListenCore::refusing();
+        let (session, other) = (core.session(), core.session());
+        session.set_log_level(Some(LogLevel::Error));
+        let context = session.context(true);
+        assert_eq!(context.log_level, Some(LogLevel::Error));
+        assert_eq!(context.capabilities.as_text(), r#"{"sampling":{}}"#);
+        assert_ne!(context.session(), other.context(true).session());
+        assert_eq!(context.client_info.as_ref().unwrap().as_text(), r#"{"name":"c"}"#);
+        assert_ne!(context.caller, other.context(true).caller);
+    }
+}

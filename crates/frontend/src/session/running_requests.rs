@@ -1,0 +1,140 @@
+//! The requests that run in one session or connection, so that the client can cancel them by id.
+
+use std::borrow::Cow;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use fanlight_protocol::Json;
+use fanlight_protocol::json::Kind;
+use slab::Slab;
+use tokio::sync::oneshot;
+
+/// A JSON-RPC id as a value: `"a"` and `"\u0061"` are the same id, `1` and `"1"` are not.
+#[derive(Debug, PartialEq, Eq)]
+enum RequestId<'a> {
+    Number(&'a str),
+    String(Cow<'a, str>),
+    /// A string with an escape that stands for no character; compared as written.
+    Raw(&'a str),
+}
+
+impl<'a> RequestId<'a> {
+    fn of(id: &'a Json) -> Self {
+        match (id.kind(), id.as_str()) {
+            (Kind::String, Some(text)) => Self::String(text),
+            (Kind::String, None) => Self::Raw(id.as_text()),
+            _ if id.as_text() == "-0" => Self::Number("0"),
+            _ => Self::Number(id.as_text()),
+        }
+    }
+}
+
+/// The requests that run in one session or connection. Nearly all of them end without being
+/// cancelled, so entering one costs little, and ids are compared only when one is cancelled.
+#[derive(Debug, Default)]
+pub(crate) struct RunningRequests(Mutex<Slab<Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    id: Json,
+    /// `None` once it has been cancelled.
+    cancel: Option<oneshot::Sender<()>>,
+}
+
+impl RunningRequests {
+    /// Enters a request. It leaves when the returned [`Cancellation`] is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, id: &Json) -> Cancellation {
+        let (cancel, cancelled) = oneshot::channel();
+        let key = self.lock().insert(Entry { id: id.clone(), cancel: Some(cancel) });
+        Cancellation { cancelled, requests: Arc::clone(self), key }
+    }
+
+    /// The number of requests.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Cancels the request with this id. One that is not running is no error: it may just have
+    /// finished (2025-11-25 and 2026-07-28 cancellation, Behavior Requirements).
+    pub(crate) fn cancel(&self, id: &Json) {
+        let id = RequestId::of(id);
+        self.cancel_where(|entry| RequestId::of(&entry.id) == id);
+    }
+
+    /// Cancels every request.
+    pub(crate) fn cancel_all(&self) {
+        self.cancel_where(|_| true);
+    }
+
+    fn cancel_where(&self, is_meant: impl Fn(&Entry) -> bool) {
+        let mut requests = self.lock();
+        for (_, entry) in requests.iter_mut().filter(|(_, entry)| is_meant(entry)) {
+            // An error means that the request has just ended.
+            entry.cancel.take().map(|cancel| cancel.send(()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slab<Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A future that resolves when the client cancels one request, and that request's entry. Must not be
+/// polled after it has resolved.
+#[derive(Debug)]
+pub(crate) struct Cancellation {
+    cancelled: oneshot::Receiver<()>,
+    requests: Arc<RunningRequests>,
+    key: usize,
+}
+
+impl Future for Cancellation {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // The sender lives as long as the entry, so that this is no error.
+        Pin::new(&mut self.cancelled).poll(cx).map(drop)
+    }
+}
+
+impl Drop for Cancellation {
+    fn drop(&mut self) {
+        // Dropped without the lock.
+        let _entry = self.requests.lock().try_remove(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_ids_are_compared_by_value() {
+        let id = Json::literal;
+        assert_eq!(RequestId::of(&id(r#""a""#)), RequestId::of(&id(r#""\u0061""#)));
+        assert_ne!(RequestId::of(&id("1")), RequestId::of(&id(r#""1""#)));
+        assert_eq!(RequestId::of(&id("-0")), RequestId::of(&id("0")));
+        assert_eq!(RequestId::of(&id(r#""\ud800""#)), RequestId::of(&id(r#""\ud800""#)));
+        assert_ne!(RequestId::of(&id(r#""\ud800""#)), RequestId::of(&id(r#""\ud801""#)));
+    }
+
+    #[tokio::test]
+    async fn cancel_reaches_the_request_with_the_id() {
+        let running = Arc::new(RunningRequests::default());
+        let first = running.begin(&Json::literal("1"));
+        let mut second = running.begin(&Json::literal(r#""1""#));
+        running.cancel(&Json::literal("1"));
+        first.await;
+        assert!(is_pending(&mut second));
+        assert_eq!(running.count(), 1);
+        running.cancel(&Json::literal("99"));
+        running.cancel_all();
+        second.await;
+        assert!(running.count() == 0);
+    }
+
+    fn is_pending(cancellation: &mut Cancellation) -> bool {
+        Pin::new(cancellation).poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending()
+    }
+}

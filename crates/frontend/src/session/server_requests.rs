@@ -1,0 +1,184 @@
+//! The requests of servers that one legacy client has received and not answered yet (elicitation,
+//! sampling, roots).
+//!
+//! Every session has its own, and ids mean something only within it: what one client answers can
+//! never reach a request to another.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use fanlight_canonical::ServerRequest;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::message::{notification_text, request_text};
+use fanlight_protocol::{Json, Method, Response};
+use fanlight_telemetry::{ClientSpan, Departure, Target};
+use tokio::sync::oneshot;
+
+const PREFIX: &str = "fanlight-";
+
+/// The open server requests of one session.
+#[derive(Debug)]
+pub(crate) struct ServerRequests {
+    limit: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    open: BTreeMap<u64, Open>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    answer: oneshot::Sender<Response>,
+    method: Method,
+    span: ClientSpan,
+}
+
+impl ServerRequests {
+    /// At most `limit` requests at once.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, table: Mutex::default() }
+    }
+
+    /// Enters a request; returns its number and the message to send. `None` if there are too many, and
+    /// then the server gets an error that says that the client cannot be asked.
+    pub(crate) fn open(&self, request: ServerRequest) -> Option<(u64, Json)> {
+        let mut table = self.lock();
+        if table.open.len() >= self.limit {
+            tracing::warn!(limit = self.limit, "server request refused: too many open requests to one client");
+            return None;
+        }
+        table.last += 1;
+        let number = table.last;
+        let ServerRequest { method, params, trace, answer, .. } = request;
+        let (id, target) = (id(number), Target::None);
+        let span = trace.to_client(&Departure { method: &method, target, id: Some((&id).into()), attempt: 1 });
+        let text = request_text(&id, method.as_str(), span.propagation().into_params(params.as_ref()).as_ref());
+        table.open.insert(number, Open { answer, method, span });
+        Some((number, text))
+    }
+
+    /// The number of open requests.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().open.len()
+    }
+
+    /// Passes a client's answer to the server that waits for it. An answer to nothing is ignored: the
+    /// request may just have been withdrawn.
+    pub(crate) fn answer(&self, response: Response) {
+        let answered = number(&response.id()).and_then(|number| self.lock().open.remove(&number));
+        match answered {
+            Some(Open { answer, method, span }) => {
+                span.answered(&method, &response);
+                drop(answer.send(response));
+            }
+            None => tracing::debug!("response of a client ignored: it answers no open request"),
+        }
+    }
+
+    /// Whether a request is still open; then the task is woken when the server stops waiting. A request
+    /// that the server no longer waits for is withdrawn: the error is the notification for the client.
+    pub(crate) fn poll_open(&self, number: u64, cx: &mut Context<'_>) -> Result<bool, Json> {
+        let mut table = self.lock();
+        let Some(open) = table.open.get_mut(&number) else { return Ok(false) };
+        if open.answer.poll_closed(cx) == Poll::Pending {
+            return Ok(true);
+        }
+        table.open.remove(&number);
+        Err(cancelled(number))
+    }
+
+    /// Withdraws a request; returns the notification for the client if it was still open.
+    pub(crate) fn withdraw(&self, number: u64) -> Option<Json> {
+        self.lock().open.remove(&number).map(|_| cancelled(number))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn id(number: u64) -> Json {
+    Json::string(&format!("{PREFIX}{number}"))
+}
+
+fn number(id: &Json) -> Option<u64> {
+    id.as_str()?.strip_prefix(PREFIX)?.parse().ok()
+}
+
+/// 2025-11-25 basic/utilities/cancellation.
+fn cancelled(number: u64) -> Json {
+    let mut params = ObjectBuilder::new();
+    params.member("requestId", &id(number)).string("reason", "the server no longer waits for an answer");
+    notification_text("notifications/cancelled", Some(&params.finish()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use fanlight_protocol::{Message, Method};
+    use fanlight_telemetry::Parent;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn request() -> (ServerRequest, oneshot::Receiver<Response>) {
+        let (answer, answered) = oneshot::channel();
+        let params = Some(Json::literal(r#"{ "x":1.0}"#));
+        let deadline = Instant::now() + Duration::from_secs(600);
+        let (method, trace) = (Method::from_name("elicitation/create"), Parent::default());
+        (ServerRequest { method, params, trace, answer, deadline }, answered)
+    }
+
+    fn answer(text: &'static str) -> Response {
+        match Message::parse(Bytes::from_static(text.as_bytes()), 64) {
+            Ok(Message::Response(response)) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn answers_reach_their_request_with_their_bytes() {
+        let requests = ServerRequests::new(2);
+        let ((first, mut first_answer), (second, mut second_answer)) = (request(), request());
+        let (_, text) = requests.open(first).unwrap();
+        let expected = r#"{"jsonrpc":"2.0","id":"fanlight-1","method":"elicitation/create","params":{ "x":1.0}}"#;
+        assert_eq!(text.as_text(), expected);
+        requests.open(second).unwrap();
+        let (third, mut third_answer) = request();
+        assert!(requests.open(third).is_none());
+        assert_eq!(third_answer.try_recv().unwrap_err(), oneshot::error::TryRecvError::Closed);
+        requests.answer(answer(r#"{"jsonrpc":"2.0","id":"fanlight-\u0032","result":{ "a":1E400}}"#));
+        assert_eq!(second_answer.try_recv().unwrap().body().as_text(), r#"{ "a":1E400}"#);
+        assert!(first_answer.try_recv().is_err());
+        for text in [
+            r#"{"jsonrpc":"2.0","id":"fanlight-2","result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":"1","result":{}}"#,
+        ] {
+            requests.answer(answer(text));
+        }
+        requests.answer(answer(r#"{"jsonrpc":"2.0","id":"fanlight-1","error":{"code":-1,"message":"no"}}"#));
+        assert_eq!(first_answer.try_recv().unwrap().error_code(), Some(-1));
+    }
+
+    #[test]
+    fn server_request_is_withdrawn_once_when_the_server_stops_waiting() {
+        let requests = ServerRequests::new(1);
+        let cx = &mut Context::from_waker(Waker::noop());
+        let (asked, answered) = request();
+        let (number, _) = requests.open(asked).unwrap();
+        assert_eq!(requests.poll_open(number, cx), Ok(true));
+        drop(answered);
+        let notification = requests.poll_open(number, cx).unwrap_err();
+        assert!(notification.as_text().contains(r#""requestId":"fanlight-1""#), "{notification}");
+        assert_eq!(requests.poll_open(number, cx), Ok(false));
+        assert!(requests.withdraw(number).is_none());
+    }
+}

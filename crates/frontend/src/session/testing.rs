@@ -1,0 +1,65 @@
+//! A core for unit tests: listening is answered by a function, and ended sessions are counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fanlight_canonical::{Call, Core, Listen, Listening, Principal, SessionKey};
+use fanlight_protocol::{Json, Response, Revision, RpcError};
+
+use super::Session;
+use crate::eras::legacy::InitializeParams;
+
+type Answer = dyn Fn(Listen) -> Result<Listening, RpcError> + Send + Sync;
+
+pub(crate) struct ListenCore {
+    answer: Box<Answer>,
+    ended: AtomicUsize,
+}
+
+impl ListenCore {
+    /// A core that answers `listen` by `answer`.
+    pub(crate) fn new(answer: impl Fn(Listen) -> Result<Listening, RpcError> + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { answer: Box::new(answer), ended: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn refusing() -> Arc<Self> {
+        Self::new(|_| Err(RpcError::new(0, "refused")))
+    }
+
+    /// A session of a client that can resume its streams.
+    pub(crate) fn session(self: &Arc<Self>) -> Session {
+        self.session_of(Principal::anonymous())
+    }
+
+    pub(crate) fn session_of(self: &Arc<Self>, principal: Principal) -> Session {
+        let initialize = InitializeParams {
+            revision: Revision::V2025_11_25,
+            client_info: Some(Json::literal(r#"{"name":"c"}"#)),
+            capabilities: Json::literal(r#"{"sampling":{}}"#),
+        };
+        Session::new(principal, initialize, Arc::default(), 1, self)
+    }
+
+    /// How many sessions have ended.
+    pub(crate) fn ended(&self) -> usize {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+impl Core for ListenCore {
+    async fn handle(&self, _: Call) -> Response {
+        Response::from_result(&Json::empty_object())
+    }
+
+    async fn tool(&self, _: &str, _: &fanlight_telemetry::Parent) -> Option<Arc<Json>> {
+        None
+    }
+
+    async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {
+        (self.answer)(listen)
+    }
+
+    fn end_session(&self, _: SessionKey) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,103 @@
+//! Tasks that take the place of a reader: one for a call whose client has disconnected, and one for
+//! messages outside of calls while no stream carries them.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+
+use tokio::time::timeout;
+
+use super::replay::{ReplayLimits, ReplayStore as _, to_event};
+use super::{Calls, SessionStreams, StreamPolicy, lock, no_calls};
+use crate::call::{Answer, ResponseItem};
+
+/// Polls the calls on stream `number` and keeps their events, until the client resumes the stream or its
+/// time is over. Then, or if there are too many of these tasks, no more events are kept, and the calls
+/// run on without a stream.
+pub(super) fn drive(streams: &Arc<SessionStreams>, policy: &StreamPolicy, number: u64, calls: &Arc<Mutex<Box<Calls>>>) {
+    let (streams, calls) = (Arc::clone(streams), Arc::clone(calls));
+    let Some(permit) = policy.detached.permit() else { return abandon(&streams, number, &calls) };
+    let (limits, resume) = (Arc::clone(&policy.replay), policy.resume);
+    policy.detached.run(async move {
+        let driven = timeout(resume, poll_fn(|cx| poll_drive(&streams, &limits, number, &calls, cx))).await;
+        // The abandoned calls need it.
+        drop(permit);
+        if driven.is_err() {
+            abandon(&streams, number, &calls);
+        }
+    });
+}
+
+fn poll_drive(
+    streams: &SessionStreams,
+    limits: &Arc<ReplayLimits>,
+    number: u64,
+    calls: &Mutex<Box<Calls>>,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    let mut calls = lock(calls);
+    loop {
+        match streams.state().streams.get_mut(&number) {
+            Some(stream) if stream.reader == 0 => stream.waker = Some(cx.waker().clone()),
+            // Its client has resumed it, or the session has ended.
+            _ => return Poll::Ready(()),
+        }
+        let item = ready!(calls.poll_next(cx));
+        let mut state = streams.state();
+        let (text, ending) = match item {
+            None => {
+                state.finish(number);
+                return Poll::Ready(());
+            }
+            Some(ResponseItem::Pause(_)) => continue,
+            Some(ResponseItem::Message(text)) => (text, None),
+            Some(ResponseItem::Response(Answer { text, ending, .. })) => (text, ending),
+        };
+        // The session may have ended meanwhile.
+        if state.streams.contains_key(&number) {
+            state.replay.append(number, to_event(text), false, limits);
+            // Delivered as far as the span is concerned: the event is kept for the client.
+            ending.into_iter().for_each(|ending| ending.delivered());
+        }
+    }
+}
+
+fn abandon(streams: &SessionStreams, number: u64, calls: &Mutex<Box<Calls>>) {
+    let mut calls = lock(calls);
+    let mut state = streams.state();
+    if state.streams.get(&number).is_some_and(|stream| stream.reader != 0) {
+        return;
+    }
+    state.forget(number);
+    drop(state);
+    let abandoned = std::mem::replace(&mut *calls, no_calls());
+    drop(calls);
+    drop(abandoned);
+}
+
+/// Reads the messages outside of calls, which wait in the mailbox, until a stream carries them.
+pub(super) fn keep_notifications(streams: &Arc<SessionStreams>, policy: &StreamPolicy) {
+    let mut state = streams.state();
+    if state.is_kept || state.ended || state.hung_up || !state.listeners.is_empty() {
+        return;
+    }
+    state.is_kept = true;
+    drop(state);
+    let streams = Arc::downgrade(streams);
+    policy.detached.run(poll_fn(move |cx| match streams.upgrade() {
+        Some(streams) => poll_keep(&streams, cx),
+        None => Poll::Ready(()),
+    }));
+}
+
+fn poll_keep(streams: &SessionStreams, cx: &mut Context<'_>) -> Poll<()> {
+    let mut notifications = streams.notifications();
+    let mut state = streams.state();
+    if state.ended || state.hung_up || !state.listeners.is_empty() {
+        state.is_kept = false;
+        return Poll::Ready(());
+    }
+    state.keeper = Some(cx.waker().clone());
+    drop(state);
+    notifications.poll_keep(&streams.session, cx)
+}

@@ -1,0 +1,52 @@
+//! Ids of events: "globally unique across all streams within that session", with "sufficient information
+//! to identify the originating stream" (2025-11-25 basic/transports, Resumability and Redelivery).
+
+/// The id of an event. It means something only within its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventId {
+    /// Whether its stream is a GET stream.
+    pub(crate) is_get: bool,
+    pub(crate) stream: u64,
+    /// Its position on the stream; 0 is before the first event.
+    pub(crate) position: u64,
+}
+
+impl EventId {
+    /// The event that `id` names, if it is one of these ids.
+    pub(crate) fn parse(id: &str) -> Option<Self> {
+        let (is_get, rest) = match id.strip_prefix("get") {
+            Some(rest) => (true, rest),
+            None => (false, id.strip_prefix("post")?),
+        };
+        let (stream, position) = rest.split_once('-')?;
+        let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
+        Some(Self { is_get, stream: number(stream)?, position: number(position)? })
+    }
+
+    /// Passes the pieces of the id to `put`.
+    pub(crate) fn write(self, mut put: impl FnMut(&[u8])) {
+        let (mut stream, mut position) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let kind = if self.is_get { "get" } else { "post" };
+        for text in [kind, stream.format(self.stream), "-", position.format(self.position)] {
+            put(text.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_id_survives_writing_and_parsing() {
+        for (is_get, text) in [(true, "get3-17"), (false, "post3-17")] {
+            let id = EventId { is_get, stream: 3, position: 17 };
+            let mut out = Vec::new();
+            id.write(|piece| out.extend_from_slice(piece));
+            assert_eq!((out.as_slice(), EventId::parse(text)), (text.as_bytes(), Some(id)));
+        }
+        for id in ["", "get", "get3", "get3-", "get-3", "get3-+1", "put3-1", "get3-1-1", "post99999999999999999999-1"] {
+            assert_eq!(EventId::parse(id), None, "{id}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The messages of servers to a legacy client outside of calls: notifications and server requests.
+//!
+//! There is one stream per session, begun when the client first opens a GET stream or subscribes. Its
+//! owner polls it to send messages; while the client cannot be sent any, they wait in a mailbox.
+//!
+//! Source: 2025-11-25 basic/transports, Listening for Messages from the Server.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use fanlight_canonical::{
+    Core, Interest, Listen, Listening, ListeningGuard, MessageReceiver, ServerMessage, ServerMessages,
+};
+use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::mailbox::{Mailbox, QueueLimits, Waiting};
+use crate::call::subscription;
+use crate::eras::legacy;
+use crate::eras::notifications::{self, LogGate};
+use crate::session::Session;
+
+type Opening = Pin<Box<dyn Future<Output = Listening> + Send>>;
+
+/// The delay before the core is asked again after it has refused: doubled each time within these bounds,
+/// with up to half as much jitter.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// The messages to one client outside of calls.
+#[derive(Default)]
+pub(crate) struct NotificationStream {
+    state: State,
+    mailbox: Mailbox,
+    limits: Option<QueueLimits>,
+    /// The server requests that have been sent or wait in the mailbox.
+    open: Vec<u64>,
+}
+
+#[derive(Default)]
+enum State {
+    /// Not listening. Messages received before may be in the mailbox.
+    #[default]
+    Unavailable,
+    /// The core is asked to listen, repeatedly if need be. `opened` is cancelled once it has answered.
+    Opening {
+        opening: Opening,
+        messages: MessageReceiver,
+        opened: CancellationToken,
+    },
+    Listening {
+        messages: MessageReceiver,
+        _until_dropped: ListeningGuard,
+    },
+}
+
+impl NotificationStream {
+    /// Begins to listen for `session`, unless that has been done. The result is cancelled once the core
+    /// has answered, which needs this stream to be polled. A core that has refused is asked again at
+    /// once, and then from time to time.
+    pub(crate) fn begin<C: Core>(
+        &mut self,
+        core: &Arc<C>,
+        session: &Session,
+        limits: QueueLimits,
+    ) -> Option<CancellationToken> {
+        match &self.state {
+            State::Listening { .. } => return None,
+            State::Opening { opened, .. } if !opened.is_cancelled() => return Some(opened.clone()),
+            State::Opening { .. } | State::Unavailable => {}
+        }
+        let (sender, messages) = ServerMessages::channel(limits.messages);
+        let interest = Interest { tools: true, prompts: true, resources: true, session: true, ..Interest::default() };
+        let listen = Listen { interest, context: Arc::new(session.context(false)), messages: sender };
+        let core = Arc::clone(core);
+        let opened = CancellationToken::new();
+        self.limits = Some(limits);
+        let answered = opened.clone();
+        self.state = State::Opening {
+            opening: Box::pin(async move { listen_until_accepted(&*core, listen, &answered).await }),
+            messages,
+            opened: opened.clone(),
+        };
+        Some(opened)
+    }
+
+    /// The next message to the client of `session`.
+    pub(crate) fn poll_next(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<Json> {
+        loop {
+            // The server may no longer wait for a request in the mailbox.
+            self.withdraw_closed(session, cx);
+            if let Some(waiting) = self.mailbox.pop() {
+                return Poll::Ready(waiting.text);
+            }
+            ready!(self.poll_receive(session, cx));
+        }
+    }
+
+    /// Puts messages into the mailbox, while the client cannot be sent any.
+    pub(crate) fn poll_keep(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            // Requests that the server no longer waits for would take the space of others.
+            self.withdraw_closed(session, cx);
+            ready!(self.poll_receive(session, cx));
+        }
+    }
+
+    /// Stops listening, and withdraws the open server requests.
+    pub(crate) fn end(&mut self, session: &Session) {
+        for number in self.open.drain(..) {
+            drop(session.server_requests.withdraw(number));
+        }
+        let Self { state, mailbox, .. } = std::mem::take(self);
+        drop((state, mailbox));
+    }
+
+    fn poll_receive(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<()> {
+        if let State::Opening { opening, .. } = &mut self.state
+            && let Poll::Ready(listening) = opening.as_mut().poll(cx)
+        {
+            self.state = match std::mem::take(&mut self.state) {
+                State::Opening { messages, .. } => {
+                    State::Listening { messages, _until_dropped: listening.into_guard() }
+                }
+                other => other,
+            };
+        }
+        let (State::Opening { messages, .. } | State::Listening { messages, .. }) = &mut self.state else {
+            return Poll::Pending;
+        };
+        match ready!(messages.poll_recv(cx)) {
+            Some(message) => self.take_in(session, message),
+            // The future or the core has dropped its sender.
+            None => self.state = State::Unavailable,
+        }
+        Poll::Ready(())
+    }
+
+    fn take_in(&mut self, session: &Session, message: ServerMessage) {
+        let Some(limits) = self.limits else { return };
+        let dropped = match message {
+            ServerMessage::Notification(notification) => {
+                let method = notification.method.clone();
+                match translate(notification, legacy::log_gate(session.log_level())) {
+                    Some(text) => self.mailbox.notify(&method, text, limits),
+                    None => return,
+                }
+            }
+            ServerMessage::Request(request) => match session.open_server_request(request) {
+                Some((number, text)) => {
+                    self.open.push(number);
+                    self.mailbox.push(Waiting { text, request: Some(number) }, limits)
+                }
+                None => return,
+            },
+            ServerMessage::Pause { .. } | ServerMessage::Refused(_) => return,
+        };
+        for number in dropped.into_iter().filter_map(|waiting| waiting.request) {
+            self.open.retain(|open| *open != number);
+            drop(session.server_requests.withdraw(number));
+        }
+    }
+
+    fn withdraw_closed(&mut self, session: &Session, cx: &mut Context<'_>) {
+        let (Self { open, mailbox, .. }, unlimited) = (self, QueueLimits { messages: usize::MAX, bytes: usize::MAX });
+        open.retain(|number| match session.server_requests.poll_open(*number, cx) {
+            Ok(is_open) => is_open,
+            Err(cancelled) => {
+                if !mailbox.withdraw(*number) {
+                    drop(mailbox.push(Waiting { text: cancelled, request: None }, unlimited));
+                }
+                false
+            }
+        });
+    }
+}
+
+/// Listens as soon as the core accepts. `answered` is cancelled once the core has answered.
+async fn listen_until_accepted<C: Core>(core: &C, listen: Listen, answered: &CancellationToken) -> Listening {
+    let (mut pause, most) = RETRY;
+    loop {
+        let outcome = core.listen(listen.clone()).await;
+        let was_answered = answered.is_cancelled();
+        answered.cancel();
+        match outcome {
+            Ok(listening) => return listening,
+            Err(RpcError { message, .. }) if was_answered => {
+                tracing::debug!(error = message, "messages outside of calls still unavailable to a client");
+            }
+            Err(RpcError { message, .. }) => {
+                tracing::warn!(error = message, "messages outside of calls unavailable to a client: trying again");
+            }
+        }
+        sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
+        pause = (pause * 2).min(most);
+    }
+}
+
+/// The text to send for `notification`, or `None` if a legacy client is not to have it here.
+fn translate(notification: Notification, logs: LogGate) -> Option<Json> {
+    match notification.method {
+        // They belong to a request, which is unknown here.
+        Method::Progress | Method::Cancelled => None,
+        Method::LogMessage if !logs.lets_through(&notification) => None,
+        ref method if !notifications::is_known_to(Era::Legacy, method) => None,
+        _ => Some(subscription::without_id(&notification)),
+    }
+}
+
+impl std::fmt::Debug for NotificationStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NotificationStream")
+            .field("available", &!matches!(self.state, State::Unavailable))
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+    use crate::session::testing::ListenCore;
+
+    const LIMITS: QueueLimits = QueueLimits { messages: 8, bytes: 1000 };
+
+    /// A core that refuses the first `refusals` times and then announces changed tools at once; and how
+    /// often it was asked.
+    fn reluctant(refusals: usize) -> (Arc<ListenCore>, Arc<AtomicUsize>) {
+        let asked = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&asked);
+        let core = ListenCore::new(move |Listen { interest, messages, .. }| {
+            if count.fetch_add(1, Ordering::Relaxed) < refusals {
+                return Err(RpcError::new(-31001, "as asked"));
+            }
+            assert!(messages.try_send(ServerMessage::Notification(Notification::new(Method::ToolsChanged, None))));
+            Ok(Listening::new(interest, messages))
+        });
+        (core, asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_listening_is_tried_again() {
+        let (core, asked) = reluctant(4);
+        let (session, mut notifications) = (core.session(), NotificationStream::default());
+        let opened = notifications.begin(&core, &session, LIMITS).unwrap();
+        let began = Instant::now();
+        let mut keep = async |patience| {
+            timeout(patience, poll_fn(|cx| notifications.poll_keep(&session, cx))).await.unwrap_err();
+        };
+        keep(Duration::ZERO).await;
+        assert!(opened.is_cancelled(), "only the first answer is waited for");
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        keep(Duration::from_secs(60)).await;
+        assert_eq!(asked.load(Ordering::Relaxed), 5);
+        let text = poll_fn(|cx| notifications.poll_next(&session, cx)).await;
+        assert!(text.as_text().contains("tools/list_changed") && began.elapsed() == Duration::from_secs(60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_stream_tries_refused_listening_at_once() {
+        let (core, asked) = reluctant(1);
+        let (session, mut notifications) = (core.session(), NotificationStream::default());
+        for times in 1..=3 {
+            let opened = notifications.begin(&core, &session, LIMITS);
+            timeout(Duration::ZERO, poll_fn(|cx| notifications.poll_keep(&session, cx))).await.unwrap_err();
+            assert_eq!(asked.load(Ordering::Relaxed), times.min(2));
+            assert_eq!(opened.is_some_and(|opened| opened.is_cancelled()), times < 3);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! One reader of one stream.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker, ready};
+
+use fanlight_protocol::Revision;
+use tokio::time::Instant;
+
+use super::replay::{Event, ReplayStore as _, to_event};
+use super::{ActiveSession, Calls, Content, EventId, State, StreamPolicy, background, is_pausable, is_resumable, lock};
+use crate::call::{Answer, ResponseItem};
+use crate::trace::Ending;
+
+/// Reads a stream until it is over, or another reader takes it.
+#[derive(Debug)]
+pub(crate) struct StreamReader {
+    session: ActiveSession,
+    policy: Arc<StreamPolicy>,
+    content: Content,
+    stream: u64,
+    reader: u64,
+    /// The position of the last event read.
+    position: u64,
+}
+
+/// What a reader gets.
+#[derive(Debug)]
+pub(crate) struct Read {
+    /// `None` if the client cannot resume the stream.
+    pub(crate) id: Option<EventId>,
+    pub(crate) parts: Event,
+    /// The end of a span, if the event is an answer.
+    pub(crate) ending: Option<Box<Ending>>,
+}
+
+enum Next {
+    /// There is nothing more for this reader.
+    End,
+    Replay(Event),
+    /// The reader polls the content of the stream.
+    Poll,
+    /// Another stream gets new messages.
+    Wait,
+}
+
+impl StreamReader {
+    /// Opens a stream that carries `calls`.
+    pub(crate) fn calls(session: ActiveSession, policy: &Arc<StreamPolicy>, calls: Box<Calls>) -> Self {
+        Self::open(session, policy, Content::Calls(Arc::new(Mutex::new(calls))))
+    }
+
+    /// Opens a GET stream.
+    pub(crate) fn notifications(session: ActiveSession, policy: &Arc<StreamPolicy>) -> Self {
+        Self::open(session, policy, Content::Notifications)
+    }
+
+    fn open(session: ActiveSession, policy: &Arc<StreamPolicy>, content: Content) -> Self {
+        let stream = session.state().open(content.clone(), policy.replay.events);
+        Self { session, policy: Arc::clone(policy), content, stream, reader: stream, position: 0 }
+    }
+
+    /// Resumes a stream after the event `id`; `None` if the events after it are no longer kept.
+    pub(crate) fn resume(session: ActiveSession, policy: &Arc<StreamPolicy>, id: EventId) -> Option<Self> {
+        let (reader, content) = session.state().resume(id)?;
+        let EventId { stream, position, .. } = id;
+        Some(Self { session, policy: Arc::clone(policy), content, stream, reader, position })
+    }
+
+    /// The id of the last event read; `None` if its client could not resume the stream.
+    pub(crate) fn last_event_id(&self) -> Option<EventId> {
+        is_resumable(self.revision()).then(|| self.id_at(self.position))
+    }
+
+    /// The revision of the session.
+    pub(crate) fn revision(&self) -> Revision {
+        self.session.session.revision()
+    }
+
+    /// The next event, or a pause after which the client is to resume the stream; `None` if there is
+    /// nothing more for this reader.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<ResponseItem<Read, Read>>> {
+        match &self.content {
+            Content::Calls(calls) => {
+                let calls = Arc::clone(calls);
+                let mut calls = lock(&calls);
+                self.poll_calls(&mut **calls, cx)
+            }
+            Content::Notifications => self.poll_notifications(cx),
+        }
+    }
+
+    fn poll_calls(&mut self, calls: &mut Calls, cx: &mut Context<'_>) -> Poll<Option<ResponseItem<Read, Read>>> {
+        loop {
+            match self.look_up(cx.waker()) {
+                Next::End => return Poll::Ready(None),
+                Next::Replay(event) => return Poll::Ready(Some(self.replayed(event))),
+                Next::Poll => {}
+                Next::Wait => return Poll::Pending,
+            }
+            match ready!(calls.poll_next(cx)) {
+                None => {
+                    self.session.state().finish(self.stream);
+                    return Poll::Ready(None);
+                }
+                Some(ResponseItem::Pause(retry)) if is_pausable(self.revision()) => {
+                    return Poll::Ready(Some(ResponseItem::Pause(retry)));
+                }
+                Some(ResponseItem::Pause(_)) => {}
+                Some(ResponseItem::Message(text)) => {
+                    return Poll::Ready(self.append(to_event(text), None).map(ResponseItem::Message));
+                }
+                Some(ResponseItem::Response(Answer { text, ending, .. })) => {
+                    return Poll::Ready(self.append(to_event(text), ending).map(ResponseItem::Response));
+                }
+            }
+        }
+    }
+
+    fn poll_notifications(&mut self, cx: &mut Context<'_>) -> Poll<Option<ResponseItem<Read, Read>>> {
+        let streams = Arc::clone(&self.session);
+        let mut notifications = streams.notifications();
+        match self.look_up(cx.waker()) {
+            Next::End => Poll::Ready(None),
+            Next::Replay(event) => Poll::Ready(Some(self.replayed(event))),
+            Next::Wait => Poll::Pending,
+            Next::Poll => {
+                let text = ready!(notifications.poll_next(&streams.session, cx));
+                let event = to_event(text.into_bytes().into());
+                Poll::Ready(self.append(event, None).map(ResponseItem::Message))
+            }
+        }
+    }
+
+    /// What to do next. In the end `waker` is registered if that may change.
+    fn look_up(&self, waker: &Waker) -> Next {
+        let mut state = self.session.state();
+        let State { replay, streams, listeners, hung_up, .. } = &mut *state;
+        let Some(stream) = streams.get_mut(&self.stream).filter(|stream| stream.reader == self.reader) else {
+            return Next::End;
+        };
+        if self.position + 1 < replay.next(self.stream) {
+            return match replay.get(self.stream, self.position + 1) {
+                Some(event) => Next::Replay(event),
+                None => {
+                    tracing::debug!("resumed stream ended: its client reads more slowly than events are dropped");
+                    Next::End
+                }
+            };
+        }
+        let is_get = stream.content.is_get();
+        if stream.over || (is_get && *hung_up) {
+            return Next::End;
+        }
+        match &mut stream.waker {
+            Some(known) => known.clone_from(waker),
+            None => stream.waker = Some(waker.clone()),
+        }
+        if is_get && listeners.last() != Some(&self.stream) { Next::Wait } else { Next::Poll }
+    }
+
+    fn replayed(&mut self, parts: Event) -> ResponseItem<Read, Read> {
+        self.position += 1;
+        ResponseItem::Message(Read { id: Some(self.id_at(self.position)), parts, ending: None })
+    }
+
+    /// A new event; `None` if another reader has taken the stream, which will read it.
+    fn append(&mut self, parts: Event, ending: Option<Box<Ending>>) -> Option<Read> {
+        if !is_resumable(self.revision()) {
+            return Some(Read { id: None, parts, ending });
+        }
+        let mut state = self.session.state();
+        let is_read = state.streams.get(&self.stream).is_none_or(|stream| stream.reader == self.reader);
+        self.position = state.replay.append(self.stream, Arc::clone(&parts), is_read, &self.policy.replay);
+        drop(state);
+        if !is_read {
+            // The other reader sends it.
+            ending.into_iter().for_each(|ending| ending.delivered());
+            return None;
+        }
+        Some(Read { id: Some(self.id_at(self.position)), parts, ending })
+    }
+
+    fn id_at(&self, position: u64) -> EventId {
+        EventId { is_get: self.content.is_get(), stream: self.stream, position }
+    }
+}
+
+impl Drop for StreamReader {
+    fn drop(&mut self) {
+        let streams = Arc::clone(&self.session);
+        let mut state = streams.state();
+        let Some(stream) = state.streams.get_mut(&self.stream).filter(|stream| stream.reader == self.reader) else {
+            return;
+        };
+        stream.reader = 0;
+        stream.waker = None;
+        stream.left = Instant::now();
+        let over = stream.over;
+        match &self.content {
+            Content::Calls(_) if over => {}
+            Content::Calls(calls) => {
+                drop(state);
+                background::drive(&streams, &self.policy, self.stream, calls);
+            }
+            Content::Notifications => {
+                if !is_resumable(streams.session.revision()) {
+                    state.forget(self.stream);
+                }
+                state.listeners.retain(|listener| *listener != self.stream);
+                let newest = state.listeners.last().copied();
+                let next = newest.and_then(|newest| state.streams.get_mut(&newest)?.waker.take());
+                drop(state);
+                match next {
+                    Some(next) => next.wake(),
+                    None => background::keep_notifications(&streams, &self.policy),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The sessions of legacy HTTP clients, by id.
+//!
+//! A session ends by DELETE, by having had no request for too long, by making space for a new one when
+//! there are too many, or with its listener. There is no task per session: the listener sweeps.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::future::{Future, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fanlight_canonical::Principal;
+use fanlight_telemetry::clients::SessionView;
+
+use super::SessionStreams;
+use crate::session::SessionGuard;
+
+/// Sessions by id. An id is a secret, but it is not enough: only the principal that opened a session can
+/// use it, and for others it does not exist. A store that replicas share may wait for a session to be
+/// taken over.
+pub(crate) trait SessionStore: Send + Sync {
+    /// Enters a session; returns its id.
+    fn open(&self, session: Arc<SessionStreams>) -> impl Future<Output = Result<Box<str>, OpenError>> + Send;
+
+    /// The session of `principal` with this id; it does not expire while the result lives.
+    fn enter(&self, id: &str, principal: &Principal) -> impl Future<Output = Option<ActiveSession>> + Send;
+
+    /// Ends the session of `principal` with this id and cancels its requests; returns whether there was one.
+    fn end(&self, id: &str, principal: &Principal) -> impl Future<Output = bool> + Send;
+}
+
+/// The sessions of this process.
+pub(crate) struct InMemorySessions {
+    table: Mutex<HashMap<Box<str>, Entry>>,
+    limit: usize,
+    idle: Duration,
+}
+
+/// Ends its session when it is dropped.
+struct Entry(Arc<SessionStreams>);
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Entry {
+    fn is_expired(&self, idle: Duration) -> bool {
+        self.0.session.idle_since().is_some_and(|since| since.elapsed() >= idle)
+    }
+}
+
+/// Why there is no new session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum OpenError {
+    /// As many as allowed, and every one has a request running.
+    #[error("all {limit} sessions are in use; try again later")]
+    Full {
+        /// The limit that applied.
+        limit: usize,
+    },
+    /// The system gives no random numbers, without which an id could be guessed.
+    #[error("no session id can be made: the system's random number generator fails")]
+    NoRandomness,
+}
+
+impl SessionStore for InMemorySessions {
+    fn open(&self, session: Arc<SessionStreams>) -> impl Future<Output = Result<Box<str>, OpenError>> + Send {
+        ready(self.open_now(session))
+    }
+
+    fn enter(&self, id: &str, principal: &Principal) -> impl Future<Output = Option<ActiveSession>> + Send {
+        ready(self.enter_now(id, principal))
+    }
+
+    fn end(&self, id: &str, principal: &Principal) -> impl Future<Output = bool> + Send {
+        ready(self.end_now(id, principal))
+    }
+}
+
+impl InMemorySessions {
+    /// At most `limit` sessions, which expire after having had no request for `idle`.
+    pub(crate) fn new(limit: usize, idle: Duration) -> Self {
+        Self { table: Mutex::default(), limit: limit.max(1), idle }
+    }
+
+    /// If there are too many sessions, those that have been idle longest end.
+    pub(super) fn open_now(&self, session: Arc<SessionStreams>) -> Result<Box<str>, OpenError> {
+        let id = new_id()?;
+        let mut table = self.lock();
+        let ended = if table.len() >= self.limit { make_space(&mut table, self.limit, self.idle)? } else { Vec::new() };
+        table.insert(id.clone(), Entry(session));
+        // Sessions end, and report that to the core, without the lock; so everywhere here.
+        drop(table);
+        drop(ended);
+        Ok(id)
+    }
+
+    pub(super) fn enter_now(&self, id: &str, principal: &Principal) -> Option<ActiveSession> {
+        let mut table = self.lock();
+        let entry = table.get(id).filter(|entry| entry.0.session.belongs_to(principal))?;
+        if entry.is_expired(self.idle) {
+            let ended = table.remove(id);
+            drop(table);
+            drop(ended);
+            return None;
+        }
+        Some(ActiveSession::new(&entry.0))
+    }
+
+    pub(super) fn end_now(&self, id: &str, principal: &Principal) -> bool {
+        let mut table = self.lock();
+        if !table.get(id).is_some_and(|entry| entry.0.session.belongs_to(principal)) {
+            return false;
+        }
+        let ended = table.remove(id);
+        drop(table);
+        ended.is_some_and(|entry| !entry.is_expired(self.idle))
+    }
+
+    /// Ends the sessions that have expired; in the others, forgets the streams that have had no reader
+    /// for `resume`.
+    pub(crate) fn sweep(&self, resume: Duration) {
+        let ended: Vec<_> = self.lock().extract_if(|_, entry| entry.is_expired(self.idle)).collect();
+        drop(ended);
+        for session in self.all() {
+            session.sweep(resume);
+        }
+    }
+
+    /// Ends every session.
+    pub(crate) fn end_all(&self) {
+        let ended = std::mem::take(&mut *self.lock());
+        drop(ended);
+    }
+
+    /// Ends the GET streams.
+    pub(crate) fn hang_up(&self) {
+        for session in self.all() {
+            session.hang_up();
+        }
+    }
+
+    /// The number of sessions, and of their event streams.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let all = self.all();
+        (all.len(), all.iter().map(|session| session.count()).sum())
+    }
+
+    /// All sessions, for an operator.
+    pub(crate) fn views(&self) -> Vec<SessionView> {
+        let all: Vec<_> = self.lock().iter().map(|(id, entry)| (id.clone(), Arc::clone(&entry.0))).collect();
+        let view = |(id, session): (Box<str>, Arc<SessionStreams>)| SessionView {
+            idle: session.session.idle_since().map(|since| since.elapsed()),
+            ..session.view(&id, "http")
+        };
+        all.into_iter().map(view).collect()
+    }
+
+    fn all(&self) -> Vec<Arc<SessionStreams>> {
+        self.lock().values().map(|entry| Arc::clone(&entry.0)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Entry>> {
+        // Nothing that can panic runs under this lock.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for InMemorySessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InMemorySessions").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+/// Removes expired sessions, else those idle longest: a few at once, so that a flood of new sessions does
+/// not search the whole table for each.
+fn make_space(table: &mut HashMap<Box<str>, Entry>, limit: usize, idle: Duration) -> Result<Vec<Entry>, OpenError> {
+    let mut ended: Vec<_> = table.extract_if(|_, entry| entry.is_expired(idle)).map(|(_, entry)| entry).collect();
+    if table.len() < limit {
+        return Ok(ended);
+    }
+    let idle = table.iter().filter_map(|(id, entry)| Some((entry.0.session.idle_since()?, id.clone())));
+    let mut idle: Vec<_> = idle.collect();
+    if idle.is_empty() {
+        return Err(OpenError::Full { limit });
+    }
+    idle.sort_unstable();
+    let longest = idle.into_iter().take((limit / 64).max(1));
+    ended.extend(longest.filter_map(|(_, id)| table.remove(&id)));
+    Ok(ended)
+}
+
+/// 256 random bits as visible ASCII (2025-11-25 basic/transports, Session Management).
+pub(crate) fn new_id() -> Result<Box<str>, OpenError> {
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).map_err(|_| OpenError::NoRandomness)?;
+    Ok(random
+        .iter()
+        .fold(String::with_capacity(64), |mut id, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(id, "{byte:02x}");
+            id
+        })
+        .into())
+}
+
+/// A session that serves a request, which keeps it from expiring.
+#[derive(Clone, Debug)]
+pub(crate) struct ActiveSession {
+    streams: Arc<SessionStreams>,
+    guard: SessionGuard,
+}
+
+impl ActiveSession {
+    pub(crate) fn new(streams: &Arc<SessionStreams>) -> Self {
+        Self { streams: Arc::clone(streams), guard: SessionGuard::new(&streams.session) }
+    }
+
+    /// What keeps the session from expiring, without its streams.
+    pub(crate) fn into_guard(self) -> SessionGuard {
+        self.guard
+    }
+}
+
+impl std::ops::Deref for ActiveSession {
+    type Target = Arc<SessionStreams>;
+
+    fn deref(&self) -> &Arc<SessionStreams> {
+        &self.streams
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Opening, entering and ending sessions.
+
+use fanlight_protocol::Json;
+
+use super::*;
+use crate::session::testing::ListenCore;
+use crate::settings::FrontendSettings;
+
+const IDLE: Duration = Duration::from_secs(60);
+const ANN: Principal = Principal::anonymous();
+
+fn session_of(core: &Arc<ListenCore>) -> Arc<SessionStreams> {
+    SessionStreams::new(core.session(), &FrontendSettings::default())
+}
+
+fn session() -> Arc<SessionStreams> {
+    session_of(&ListenCore::refusing())
+}
+
+fn enter(sessions: &InMemorySessions, id: &str) -> Option<ActiveSession> {
+    sessions.enter_now(id, &ANN)
+}
+
+#[tokio::test]
+async fn session_does_not_exist_for_another_principal() {
+    let (ann, bob) = (Principal::named("issuer", "ann"), Principal::named("issuer", "bob"));
+    let sessions = InMemorySessions::new(3, IDLE);
+    let core = ListenCore::refusing();
+    let id =
+        sessions.open_now(SessionStreams::new(core.session_of(ann.clone()), &FrontendSettings::default())).unwrap();
+    assert!(sessions.enter(&id, &bob).await.is_none() && !sessions.end(&id, &bob).await);
+    assert!(sessions.enter(&id, &ann).await.is_some() && sessions.end(&id, &ann).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_end_is_reported_once_after_its_last_call() {
+    let core = ListenCore::refusing();
+    let sessions = InMemorySessions::new(3, IDLE);
+    let open = || sessions.open_now(session_of(&core)).unwrap();
+    let id = open();
+    let using = enter(&sessions, &id).unwrap();
+    assert!(sessions.end_now(&id, &ANN));
+    assert_eq!(core.ended(), 0);
+    drop(using);
+    assert_eq!(core.ended(), 1);
+    open();
+    tokio::time::advance(IDLE).await;
+    sessions.sweep(IDLE);
+    assert_eq!(core.ended(), 2);
+    let id = open();
+    tokio::time::advance(IDLE).await;
+    assert!(enter(&sessions, &id).is_none());
+    assert_eq!(core.ended(), 3);
+    for _ in 0..4 {
+        open();
+    }
+    assert_eq!(core.ended(), 4);
+    sessions.end_all();
+    assert_eq!(core.ended(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_ids_are_long_visible_and_unique() {
+    let sessions = InMemorySessions::new(100, IDLE);
+    let mut ids: Vec<_> = (0..100).map(|_| sessions.open_now(session()).unwrap()).collect();
+    assert!(ids.iter().all(|id| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_graphic())));
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_expires_after_idle_timeout_unless_in_use() {
+    let sessions = InMemorySessions::new(10, IDLE);
+    let (idle, used) = (sessions.open_now(session()).unwrap(), sessions.open_now(session()).unwrap());
+    let using = enter(&sessions, &used).unwrap();
+    tokio::time::advance(IDLE).await;
+    assert!(enter(&sessions, &idle).is_none());
+    assert!(!sessions.end_now(&idle, &ANN));
+    sessions.sweep(IDLE);
+    drop(using);
+    tokio::time::advance(IDLE / 2).await;
+    drop(enter(&sessions, &used).unwrap());
+    tokio::time::advance(IDLE / 2).await;
+    assert!(enter(&sessions, &used).is_some());
+    tokio::time::advance(IDLE).await;
+    sessions.sweep(IDLE);
+    assert!(sessions.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_session_replaces_the_one_idle_longest_but_none_in_use() {
+    let sessions = InMemorySessions::new(2, IDLE);
+    let first = sessions.open_now(session()).unwrap();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let second = sessions.open_now(session()).unwrap();
+    let using_first = enter(&sessions, &first).unwrap();
+    let third = sessions.open_now(session()).unwrap();
+    assert!(enter(&sessions, &second).is_none());
+    let using_third = enter(&sessions, &third).unwrap();
+    assert_eq!(sessions.open_now(session()), Err(OpenError::Full { limit: 2 }));
+    drop((using_first, using_third));
+    assert!(sessions.open_now(session()).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn ended_session_cancels_its_requests() {
+    let sessions = InMemorySessions::new(2, IDLE);
+    let id = sessions.open_now(session()).unwrap();
+    let using = enter(&sessions, &id).unwrap();
+    let cancellation = using.session.running.begin(&Json::literal("1"));
+    assert!(sessions.end_now(&id, &ANN));
+    cancellation.await;
+    assert!(!sessions.end_now(&id, &ANN));
+    assert!(enter(&sessions, &id).is_none());
+}

@@ -1,0 +1,139 @@
+//! A modern client's call. The server behind it may be a legacy one and ask the client something while
+//! the call runs. A modern client is asked by the answer to its call, an `input_required` result, and
+//! brings the input in a new request. Between the two the call is *suspended*: it runs and its messages
+//! are read, but no request waits for its answer.
+//!
+//! docs/eras.md has the states of a suspended call. Source: 2026-07-28 basic/patterns/mrtr.
+
+mod request_state;
+mod store;
+mod suspended_call;
+mod table;
+mod url_elicitation;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use fanlight_canonical::ServerMessage;
+use fanlight_protocol::json::Chunks;
+use fanlight_protocol::{Json, Method, Response};
+use fanlight_telemetry::Parent;
+use tokio::time::{Sleep, sleep};
+
+use self::suspended_call::SuspendedCall;
+pub(crate) use self::table::{Resumption, Retry, SuspendedCalls};
+use crate::call::{CoreCall, ResponseItem, ResponseStream};
+use crate::eras::notifications::NotificationFilter;
+use crate::session::Cancellation;
+
+/// How long the call waits for another server request after each: a server that asks for several
+/// things at once sends them one after the other.
+const MORE: Duration = Duration::from_millis(20);
+
+type Item = ResponseItem<Chunks, Response>;
+
+/// A call that can be suspended when the server asks something.
+#[derive(Debug)]
+pub(crate) struct SuspendableCall {
+    /// `None` once it is answered or suspended.
+    call: Option<Box<SuspendedCall>>,
+    /// The notifications that the client gets; `None` if it can get none.
+    filter: Option<NotificationFilter>,
+    /// `None` if the method may not be answered by `input_required`.
+    suspended_calls: Option<Arc<SuspendedCalls>>,
+    /// Runs while more server requests may follow.
+    more: Option<Pin<Box<Sleep>>>,
+}
+
+impl SuspendableCall {
+    /// A call that begins: `running` is that of `method` with `params`.
+    pub(crate) fn new(
+        running: CoreCall,
+        (method, params): (Method, Option<Json>),
+        filter: Option<NotificationFilter>,
+        suspended_calls: Option<Arc<SuspendedCalls>>,
+    ) -> Self {
+        let call = Box::new(SuspendedCall::new(running, method, params));
+        Self { call: Some(call), filter, suspended_calls, more: None }
+    }
+
+    /// A call that is resumed by a request, which may have other capabilities, want other
+    /// notifications, be cancelled by another id, and has another span.
+    pub(crate) fn resumed(
+        mut call: Box<SuspendedCall>,
+        capabilities: Json,
+        filter: Option<NotificationFilter>,
+        cancellation: Option<Cancellation>,
+        span: Parent,
+        suspended_calls: Arc<SuspendedCalls>,
+    ) -> Self {
+        call.set_capabilities(capabilities);
+        call.running.set_cancellation(cancellation);
+        call.running.set_answered_span(span);
+        Self { call: Some(call), filter, suspended_calls: Some(suspended_calls), more: None }
+    }
+
+    /// Suspends the call and returns the response that asks for input; `None` if that is impossible,
+    /// and then the server has got an error.
+    fn suspend(&mut self) -> Option<Item> {
+        match self.suspended_calls.as_ref()?.suspend(self.call.take()?) {
+            Ok(response) => Some(ResponseItem::Response(response)),
+            Err(mut call) => {
+                call.refuse_server_requests();
+                self.call = Some(call);
+                None
+            }
+        }
+    }
+}
+
+impl ResponseStream<Response> for SuspendableCall {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        loop {
+            let Some(call) = &mut self.call else { return Poll::Ready(None) };
+            let next = match call.next_buffered() {
+                Some(buffered) => Poll::Ready(Some(buffered)),
+                None => call.running.poll_next(cx),
+            };
+            match next {
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Notification(notification)))) => {
+                    let text = self.filter.as_ref().and_then(|filter| filter.translate(notification));
+                    if let Some(text) = text {
+                        return Poll::Ready(Some(ResponseItem::Message(text)));
+                    }
+                }
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Request(request)))) => {
+                    // If the call cannot be suspended, dropping the request tells the server that the
+                    // client cannot be asked.
+                    if let Some(suspended_calls) = &self.suspended_calls {
+                        call.add_server_request(request, suspended_calls.max_server_requests());
+                        self.more = None;
+                    }
+                }
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(missing)))) => call.note_missing(missing),
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Pause { .. }) | ResponseItem::Pause(_))) => {}
+                Poll::Ready(Some(ResponseItem::Response(response))) => {
+                    let response = url_elicitation::final_response(call, response, self.suspended_calls.as_deref());
+                    self.call = None;
+                    return Poll::Ready(Some(ResponseItem::Response(response)));
+                }
+                Poll::Ready(None) => {
+                    self.call = None;
+                    return Poll::Ready(None);
+                }
+                // Server requests that are sent together reach the client together.
+                Poll::Pending if call.has_server_requests() => {
+                    ready!(self.more.get_or_insert_with(|| Box::pin(sleep(MORE))).as_mut().poll(cx));
+                    self.more = None;
+                    match self.suspend() {
+                        Some(item) => return Poll::Ready(Some(item)),
+                        None => continue,
+                    }
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! `requestState`: what a client carries from the answer that asks for input to the request that
+//! brings it. Sealed, so that it can be neither read nor changed, and bound to its request and its
+//! principal.
+//!
+//! Source: 2026-07-28 basic/patterns/mrtr, Server Requirements 4 and 5.
+
+use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
+use bytes::Bytes;
+use fanlight_canonical::Principal;
+use fanlight_protocol::json::{Kind, MAX_NESTING};
+use fanlight_protocol::seal::{KeyError, Keys, Seal};
+use fanlight_protocol::{Json, Method};
+
+use crate::eras::input::{INPUT_RESPONSES, REQUEST_STATE};
+
+/// The longest state, in bytes.
+const LONGEST: usize = 32 << 10;
+const PURPOSE: &[u8] = b"requestState 3";
+/// The first byte is the kind of state.
+const SUSPENDED: u8 = 0;
+const URL_ELICITATION: u8 = 1;
+/// The largest error in a state, in bytes.
+pub(super) const LARGEST_ERROR: usize = 16 << 10;
+
+/// The digest of the request that a state belongs to.
+pub(super) type RequestDigest = [u8; SHA256_OUTPUT_LEN];
+/// The random id of a suspended call.
+pub(super) type SuspendedId = [u8; 16];
+
+/// The state of a suspended call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) id: SuspendedId,
+    /// How often the call had been suspended when this was made.
+    pub(super) round: u32,
+    /// When it expires, in milliseconds after the Unix epoch.
+    pub(super) expires: u64,
+    pub(super) digest: RequestDigest,
+}
+
+/// The state of a call that is not kept: it is made again once the user has followed some URLs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct UrlElicitation {
+    /// As for [`State`].
+    pub(super) expires: u64,
+    pub(super) digest: RequestDigest,
+    /// The error object that the server answered with, as written.
+    pub(super) error: Json,
+}
+
+/// What a text is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Opened {
+    /// Not a state of these keys: perhaps one of a modern backend.
+    Foreign,
+    /// It names one of our keys, but was not sealed by it for this principal.
+    Forged,
+    Suspended(State),
+    UrlElicitation(UrlElicitation),
+}
+
+/// Every state begins with this and the name of its key, so that a forged state differs from a state of
+/// a backend, which may be another Fanlight.
+const PREFIX: &str = "fanlight.";
+
+/// Seals and opens states.
+#[derive(Debug)]
+pub(super) struct StateSeal(Seal);
+
+impl StateSeal {
+    pub(super) fn new(keys: &Keys) -> Result<Self, KeyError> {
+        Seal::new(keys, PURPOSE).map(Self)
+    }
+
+    pub(super) fn seal(&self, state: &State, owner: &Principal) -> Option<String> {
+        let (round, expires) = (state.round.to_be_bytes(), state.expires.to_be_bytes());
+        self.seal_bytes(&[&[SUSPENDED], &state.id[..], &round[..], &expires[..], &state.digest[..]].concat(), owner)
+    }
+
+    /// `None` also if the error is too large to be carried.
+    pub(super) fn seal_url_elicitation(&self, state: &UrlElicitation, owner: &Principal) -> Option<String> {
+        let (expires, error) = (state.expires.to_be_bytes(), state.error.bytes());
+        let fits = error.len() <= LARGEST_ERROR;
+        fits.then(|| self.seal_bytes(&[&[URL_ELICITATION], &expires[..], &state.digest[..], error].concat(), owner))?
+    }
+
+    fn seal_bytes(&self, plain: &[u8], owner: &Principal) -> Option<String> {
+        Some(format!("{PREFIX}{}.{}", self.0.name(), self.0.seal_for(plain, &owner.to_bytes())?))
+    }
+
+    pub(super) fn open(&self, text: &str, owner: &Principal) -> Opened {
+        let Some((name, sealed)) = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.')) else {
+            return Opened::Foreign;
+        };
+        if !self.0.names().any(|known| known == name) {
+            return Opened::Foreign;
+        }
+        let sealed = Some(sealed).filter(|sealed| sealed.len() <= LONGEST);
+        let plain = sealed.and_then(|sealed| self.0.open_for(sealed, &owner.to_bytes()));
+        let opened = match plain.as_deref().and_then(<[u8]>::split_first) {
+            Some((&SUSPENDED, rest)) => State::read(rest).map(Opened::Suspended),
+            Some((&URL_ELICITATION, rest)) => UrlElicitation::read(rest).map(Opened::UrlElicitation),
+            _ => None,
+        };
+        opened.unwrap_or(Opened::Forged)
+    }
+}
+
+impl State {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (id, rest) = bytes.split_first_chunk()?;
+        let (round, rest) = rest.split_first_chunk()?;
+        let (expires, rest) = rest.split_first_chunk()?;
+        let digest = rest.try_into().ok()?;
+        Some(Self { id: *id, round: u32::from_be_bytes(*round), expires: u64::from_be_bytes(*expires), digest })
+    }
+}
+
+impl UrlElicitation {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (expires, rest) = bytes.split_first_chunk()?;
+        let (digest, error) = rest.split_first_chunk()?;
+        let error = Json::parse(Bytes::copy_from_slice(error), MAX_NESTING).ok()?;
+        Some(Self { expires: u64::from_be_bytes(*expires), digest: *digest, error })
+    }
+}
+
+/// The digest of a request: its method, and its params without the members that differ from round to
+/// round. White space and the order of members make no difference, since a client may write its
+/// params anew for each round.
+pub(super) fn request_digest(method: &Method, params: Option<&Json>) -> RequestDigest {
+    let mut digest = Context::new(&SHA256);
+    text(&mut digest, method.as_str());
+    if let Some(params) = params {
+        object(&mut digest, params, &["_meta", INPUT_RESPONSES, REQUEST_STATE]);
+    }
+    let mut bytes = [0; SHA256_OUTPUT_LEN];
+    bytes.iter_mut().zip(digest.finish().as_ref()).for_each(|(slot, byte)| *slot = *byte);
+    bytes
+}
+
+fn value(digest: &mut Context, json: &Json) {
+    match json.kind() {
+        Kind::Object => object(digest, json, &[]),
+        Kind::Array => {
+            digest.update(b"[");
+            json.elements().for_each(|element| value(digest, &json.slice(element)));
+            digest.update(b"]");
+        }
+        Kind::String => {
+            digest.update(b"s");
+            match json.as_str() {
+                Some(decoded) => text(digest, &decoded),
+                None => text(digest, json.as_text()),
+            }
+        }
+        _ => {
+            digest.update(b"v");
+            text(digest, json.as_text());
+        }
+    }
+}
+
+fn object(digest: &mut Context, json: &Json, without: &[&str]) {
+    let mut members: Vec<(String, Json)> = json
+        .members()
+        .map(|member| {
+            let name = member.name(json).unwrap_or_else(|| json.slice(member.key.clone()).as_text().to_owned());
+            (name, json.slice(member.value))
+        })
+        .filter(|(name, _)| !without.contains(&name.as_str()))
+        .collect();
+    // Stable: members of one name keep their order.
+    members.sort_by(|(a, _), (b, _)| a.cmp(b));
+    digest.update(b"{");
+    for (name, member) in &members {
+        text(digest, name);
+        value(digest, member);
+    }
+    digest.update(b"}");
+}
+
+/// With its length before it, so that different sequences of texts have different digests.
+fn text(digest: &mut Context, text: &str) {
+    digest.update(&(text.len() as u64).to_be_bytes());
+    digest.update(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANN: Principal = Principal::anonymous();
+    const STATE: State = State { id: [7; 16], round: 3, expires: u64::MAX - 1, digest: [9; 32] };
+
+    #[test]
+    fn state_is_own_forged_or_foreign() {
+        let new = |keys: &[u8]| StateSeal::new(&Keys::new(keys.iter().map(|key| [*key; 32]))).unwrap();
+        let (ours, theirs) = (new(&[]), new(&[]));
+        let text = ours.seal(&STATE, &ANN).unwrap();
+        assert_eq!(ours.open(&text, &ANN), Opened::Suspended(STATE));
+        assert_eq!(theirs.open(&text, &ANN), Opened::Foreign);
+        assert_eq!(ours.open(&text, &Principal::operator()), Opened::Forged);
+        assert_eq!(ours.open("opaque", &ANN), Opened::Foreign);
+        assert_eq!(new(&[2, 1]).open(&new(&[1]).seal(&STATE, &ANN).unwrap(), &ANN), Opened::Suspended(STATE));
+        assert_eq!(new(&[1]).open(&new(&[2, 1]).seal(&STATE, &ANN).unwrap(), &ANN), Opened::Foreign);
+        let prefix = text.rfind('.').unwrap() + 1;
+        assert_eq!(ours.open(&text[..prefix], &ANN), Opened::Forged);
+        assert_eq!(ours.open(&format!("{text}{}", "A".repeat(LONGEST)), &ANN), Opened::Forged);
+        for at in prefix..text.len() - 1 {
+            let mut forged = text.clone().into_bytes();
+            forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+            assert_eq!(ours.open(std::str::from_utf8(&forged).unwrap(), &ANN), Opened::Forged, "{at}");
+        }
+    }
+
+    #[test]
+    fn url_elicitation_state_carries_an_error_up_to_a_size() {
+        let seal = StateSeal::new(&Keys::default()).unwrap();
+        let state = |error: Json| UrlElicitation { expires: 7, digest: [9; 32], error };
+        let small = state(Json::literal(r#"{"code":-32042,"x":1.0}"#));
+        assert_eq!(seal.open(&seal.seal_url_elicitation(&small, &ANN).unwrap(), &ANN), Opened::UrlElicitation(small));
+        let largest = state(Json::string(&"x".repeat(LARGEST_ERROR - 2)));
+        assert_eq!(
+            seal.open(&seal.seal_url_elicitation(&largest, &ANN).unwrap(), &ANN),
+            Opened::UrlElicitation(largest)
+        );
+        let too_large = state(Json::string(&"x".repeat(LARGEST_ERROR)));
+        assert_eq!(seal.seal_url_elicitation(&too_large, &ANN), None);
+    }
+
+    #[test]
+    fn digest_covers_method_and_params_but_not_their_spelling() {
+        let of = |method: Method, params: &'static str| request_digest(&method, Some(&Json::literal(params)));
+        let first = of(Method::CallTool, r#"{"name":"n","arguments":{"a":1.0,"b":[1,{"c":"d"}]},"_meta":{"x":1}}"#);
+        let again = r#"{ "requestState":"s", "arguments": {"b":[1, {"\u0063":"d"}],"a":1.0}, "inputResponses":{}, "name":"\u006e"}"#;
+        assert_eq!(first, of(Method::CallTool, again));
+        for (method, other) in [
+            (Method::GetPrompt, again),
+            (Method::CallTool, r#"{"name":"n","arguments":{"a":1,"b":[1,{"c":"d"}]}}"#),
+            (Method::CallTool, r#"{"name":"m","arguments":{"a":1.0,"b":[1,{"c":"d"}]}}"#),
+            (Method::CallTool, r#"{"name":"n","arguments":{"a":1.0,"b":[{"c":"d"},1]}}"#),
+            (Method::CallTool, r#"{"name":"n","arguments":{"a":1.0,"b":[1,{"c":"d"}],"_meta":{}}}"#),
+            (Method::CallTool, r#"{"name":"n","arguments":{"a":1.0,"b":[1,{"c":"d"}]},"x":null}"#),
+        ] {
+            assert_ne!(first, of(method, other), "{other}");
+        }
+    }
+}

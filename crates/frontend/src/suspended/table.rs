@@ -1,0 +1,246 @@
+//! The suspended calls, and how the requests that bring input find them.
+//!
+//! A suspended call has a task that reads the server's messages, so that the server's stream does not
+//! stall, and that cancels the call when its time is over. A call keeps its entry from the first time
+//! it is suspended until it ends, so that a state that has been used is known as such.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fanlight_canonical::Principal;
+use fanlight_protocol::seal::KeyError;
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_telemetry::clients::SuspendedCallView;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
+use super::store::{InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, refuse};
+use super::suspended_call::SuspendedCall;
+use crate::eras::input;
+use crate::settings::FrontendSettings;
+use crate::trace::CountGuard;
+
+/// All suspended calls.
+pub(crate) struct SuspendedCalls {
+    seal: StateSeal,
+    settings: Arc<FrontendSettings>,
+    store: Box<dyn SuspendedCallStore>,
+    started: (Instant, Duration),
+    runtime: Handle,
+    tasks: TaskTracker,
+    cut: CancellationToken,
+}
+
+/// Removes a call's entry when it is dropped.
+struct Entry {
+    calls: Arc<SuspendedCalls>,
+    id: SuspendedId,
+}
+
+/// A request that brings input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retry<'a> {
+    pub(crate) principal: &'a Principal,
+    pub(crate) method: &'a Method,
+    pub(crate) params: Option<&'a Json>,
+    /// `requestState`
+    pub(crate) state: Option<&'a Json>,
+    /// `inputResponses`
+    pub(crate) responses: Option<&'a Json>,
+}
+
+/// How a request continues.
+#[derive(Debug)]
+pub(crate) enum Resumption {
+    /// As a new call: it is not a retry of a call of this process.
+    New,
+    /// With a suspended call.
+    Suspended(Box<SuspendedCall>),
+    /// As a new call that can now succeed, without the input that the retry brings.
+    Repeat,
+    /// With an answer.
+    Answered(Response),
+}
+
+impl SuspendedCalls {
+    /// No calls yet. All end when `cut` is cancelled.
+    pub(crate) fn new(settings: &Arc<FrontendSettings>, cut: &CancellationToken) -> Result<Arc<Self>, KeyError> {
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Arc::new(Self {
+            seal: StateSeal::new(&settings.keys)?,
+            settings: Arc::clone(settings),
+            store: Box::new(InMemorySuspendedCalls::new(settings.max_suspended_calls)),
+            started: (Instant::now(), epoch),
+            runtime: Handle::current(),
+            tasks: TaskTracker::new(),
+            cut: cut.child_token(),
+        }))
+    }
+
+    /// The number of server requests that one call may have open.
+    pub(super) fn max_server_requests(&self) -> usize {
+        self.settings.max_server_requests
+    }
+
+    /// Suspends a call; returns the response that asks for input. Returns the call if there are too many.
+    pub(super) fn suspend(self: &Arc<Self>, mut call: Box<SuspendedCall>) -> Result<Response, Box<SuspendedCall>> {
+        if self.cut.is_cancelled() {
+            return Err(call);
+        }
+        if call.entry.is_none() {
+            call.entry = self.new_entry();
+        }
+        let digest = call.digest();
+        let Some(id) = call.entry.as_ref().map(|(id, _)| *id) else { return Err(call) };
+        let (hand_over, resumed) = oneshot::channel();
+        let deadline = call.deadline(Instant::now() + self.settings.input_timeout);
+        let (method, name, requests) = call.view();
+        let waiting = Waiting { hand_over, method, name, requests, since: Instant::now(), until: deadline };
+        let Some(round) = self.store.suspend(&id, waiting) else { return Err(call) };
+        let state = State { id, round, expires: self.millis(deadline), digest };
+        let Some(state) = self.seal.seal(&state, call.principal()) else { return Err(call) };
+        let requests = call.server_requests().iter();
+        let asked = requests.map(|open| (open.key.as_str(), &open.request.method, open.request.params.as_ref()));
+        let response = input::input_required(asked, &state);
+        // The request is answered, and cannot be cancelled any more.
+        call.running.set_cancellation(None);
+        let (limit, max_requests) = (self.settings.notification_buffer, self.max_server_requests());
+        let keep = keep(call, resumed, deadline, self.cut.clone(), (limit, max_requests));
+        let counted = CountGuard::suspended(&self.settings.telemetry);
+        let keep = async move {
+            let _counted = counted;
+            keep.await;
+        };
+        self.tasks.spawn_on(keep, &self.runtime);
+        Ok(response)
+    }
+
+    /// How `retry` continues. A suspended call has received the answers.
+    pub(crate) async fn resume(&self, retry: Retry<'_>) -> Result<Resumption, RpcError> {
+        if !retry.method.may_need_input() {
+            return Ok(Resumption::New);
+        }
+        let Some(state) = retry.state.and_then(Json::as_str) else { return Ok(Resumption::New) };
+        let state = match self.seal.open(&state, retry.principal) {
+            Opened::Foreign => return Ok(Resumption::New),
+            Opened::Forged => return Err(refuse("is not the one that was given to this client: it has been changed")),
+            Opened::UrlElicitation(state) => {
+                self.check(retry, &state.digest, state.expires)?;
+                return state.resumed(&answers(retry.responses)?, self, retry.principal);
+            }
+            Opened::Suspended(state) => state,
+        };
+        self.check(retry, &state.digest, state.expires)?;
+        let answers = answers(retry.responses)?;
+        let (call, handed_over) = oneshot::channel();
+        self.store.resume(&state.id, state.round)?.send(call).map_err(|_| expired())?;
+        let mut call = handed_over.await.map_err(|_| expired())?;
+        call.answer(&answers);
+        Ok(Resumption::Suspended(call))
+    }
+
+    /// Refuses a retry of another request than that of its state, or after the state has expired.
+    fn check(&self, retry: Retry<'_>, of: &RequestDigest, expires: u64) -> Result<(), RpcError> {
+        if *of != request_digest(retry.method, retry.params) {
+            return Err(refuse("belongs to another request: repeat the method and params of the first one"));
+        }
+        if self.millis(Instant::now()) >= expires { Err(expired()) } else { Ok(()) }
+    }
+
+    /// Seals states of this process.
+    pub(super) fn seal(&self) -> &StateSeal {
+        &self.seal
+    }
+
+    /// When a state that is made now expires, in milliseconds after the Unix epoch.
+    pub(super) fn expiry(&self) -> u64 {
+        self.millis(Instant::now() + self.settings.input_timeout)
+    }
+
+    /// The number of calls that are suspended now.
+    pub(crate) fn count(&self) -> usize {
+        self.store.count()
+    }
+
+    /// The calls that are suspended now, for an operator.
+    pub(crate) fn views(&self) -> Vec<SuspendedCallView> {
+        self.store.views()
+    }
+
+    /// Cancels the suspended calls, and waits until they are gone.
+    pub(crate) async fn end(&self) {
+        self.cut.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn new_entry(self: &Arc<Self>) -> Option<(SuspendedId, Box<dyn Any + Send + Sync>)> {
+        let mut id = SuspendedId::default();
+        getrandom::fill(&mut id).ok()?;
+        if !self.store.insert(id) {
+            return None;
+        }
+        Some((id, Box::new(Entry { calls: Arc::clone(self), id })))
+    }
+
+    /// Milliseconds after the Unix epoch, by the clock of tokio's timers.
+    fn millis(&self, at: Instant) -> u64 {
+        let (started, epoch) = self.started;
+        u64::try_from((epoch + at.saturating_duration_since(started)).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Keeps a call until it is resumed, its time is over or everything ends.
+async fn keep(
+    mut call: Box<SuspendedCall>,
+    resumed: oneshot::Receiver<oneshot::Sender<Box<SuspendedCall>>>,
+    deadline: Instant,
+    cut: CancellationToken,
+    (limit, max_requests): (usize, usize),
+) {
+    tokio::select! {
+        biased;
+        hand_over = resumed => if let Ok(hand_over) = hand_over {
+            // An error means that the client has disconnected, which cancels the call.
+            let _ = hand_over.send(call);
+        },
+        () = cut.cancelled() => {}
+        () = sleep_until(deadline) => tracing::debug!("suspended call cancelled: its client brought no input in time"),
+        () = poll_fn(|cx| call.poll_suspended(limit, max_requests, cx)) => {}
+    }
+}
+
+/// The members of `inputResponses`. They are results, which are objects.
+fn answers(responses: Option<&Json>) -> Result<Vec<(String, Json)>, RpcError> {
+    let Some(all) = responses else { return Ok(Vec::new()) };
+    let invalid = |message: &str| RpcError::new(code::INVALID_PARAMS, message.to_owned());
+    if !all.is_object() {
+        return Err(invalid("\"inputResponses\" must be an object"));
+    }
+    let read = |member: fanlight_protocol::json::Member| {
+        let (name, result) = (member.name(all), all.slice(member.value));
+        match (name, result.is_object()) {
+            (Some(name), true) => Ok((name, result)),
+            _ => Err(invalid("every member of \"inputResponses\" must be an object")),
+        }
+    };
+    all.members().map(read).collect()
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.calls.store.remove(&self.id);
+    }
+}
+
+impl std::fmt::Debug for SuspendedCalls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SuspendedCalls").field("limit", &self.settings.max_suspended_calls).finish_non_exhaustive()
+    }
+}

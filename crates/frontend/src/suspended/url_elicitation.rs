@@ -1,0 +1,123 @@
+//! A legacy server's error that sends the user to some URLs first, made into an `input_required` result.
+//!
+//! The client gets the elicitations, and a state that says to make the call again. No call is kept: the
+//! state carries the server's error, which is the client's answer should the user decline.
+//!
+//! Source: 2025-11-25 client/elicitation, URL Elicitation Required Error; 2026-07-28
+//! basic/patterns/mrtr.
+
+use fanlight_canonical::Principal;
+use fanlight_protocol::capability::{ClientCapability, MissingCapability};
+use fanlight_protocol::json::Kind;
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
+
+use super::request_state::UrlElicitation;
+use super::suspended_call::SuspendedCall;
+use super::table::{Resumption, SuspendedCalls};
+use crate::eras::input;
+
+/// The response to the client of `call`, where the server has answered `response`. `suspended_calls` is
+/// absent if the request may not be answered by `input_required`.
+pub(super) fn final_response(
+    call: &mut SuspendedCall,
+    response: Response,
+    suspended_calls: Option<&SuspendedCalls>,
+) -> Response {
+    let asks = suspended_calls.zip(response.error().filter(|error| elicitations(error).is_some()));
+    if let Some((suspended_calls, error)) = asks {
+        match MissingCapability::of(call.capabilities(), ClientCapability::ElicitationByUrl) {
+            Some(missing) => call.note_missing(missing),
+            None => {
+                let state = UrlElicitation { expires: suspended_calls.expiry(), digest: call.digest(), error };
+                if let Some(asked) = state.input_required(suspended_calls, call.principal()) {
+                    return asked;
+                }
+            }
+        }
+    }
+    call.explained(response)
+}
+
+impl UrlElicitation {
+    /// The response that asks for every elicitation; `None` if the error is too large for a state.
+    fn input_required(&self, suspended_calls: &SuspendedCalls, principal: &Principal) -> Option<Response> {
+        let elicitations = elicitations(&self.error)?;
+        let state = suspended_calls.seal().seal_url_elicitation(self, principal)?;
+        let requests = elicitations.iter().map(|(key, params)| (key.as_str(), &Method::Elicit, Some(params)));
+        Some(input::input_required(requests, &state))
+    }
+
+    /// How a retry with these answers continues: the call is made again if the user has accepted every
+    /// elicitation; the server's own error is the answer if one was declined; elicitations without an
+    /// answer are asked for again.
+    pub(super) fn resumed(
+        mut self,
+        answers: &[(String, Json)],
+        suspended_calls: &SuspendedCalls,
+        principal: &Principal,
+    ) -> Result<Resumption, RpcError> {
+        let mut waits = false;
+        for (key, _) in elicitations(&self.error).unwrap_or_default() {
+            let answer = answers.iter().find(|(answered, _)| *answered == key);
+            let Some((_, result)) = answer else {
+                waits = true;
+                continue;
+            };
+            match result.get("action").and_then(|action| action.as_str().map(|action| action.into_owned())).as_deref() {
+                Some("accept") => {}
+                Some("decline" | "cancel") => {
+                    let placeholder = Response::from_error(&RpcError::new(code::URL_ELICITATION_REQUIRED, ""));
+                    return Ok(Resumption::Answered(placeholder.with_body(&self.error)));
+                }
+                _ => {
+                    let message = format!("\"action\" of the response {key:?} is none of accept, decline and cancel");
+                    return Err(RpcError::new(code::INVALID_PARAMS, message));
+                }
+            }
+        }
+        if !waits {
+            return Ok(Resumption::Repeat);
+        }
+        self.expires = suspended_calls.expiry();
+        // The error fitted into a state before, so there is a response.
+        Ok(self.input_required(suspended_calls, principal).map_or(Resumption::Repeat, Resumption::Answered))
+    }
+}
+
+/// The elicitations that an error asks for, as params of `elicitation/create`, each with a key;
+/// `None` unless all of them are of URL mode.
+fn elicitations(error: &Json) -> Option<Vec<(String, Json)>> {
+    if error.get("code")?.as_i64()? != code::URL_ELICITATION_REQUIRED {
+        return None;
+    }
+    let list = error.get("data")?.get("elicitations").filter(|list| list.kind() == Kind::Array)?;
+    let all: Vec<Json> = list.elements().map(|element| list.slice(element)).collect();
+    let by_url = |params: &Json| {
+        params.is_object()
+            && ClientCapability::of(&Method::Elicit, Some(params)) == Some(ClientCapability::ElicitationByUrl)
+    };
+    let usable = !all.is_empty() && all.iter().all(by_url);
+    usable.then(|| (1..).map(|number| format!("input-{number}")).zip(all).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_with_url_elicitations_ask_for_input() {
+        let of = |text: &'static str| elicitations(&Json::literal(text)).map(|all| all.len());
+        let two =
+            r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","url":"a"},{"mode":"\u0075rl"}]}}"#;
+        assert_eq!(of(two), Some(2));
+        for no in [
+            r#"{"code":-32042,"message":"m"}"#,
+            r#"{"code":-32042,"message":"m","data":{"elicitations":[]}}"#,
+            r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url"},{"mode":"form"}]}}"#,
+            r#"{"code":-32042,"message":"m","data":{"elicitations":{"mode":"url"}}}"#,
+            r#"{"code":-32041,"message":"m","data":{"elicitations":[{"mode":"url"}]}}"#,
+        ] {
+            assert_eq!(of(no), None, "{no}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `input_required` results of modern servers, made into server requests to legacy clients.
+
+use std::time::Duration;
+
+use fanlight_frontend::FrontendSettings;
+
+use crate::client::Server;
+use crate::streams::Stdio;
+
+const ALL: &str = r#"{"elicitation":{},"sampling":{},"roots":{}}"#;
+const TWO: &str = r#"{"resultType":"input_required","inputRequests":{"\u0061":{"method":"elicitation/create","params":{"x":1.0}},"b":{"method":"roots/list"}},"requestState":"\u0073 1"}"#;
+const STATE_ONLY: &str = r#"{"resultType":"input_required","requestState":"s"}"#;
+
+/// A call that needs input until it has the member `until`; its answer until then is `required`.
+fn call(required: &str, until: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"need-input","arguments":{{"required":{required},"until":"{until}"}},"inputResponses":7}}}}"#
+    )
+    .replace(r#","inputResponses":7"#, if until == "inputResponses" { "" } else { r#","inputResponses":7"# })
+}
+
+#[tokio::test]
+async fn input_is_requested_and_the_call_repeated_with_the_answers() {
+    let mut stdio = Stdio::start();
+    stdio.initialize_with(ALL).await;
+    stdio.send(&call(TWO, "inputResponses")).await;
+    let first = stdio.log.began().await.params.unwrap();
+    let asked = r#"{"jsonrpc":"2.0","id":"fanlight-1","method":"elicitation/create","params":{"x":1.0}}"#;
+    assert_eq!(stdio.line().await.unwrap(), asked);
+    assert_eq!(stdio.message().await["method"], "roots/list");
+    stdio.send(r#"{"jsonrpc":"2.0","id":"fanlight-2","result":{"roots":[ ]}}"#).await;
+    stdio.send(r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{ "y":1E400}}"#).await;
+    let second = stdio.log.began().await.params.unwrap();
+    let added = r#","inputResponses":{"\u0061":{ "y":1E400},"b":{"roots":[ ]}},"requestState":"\u0073 1"}"#;
+    assert_eq!(second.as_text(), format!("{}{added}", first.as_text().strip_suffix('}').unwrap()));
+    assert_eq!(stdio.message().await["id"], 1);
+    assert!(stdio.end().await.is_empty());
+}
+
+#[tokio::test]
+async fn input_required_with_a_state_alone_is_repeated_at_once() {
+    let mut stdio = Stdio::start();
+    stdio.initialize_with("{}").await;
+    stdio.send(&call(STATE_ONLY, "requestState")).await;
+    stdio.log.began().await;
+    let second = stdio.log.began().await.params.unwrap();
+    assert!(second.as_text().ends_with(r#"},"requestState":"s"}"#), "{second}");
+    assert!(stdio.message().await.get("result").is_some());
+}
+
+#[tokio::test]
+async fn input_rounds_are_bounded() {
+    let mut stdio = Stdio::with(FrontendSettings { max_input_rounds: 3, ..FrontendSettings::default() });
+    stdio.initialize_with("{}").await;
+    let answer = stdio.ask(&call(STATE_ONLY, "never")).await;
+    assert_eq!(answer["error"]["code"], -32603);
+    assert!(answer["error"]["message"].as_str().unwrap().contains("more than 3 times"), "{answer}");
+    for _ in 0..4 {
+        stdio.log.began().await;
+    }
+    assert!(stdio.end().await.is_empty());
+}
+
+#[tokio::test]
+async fn refused_input_ends_the_call() {
+    let mut stdio = Stdio::start();
+    stdio.initialize_with(r#"{"elicitation":{}}"#).await;
+    let message = |answer: &serde_json::Value| {
+        assert_eq!(answer["error"]["code"], -32603, "{answer}");
+        answer["error"]["message"].as_str().unwrap().to_owned()
+    };
+    // It lacks the capability for one of two: neither is asked.
+    let lacking = message(&stdio.ask(&call(TWO, "inputResponses")).await);
+    assert!(lacking.contains(r#""b" ("roots/list")"#) && lacking.contains(r#""roots""#), "{lacking}");
+    // It answers with an error.
+    let one = r#"{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}"#;
+    stdio.send(&call(one, "inputResponses")).await;
+    assert_eq!(stdio.message().await["method"], "elicitation/create");
+    let refusal = stdio.ask(r#"{"jsonrpc":"2.0","id":"fanlight-1","error":{"code":-1,"message":"no"}}"#).await;
+    assert!(message(&refusal).contains(r#""a" ("elicitation/create")"#), "{refusal}");
+    assert_eq!(refusal["error"]["data"], serde_json::json!({"input": "a", "error": {"code": -1, "message": "no"}}));
+    // What is asked makes no sense.
+    for broken in [r#"{"resultType":"input_required"}"#, r#"{"resultType":"input_required","inputRequests":{"a":7}}"#] {
+        let broken = message(&stdio.ask(&call(broken, "inputResponses")).await);
+        assert!(broken.contains("cannot be used"), "{broken}");
+    }
+    assert!(stdio.end().await.is_empty());
+
+    // There is no stream to ask on.
+    let server = Server::start().await;
+    let mut client = server.connect().await;
+    let id = server.session_with(&mut client, ALL).await;
+    let headers = [("Mcp-Session-Id", id.as_str()), ("Accept", "application/json")];
+    let unasked = message(&client.post(&headers, &call(TWO, "inputResponses")).await.json());
+    assert!(unasked.contains("cannot be asked"), "{unasked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn input_round_expires() {
+    let input_timeout = Duration::from_secs(5);
+    let mut stdio = Stdio::with(FrontendSettings { input_timeout, ..FrontendSettings::default() });
+    stdio.initialize_with(ALL).await;
+    stdio.send(&call(TWO, "inputResponses")).await;
+    let methods = [stdio.message().await, stdio.message().await, stdio.message().await, stdio.message().await];
+    assert_eq!(
+        (&methods[2]["method"], &methods[3]["method"]),
+        (&"notifications/cancelled".into(), &"notifications/cancelled".into())
+    );
+    let answer = stdio.message().await;
+    assert!(answer["error"]["message"].as_str().unwrap().contains("within 5s"), "{answer}");
+}

@@ -1,0 +1,110 @@
+//! Notifying clients that a merged list has changed: which clients, and how often at most.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fanlight_canonical::{Interest, ServerMessage, ServerMessages};
+use fanlight_protocol::Notification;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Change;
+
+/// The clients that listen for changes of merged lists, and the notifications that are due.
+#[derive(Default)]
+pub(crate) struct Announcer {
+    state: Mutex<State>,
+    /// Something has become due.
+    pub(super) woken: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    listeners: HashMap<u64, Listener>,
+    next: u64,
+    timing: [Timing; 3],
+}
+
+struct Listener {
+    wants: [bool; 3],
+    messages: ServerMessages,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Timing {
+    due: Option<Instant>,
+    sent: Option<Instant>,
+}
+
+/// The registration of a listener, which ends when this is dropped.
+pub(crate) struct Registration {
+    announcer: Arc<Announcer>,
+    number: u64,
+}
+
+impl Announcer {
+    /// Sends notifications of the changes in `interest` to `messages` from now on.
+    pub(crate) fn register(self: &Arc<Self>, interest: &Interest, messages: ServerMessages) -> Registration {
+        let wants = Change::ALL.map(|change| change.is_in(interest));
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        state.listeners.insert(number, Listener { wants, messages });
+        drop(state);
+        Registration { announcer: Arc::clone(self), number }
+    }
+
+    /// Makes a notification due once `pause` has passed since the last one.
+    pub(super) fn announce(&self, change: Change, pause: Duration) {
+        let now = Instant::now();
+        if let Some(timing) = self.lock().timing.get_mut(change.index()) {
+            let due = timing.sent.map_or(now, |sent| now.max(sent + pause));
+            timing.due = Some(timing.due.map_or(due, |earlier| earlier.min(due)));
+        }
+        self.woken.notify_one();
+    }
+
+    /// When [`Announcer::send_due`] is to be called next.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.lock().timing.iter().filter_map(|timing| timing.due).min()
+    }
+
+    /// Sends what is due. A listener whose channel is full misses it.
+    pub(super) fn send_due(&self) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        for change in Change::ALL {
+            let Some(timing) = state.timing.get_mut(change.index()) else { continue };
+            if timing.due.is_none_or(|due| due > now) {
+                continue;
+            }
+            *timing = Timing { due: None, sent: Some(now) };
+            let notification = Notification::new(change.method(), None);
+            let wanting = state.listeners.values().filter(|listener| listener.wants.get(change.index()) == Some(&true));
+            for listener in wanting {
+                let _ = listener.messages.try_send(ServerMessage::Notification(notification.clone()));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registration {
+    /// Drops what is not in `interest`.
+    pub(crate) fn narrow(&self, interest: &Interest) {
+        if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
+            listener.wants = Change::ALL.map(|change| change.is_in(interest));
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let gone = self.announcer.lock().listeners.remove(&self.number);
+        drop(gone);
+    }
+}

@@ -1,0 +1,264 @@
+//! Keeping the catalogues current: backends are listened to, what they announce has their parts of the
+//! lists read again, and clients are notified if the merged lists have changed.
+//!
+//! One task for all of it, begun by the first request for a list or the first listener, so that a
+//! configuration with many servers starts fast.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use fanlight_canonical::{BackendClient, CallContext, Interest, Listen, Parent, ServerMessage, ServerMessages};
+use fanlight_protocol::{Method, Notification};
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::debug;
+
+use super::announce::Announcer;
+use super::background::Background;
+use super::{Catalogues, Change, ListKind, Snapshot};
+use crate::reads::Reads;
+use crate::topology::{BackendId, CurrentTopology, Topology};
+
+/// The catalogues, and what keeps them current.
+pub(crate) struct ListWatcher {
+    topology: Arc<CurrentTopology>,
+    pub(crate) catalogues: Catalogues,
+    pub(crate) announcer: Arc<Announcer>,
+    reads: Arc<Reads>,
+    background: Background,
+    pending: Mutex<HashSet<Part>>,
+    /// The number of the notification that each backend sent last.
+    latest: Mutex<HashMap<BackendId, u64>>,
+    woken: Notify,
+    begun: AtomicBool,
+}
+
+/// A backend's part of the lists that one announcement concerns.
+type Part = (Change, BackendId);
+
+impl ListWatcher {
+    pub(crate) fn new(topology: &Arc<CurrentTopology>, reads: &Arc<Reads>) -> Arc<Self> {
+        let (announcer, background) = (Arc::<Announcer>::default(), Background::default());
+        Arc::new(Self {
+            topology: Arc::clone(topology),
+            catalogues: Catalogues::new(&announcer, &background),
+            announcer,
+            reads: Arc::clone(reads),
+            background,
+            pending: Mutex::default(),
+            latest: Mutex::default(),
+            woken: Notify::new(),
+            begun: AtomicBool::new(false),
+        })
+    }
+
+    /// Begins to listen, if that has not begun yet.
+    pub(crate) fn begin(self: &Arc<Self>) {
+        if !self.begun.load(Ordering::Relaxed) && !self.begun.swap(true, Ordering::Relaxed) {
+            drop(self.background.spawn(Arc::clone(self).run()));
+        }
+    }
+
+    /// Ends all tasks, and waits for that.
+    pub(crate) async fn stop(&self) {
+        self.background.stop().await;
+    }
+
+    /// Ends all tasks when it is dropped.
+    pub(crate) fn guard(&self) -> DropGuard {
+        self.background.guard()
+    }
+
+    /// The newest snapshot of a list, taking the first if there is none.
+    pub(crate) async fn known(
+        self: &Arc<Self>,
+        kind: ListKind,
+        topology: &Arc<Topology>,
+        trace: &Parent,
+    ) -> Arc<Snapshot> {
+        self.begin();
+        self.catalogues.of(kind).known(topology, trace).await
+    }
+
+    /// The topology that new requests begin with.
+    pub(crate) fn topology(&self) -> Arc<Topology> {
+        self.topology.load()
+    }
+
+    /// Acts on what a backend has announced. Called for each listener, acts once for each notification.
+    pub(crate) fn notified(&self, backend: BackendId, notification: &Notification) {
+        let change = Change::of(&notification.method);
+        let is_relevant = change.is_some() || notification.method == Method::ResourceUpdated;
+        if !is_relevant || !self.is_new(backend, notification) {
+            return;
+        }
+        if let Some(change) = change {
+            self.list_changed(change, backend);
+        } else if let Some(uri) = updated_uri(notification) {
+            self.reads.changed(backend, &uri);
+        }
+    }
+
+    /// Whether this is not the notification that came last: all listeners get copies of one, which
+    /// have its number, one after the other.
+    fn is_new(&self, backend: BackendId, notification: &Notification) -> bool {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.insert(backend, notification.number()) != Some(notification.number())
+    }
+
+    fn list_changed(&self, change: Change, backend: BackendId) {
+        for catalogue in self.catalogues.changed_by(change) {
+            catalogue.announced(backend);
+        }
+        if change == Change::Resources {
+            self.reads.all_changed(backend);
+        }
+        self.read_again(change, backend);
+    }
+
+    /// Has a backend's part read in the background, together with others that become due soon.
+    pub(crate) fn read_again(&self, change: Change, backend: BackendId) {
+        self.with_pending(|pending| pending.insert((change, backend)));
+        self.woken.notify_one();
+    }
+
+    async fn run(self: Arc<Self>) {
+        let (mut listening, mut listened) = (FuturesUnordered::new(), HashMap::new());
+        self.listen_to_all(&mut listening, &mut listened);
+        let mut reading = FuturesUnordered::new();
+        let mut busy = HashSet::<Part>::new();
+        let mut settled: Option<Instant> = None;
+        loop {
+            let due = self.announcer.due();
+            tokio::select! {
+                Some(_) = listening.next() => {}
+                () = self.topology.replaced.notified() => self.listen_to_all(&mut listening, &mut listened),
+                Some(part) = reading.next() => {
+                    busy.remove(&part);
+                    self.woken.notify_one();
+                }
+                () = self.woken.notified() => {
+                    let waits = self.with_pending(|pending| pending.iter().any(|part| !busy.contains(part)));
+                    settled = settled.or_else(|| waits.then(|| Instant::now() + self.topology().limits.settle));
+                }
+                () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
+                    settled = None;
+                    for part in self.take_pending(&busy) {
+                        busy.insert(part);
+                        reading.push(self.update(part));
+                    }
+                }
+                () = self.announcer.woken.notified() => {}
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.announcer.send_due(),
+            }
+        }
+    }
+
+    /// Begins to listen to the backends of the current topology that are not in `listened` yet, and ends
+    /// listening to those that have left it.
+    fn listen_to_all(
+        self: &Arc<Self>,
+        listening: &mut FuturesUnordered<BoxFuture<'static, Option<()>>>,
+        listened: &mut HashMap<BackendId, DropGuard>,
+    ) {
+        let topology = self.topology();
+        listened.retain(|backend, _| topology.get(*backend).is_some());
+        self.catalogues.retain(&topology);
+        self.latest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|backend, _| topology.get(*backend).is_some());
+        for backend in topology.backends() {
+            listened.entry(backend.id).or_insert_with(|| {
+                let end = CancellationToken::new();
+                let listen = Arc::clone(self).keep_listening(backend.id, Arc::clone(&backend.client));
+                listening.push(end.clone().run_until_cancelled_owned(listen).boxed());
+                end.drop_guard()
+            });
+        }
+    }
+
+    async fn update(&self, part: Part) -> Part {
+        let ((change, backend), topology) = (part, self.topology());
+        join_all(self.catalogues.changed_by(change).map(|catalogue| catalogue.update(&topology, backend))).await;
+        part
+    }
+
+    /// Listens to one backend until it answers that it announces nothing.
+    async fn keep_listening(self: Arc<Self>, backend: BackendId, client: Arc<dyn BackendClient>) {
+        let (least, most) = self.topology().limits.listen_retry;
+        let mut pause = least;
+        loop {
+            // Nothing is sent through the channel: the mapping acts on each message at once, so that
+            // none of a burst is dropped because the channel is full.
+            let (messages, _receiver) = ServerMessages::channel(1);
+            let listen = Listen {
+                interest: Interest { tools: true, prompts: true, resources: true, ..Interest::default() },
+                context: CallContext::internal(),
+                messages: messages.mapped(notifying(Arc::downgrade(&self), backend)),
+            };
+            match timeout(self.topology().limits.timeout, client.listen(listen)).await {
+                Ok(Ok(listening)) => {
+                    let honoured: Vec<_> =
+                        Change::ALL.into_iter().filter(|change| change.is_in(&listening.honoured)).collect();
+                    self.now_listening(backend, &honoured, pause > least);
+                    if honoured.is_empty() {
+                        return;
+                    }
+                    // Listening ends with the task.
+                    std::future::pending::<()>().await;
+                }
+                Ok(Err(error)) => debug!(backend = client.name(), %error, "not listening for changes of lists"),
+                Err(_) => debug!(backend = client.name(), "no answer to listening for changes of lists"),
+            }
+            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            pause = (pause * 2).min(most);
+        }
+    }
+
+    /// What was read before listening began may have changed since. After a failed attempt (`is_late`)
+    /// the lists themselves were probably unreadable as well, and can be read now.
+    fn now_listening(&self, backend: BackendId, honoured: &[Change], is_late: bool) {
+        for change in honoured {
+            self.catalogues.changed_by(*change).for_each(|catalogue| catalogue.announces(backend));
+        }
+        let unsure = Change::ALL.into_iter().filter(|change| is_late || honoured.contains(change));
+        unsure.for_each(|change| self.read_again(change, backend));
+    }
+
+    fn take_pending(&self, busy: &HashSet<Part>) -> Vec<Part> {
+        self.with_pending(|pending| {
+            let taken: Vec<_> = pending.difference(busy).copied().collect();
+            pending.retain(|part| busy.contains(part));
+            taken
+        })
+    }
+
+    fn with_pending<T>(&self, f: impl FnOnce(&mut HashSet<Part>) -> T) -> T {
+        f(&mut self.pending.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Acts on notifications and drops them. Has only a weak reference: the backend that calls it is itself
+/// owned by the watcher.
+fn notifying(watcher: Weak<ListWatcher>, backend: BackendId) -> impl Fn(ServerMessage) -> Option<ServerMessage> {
+    move |message| {
+        if let ServerMessage::Notification(notification) = message
+            && let Some(watcher) = watcher.upgrade()
+        {
+            watcher.notified(backend, &notification);
+        }
+        None
+    }
+}
+
+/// The URI in a notification that a resource has changed.
+pub(crate) fn updated_uri(notification: &Notification) -> Option<String> {
+    let is_update = notification.method == Method::ResourceUpdated;
+    Some(notification.params().filter(|_| is_update)?.get("uri")?.as_str()?.into_owned())
+}

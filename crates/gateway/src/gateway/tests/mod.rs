@@ -1,9 +1,0 @@
-//! The core against backends that answer from a script.
-
-mod changes;
-mod fake;
-mod freshness;
-mod listening;
-mod reads;
-mod routing;
-mod tasks;

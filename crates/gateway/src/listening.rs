@@ -1,0 +1,237 @@
+//! Listening on behalf of clients, with several backends.
+//!
+//! Changes of lists are announced by the gateway itself. For everything else each backend concerned gets
+//! one subscription, whose messages go directly to the client, through a renaming where a resource has
+//! another name there.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use fanlight_canonical::{Interest, Listen, Listening, ListeningGuard, ServerMessage, ServerMessages};
+use fanlight_protocol::json::Json;
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::debug;
+
+use crate::catalogue::{Change, ListWatcher, updated_uri};
+use crate::routing::{self, Lookup, Place};
+use crate::topology::{BackendId, Topology};
+
+/// A client's request to listen, to be answered before `deadline`.
+struct ListenRequest<'a> {
+    topology: &'a Arc<Topology>,
+    lists: &'a Arc<ListWatcher>,
+    listen: &'a Listen,
+    /// The backends that have the tasks in the interest, where that is known.
+    owners: &'a HashMap<Arc<str>, BackendId>,
+    deadline: Instant,
+}
+
+/// The part of a client's interest that one backend is to honour.
+#[derive(Default)]
+struct BackendSubscription {
+    interest: Interest,
+    /// What the client calls the resources in `interest`.
+    names: HashMap<Arc<str>, Arc<str>>,
+}
+
+/// Listens to all backends for a client. None of them is waited for longer than for a list.
+/// `owners` are the backends that have the tasks in the interest, where that is known.
+pub(crate) async fn to_all(
+    topology: &Arc<Topology>,
+    lists: &Arc<ListWatcher>,
+    listen: Listen,
+    owners: &HashMap<Arc<str>, BackendId>,
+) -> Listening {
+    let deadline = Instant::now() + topology.limits.timeout;
+    // Before a backend is asked, so that nothing is missed meanwhile.
+    let registered = lists.announcer.register(&listen.interest, listen.messages.clone());
+    for change in Change::ALL.into_iter().filter(|change| change.is_in(&listen.interest)) {
+        lists.catalogues.changed_by(change).for_each(|catalogue| catalogue.begin(topology));
+    }
+    let request = ListenRequest { topology, lists, listen: &listen, owners, deadline };
+    let (lists, (mut honoured, guards)) = tokio::join!(request.lists(), request.others());
+    Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut honoured));
+    registered.narrow(&honoured);
+    let registered = Change::ALL.into_iter().any(|change| change.is_in(&honoured)).then_some(registered);
+    Listening::new(honoured, (registered, guards.into_boxed_slice()))
+}
+
+/// Listening to the only backend, from which everything passes unchanged. Kept results of resources that
+/// have changed are dropped.
+pub(crate) fn evicting(listen: Listen, backend: BackendId, lists: &Arc<ListWatcher>) -> Listen {
+    let lists = Arc::downgrade(lists);
+    let messages = listen.messages.mapped(move |message| {
+        if let (ServerMessage::Notification(notification), Some(lists)) = (&message, lists.upgrade()) {
+            lists.notified(backend, notification);
+        }
+        Some(message)
+    });
+    Listen { messages, ..listen }
+}
+
+impl ListenRequest<'_> {
+    /// Which changes of lists are honoured: those of lists that any backend has, since merged lists
+    /// are compared whatever their servers announce.
+    async fn lists(&self) -> Interest {
+        let topology = self.topology;
+        let wanted = Change::ALL.into_iter().filter(|change| change.is_in(&self.listen.interest));
+        let found = join_all(wanted.map(|change| async move {
+            let asked = topology.ids().map(|backend| topology.has_capability(backend, change.capability()));
+            let any = asked.collect::<FuturesUnordered<_>>().any(|has| async move { has });
+            timeout_at(self.deadline, any).await.is_ok_and(|any| any).then_some(change)
+        }))
+        .await;
+        let mut honoured = Interest::default();
+        found.into_iter().flatten().for_each(|change| change.set(&mut honoured));
+        honoured
+    }
+
+    /// Listens for everything that is not about lists.
+    async fn others(&self) -> (Interest, Vec<ListeningGuard>) {
+        let subscriptions = self.subscriptions().await;
+        let asked = subscriptions.into_iter().map(|(backend, subscription)| self.listen_to(backend, subscription));
+        let mut honoured = Interest::default();
+        let (mut names, mut tasks, mut listenings) = (HashSet::new(), HashSet::new(), Vec::new());
+        let mut failed = HashSet::new();
+        for (backend, listened) in join_all(asked).await {
+            let Some((subscription, listening)) = listened else {
+                failed.insert(backend);
+                continue;
+            };
+            let Interest { uris, tasks: owned, session, unknown, .. } = &listening.honoured;
+            names.extend(uris.iter().filter_map(|uri| subscription.names.get(uri)).cloned());
+            tasks.extend(owned.iter().cloned());
+            honoured.session |= *session;
+            honoured.unknown = match (honoured.unknown.take(), unknown) {
+                (Some(all), Some(one)) => Some(fanlight_protocol::json::union(&all, one)),
+                (all, one) => all.or_else(|| one.clone()),
+            };
+            if !listening.honoured.is_empty() {
+                listenings.push(listening.into_guard());
+            }
+        }
+        let ordered = |wanted: &[Arc<str>], some: &HashSet<Arc<str>>| -> Vec<_> {
+            wanted.iter().filter(|name| some.contains(*name)).cloned().collect()
+        };
+        honoured.uris = ordered(&self.listen.interest.uris, &names);
+        honoured.tasks = ordered(&self.listen.interest.tasks, &tasks);
+        self.listen.context.trace.partial_failures(failed.len());
+        (honoured, listenings)
+    }
+
+    /// Listens to one backend; `None` if that fails.
+    async fn listen_to(
+        &self,
+        backend: BackendId,
+        subscription: BackendSubscription,
+    ) -> (BackendId, Option<(BackendSubscription, Listening)>) {
+        let Some(member) = self.topology.get(backend) else { return (backend, None) };
+        // Of tasks alone there is nothing to be dropped or renamed.
+        let interest = subscription.interest.clone();
+        let messages = match interest.session || interest.unknown.is_some() || !subscription.names.is_empty() {
+            true => renaming(self.lists, backend, &subscription, &self.listen.messages),
+            false => self.listen.messages.clone(),
+        };
+        let context = Arc::clone(&self.listen.context);
+        let asked = member.client.listen(Listen { interest, context, messages });
+        match timeout_at(self.deadline, asked).await {
+            Ok(Ok(listening)) => return (backend, Some((subscription, listening))),
+            Ok(Err(error)) => debug!(backend = member.name(), %error, "a client cannot listen to this backend"),
+            Err(_) => debug!(backend = member.name(), "this backend did not answer a client that listens"),
+        }
+        (backend, None)
+    }
+
+    /// What to subscribe to, and where. Several subscriptions at one backend only if a client has several
+    /// names for one resource.
+    async fn subscriptions(&self) -> Vec<(BackendId, BackendSubscription)> {
+        let Self { topology, lists, owners, deadline, listen: Listen { interest, context, .. } } = self;
+        let lookup = Lookup { topology, lists, trace: &context.trace };
+        let readers = join_all(topology.ids().map(async |backend| {
+            let is_reader = !interest.uris.is_empty() && topology.has_capability(backend, "resources").await;
+            is_reader.then_some(backend)
+        }));
+        let places = join_all(interest.uris.iter().map(|uri| lookup.locate(uri)));
+        // Lists that take long leave half of the time for the subscriptions themselves.
+        let patience = deadline.saturating_duration_since(Instant::now()) / 2;
+        let (readers, places) = tokio::join!(timeout(patience, readers), timeout(patience, places));
+        let is_reader = |backend| readers.as_ref().map_or(true, |readers| readers.contains(&Some(backend)));
+
+        let mut all = Vec::new();
+        for backend in topology.ids() {
+            let tasks = interest.tasks.iter().filter(|id| owners.get(*id) == Some(&backend)).cloned().collect();
+            // What a server announces to the client's session alone concerns the merged list, too.
+            let (session, unknown) = (interest.session, interest.unknown.clone());
+            let lists = Interest { tools: session, prompts: session, resources: session, ..Interest::default() };
+            let general = Interest { tasks, session, unknown, ..lists };
+            let mut own = Vec::new();
+            if !general.is_empty() {
+                own.push(BackendSubscription { interest: general, names: HashMap::new() });
+            }
+            for (index, uri) in interest.uris.iter().enumerate() {
+                match places.as_ref().ok().and_then(|places| places.get(index)) {
+                    Some(Place::At(at, original)) if *at == backend => add(&mut own, original.as_str().into(), uri),
+                    Some(Place::Unlisted) | None if is_reader(backend) => add(&mut own, Arc::clone(uri), uri),
+                    _ => {}
+                }
+            }
+            all.extend(own.into_iter().map(|subscription| (backend, subscription)));
+        }
+        all
+    }
+}
+
+/// Adds a resource to the first subscription that does not have it under another name.
+fn add(subscriptions: &mut Vec<BackendSubscription>, original: Arc<str>, name: &Arc<str>) {
+    let is_free = |subscription: &BackendSubscription| !subscription.names.contains_key(&original);
+    let free = subscriptions.iter().position(is_free).unwrap_or(subscriptions.len());
+    if free == subscriptions.len() {
+        subscriptions.push(BackendSubscription::default());
+    }
+    if let Some(subscription) = subscriptions.get_mut(free) {
+        subscription.interest.uris.push(Arc::clone(&original));
+        subscription.names.insert(original, Arc::clone(name));
+    }
+}
+
+/// The client's channel, with resources under the names that the client knows.
+fn renaming(
+    lists: &Arc<ListWatcher>,
+    backend: BackendId,
+    subscription: &BackendSubscription,
+    messages: &ServerMessages,
+) -> ServerMessages {
+    // Most listeners name nothing, and there is one of these for each of them at each backend.
+    let names = (!subscription.names.is_empty()).then(|| Box::new(subscription.names.clone()));
+    let (lists, is_session) = (Arc::downgrade(lists), subscription.interest.session);
+    messages.mapped(move |message| {
+        let ServerMessage::Notification(notification) = message else { return Some(message) };
+        lists.upgrade().iter().for_each(|lists| lists.notified(backend, &notification));
+        // The gateway announces changes of lists itself.
+        if Change::of(&notification.method).is_some() {
+            return None;
+        }
+        let Some(uri) = updated_uri(&notification) else {
+            return Some(ServerMessage::Notification(notification));
+        };
+        let listed = || {
+            let lists = lists.upgrade().filter(|_| is_session)?;
+            routing::visible_uri(backend, &uri, &lists)
+        };
+        let own = names.iter().flat_map(|names| names.iter()).filter(|(original, _)| uri.starts_with(&***original));
+        let name = match own.max_by_key(|(original, _)| original.len()) {
+            Some((original, name)) if original == name => None,
+            // The changed resource may be a part of the one subscribed to, and an alias ends with its
+            // original.
+            Some((original, name)) => Some(format!("{name}{}", uri.get(original.len()..).unwrap_or_default())),
+            None => listed(),
+        };
+        Some(ServerMessage::Notification(match name {
+            Some(name) => notification.with_param("uri", &Json::string(&name)),
+            None => notification,
+        }))
+    })
+}

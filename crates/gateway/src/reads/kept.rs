@@ -1,0 +1,150 @@
+//! Results that may be served again, bounded in number and bytes.
+//!
+//! The eviction is quick_cache's: a client that reads every resource once does not flush the cache.
+//! One result is kept per resource, so that an announced change finds it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_protocol::Response;
+use fanlight_protocol::json::{Edits, Json};
+use fanlight_protocol::result::{AnyResult, ResultView as _};
+use fanlight_protocol::uri::with_parents;
+use quick_cache::Weighter;
+use quick_cache::unsync::Cache;
+use tokio::time::Instant;
+
+use super::{Read, is_complete};
+use crate::topology::BackendId;
+
+/// What an entry takes beside its texts, in bytes.
+const OVERHEAD: usize = 256;
+
+/// Bounds for results that are kept to be served again. With 0 of either, none are.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheLimits {
+    /// How many results are kept.
+    pub entries: usize,
+    /// How many bytes all of them may have together.
+    pub bytes: usize,
+    /// How long a result is kept at most.
+    pub longest: Duration,
+}
+
+/// A store of results that any principal may be served.
+pub(super) trait KeptResults: Send + Sync {
+    /// The result of an equal read, with what is left of its time.
+    fn get(&self, read: &Read) -> Option<Response>;
+    /// Keeps a result if the server permits that for some time and for any principal.
+    fn insert(&self, read: &Read, response: &Response);
+    /// Drops the results of a resource, and of those that it is part of: one that is updated may be
+    /// part of the one subscribed to (2026-07-28 schema, `ResourceUpdatedNotification`).
+    fn remove(&self, backend: BackendId, uri: &str);
+    /// Drops all results of a backend.
+    fn remove_all(&self, backend: BackendId);
+}
+
+/// The results that this process keeps.
+pub(super) struct MemoryResults {
+    cache: Mutex<Cache<Key, Entry, Weight>>,
+    capacity: u64,
+    longest: Duration,
+}
+
+type Key = (BackendId, Arc<str>);
+
+#[derive(Clone)]
+struct Entry {
+    params: Bytes,
+    response: Response,
+    expires: Instant,
+}
+
+/// Bounds the number, too: no entry weighs less than its share of all bytes.
+#[derive(Clone)]
+struct Weight {
+    least: u64,
+}
+
+impl Weighter<Key, Entry> for Weight {
+    fn weight(&self, (_, uri): &Key, entry: &Entry) -> u64 {
+        let bytes = OVERHEAD + uri.len() + entry.params.len() + entry.response.size();
+        u64::try_from(bytes).unwrap_or(u64::MAX).max(self.least)
+    }
+}
+
+impl MemoryResults {
+    /// `None` if nothing is to be kept.
+    pub(super) fn new(limits: CacheLimits) -> Option<Self> {
+        if limits.entries == 0 || limits.bytes == 0 {
+            return None;
+        }
+        let capacity = u64::try_from(limits.bytes).unwrap_or(u64::MAX);
+        let least = capacity.div_ceil(u64::try_from(limits.entries.max(1)).unwrap_or(u64::MAX));
+        let cache = Cache::with_weighter(limits.entries, capacity, Weight { least });
+        Some(Self { cache: Mutex::new(cache), capacity, longest: limits.longest })
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache<Key, Entry, Weight>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeptResults for MemoryResults {
+    fn get(&self, read: &Read) -> Option<Response> {
+        let key = (read.backend, Arc::from(read.uri.as_str()));
+        let mut cache = self.cache();
+        let entry = cache.get(&key).filter(|entry| entry.params == read.params)?;
+        let left = i64::try_from(entry.expires.saturating_duration_since(Instant::now()).as_millis()).ok();
+        let response = left.filter(|left| *left > 0).and_then(|left| with_ttl(&entry.response, left));
+        if response.is_none() {
+            cache.remove(&key);
+        }
+        response
+    }
+
+    fn insert(&self, read: &Read, response: &Response) {
+        let Some(ttl) = public_ttl(response) else { return };
+        let bytes = OVERHEAD + read.uri.len() + read.params.len() + response.size();
+        if u64::try_from(bytes).is_ok_and(|bytes| bytes > self.capacity) {
+            return;
+        }
+        let Some(expires) = Instant::now().checked_add(ttl.min(self.longest)) else { return };
+        // Detached, or the whole buffer that it was received in would stay in memory.
+        let entry = Entry { params: Bytes::copy_from_slice(&read.params), response: response.detached(), expires };
+        self.cache().insert((read.backend, Arc::from(read.uri.as_str())), entry);
+    }
+
+    fn remove(&self, backend: BackendId, uri: &str) {
+        let mut cache = self.cache();
+        for uri in with_parents(uri) {
+            cache.remove(&(backend, Arc::from(uri)));
+        }
+    }
+
+    fn remove_all(&self, backend: BackendId) {
+        self.cache().retain(|(of, _), _| *of != backend);
+    }
+}
+
+fn public_ttl(response: &Response) -> Option<Duration> {
+    let result = response.view::<AnyResult>().filter(|_| is_complete(response))?;
+    let is_public = result.cache_scope().is_some_and(|scope| scope.as_text() == "\"public\"");
+    let ttl = result.ttl_ms().and_then(|ttl| u64::try_from(ttl.as_i64()?).ok()).filter(|ttl| *ttl > 0);
+    ttl.filter(|_| is_public).map(Duration::from_millis)
+}
+
+/// The response with a `ttlMs` of `left`: a client that keeps it must not keep it longer than the server
+/// permits.
+fn with_ttl(response: &Response, left: i64) -> Option<Response> {
+    let body = response.body();
+    let place = body.members().find(|member| member.is(&body, "ttlMs"))?.value;
+    if body.slice(place.clone()).as_i64() == Some(left) {
+        return Some(response.clone());
+    }
+    let mut edits = Edits::new(body.bytes().clone());
+    edits.replace(place, left.to_string().into_bytes());
+    let body: Json = edits.finish_json();
+    Some(response.with_body(&body))
+}

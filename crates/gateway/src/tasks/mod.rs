@@ -1,0 +1,225 @@
+//! Tasks: a task id belongs to the backend that made it, and requests about the task are sent there.
+//!
+//! Ids are never rewritten, so the core remembers which backend has each task (`owners`). Where it does
+//! not know, after a restart or on another replica, it asks the backends that have tasks: asking for the
+//! state of a task changes nothing. Of the two dialects of tasks it reads ids and lifetimes only.
+
+mod list;
+mod owners;
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use fanlight_canonical::{BackendError, Call, CallContext, ServerMessages};
+use fanlight_protocol::capability::has_tasks_extension;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesOrdered;
+use memchr::memmem;
+
+use self::owners::{Evidence, MemoryOwners, TaskKey, TaskOwners};
+use crate::cursor::CursorSeal;
+use crate::fault;
+use crate::topology::{BackendId, Topology};
+
+/// Tasks of one request whose owners are asked for at the same time.
+const ASKED_AT_ONCE: usize = 16;
+
+/// The tasks of all backends.
+pub(crate) struct Tasks {
+    owners: Box<dyn TaskOwners>,
+}
+
+impl Tasks {
+    /// Remembers the owners of at most `limit` tasks.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { owners: Box::new(MemoryOwners::new(limit)) }
+    }
+
+    /// Whether requests of this method are about tasks.
+    pub(crate) fn are_concerned(method: &Method) -> bool {
+        matches!(
+            method,
+            Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask | Method::ListTasks
+        )
+    }
+
+    /// Answers a request about tasks.
+    pub(crate) async fn handle(
+        &self,
+        topology: &Topology,
+        call: Call,
+        seal: &CursorSeal,
+    ) -> Result<Response, RpcError> {
+        if call.method == Method::ListTasks {
+            return self.list(topology, &call, seal).await;
+        }
+        let task = task_id(call.params.as_ref())?;
+        let (method, context) = (call.method.clone(), Arc::clone(&call.context));
+        let backend = self.owner_of(topology, &context, &task).await?;
+        let response = topology.send(backend, call).await?;
+        match (method, response.result()) {
+            (Method::GetTask | Method::CancelTask, Some(state)) => {
+                self.learn(&context, &state, backend, Evidence::Seen).await;
+            }
+            // It does not know the task, or no longer: for the next request all are asked.
+            (Method::GetTask, None) if response.error_code() == Some(code::INVALID_PARAMS) => {
+                self.owners.forget(&TaskKey::new(&context.caller, &task)).await;
+            }
+            _ => {}
+        }
+        Ok(response)
+    }
+
+    /// Remembers the owner of a task if the answer of a backend has created one.
+    pub(crate) async fn note(&self, context: &CallContext, backend: BackendId, response: &Response) {
+        if let Some(task) = response.result().as_ref().and_then(created) {
+            self.learn(context, &task, backend, Evidence::Created).await;
+        }
+    }
+
+    async fn learn(&self, context: &CallContext, state: &Json, backend: BackendId, evidence: Evidence) {
+        if let Some((task, kept_for)) = owners::id_and_time(state) {
+            self.owners.learn(TaskKey::new(&context.caller, &task), backend, kept_for, evidence).await;
+        }
+    }
+
+    /// The backend that has this task. Asks the backends if that is not known.
+    async fn owner_of(
+        &self,
+        topology: &Topology,
+        context: &Arc<CallContext>,
+        task: &str,
+    ) -> Result<BackendId, RpcError> {
+        let known = self.owners.find(&TaskKey::new(&context.caller, task)).await;
+        match known.filter(|backend| topology.get(*backend).is_some()) {
+            Some(backend) => Ok(backend),
+            None => self.find(topology, context, task).await,
+        }
+    }
+
+    /// The backends that have these tasks, without the tasks that no backend has.
+    pub(crate) async fn owners_of(
+        &self,
+        topology: &Topology,
+        context: &Arc<CallContext>,
+        tasks: &[Arc<str>],
+    ) -> HashMap<Arc<str>, BackendId> {
+        let asked = tasks.iter().cloned().map(|task| async move {
+            let owner = self.owner_of(topology, context, &task).await.ok()?;
+            Some((task, owner))
+        });
+        futures_util::stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).filter_map(std::future::ready).collect().await
+    }
+
+    /// Asks every backend at once. Should several know the task, the first in configuration order has
+    /// it, however fast the others are: with guessable ids the answer would otherwise vary.
+    async fn find(&self, topology: &Topology, context: &Arc<CallContext>, task: &str) -> Result<BackendId, RpcError> {
+        let mut params = ObjectBuilder::new();
+        params.string("taskId", task);
+        let call = Call {
+            method: Method::GetTask,
+            params: Some(params.finish()),
+            // The client's own: the task may belong to its session.
+            context: Arc::new(CallContext { wants_progress: false, ..(**context).clone() }),
+            messages: ServerMessages::discard(),
+        };
+        let mut asked: FuturesOrdered<_> = topology
+            .ids()
+            .map(async |backend| (backend, topology.briefly(state_of(topology, backend, task, call.clone())).await))
+            .collect();
+        let mut not_asked = Vec::new();
+        while let Some((backend, answer)) = asked.next().await {
+            match answer {
+                Ok(Some(state)) => {
+                    self.learn(context, &state, backend, Evidence::Seen).await;
+                    return Ok(backend);
+                }
+                Ok(None) => {}
+                Err(error) => not_asked.push((topology.name(backend), error)),
+            }
+        }
+        Err(fault::unknown_task(&not_asked))
+    }
+}
+
+/// The state of the task at a backend; `None` if that does not know it.
+async fn state_of(
+    topology: &Topology,
+    backend: BackendId,
+    task: &str,
+    call: Call,
+) -> Result<Option<Json>, BackendError> {
+    let capabilities = topology.capabilities(backend).await?;
+    let has_tasks = capabilities.get("tasks").is_some_and(|tasks| tasks.is_object());
+    if !has_tasks && !has_tasks_extension(&capabilities) {
+        return Ok(None);
+    }
+    let response = topology.request(backend, call).await?;
+    let is_it = |state: &Json| state.get("taskId").is_some_and(|id| id.as_str().as_deref() == Some(task));
+    Ok(response.result().filter(is_it))
+}
+
+/// `params.taskId`, which alone identifies the task (2025-11-25 basic/utilities/tasks,
+/// Associating Task-Related Messages).
+fn task_id(params: Option<&Json>) -> Result<String, RpcError> {
+    let missing = || fault::invalid_params("params.taskId is missing");
+    let params = params.ok_or_else(missing)?;
+    let [found] =
+        params.find(["taskId"]).map_err(|duplicate| fault::invalid_params(format!("params.taskId: {duplicate}")))?;
+    let id = params.slice(found.ok_or_else(missing)?);
+    let text = id.as_str().map(|text| text.into_owned());
+    text.ok_or_else(|| fault::invalid_params("params.taskId must be a string"))
+}
+
+/// The task that an answer to any request creates, in either dialect.
+fn created(result: &Json) -> Option<Json> {
+    // Almost no result creates one. A short one is searched for the word, which an escape could hide;
+    // of a long one, finding the members is faster, since that skips their values.
+    const SHORT: usize = 1 << 10;
+    static TASK_ID: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("taskId"));
+    static ESCAPE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\\u"));
+    let text = result.bytes();
+    if text.len() <= SHORT && TASK_ID.find(text).is_none() && ESCAPE.find(text).is_none() {
+        return None;
+    }
+    let [kind, id, task] = result.find(["resultType", "taskId", "task"]).ok()?;
+    let kind = kind.map(|kind| result.slice(kind));
+    if id.is_some() && kind.is_some_and(|kind| kind.as_str().as_deref() == Some("task")) {
+        return Some(result.clone());
+    }
+    Some(result.slice(task?)).filter(Json::is_object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn created_task_is_found_in_either_dialect() {
+        let id = |text: &'static str| created(&Json::literal(text)).map(|task| task.get("taskId").unwrap().to_string());
+        assert_eq!(id(r#"{"task":{"taskId":"a","ttl":1}}"#).as_deref(), Some("\"a\""));
+        assert_eq!(id(r#"{"taskId":"b","resultType":"t\u0061sk"}"#).as_deref(), Some("\"b\""));
+        assert_eq!(id(r#"{"t\u0061sk":{"taskId":"c"}}"#).as_deref(), Some("\"c\""));
+        for no in [
+            r#"{"resultType":"complete","taskId":"d"}"#,
+            r#"{"content":[{"task":{"taskId":"e"}}]}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"f"}}}"#,
+            r#"{"task":"taskId"}"#,
+        ] {
+            assert!(created(&Json::literal(no)).is_none(), "{no}");
+        }
+    }
+
+    #[test]
+    fn created_task_is_found_in_a_long_result() {
+        let long = |members: &str| {
+            let text = format!(r#"{{"content":[{{"text":"{} taskId"}}],{members}}}"#, "x".repeat(4 << 10));
+            created(&Json::parse(text.into(), 8).unwrap()).map(|task| task.get("taskId").unwrap().to_string())
+        };
+        assert_eq!(long(r#""task":{"taskId":"a"}"#).as_deref(), Some("\"a\""));
+        assert_eq!(long(r#""resultType":"task","t\u0061skId":"b""#).as_deref(), Some("\"b\""));
+        assert_eq!(long(r#""isError":false"#), None);
+    }
+}

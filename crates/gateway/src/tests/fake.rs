@@ -1,0 +1,376 @@
+//! Backends that answer from a script, and a gateway in front of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use std::sync::LazyLock;
+
+use fanlight_canonical::{
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Interest, Listen, Listening,
+    MessageReceiver, Pending, Principal, ServerMessage, ServerMessages, SessionKey,
+};
+use fanlight_protocol::json::Json;
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Message, Method, Notification, Response};
+use tokio::sync::Semaphore;
+
+use crate::{BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits};
+
+/// Answers each `method` or `method params` from a script; records what it was sent.
+pub(super) struct Fake {
+    name: &'static str,
+    description: Mutex<Result<&'static str, BackendError>>,
+    script: Mutex<HashMap<String, Scripted>>,
+    received: Mutex<Vec<String>>,
+    /// How listening fails, if it does.
+    listen_failure: Mutex<Option<Scripted>>,
+    listeners: Arc<Mutex<Listeners>>,
+    down: Mutex<bool>,
+    /// Whether each call is interrupted by a server request.
+    asks: Mutex<bool>,
+}
+
+#[derive(Default)]
+struct Listeners {
+    open: HashMap<usize, Listen>,
+    begun: usize,
+}
+
+#[derive(Clone)]
+pub(super) enum Scripted {
+    Body(&'static str),
+    /// After half the time that a list may take.
+    Late(&'static str),
+    Fails(BackendError),
+    Hangs,
+    /// Answers once a permit is there.
+    Waits(Arc<Semaphore>, &'static str),
+}
+
+pub(super) const ALL: &str =
+    r#"{"capabilities":{"tools":{},"resources":{},"prompts":{},"logging":{}},"serverInfo":{"name":"x"}}"#;
+
+/// Announces changes of every list, and takes subscriptions.
+pub(super) const ANNOUNCING: &str = r#"{"capabilities":{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"prompts":{"listChanged":true}}}"#;
+
+pub(super) fn fake(name: &'static str, script: &[(&str, &'static str)]) -> Fake {
+    let script = script.iter().map(|(key, body)| ((*key).to_owned(), Scripted::Body(body))).collect();
+    Fake {
+        name,
+        description: Mutex::new(Ok(ALL)),
+        script: Mutex::new(script),
+        received: Mutex::default(),
+        listen_failure: Mutex::default(),
+        listeners: Arc::default(),
+        down: Mutex::default(),
+        asks: Mutex::default(),
+    }
+}
+
+/// A fake that announces changes.
+pub(super) fn announcing(name: &'static str, script: &[(&str, &'static str)]) -> Fake {
+    let fake = fake(name, script);
+    fake.describe_as(Ok(ANNOUNCING));
+    fake
+}
+
+pub(super) fn unreachable() -> BackendError {
+    BackendError::Unreachable { reason: "connection refused".into() }
+}
+
+impl Fake {
+    pub(super) fn set(&self, request: &str, scripted: Scripted) {
+        self.script.lock().unwrap().insert(request.to_owned(), scripted);
+    }
+
+    pub(super) fn answer(&self, request: &str, body: &'static str) {
+        self.set(request, Scripted::Body(body));
+    }
+
+    pub(super) fn describe_as(&self, description: Result<&'static str, BackendError>) {
+        *self.description.lock().unwrap() = description;
+    }
+
+    pub(super) fn fail_to_listen(&self, how: Option<Scripted>) {
+        *self.listen_failure.lock().unwrap() = how;
+    }
+
+    pub(super) fn ask_during_calls(&self) {
+        *self.asks.lock().unwrap() = true;
+    }
+
+    /// Fails, or recovers and, as backends do, announces what may have changed meanwhile.
+    pub(super) fn set_down(&self, down: bool) {
+        *self.down.lock().unwrap() = down;
+        if !down {
+            Change::ALL.into_iter().for_each(|change| self.announce(change.method(), None));
+        }
+    }
+
+    /// How many listen now, and how many have begun to.
+    pub(super) fn listeners(&self) -> (usize, usize) {
+        let listeners = self.listeners.lock().unwrap();
+        (listeners.open.len(), listeners.begun)
+    }
+
+    /// What the latest listener is interested in.
+    pub(super) fn interest(&self) -> Interest {
+        let listeners = self.listeners.lock().unwrap();
+        listeners.open.values().find(|listen| listen.context.caller == client()).unwrap().interest.clone()
+    }
+
+    /// Sends a notification to all listeners that want it.
+    pub(super) fn announce(&self, method: Method, params: Option<&'static str>) {
+        let params = params.map(Json::literal);
+        let uri = params.as_ref().and_then(|params| Some(params.get("uri")?.as_str()?.into_owned()));
+        let message = Notification::new(method.clone(), params.as_ref());
+        for listen in self.listeners.lock().unwrap().open.values() {
+            let interest = &listen.interest;
+            let wanted = match (Change::of(&method), &uri) {
+                (Some(change), _) => change.is_in(interest),
+                (None, Some(uri)) => interest.uris.iter().any(|one| uri.starts_with(&**one)),
+                (None, None) => false,
+            };
+            // An unknown member may ask for any notification.
+            if wanted || interest.session || interest.unknown.is_some() {
+                let _ = listen.messages.try_send(ServerMessage::Notification(message.clone()));
+            }
+        }
+    }
+
+    /// Sends a server request to those that listen for a session.
+    pub(super) fn ask_sessions(&self) {
+        for listen in self.listeners.lock().unwrap().open.values().filter(|listen| listen.interest.session) {
+            let _ = listen.messages.try_send(server_request());
+        }
+    }
+
+    fn honours(&self, interest: &Interest) -> Interest {
+        let description = self.description.lock().unwrap().clone().map(Json::literal).unwrap();
+        let capabilities = description.get("capabilities").unwrap();
+        let flag = |name: &str, flag: &str| {
+            capabilities.get(name).and_then(|one| one.get(flag)).is_some_and(|flag| flag.is_true())
+        };
+        Interest {
+            tools: interest.tools && flag("tools", "listChanged"),
+            prompts: interest.prompts && flag("prompts", "listChanged"),
+            resources: interest.resources && flag("resources", "listChanged"),
+            uris: if flag("resources", "subscribe") { interest.uris.clone() } else { Vec::new() },
+            tasks: interest.tasks.iter().filter(|id| id.starts_with(self.name)).cloned().collect(),
+            session: interest.session,
+            unknown: capabilities.get("unknown").filter(|_| interest.unknown.is_some()),
+        }
+    }
+}
+
+fn server_request() -> ServerMessage {
+    let (answer, _) = tokio::sync::oneshot::channel();
+    let (method, trace) = (Method::Elicit, Default::default());
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(600);
+    ServerMessage::Request(fanlight_canonical::ServerRequest { method, params: None, trace, answer, deadline })
+}
+
+impl BackendClient for Fake {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn describe(&self) -> Pending<'_, ServerDescription> {
+        let description = match *self.down.lock().unwrap() {
+            true => Err(unreachable()),
+            false => self.description.lock().unwrap().clone().map(|text| Json::literal(text).into()),
+        };
+        Box::pin(async move { description })
+    }
+
+    fn request(&self, call: Call) -> Pending<'_, Response> {
+        let params = call.params.as_ref().map(|params| format!(" {params}")).unwrap_or_default();
+        let request = format!("{}{params}", call.method);
+        self.received.lock().unwrap().push(request.clone());
+        let script = self.script.lock().unwrap();
+        let scripted = script.get(&request).or_else(|| script.get(call.method.as_str())).cloned();
+        let asks = *self.asks.lock().unwrap();
+        Box::pin(async move {
+            if asks {
+                call.messages.send(server_request()).await;
+            }
+            let body = match scripted {
+                Some(Scripted::Body(body)) => body,
+                Some(Scripted::Late(body)) => {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    body
+                }
+                Some(Scripted::Fails(error)) => return Err(error),
+                Some(Scripted::Hangs) => std::future::pending().await,
+                Some(Scripted::Waits(permits, body)) => {
+                    permits.acquire().await.unwrap().forget();
+                    body
+                }
+                None => r#""error":{"code":-32601,"message":"no"}"#,
+            };
+            let text = format!(r#"{{"jsonrpc":"2.0","id":1,{body}}}"#);
+            let Ok(Message::Response(response)) = Message::parse_for_forwarding(Bytes::from(text), 64) else {
+                panic!("script")
+            };
+            Ok(response)
+        })
+    }
+
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        let failure = self.listen_failure.lock().unwrap().clone();
+        Box::pin(async move {
+            match failure {
+                Some(Scripted::Hangs) => std::future::pending().await,
+                Some(_) => return Err(unreachable()),
+                None => {}
+            }
+            self.describe().await?;
+            let honoured = self.honours(&listen.interest);
+            let mut listeners = self.listeners.lock().unwrap();
+            let number = listeners.begun;
+            listeners.begun += 1;
+            listeners.open.insert(number, Listen { interest: honoured.clone(), ..listen });
+            Ok(Listening::new(honoured, Open(Arc::clone(&self.listeners), number)))
+        })
+    }
+
+    fn end_session(&self, _: SessionKey) {}
+
+    fn status(&self) -> BackendStatus {
+        let state = match *self.down.lock().unwrap() {
+            true => BackendState::Down { error: unreachable(), retry_in: Duration::ZERO },
+            false => BackendState::Ready,
+        };
+        BackendStatus { attempted: true, state, era: None, revision: None, transport: "stdio" }
+    }
+}
+
+struct Open(Arc<Mutex<Listeners>>, usize);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let gone = self.0.lock().unwrap().open.remove(&self.1);
+        drop(gone);
+    }
+}
+
+pub(super) struct Scene {
+    pub(super) gateway: Gateway,
+    pub(super) backends: Vec<Arc<Fake>>,
+    pub(super) ids: Vec<BackendId>,
+}
+
+pub(super) fn scene(backends: Vec<Fake>) -> Scene {
+    scene_with(backends.into_iter().map(|backend| (backend, None)).collect(), 1000)
+}
+
+pub(super) fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) -> Scene {
+    scene_of(backends, page_size, CacheLimits { entries: 4, bytes: 4096, longest: Duration::from_secs(24 * 60 * 60) })
+}
+
+pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, cache: CacheLimits) -> Scene {
+    let (backends, prefixes): (Vec<_>, Vec<_>) =
+        backends.into_iter().map(|(fake, prefix)| (Arc::new(fake), prefix)).unzip();
+    let ids: Vec<_> = backends.iter().map(|_| BackendId::fresh()).collect();
+    let entries = backends.iter().zip(prefixes).zip(&ids).map(|((fake, prefix), id)| entry(*id, fake, prefix));
+    let settings = GatewaySettings {
+        backends: entries.collect(),
+        lists: limits(page_size),
+        cache,
+        max_tasks: 100,
+        keys: fanlight_protocol::seal::Keys::default(),
+        identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
+    };
+    Scene { gateway: Gateway::new(settings).unwrap(), backends, ids }
+}
+
+pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> BackendEntry {
+    BackendEntry { id, client: Arc::<Fake>::clone(fake), prefix: prefix.map(str::to_owned), permits_tool: None }
+}
+
+pub(super) fn limits(page_size: usize) -> ListLimits {
+    ListLimits {
+        timeout: Duration::from_secs(1),
+        pages: 5,
+        entries: 100,
+        page_size,
+        generations: 3,
+        settle: Duration::from_millis(100),
+        unannounced: Duration::from_secs(5),
+        unknown: Duration::from_secs(5),
+        listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
+    }
+}
+
+pub(super) fn call(method: &str, params: Option<&str>) -> Call {
+    Call {
+        method: Method::from_name(method),
+        params: params.map(|text| Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()),
+        context: CallContext::internal(),
+        messages: ServerMessages::discard(),
+    }
+}
+
+/// A listening client.
+pub(super) struct Client {
+    pub(super) listening: Listening,
+    receiver: MessageReceiver,
+}
+
+impl Client {
+    /// What it has received: the texts of notifications, the methods of server requests.
+    pub(super) fn received(&mut self) -> Vec<String> {
+        let messages = std::iter::from_fn(|| self.receiver.try_recv());
+        let texts = messages.map(|message| match message {
+            ServerMessage::Notification(notification) => {
+                format!("{} {}", notification.method, notification.params().unwrap_or_else(Json::null))
+            }
+            ServerMessage::Request(request) => request.method.to_string(),
+            ServerMessage::Pause { .. } => "pause".into(),
+            ServerMessage::Refused(_) => "refused".into(),
+        });
+        texts.map(|text| text.trim_end_matches(" null").trim_start_matches("notifications/").to_owned()).collect()
+    }
+}
+
+impl Scene {
+    pub(super) async fn ask(&self, method: &str, params: Option<&str>) -> String {
+        self.gateway.handle(call(method, params)).await.body().as_text().to_owned()
+    }
+
+    pub(super) fn received(&self, backend: usize) -> Vec<String> {
+        std::mem::take(&mut *self.backends[backend].received.lock().unwrap())
+    }
+
+    /// Forgets what all backends received.
+    pub(super) fn forget(&self) {
+        (0..self.backends.len()).for_each(|backend| drop(self.received(backend)));
+    }
+
+    pub(super) async fn listen(&self, interest: Interest) -> Client {
+        let (messages, receiver) = ServerMessages::channel(64);
+        let context = Arc::new(CallContext { caller: client(), ..(*CallContext::internal()).clone() });
+        let listening = self.gateway.listen(Listen { interest, context, messages }).await.unwrap();
+        Client { listening, receiver }
+    }
+}
+
+/// Waits until all tasks are idle: time is virtual and passes only then.
+pub(super) async fn rest() {
+    tokio::time::sleep(Duration::from_millis(999)).await;
+}
+
+pub(super) fn error_of(body: &str) -> (i64, String) {
+    let error = Json::parse(Bytes::copy_from_slice(body.as_bytes()), 64).unwrap();
+    (error.get("code").unwrap().as_i64().unwrap(), error.get("message").unwrap().as_str().unwrap().into_owned())
+}
+
+pub(super) use crate::catalogue::Change;
+
+/// The client of the tests, which has no session.
+fn client() -> Caller {
+    static CLIENT: LazyLock<Caller> = LazyLock::new(|| Caller::request_of(Principal::anonymous()));
+    CLIENT.clone()
+}

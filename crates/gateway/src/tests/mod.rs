@@ -1,0 +1,11 @@
+//! The core against backends that answer from a script.
+
+mod changes;
+mod fake;
+mod freshness;
+mod listening;
+mod principals;
+mod reads;
+mod routing;
+mod tasks;
+mod topology;

@@ -1,0 +1,226 @@
+//! Tasks of several backends: their owners, the search for an unknown one, and the merged list.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_canonical::{Call, CallContext, Caller, Principal, ServerMessages, SessionKey};
+use fanlight_protocol::Method;
+use fanlight_protocol::json::Json;
+use tokio::time::Instant;
+
+use super::fake::*;
+
+const LEGACY: &str =
+    r#"{"capabilities":{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}}"#;
+const MODERN: &str = r#"{"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+const NOT_FOUND: &str = r#""error":{"code":-32602,"message":"not here"}"#;
+
+fn tasked(name: &'static str, description: &'static str, script: &[(&str, &'static str)]) -> Fake {
+    let fake = fake(name, script);
+    fake.describe_as(Ok(description));
+    fake
+}
+
+impl Scene {
+    async fn ask_as(&self, session: Option<u64>, method: &str, params: &str) -> String {
+        let context = CallContext { caller: caller(session), ..(*CallContext::internal()).clone() };
+        let call = Call {
+            method: Method::from_name(method),
+            params: (!params.is_empty()).then(|| Json::parse(Bytes::copy_from_slice(params.as_bytes()), 64).unwrap()),
+            context: Arc::new(context),
+            messages: ServerMessages::discard(),
+        };
+        self.gateway.handle(call).await.body().as_text().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn requests_about_a_task_go_to_the_backend_that_created_it() {
+    let list = ("tools/list", r#""result":{"tools":[{"name":"t"}]}"#);
+    let state = r#""result":{ "taskId":"same","x":1.0}"#;
+    let others = [
+        ("tasks/get", state),
+        ("tasks/cancel", state),
+        ("tasks/update", r#""result":{"u":1.0}"#),
+        ("tasks/result", r#""result":{"content":[1.0]}"#),
+    ];
+    let making = |made| [&[list, ("tools/call", made)][..], &others[..]].concat();
+    let a = tasked("a", LEGACY, &making(r#""result":{"task":{"taskId":"same","ttl":60000}}"#));
+    let b = tasked("b", MODERN, &making(r#""result":{"resultType":"task","taskId":"same","ttlMs":null}"#));
+    let scene = scene(vec![a, b]);
+    // Two clients have a task of the same id, at different backends.
+    for (session, tool) in [(Some(1), "a__t"), (Some(2), "b__t"), (None, "b__t")] {
+        let made = scene.ask_as(session, "tools/call", &format!(r#"{{"name":"{tool}"}}"#)).await;
+        assert!(made.contains("same"), "{made}");
+    }
+    for (session, owner) in [(Some(1), 0), (Some(2), 1), (None, 1)] {
+        for (method, answer) in others {
+            scene.received(0);
+            scene.received(1);
+            let params = r#"{"x":1E400,"taskId":"s\u0061me"}"#;
+            let answered = scene.ask_as(session, method, params).await;
+            assert_eq!(format!(r#""result":{answered}"#), answer, "{method}");
+            assert_eq!(scene.received(owner), [format!("{method} {params}")]);
+            assert!(scene.received(1 - owner).is_empty(), "{method}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn unknown_task_is_looked_for_once_at_the_backends_that_have_tasks() {
+    let without = tasked("without", r#"{"capabilities":{"tools":{}}}"#, &[("tasks/get", r#""result":{"taskId":"t"}"#)]);
+    let legacy = tasked("legacy", LEGACY, &[("tasks/get", NOT_FOUND)]);
+    let get = r#""result":{"taskId":"t","ttlMs":1}"#;
+    let modern = tasked("modern", MODERN, &[("tasks/get", get), ("tasks/cancel", r#""result":{}"#)]);
+    let scene = scene(vec![without, legacy, modern]);
+    assert_eq!(scene.ask_as(Some(1), "tasks/cancel", r#"{"taskId":"t","y":2.0}"#).await, "{}");
+    assert!(scene.received(0).is_empty());
+    assert_eq!(scene.received(1), [r#"tasks/get {"taskId":"t"}"#]);
+    assert_eq!(scene.received(2), [r#"tasks/get {"taskId":"t"}"#, r#"tasks/cancel {"taskId":"t","y":2.0}"#]);
+    scene.ask_as(Some(1), "tasks/cancel", r#"{"taskId":"t"}"#).await;
+    assert!(scene.received(1).is_empty(), "the owner is known now");
+    scene.ask_as(Some(2), "tasks/cancel", r#"{"taskId":"t"}"#).await;
+    assert_eq!(scene.received(1).len(), 1, "but not to another client");
+
+    let unknown = error_of(&scene.ask_as(None, "tasks/get", r#"{"taskId":"u"}"#).await);
+    assert_eq!(unknown, (-32602, "Failed to retrieve task: Task not found".into()));
+    for (params, message) in [
+        ("", "params.taskId is missing"),
+        ("{}", "params.taskId is missing"),
+        (r#"{"taskId":7}"#, "params.taskId must be a string"),
+        (r#"{"taskId":"a","taskId":"b"}"#, "params.taskId: duplicate member \"taskId\""),
+    ] {
+        assert_eq!(error_of(&scene.ask_as(None, "tasks/get", params).await), (-32602, message.into()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_task_that_two_backends_know_belongs_to_the_first() {
+    let state = |at: &str| -> &'static str { format!(r#""result":{{"taskId":"t","at":{at}}}"#).leak() };
+    let a = tasked("a", MODERN, &[]);
+    a.set("tasks/get", Scripted::Late(state("1")));
+    let b = tasked("b", LEGACY, &[("tasks/get", state("2")), ("tasks/list", r#""result":{"tasks":[{"taskId":"t"}]}"#)]);
+    let scene = scene(vec![a, b]);
+    assert_eq!(scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await, r#"{"taskId":"t","at":1}"#);
+    assert_eq!(scene.received(1).len(), 1, "both were asked at once");
+    // That the other lists one of this id does not take it from its owner.
+    assert!(scene.ask_as(None, "tasks/list", "").await.contains(r#""taskId":"t""#));
+    assert_eq!(scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await, r#"{"taskId":"t","at":1}"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn task_is_found_although_other_backends_do_not_answer() {
+    let hanging = tasked("hanging", MODERN, &[]);
+    hanging.set("tasks/get", Scripted::Hangs);
+    let gone = tasked("gone", LEGACY, &[]);
+    gone.describe_as(Err(unreachable()));
+    let good = tasked("good", LEGACY, &[(r#"tasks/get {"taskId":"t"}"#, r#""result":{"taskId":"t"}"#)]);
+    let scene = scene(vec![hanging, gone, good]);
+    let began = Instant::now();
+    assert_eq!(scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await, r#"{"taskId":"t"}"#);
+    assert_eq!(began.elapsed(), Duration::from_secs(1));
+    let error = scene.ask_as(None, "tasks/get", r#"{"taskId":"u"}"#).await;
+    let message = r#"Failed to retrieve task: Task not found where it could be asked for, but backend "hanging" did not answer within 1s, backend "gone" cannot be reached: connection refused; ask again later"#;
+    assert_eq!(error_of(&error), (-31001, message.into()));
+    assert!(error.ends_with(r#""data":{"notAsked":["hanging","gone"]}}"#), "{error}");
+}
+
+#[tokio::test]
+async fn owner_that_no_longer_knows_its_task_is_forgotten() {
+    let list = ("tools/list", r#""result":{"tools":[{"name":"t"}]}"#);
+    let a =
+        tasked("a", LEGACY, &[list, ("tools/call", r#""result":{"task":{"taskId":"t"}}"#), ("tasks/get", NOT_FOUND)]);
+    let b = tasked("b", LEGACY, &[("tasks/get", r#""result":{"taskId":"t"}"#)]);
+    let scene = scene(vec![a, b]);
+    scene.ask_as(None, "tools/call", r#"{"name":"a__t"}"#).await;
+    let first = scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await;
+    assert_eq!(error_of(&first), (-32602, "not here".into()), "the answer of its owner counts");
+    assert_eq!(scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await, r#"{"taskId":"t"}"#);
+}
+
+#[tokio::test]
+async fn tasks_of_all_backends_are_listed_page_by_page() {
+    let a = tasked(
+        "a",
+        LEGACY,
+        &[
+            ("tasks/list", r#""result":{"tasks":[{ "taskId":"a1"}],"nextCursor":"\u0041","_meta":{"k":1.0}}"#),
+            (r#"tasks/list {"y":1.0,"cursor":"\u0041"}"#, r#""result":{"tasks":[{"taskId":"a2"}]}"#),
+        ],
+    );
+    let b = tasked("b", MODERN, &[("tasks/list", r#""result":{"tasks":[{"taskId":"b1"}]}"#)]);
+    let c = tasked(
+        "c",
+        LEGACY,
+        &[
+            ("tasks/list", r#""result":{"tasks":[{"taskId":"c1"}],"nextCursor":""}"#),
+            (r#"tasks/list {"y":1.0,"cursor":""}"#, r#""result":{"tasks":[{"taskId":"c2","z":1E400}],"w":1.0}"#),
+        ],
+    );
+    let scene = scene(vec![a, b, c]);
+    let mut pages = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = scene.ask_as(Some(1), "tasks/list", &format!(r#"{{{cursor}"y":1.0}}"#)).await;
+        let next = Json::parse(page.clone().into(), 64).unwrap().get("nextCursor");
+        let Some(next) = next else { break pages.push(page) };
+        pages.push(page.replace(next.as_text(), "_"));
+        cursor = format!(r#""cursor":{next},"#);
+    }
+    assert_eq!(
+        pages,
+        [
+            r#"{"tasks":[{ "taskId":"a1"}],"nextCursor":_,"_meta":{"k":1.0}}"#,
+            r#"{"tasks":[{"taskId":"a2"},{"taskId":"b1"},{"taskId":"c1"}],"nextCursor":_}"#,
+            r#"{"tasks":[{"taskId":"c2","z":1E400}],"w":1.0}"#,
+        ]
+    );
+    // Their owners are known from the list.
+    scene.received(0);
+    scene.ask_as(Some(1), "tasks/get", r#"{"taskId":"c2"}"#).await;
+    assert_eq!(
+        (scene.received(0).len(), scene.received(2).last().unwrap().as_str()),
+        (0, r#"tasks/get {"taskId":"c2"}"#)
+    );
+    for wrong in [r#"{"cursor":"x"}"#, r#"{"cursor":7}"#] {
+        assert_eq!(error_of(&scene.ask_as(None, "tasks/list", wrong).await).0, -32602);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_of_tasks_reports_the_backends_it_lacks() {
+    let slow = tasked("slow", LEGACY, &[]);
+    slow.set("tasks/list", Scripted::Hangs);
+    let refusing = tasked("refusing", LEGACY, &[("tasks/list", r#""error":{"code":-5,"message":"no"}"#)]);
+    let long = format!(r#""result":{{"tasks":[{{"taskId":"l"}}],"nextCursor":"{}"}}"#, "x".repeat(5000));
+    let long = tasked("long", LEGACY, &[("tasks/list", long.leak())]);
+    let good = tasked("good", LEGACY, &[("tasks/list", r#""result":{"tasks":[{"taskId":"g"}]}"#)]);
+    let scene = scene(vec![slow, refusing, long, good]);
+    let expected = r#"{"tasks":[{"taskId":"l"},{"taskId":"g"}],"_meta":{"dev.fanlight/backends":{"slow":{"outcome":"timeout","reason":"did not answer within 1s"},"refusing":{"outcome":"error","reason":"answered with error -5: no"},"long":{"outcome":"error","reason":"the list was cut off: its cursor is too long to be passed on"},"good":{"outcome":"ok"}}}}"#;
+    assert_eq!(scene.ask_as(None, "tasks/list", "").await, expected);
+}
+
+#[tokio::test]
+async fn list_of_tasks_is_unknown_without_tasks_and_passes_with_one_backend() {
+    let without = scene(vec![fake("a", &[]), fake("b", &[])]);
+    assert_eq!(
+        error_of(&without.ask_as(None, "tasks/list", "").await),
+        (-32601, "Method not found: tasks/list".into())
+    );
+    for prefix in [None, Some("p-")] {
+        let only =
+            fake("only", &[("tasks/get {\"taskId\":7}", r#""result":{"x":1.0}"#), ("tasks/list", r#""result":{}"#)]);
+        let only = scene_with(vec![(only, prefix)], 10);
+        assert_eq!(only.ask_as(None, "tasks/get", r#"{"taskId":7}"#).await, r#"{"x":1.0}"#);
+        assert_eq!(only.ask_as(None, "tasks/list", r#"{"cursor":"its own"}"#).await, "{}");
+    }
+}
+
+fn caller(session: Option<u64>) -> Caller {
+    let principal = Principal::anonymous();
+    match session {
+        Some(session) => Caller::session_of(principal, SessionKey(session)),
+        None => Caller::request_of(principal),
+    }
+}

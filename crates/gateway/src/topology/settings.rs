@@ -1,0 +1,49 @@
+//! What a topology is made of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_canonical::BackendClient;
+
+use super::BackendId;
+
+/// One backend, its name to clients and its filter.
+pub struct BackendEntry {
+    /// Identifies it. A changed configuration that keeps the backend must keep the id.
+    pub id: BackendId,
+    /// Sends requests to it.
+    pub client: Arc<dyn BackendClient>,
+    /// What precedes its tools' and prompts' names; `None` for the default, which is nothing with
+    /// one backend and `<name>__` with several.
+    pub prefix: Option<String>,
+    /// Which of its tools exist for clients, by original name; `None` for all.
+    pub permits_tool: Option<ToolFilter>,
+}
+
+/// Says whether a tool, by its original name, exists for clients.
+pub type ToolFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Bounds for reading the lists of backends.
+#[derive(Clone, Copy, Debug)]
+pub struct ListLimits {
+    /// How long one backend may take for one list, all pages together.
+    pub timeout: Duration,
+    /// How many pages are read from one backend.
+    pub pages: usize,
+    /// How many entries are read from one backend.
+    pub entries: usize,
+    /// How many entries a page towards clients has.
+    pub page_size: usize,
+    /// Earlier states of a list kept for clients that are still paging through them.
+    pub generations: usize,
+    /// How long changes of one kind are collected, so that a burst is announced, and read, once.
+    pub settle: Duration,
+    /// The least time between two announcements of changes that no backend announced: a server whose
+    /// list differs at each request would otherwise make clients ask without end.
+    pub unannounced: Duration,
+    /// How long an unknown name stays unknown before backends are asked again.
+    pub unknown: Duration,
+    /// The shortest and the longest pause before asking again to listen to a backend that refused;
+    /// it doubles with each refusal.
+    pub listen_retry: (Duration, Duration),
+}

@@ -1,0 +1,143 @@
+//! No cycles between modules: where one of two neighbouring modules uses the other, directly or through
+//! further ones, the other does not use it. Parent and child may use each other.
+//!
+//! The edges are read from `use` declarations and from paths that begin with `crate::` or `super::`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// A module's path within its crate.
+type Module = Vec<String>;
+
+/// The modules of the crate whose sources are in `root`, with their text. Tests are left out.
+fn modules(root: &Path, path: &Module, found: &mut BTreeMap<Module, String>) {
+    for entry in std::fs::read_dir(root).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            modules(&entry.path(), &[path.as_slice(), &[name]].concat(), found);
+        } else if let Some(stem) = name.strip_suffix(".rs").filter(|stem| !matches!(*stem, "tests" | "testing")) {
+            let mut module = path.clone();
+            if !matches!(stem, "mod" | "lib" | "main") {
+                module.push(stem.to_owned());
+            }
+            let text = std::fs::read_to_string(entry.path()).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+            let code: Vec<_> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+            found.insert(module, code.join("\n"));
+        }
+    }
+}
+
+/// The paths that a text uses: those of `use` declarations, with nested ones, and others that begin with
+/// `crate::` or `super::`.
+fn paths(code: &str) -> Vec<Vec<String>> {
+    let mut paths = Vec::new();
+    for declaration in code.split("use ").skip(1) {
+        expand(&[], declaration.split(';').next().unwrap_or_default(), &mut paths);
+    }
+    for keyword in ["crate::", "super::"] {
+        for (at, _) in code.match_indices(keyword) {
+            let path = code[at..].split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).next();
+            paths.push(path.unwrap_or_default().split("::").map(str::to_owned).collect());
+        }
+    }
+    paths
+}
+
+/// Adds the paths of one `use` tree below `prefix`.
+fn expand(prefix: &[String], tree: &str, paths: &mut Vec<Vec<String>>) {
+    let (mut depth, mut start) = (0, 0);
+    let mut parts = Vec::new();
+    for (at, character) in tree.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&tree[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&tree[start..]);
+    for part in parts.into_iter().map(str::trim) {
+        let (path, nested) = match part.split_once('{') {
+            Some((path, rest)) => (path, rest.strip_suffix('}')),
+            None => (part.split(" as ").next().unwrap_or_default(), None),
+        };
+        let segments = path.split("::").filter(|segment| !segment.is_empty()).map(|segment| segment.trim().to_owned());
+        let path = [prefix, &segments.collect::<Vec<_>>()].concat();
+        match nested {
+            Some(nested) => expand(&path, nested, paths),
+            None => paths.push(path),
+        }
+    }
+}
+
+/// The module that `path` leads to from `module`, if it is one of this crate.
+fn resolve(all: &BTreeMap<Module, String>, module: &Module, path: &[String]) -> Option<Module> {
+    let mut target = match path.first()?.as_str() {
+        "crate" => path[1..].to_vec(),
+        "self" => [module, &path[1..]].concat(),
+        "super" => {
+            let ups = path.iter().take_while(|segment| *segment == "super").count();
+            [&module[..module.len().saturating_sub(ups)], &path[ups..]].concat()
+        }
+        _ => return None,
+    };
+    while !target.is_empty() && !all.contains_key(&target) {
+        target.pop();
+    }
+    Some(target)
+}
+
+/// The cycles in the crate whose sources are in `root`, as pairs of neighbours that use each other.
+fn cycles(root: &Path) -> Vec<String> {
+    let mut all = BTreeMap::new();
+    modules(root, &Vec::new(), &mut all);
+    assert!(all.len() > 1, "no modules in {}", root.display());
+    // For each parent, which of its children use which.
+    let mut uses: BTreeMap<&[String], BTreeMap<&str, BTreeSet<String>>> = BTreeMap::new();
+    for (module, code) in &all {
+        for target in paths(code).iter().filter_map(|path| resolve(&all, module, path)) {
+            let common = module.iter().zip(&target).take_while(|(one, other)| one == other).count();
+            if let (Some(user), Some(used)) = (module.get(common), target.get(common)) {
+                uses.entry(&module[..common]).or_default().entry(user).or_default().insert(used.clone());
+            }
+        }
+    }
+    let mut cycles = Vec::new();
+    for (parent, children) in &uses {
+        for (user, used) in children {
+            let mut reached: BTreeSet<&str> = used.iter().map(String::as_str).collect();
+            let mut open: Vec<&str> = reached.iter().copied().collect();
+            while let Some(next) = open.pop() {
+                let further = children.get(next).into_iter().flatten().map(String::as_str);
+                open.extend(further.filter(|further| reached.insert(further)));
+            }
+            if reached.contains(user) {
+                cycles.push(format!("{}::{user}", parent.join("::")));
+            }
+        }
+    }
+    cycles
+}
+
+fn assert_acyclic(package: &str) {
+    let cycles = cycles(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates").join(package).join("src"));
+    assert!(cycles.is_empty(), "modules of {package} that use themselves through neighbours: {cycles:?}");
+}
+
+#[test]
+fn frontend_modules_have_no_cycles() {
+    assert_acyclic("frontend");
+}
+
+#[test]
+fn use_trees_are_expanded() {
+    let code = "use crate::a::{self, b::{C, d}};\nfn f() { super::e::g() }";
+    let found: Vec<_> = paths(code).iter().map(|path| path.join("::")).collect();
+    for path in ["crate::a::self", "crate::a::b::C", "crate::a::b::d", "super::e::g"] {
+        assert!(found.iter().any(|one| one == path), "{path} is not in {found:?}");
+    }
+}
