@@ -219,7 +219,7 @@ async fn response_is_json_unless_a_message_precedes_it() {
     let mut streamed = post_modern(gateway.mcp, &request).await;
     assert!(streamed.is_event_stream());
     let first = streamed.event().await.unwrap().unwrap();
-    assert_eq!(member(&first, "params.progressToken"), Some(r#""mine""#), "it comes while the call runs");
+    assert_eq!(member(&first, "params.progressToken"), Some(r#""mine""#), "sent while the call runs");
     gate.open();
     let (rest, answer) = streamed.messages().await;
     assert!(rest.is_empty());

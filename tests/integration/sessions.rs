@@ -87,7 +87,7 @@ async fn session_with_a_running_call_is_not_idle() {
     let answer = within("the slow call", running).await.unwrap();
     assert!(answer.contains(r#""content":[]"#), "{answer}");
     let list = legacy_request("2", "tools/list", "");
-    assert_eq!(session.post(&list).await.status, 200, "it is a session still");
+    assert_eq!(session.post(&list).await.status, 200, "the session has not ended");
     tokio::time::sleep(2 * IDLE).await;
     assert_eq!(session.post(&list).await.status, 404);
     let again = LegacySession::open(gateway.mcp).await;

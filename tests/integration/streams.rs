@@ -11,7 +11,7 @@ const CALL: &str = r#""name":"t","arguments":{},"_meta":{"progressToken":"p"}"#;
 
 /// The ids and the data of the next events that have data; `seen` is the id to resume after.
 async fn read(stream: &mut Response, count: usize, seen: &mut Seen) {
-    within("so many messages", async {
+    within("enough messages", async {
         while seen.data.len() < count {
             let event = stream.whole_event().await.expect("a whole stream").expect("an event before the end");
             seen.last = event.id.or(seen.last.take());
@@ -184,14 +184,14 @@ async fn silent_streams_get_keep_alives_and_end_with_their_session() {
     let mut subscription = listen(gateway.mcp, "1", r#"{"toolsListChanged":true}"#).await;
     for stream in [&mut outside, &mut call, &mut subscription] {
         for _ in 0..2 {
-            while stream.whole_event().await.unwrap().expect("a sign of life").comments.is_empty() {}
+            while stream.whole_event().await.unwrap().expect("a keep-alive comment").comments.is_empty() {}
         }
     }
     assert!(session.delete().await.status < 300);
     assert_eq!(outside.event().await.unwrap(), None);
     assert_eq!(session.stream(None).await.status, 404);
     // A subscription belongs to no session.
-    while subscription.whole_event().await.unwrap().expect("a sign of life").comments.is_empty() {}
+    while subscription.whole_event().await.unwrap().expect("a keep-alive comment").comments.is_empty() {}
     assert!(gateway.terminate().await.success());
     let farewell = subscription.event().await.unwrap().expect("a farewell");
     assert_eq!(member(&farewell, "result.resultType"), Some(r#""complete""#), "{farewell}");

@@ -69,13 +69,13 @@ async fn list_is_served_from_cache_within_its_ttl() {
     let (lasting, fleeting) = (server(TTL).await, server(0).await);
     let mut client = Client::start(&config(&[lasting.entry(), fleeting.entry()]), Era::Modern, Transport::Http).await;
     let first = client.request("1", "tools/list", "", "").await;
-    assert_eq!(first.member("result.ttlMs"), "0", "the least of both");
+    assert_eq!(first.member("result.ttlMs"), "0", "the minimum of both");
     let requests = |announcer: &Announcer| announcer.backend.received("tools/list").len();
     let (before, fleeting_before) = (requests(&lasting), requests(&fleeting));
     client.tool_names().await;
     assert!(requests(&fleeting) > fleeting_before);
     // Time itself is under test: repeated requests reach the server only after `ttlMs`.
-    within("the time to run out", async {
+    within("the expiry of ttlMs", async {
         while requests(&lasting) == before {
             client.tool_names().await;
         }

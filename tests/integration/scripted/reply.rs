@@ -166,7 +166,7 @@ impl Reply {
                     if let (Some(id), Some(_)) = (slicer::member(&message, "id"), slicer::member(&message, "method")) {
                         open.push(id.to_owned());
                     }
-                    channel.expect("a channel to say it").message(&message).await;
+                    channel.expect("a stream for the message").message(&message).await;
                 }
                 Step::Answered => {
                     for id in open.drain(..) {

@@ -99,7 +99,7 @@ impl Stream {
 
     /// HTTP: waits until the client has closed it.
     pub(crate) async fn closed(&self) {
-        let Channel::Events(events) = &self.channel else { panic!("lines do not close") };
+        let Channel::Events(events) = &self.channel else { panic!("standard output cannot be closed") };
         within("the stream to close", events.closed()).await;
     }
 

@@ -40,7 +40,7 @@ impl Suspended {
         let exchange = self.retry(method, params, state).await;
         assert_eq!(exchange.member("error.code"), "-32602", "{method} {params} {state}: {}", exchange.answer);
         assert_eq!(self.backend.received("tools/call").len(), 1);
-        assert!(self.backend.received("").is_empty(), "no answer went to the backend");
+        assert!(self.backend.received("").is_empty(), "the backend has received nothing");
     }
 
     /// The suspended call is unchanged: its own retry resumes it.
