@@ -1,4 +1,4 @@
-//! The admin listener through the real binary: who gets an answer, and what it says of real clients and backends.
+//! The admin listener through the real binary: access, and its data about clients and backends.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -37,7 +37,7 @@ fn with_admin(servers: &str, members: &str) -> String {
 async fn admin_routes_answer_and_event_streams_end_with_the_process() {
     let backend = backend(Era::Modern, Transport::Http).await;
     let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
-    // What is answered shows that the backend is connected, which is what it takes to be ready.
+    // A response shows that the backend is connected, which readiness requires.
     post_modern(gateway.mcp, &modern_request("1", "tools/list", "", "")).await.text().await;
     for path in ["/healthz", "/readyz", "/metrics", "/ui", "/ui/app.js", "/api/overview", "/api/traces", "/api/config"]
     {
@@ -79,8 +79,8 @@ async fn sessions_and_suspended_calls_are_shown_without_secrets() {
     let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
     let session = LegacySession::open(gateway.mcp).await;
     let call = modern_request_with(r#"{"roots":{}}"#, "1", "tools/call", r#""name":"t""#, "");
-    let parked = post_modern(gateway.mcp, &call).await.text().await;
-    let state = member(&parked, "result.requestState").and_then(plain_string).expect("a parked call");
+    let suspended = post_modern(gateway.mcp, &call).await.text().await;
+    let state = member(&suspended, "result.requestState").and_then(plain_string).expect("a suspended call");
 
     let seen = json(gateway.admin, "/api/sessions").await;
     assert_eq!((member(&seen, "sessionCount"), member(&seen, "parkedCallCount")), (Some("1"), Some("1")), "{seen}");
@@ -123,13 +123,13 @@ async fn admin_listener_beyond_loopback_requires_a_token() {
             .args(arguments)
             .stdin(Stdio::null());
         let output = within("the refusal", command.output()).await.unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("token") && said.contains("FANLIGHT_ADMIN_TOKEN"), "{said}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("token") && text.contains("FANLIGHT_ADMIN_TOKEN"), "{text}");
     }
 }
 
-/// On standard output there are messages and nothing else, so the log says where it is.
+/// Standard output has messages only, so the address is in the log.
 #[tokio::test]
 async fn stdio_gateway_has_an_admin_listener_if_configured() {
     let backend = backend(Era::Legacy, Transport::Stdio).await;
@@ -158,7 +158,7 @@ async fn stdio_gateway_has_an_admin_listener_if_configured() {
     }
 }
 
-/// A desktop client starts many on one machine.
+/// A desktop client starts several processes on one machine.
 #[tokio::test]
 async fn stdio_gateway_has_no_admin_listener_by_default() {
     let backend = backend(Era::Legacy, Transport::Stdio).await;
@@ -176,32 +176,33 @@ async fn stdio_gateway_has_no_admin_listener_by_default() {
     }
 }
 
-/// There is nobody at the page who would answer: the server is told, and so is who made the call.
+/// The page cannot respond to server requests: the server gets an error, and the page shows which were refused.
 #[tokio::test]
 async fn call_from_the_page_reports_refused_server_requests() {
     const ASKED: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"elicitation/create","params":{"message":"m","requestedSchema":{"type":"object","properties":{}}}}"#;
     for transport in [Transport::Http, Transport::Stdio] {
         let legacy = backend(Era::Legacy, transport).await;
-        let told = |_: &Received, answers: &[Arc<Received>]| {
-            format!(r#"{{"content":[],"told":{}}}"#, answers[0].member("error").unwrap())
+        let refusal = |_: &Received, answers: &[Arc<Received>]| {
+            format!(r#"{{"content":[],"refusal":{}}}"#, answers[0].member("error").unwrap())
         };
-        legacy.once("tools/call", Reply::conclude(told).asking(&[ASKED]));
+        legacy.once("tools/call", Reply::conclude(refusal).asking(&[ASKED]));
         let gateway = Gateway::start(&config(&[legacy.entry("only")])).await;
         let answer = call(&gateway).await;
         assert_eq!(member(&answer, "requiredCapabilities"), Some(r#"{"elicitation":{}}"#), "{transport:?}: {answer}");
-        assert_eq!(member(&answer, "result.told.code"), Some("-32601"), "{answer}");
-        assert!(member(&answer, "result.told.message").unwrap().contains("elicitation"), "{answer}");
-        // Nothing is told of a call in which nothing is asked.
+        assert_eq!(member(&answer, "result.refusal.code"), Some("-32601"), "{answer}");
+        assert!(member(&answer, "result.refusal.message").unwrap().contains("elicitation"), "{answer}");
+        // A call without server requests has no such member.
         legacy.once("tools/call", Reply::result(r#"{"content":[]}"#));
         assert_eq!(member(&call(&gateway).await, "requiredCapabilities"), None);
     }
     let modern = backend(Era::Modern, Transport::Http).await;
-    let wish = r#"{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}},"requestState":"s"}"#;
-    modern.once("tools/call", Reply::result(wish));
+    let input_required =
+        r#"{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}},"requestState":"s"}"#;
+    modern.once("tools/call", Reply::result(input_required));
     let gateway = Gateway::start(&config(&[modern.entry("only")])).await;
     let answer = call(&gateway).await;
     assert_eq!(member(&answer, "requiredCapabilities"), Some(r#"{"roots":{}}"#), "{answer}");
-    assert_eq!(member(&answer, "result"), Some(wish), "{answer}");
+    assert_eq!(member(&answer, "result"), Some(input_required), "{answer}");
 }
 
 /// A call of the tool `t` as the page makes it.

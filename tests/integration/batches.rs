@@ -14,7 +14,7 @@ fn batch(messages: &[&str]) -> String {
     format!("[{}]", messages.join(" ,\n"))
 }
 
-/// Calls, a notification, an unknown tool, a ping: each as if it were alone.
+/// Calls, a notification, an unknown tool, a ping: each is handled as if sent alone.
 fn mixed() -> String {
     let call = |id: &str, tool: &str| legacy_request(id, "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#));
     let (first, second, unknown) = (call(r#""\u0061""#, "a__t"), call("2", "b__t"), call("3", "a__none"));

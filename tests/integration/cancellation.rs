@@ -1,4 +1,4 @@
-//! Calls that end before their answer: cancelled by either kind of client, or by the end of the gateway.
+//! Calls that end before their response: cancelled by either kind of client, or by the end of the gateway.
 
 use crate::clients::Client;
 use crate::faults::{assert_gone, backend};
@@ -6,7 +6,7 @@ use crate::harness::{Gateway, within};
 use crate::raw_client::{StdioClient, legacy_request, modern_request, post_modern};
 use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport, config};
 
-/// 2026-07-28 streamable-http, Cancellation: a closed response stream cancels, towards either kind of backend.
+/// 2026-07-28 streamable-http, Cancellation: a closed response stream cancels the call, at either kind of backend.
 #[tokio::test]
 async fn modern_client_cancels_by_closing_its_stream() {
     for (era, transport) in
@@ -26,7 +26,7 @@ async fn modern_client_cancels_by_closing_its_stream() {
 const PROGRESS: &str =
     r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1}}"#;
 
-/// The backend was told, by the means of its transport, about the id that the gateway gave the call.
+/// Waits until the backend has been notified, in the form of its transport, with the id that the gateway gave the call.
 async fn assert_cancelled(backend: &Backend, transport: Transport) {
     match transport {
         Transport::Http => backend.wait_abandoned("tools/call").await,
@@ -53,7 +53,7 @@ async fn legacy_client_cancels_by_notification_and_not_by_closing() {
         left.event().await.unwrap().expect("progress first");
         drop(left);
         gate.reached(1).await;
-        // Closing cancelled nothing: the notification still finds the call.
+        // The closed connection has not cancelled the call: the notification still finds it.
         assert_eq!(client.session().post(cancel).await.status, 202);
         assert_cancelled(&only, transport).await;
         assert_eq!(only.received("notifications/cancelled").len(), usize::from(transport == Transport::Stdio));

@@ -1,4 +1,4 @@
-//! The commands beside `run` and `stdio`: what they print and how they exit.
+//! The commands other than `run` and `stdio`: their output and exit status.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -8,7 +8,7 @@ use fanlight_tests::slicer::compact;
 use crate::harness::{TempFile, fanlight, within};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
-/// A tool and its result, with what a decoder would change.
+/// A tool and its result, with text that decoding would change.
 const TOOL: &str = r#"{"name":"t","inputSchema":{"type":"object"},"unheard-of":1.0}"#;
 const RESULT_MEMBERS: &str = r#""content":[{"type":"text","text":"hello"}],"structuredContent":{"n":1E400}"#;
 
@@ -35,17 +35,18 @@ async fn check_prints_era_and_counts_of_every_backend() {
     let legacy = backend(Era::Legacy, Transport::Stdio).await;
     let modern = backend(Era::Modern, Transport::Http).await;
     let output = command(&["check"], &config(&[legacy.entry("old-one"), modern.entry("new-one")])).await;
-    let said = text(&output);
-    assert!(output.status.success(), "{said}");
+    let output_text = text(&output);
+    assert!(output.status.success(), "{output_text}");
     for (name, revision) in [("old-one", "2025-11-25"), ("new-one", "2026-07-28")] {
-        let row = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|row| row.contains(&name));
-        let row = row.unwrap_or_else(|| panic!("{name} missing in {said}"));
+        let row =
+            output_text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|row| row.contains(&name));
+        let row = row.unwrap_or_else(|| panic!("{name} missing in {output_text}"));
         assert!(row.contains(&revision), "{row:?}");
-        // Counts stand after the revision, tools first.
+        // Counts follow the revision, tools first.
         let counts = row.iter().skip_while(|word| **word != revision).skip(1).take(4);
-        assert_eq!(counts.collect::<Vec<_>>(), [&"1", &"0", &"0", &"0"], "{said}");
-        let about = said.lines().find(|line| line.starts_with(&format!("{name} is "))).unwrap_or_default();
-        assert!(about.contains(", with ") && about.contains("tools"), "what {name} says of itself: {said}");
+        assert_eq!(counts.collect::<Vec<_>>(), [&"1", &"0", &"0", &"0"], "{output_text}");
+        let about = output_text.lines().find(|line| line.starts_with(&format!("{name} is "))).unwrap_or_default();
+        assert!(about.contains(", with ") && about.contains("tools"), "description of {name}: {output_text}");
     }
 }
 
@@ -54,19 +55,19 @@ async fn check_fails_for_an_unreachable_backend() {
     let good = backend(Era::Modern, Transport::Http).await;
     let bad = r#""bad-one":{"command":"/nonexistent/fanlight-test-server"}"#.to_owned();
     let output = command(&["check"], &config(&[good.entry("good-one"), bad])).await;
-    let said = text(&output);
-    assert!(!output.status.success(), "{said}");
-    assert!(said.contains("bad-one") && said.contains("good-one"), "{said}");
+    let output_text = text(&output);
+    assert!(!output.status.success(), "{output_text}");
+    assert!(output_text.contains("bad-one") && output_text.contains("good-one"), "{output_text}");
 }
 
 #[tokio::test]
 async fn configuration_problems_are_reported_together_with_their_positions() {
     let broken = "mcpServers:\n  a:\n    comand: x\n  b:\n    command: y\n    env:\n      KEY: ${FANLIGHT_TEST_NO_SUCH_VARIABLE}\n";
     let output = command(&["check"], broken).await;
-    let said = text(&output);
-    assert!(!output.status.success(), "{said}");
+    let output_text = text(&output);
+    assert!(!output.status.success(), "{output_text}");
     for part in ["comand", "command", "FANLIGHT_TEST_NO_SUCH_VARIABLE", ":3:", ":7:"] {
-        assert!(said.contains(part), "`{part}` missing in {said}");
+        assert!(output_text.contains(part), "`{part}` missing in {output_text}");
     }
 }
 
@@ -77,8 +78,8 @@ async fn secrets_of_the_configuration_are_never_printed() {
         "child":{"command":"/nonexistent/server","args":["--token=s3cret"],"env":{"TOKEN":"s3cret"}}
     }}"#;
     for arguments in [&["check"][..], &["list"], &["list", "--log", "debug"], &["call", "web__t", "{}"]] {
-        let said = text(&command(arguments, config).await);
-        assert!(!said.contains("s3cret"), "{arguments:?}: {said}");
+        let output_text = text(&command(arguments, config).await);
+        assert!(!output_text.contains("s3cret"), "{arguments:?}: {output_text}");
     }
 }
 

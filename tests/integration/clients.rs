@@ -1,4 +1,4 @@
-//! One face for the raw clients, so that a test can be said once for every {client era} × {HTTP, stdio}.
+//! One interface to all raw clients, so that a test can be written once for every {client era} × {HTTP, stdio}.
 
 use fanlight_tests::slicer;
 
@@ -11,9 +11,9 @@ use crate::scripted::{Era, Transport};
 pub(crate) struct Client {
     pub(crate) era: Era,
     front: Front,
-    /// Which progress token the requests carry, raw; none if empty.
+    /// The progress token of the requests, raw; none if empty.
     pub(crate) progress_token: String,
-    /// What it declares, raw: a modern client with each request, a legacy one at the start.
+    /// The declared capabilities, raw: sent by a modern client with each request, by a legacy one in `initialize`.
     pub(crate) capabilities: String,
 }
 
@@ -23,7 +23,7 @@ enum Front {
     Stdio(StdioGateway, StdioClient),
 }
 
-/// What came back for one request.
+/// The messages received for one request.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     /// Messages on the request's stream before the response.
@@ -33,25 +33,25 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// The raw text of a member of the response; fails the test if it is not there.
+    /// The raw text of a member of the response; fails the test if it is missing.
     pub(crate) fn member(&self, path: &str) -> &str {
         slicer::member(&self.answer, path).unwrap_or_else(|| panic!("no `{path}` in {}", self.answer))
     }
 
-    /// The raw text of a member at a path whose names have dots; `None` if it is not there.
+    /// The raw text of a member at a path whose names have dots; `None` if it is missing.
     pub(crate) fn member_at(&self, path: &[&str]) -> Option<&str> {
         slicer::member_at(&self.answer, path)
     }
 }
 
 impl Exchange {
-    /// What the server wants to know, by key, if that is what it answered.
+    /// The required input by key, if the response requires any.
     pub(crate) fn inputs(&self) -> Option<Vec<(&str, &str)>> {
         let wanted = slicer::member(&self.answer, "result.resultType") == Some(r#""input_required""#);
         wanted.then(|| slicer::members(slicer::member(&self.answer, "result.inputRequests").unwrap_or("{}")).unwrap())
     }
 
-    /// The params of the request that brings these inputs, raw members: `params` are those of the first request.
+    /// The params of the request that sends these inputs, raw members: `params` are those of the first request.
     pub(crate) fn retry(&self, params: &str, responses: &str) -> String {
         let state = slicer::member(&self.answer, "result.requestState");
         let state = state.map(|state| format!(r#","requestState":{state}"#)).unwrap_or_default();
@@ -60,12 +60,12 @@ impl Exchange {
 }
 
 impl Client {
-    /// Starts a gateway with this configuration and goes through the handshake of the era, if it has one.
+    /// Starts a gateway with this configuration and completes the handshake of the era, if it has one.
     pub(crate) async fn start(config_text: &str, era: Era, transport: Transport) -> Self {
         Self::start_with("{}", config_text, era, transport).await
     }
 
-    /// The same with these raw capabilities.
+    /// [`Self::start`] with these raw capabilities.
     pub(crate) async fn start_with(capabilities: &str, config_text: &str, era: Era, transport: Transport) -> Self {
         let front = match (transport, era) {
             (Transport::Http, Era::Modern) => Front::ModernHttp(Gateway::start(config_text).await),
@@ -114,8 +114,8 @@ impl Client {
         Exchange { before, answer }
     }
 
-    /// Sends a request and answers whatever is asked meanwhile with `answer`, in the way of the client's era: `answer`
-    /// gets the raw method and params of a question and returns a raw result.
+    /// Sends a request and responds to server requests with `answer`, in the form of the client's era: `answer` gets
+    /// the raw method and params and returns a raw result.
     pub(crate) async fn converse(
         &mut self,
         id: &str,
@@ -159,7 +159,7 @@ impl Client {
         Exchange { before, answer }
     }
 
-    /// 2026-07-28 multi-round-trip requests: asks again with the inputs, until there is an answer.
+    /// 2026-07-28 multi-round-trip requests: sends the request again with the inputs until the response is complete.
     async fn bring_inputs(
         &mut self,
         id: &str,
@@ -195,7 +195,7 @@ impl Client {
         tools.iter().map(name).collect()
     }
 
-    /// What is checked of everything the gateway says to it.
+    /// The schema checks of all messages of the gateway to it.
     pub(crate) fn checks(&self) -> &Checks {
         match &self.front {
             Front::ModernHttp(gateway) | Front::LegacyHttp(gateway, _) => gateway.checks(),
@@ -203,7 +203,7 @@ impl Client {
         }
     }
 
-    /// What the gateway logged.
+    /// The log of the gateway.
     pub(crate) fn log(&self) -> &Log {
         match &self.front {
             Front::ModernHttp(gateway) | Front::LegacyHttp(gateway, _) => &gateway.log,
@@ -211,11 +211,11 @@ impl Client {
         }
     }
 
-    /// Where the gateway listens; fails the test if the front is stdio.
+    /// The gateway's address; fails the test if the transport is stdio.
     pub(crate) fn address(&self) -> std::net::SocketAddr {
         match &self.front {
             Front::ModernHttp(gateway) | Front::LegacyHttp(gateway, _) => gateway.mcp,
-            Front::Stdio(..) => panic!("the front is stdio"),
+            Front::Stdio(..) => panic!("the client uses stdio"),
         }
     }
 
@@ -227,19 +227,19 @@ impl Client {
         }
     }
 
-    /// The stdio side; fails the test if the front is HTTP.
+    /// The stdio client; fails the test if the transport is HTTP.
     pub(crate) fn stdio(&mut self) -> &mut StdioClient {
         match &mut self.front {
             Front::Stdio(_, client) => client,
-            Front::ModernHttp(_) | Front::LegacyHttp(..) => panic!("the front is HTTP"),
+            Front::ModernHttp(_) | Front::LegacyHttp(..) => panic!("the client uses HTTP"),
         }
     }
 
-    /// Stops talking and gives the gateway back.
+    /// Ends the client and returns the gateway.
     pub(crate) fn into_gateway(self) -> Gateway {
         match self.front {
             Front::ModernHttp(gateway) | Front::LegacyHttp(gateway, _) => gateway,
-            Front::Stdio(..) => panic!("the front is stdio"),
+            Front::Stdio(..) => panic!("the client uses stdio"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Many clients at once, some of which do not keep up, before servers that they share.
+//! Many concurrent clients, some of which do not read, at servers that they share.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::harness::{Gateway, within};
 use crate::raw_client::{Connection, LegacySession, legacy_request, modern_request, post_modern};
 use crate::scripted::{Era, Fault, Gate, Reply, Transport, config};
 
-/// Says its own token twice: the client's edge translates one, the other tells whose it was.
+/// Repeats its progress token: as the token, which the gateway translates, and in the text, which says whose it was.
 const PROGRESS: &str = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1,"of":{token}}}"#;
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn concurrent_calls_get_their_own_progress_and_responses() {
                 (n, post_modern(address, &request).await.messages().await)
             });
         }
-        // All of them run before the first is answered.
+        // All of them run before the first response.
         gate.reached(CALLS).await;
         gate.open();
         while let Some(call) = within("a call", calls.join_next()).await {
@@ -89,7 +89,7 @@ async fn server_that_hangs_in_lists_delays_no_call_of_another() {
     for method in ["tools/list", "resources/list", "prompts/list"] {
         bad.on(method, Reply::fault(Fault::Hang));
     }
-    // Longer than any test waits: whoever waits for the list fails.
+    // Longer than any test waits: a client that waits for the list fails.
     let entries = [bad.entry("bad"), good.entry("good")].join(",");
     let text = format!(r#"{{"mcpServers":{{{entries}}},"timeouts":{{"list":"1h"}}}}"#);
     for era in [Era::Modern, Era::Legacy] {
@@ -109,7 +109,7 @@ async fn readiness_survives_the_loss_of_a_server() {
     let gateway = Gateway::start(&text).await;
     bad.wait_for("server/discover", 1).await;
     assert_eq!(readiness(&gateway).await, 503, "the first attempt has not ended");
-    // The second attempt has begun and hangs as the first did.
+    // The second attempt has begun and hangs like the first.
     bad.wait_for("server/discover", 2).await;
     assert_eq!(readiness(&gateway).await, 200);
 }

@@ -5,7 +5,7 @@ use fanlight_tests::slicer::{elements, member};
 use crate::harness::Gateway;
 use crate::raw_client::{LegacySession, legacy_request, modern_request, post_modern};
 
-/// The merged name of a demo tool; what comes before it is the gateway's choice.
+/// The merged name of a demo tool; the gateway chooses the prefix.
 fn merged_name<'a>(list: &'a str, tool: &str) -> &'a str {
     let tools = elements(member(list, "result.tools").expect("tools")).unwrap();
     let mut names = tools.iter().map(|entry| member(entry, "name").unwrap().trim_matches('"'));

@@ -1,4 +1,4 @@
-//! Failing well: backends that die, hang, break off or talk nonsense harm nobody but the call they were given.
+//! Failures of backends that exit, hang, break off or send invalid messages affect only the calls to them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport, config};
 
 const OK: &str = r#"{"content":[]}"#;
 
-/// A backend with one tool `t` that answers [`OK`].
+/// A backend with one tool `t` that responds with [`OK`].
 pub(crate) async fn backend(era: Era, transport: Transport) -> Backend {
     let backend = Backend::start(era, transport).await;
     backend.offers_tools(&["t"]);
@@ -25,7 +25,7 @@ async fn client_of(bad: &str, good: &Backend) -> Client {
     start(bad, good, r#""limits":{"message":1048576}"#).await
 }
 
-/// The same with short deadlines, for backends that let the gateway wait.
+/// [`client`] with short deadlines, for backends that do not respond.
 async fn impatient_client_of(bad: &str, good: &Backend) -> Client {
     start(bad, good, r#""timeouts":{"list":"1s","connect":"1s","probe":"500ms"}"#).await
 }
@@ -35,7 +35,7 @@ async fn start(bad: &str, good: &Backend, more: &str) -> Client {
     Client::start(&config, Era::Modern, Transport::Http).await
 }
 
-/// An error for this call that names its backend, and the other backend serves on.
+/// The call fails with an error that names its backend, and the other backend still responds.
 async fn assert_fails_alone(client: &mut Client) -> Exchange {
     let failed = client.call("bad__t").await;
     let message = failed.member("error.message").to_owned();
@@ -54,7 +54,7 @@ async fn killed_child_fails_its_call_and_is_restarted_for_the_next() {
         let (bad, good) = (backend(era, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
         let mut client = client_of(&bad.entry("bad"), &good).await;
         client.call("bad__t").await.member("result");
-        // Of a legacy server Fanlight has a process of its own, on which it reads lists.
+        // For a legacy server Fanlight has a separate process for reading lists.
         let own = usize::from(era == Era::Legacy);
         let first = bad.children(1 + own).await[own];
         bad.once("tools/call", Reply::fault(Fault::Die(1)));
@@ -76,7 +76,7 @@ async fn child_that_exits_at_start_is_restarted_with_backoff() {
     for _ in 0..10 {
         assert_eq!(client.tool_names().await, ["good__t"]);
     }
-    // Probe and fallback may take a child each; attempts after that wait for the backoff.
+    // Probe and fallback may take a child each; later attempts wait for the backoff.
     assert!(bad.children(1).await.len() < 8, "{} children", bad.children(1).await.len());
 }
 
@@ -102,7 +102,7 @@ async fn second_signal_stops_immediately() {
     let stubborn = backend(Era::Legacy, Transport::Stdio).await;
     let gate = Gate::new();
     stubborn.once("tools/call", Reply::result(OK).gated(&gate));
-    // Neither the running call nor the child would end by itself before the harness loses patience.
+    // Neither the running call nor the child would end by itself before the timeout of the harness.
     let config = format!(
         r#"{{"mcpServers":{{{}}},"timeouts":{{"drain":"60s","probe":"500ms"}}}}"#,
         stubborn.stubborn_entry("bad")
@@ -122,7 +122,7 @@ async fn second_signal_stops_immediately() {
     running.abort();
 }
 
-/// Waits until no process has this id, a zombie included. The kernel tells nobody but the parent, so this asks.
+/// Waits until no process has this id, zombies included. Only the parent gets an event for that, so this polls.
 pub(crate) async fn assert_gone(pid: u32) {
     let folder = format!("/proc/{pid}");
     within(&format!("process {pid} to go"), async {
@@ -158,8 +158,8 @@ async fn merged_list_reports_a_backend_that_hangs_in_its_handshake() {
 #[tokio::test]
 async fn merged_list_reports_unreachable_and_unauthorized_backends() {
     let good = backend(Era::Modern, Transport::Http).await;
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let unreachable = format!(r#""bad":{{"type":"http","url":"http://{nobody}/mcp"}}"#);
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unreachable = format!(r#""bad":{{"type":"http","url":"http://{unused}/mcp"}}"#);
     let mut client = client_of(&unreachable, &good).await;
     assert_outcome(&mut client, "unreachable").await;
     let missing = r#""bad":{"command":"/nonexistent/fanlight-test-server"}"#;
@@ -175,7 +175,7 @@ async fn merged_list_reports_unreachable_and_unauthorized_backends() {
     assert_outcome(&mut client, "unauthorized").await;
 }
 
-/// The merged list has what `good` has, and `_meta` says how each backend did.
+/// The merged list has the entries of `good`, and `_meta` has the outcome of each backend.
 async fn assert_outcome(client: &mut Client, outcome: &str) {
     let exchange = client.request("1", "tools/list", "", "").await;
     let tools = elements(exchange.member("result.tools")).unwrap();
@@ -241,7 +241,7 @@ async fn garbage_on_stdout_is_skipped() {
     assert_eq!(client.call("bad__t").await.member("result.content"), "[]");
 }
 
-/// 50 MiB in one line: within the default limit it passes whole, above a lower one it is an error for that call.
+/// 50 MiB in one line: below the default limit it is forwarded whole, above a lower one it is an error of that call.
 #[tokio::test]
 async fn line_of_50_mib_passes_or_fails_alone() {
     const SIZE: usize = 50 << 20;
@@ -316,7 +316,7 @@ async fn forged_cursor_is_refused() {
     }
 }
 
-/// One slow call among many holds up none of them.
+/// One slow call among many delays none of them.
 #[tokio::test]
 async fn waiting_call_delays_no_other() {
     for transport in [Transport::Http, Transport::Stdio] {

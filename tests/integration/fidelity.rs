@@ -1,5 +1,5 @@
-//! Nothing is lost: random JSON text through every method, compared byte for byte in both directions, for every
-//! {client era, client transport} × {backend era, backend transport}.
+//! Fidelity: random JSON text through every method, compared byte for byte in both directions, for every {client era,
+//! client transport} × {backend era, backend transport}.
 
 use std::cell::Cell;
 
@@ -12,10 +12,10 @@ use crate::scripted::{Backend, Era, Reply, Transport, config};
 /// Seeds per combination and method.
 const SEEDS: u64 = 12;
 
-/// What a gateway may add to a result for a modern client (2026-07-28 basic, ResultType; utilities/caching).
+/// Members that a gateway may add to a result for a modern client (2026-07-28 basic, ResultType; utilities/caching).
 const MAY_BE_ADDED: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
-/// `_meta` keys that a gateway owns on its own hop.
+/// `_meta` keys of a single hop, which the gateway sets itself.
 const PER_HOP: [&str; 8] = [
     "io.modelcontextprotocol/protocolVersion",
     "io.modelcontextprotocol/clientInfo",
@@ -89,9 +89,9 @@ const ANY_JSON: &str = "any JSON, where revisions before 2026-07-28 have an obje
 struct Pair {
     client: tokio::sync::Mutex<Client>,
     backend: Backend,
-    /// The backend's.
+    /// The transport of the backend.
     era: Era,
-    /// The client's.
+    /// The transport of the client.
     front: Transport,
 }
 
@@ -116,7 +116,7 @@ impl Pair {
 struct Routed {
     method: &'static str,
     params: &'static str,
-    /// What the schema asks of its result, as raw members, with `{}` where unknown members may stand.
+    /// The members that the schema requires of its result, raw, with `{}` in places for unknown members.
     members: &'static str,
     cacheable: bool,
 }
@@ -149,7 +149,7 @@ const ROUTED: [Routed; 4] = [
 ];
 
 impl Routed {
-    /// A result full of what a decoder would change.
+    /// A result full of lexemes that decoding would change.
     fn result(&self, era: Era, random: &mut Generator) -> String {
         let parts: Vec<&str> = self.members.split("{}").collect();
         let mut text = String::new();
@@ -184,8 +184,8 @@ fn assert_same_result(received: &str, sent: &str) {
     }
 }
 
-/// How `received` differs from `sent`: every member must have its very bytes, in the order it had, and nothing may be
-/// added but what a modern client needs.
+/// The differences between `received` and `sent`: every member must have its bytes and its position, and only members
+/// that a modern client requires may be added.
 fn difference(received: &str, sent: &str) -> Option<String> {
     let sent = members(sent)?;
     let is_added = |name: &str| MAY_BE_ADDED.contains(&name) && !sent.iter().any(|(known, _)| *known == name);
@@ -197,7 +197,7 @@ fn difference(received: &str, sent: &str) -> Option<String> {
         .or_else(|| (sent.len() != received.len()).then(|| format!("{} members, not {}", received.len(), sent.len())))
 }
 
-/// A comparison that found nothing would prove nothing.
+/// A comparison that never finds a difference would prove nothing.
 #[test]
 fn fidelity_check_detects_every_kind_of_loss() {
     let sent = r#"{"a":1.0,"s":"\u0041","n":null,"o":{"y":1,"x":[1E400]}}"#;
@@ -216,7 +216,7 @@ fn fidelity_check_detects_every_kind_of_loss() {
     ] {
         assert!(difference(&sent.replace(from, to), sent).is_some(), "{from} → {to}");
     }
-    assert!(difference(sent, &added.replace("complete", "x")).is_some(), "what was sent may not go");
+    assert!(difference(sent, &added.replace("complete", "x")).is_some(), "an altered member is found");
 }
 
 async fn errors_arrive_as_sent(pair: &Pair) {
@@ -304,7 +304,7 @@ async fn lists_arrive_as_sent(pair: &Pair) {
     for (method, list, required) in LISTS {
         let entry = format!("{{{required},{}}}", random.members());
         pair.backend.on(method, pair.backend.list(list, &entry));
-        // A gateway of its own for each list, since the catalogue may be kept.
+        // A separate gateway for each list, since the catalogue may be cached.
         let mut fresh = Client::start(&config(&[pair.backend.entry("only")]), era, pair.front).await;
         let exchange = fresh.request("1", method, "", "").await;
         let received = elements(exchange.member(&format!("result.{list}"))).unwrap();
@@ -312,7 +312,7 @@ async fn lists_arrive_as_sent(pair: &Pair) {
     }
 }
 
-/// With several backends only the identifying name of an entry changes, and results are as untouched as with one.
+/// With several backends only the identifying name of an entry changes; results are unchanged, as with one backend.
 #[tokio::test]
 async fn several_backends_change_only_names() {
     let mut random = Generator::new(7);
@@ -377,7 +377,7 @@ async fn line_breaks_pass_on_transports_that_allow_them() {
     }
 }
 
-/// A method nobody knows passes with one backend (and is refused with several, see `http_rules`).
+/// An unknown method is forwarded with one backend (and is refused with several, see `http_rules`).
 #[tokio::test]
 async fn unknown_method_passes_with_one_backend() {
     let pair = Pair::start((Era::Modern, Transport::Http), (Era::Modern, Transport::Http)).await;

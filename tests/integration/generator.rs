@@ -1,11 +1,11 @@
-//! Random JSON *text* of the kind that decoding and encoding again would change, from a seed.
+//! Random JSON *text* that decoding and encoding would change, from a seed.
 //!
-//! Every text is well-formed JSON in one line, so that it may travel over stdio; [`Generator::with_line_breaks`] also
-//! puts line breaks between tokens. Object keys are unique after unescaping, since a proxy may refuse doubles.
+//! Every text is well-formed JSON in one line, so that it can be sent over stdio; [`Generator::with_line_breaks`] adds
+//! line breaks between tokens. Object keys are unique after unescaping, since a proxy may refuse duplicates.
 
 use std::fmt::Write as _;
 
-/// Numbers as written: a decoder keeps few of these.
+/// Number lexemes, most of which a decoder would change.
 const NUMBERS: [&str; 16] = [
     "0",
     "-0",
@@ -25,7 +25,7 @@ const NUMBERS: [&str; 16] = [
     "-0.0",
 ];
 
-/// Pieces of string text, each written in a way that an encoder would not choose, or that needs care.
+/// Parts of strings, each written differently than an encoder would, or otherwise easy to get wrong.
 const PIECES: [&str; 24] = [
     "a",
     "plain text",
@@ -56,7 +56,7 @@ const PIECES: [&str; 24] = [
 const SPACES: [&str; 5] = ["", "", " ", "\t", "   "];
 const BREAKS: [&str; 4] = ["", " ", "\n", "\r\n\t"];
 
-/// The deepest nesting made.
+/// The maximum nesting.
 const MAX_DEPTH: usize = 24;
 
 pub(crate) struct Generator {
@@ -70,7 +70,7 @@ impl Generator {
         Self { random: fastrand::Rng::with_seed(seed), keys: 0, spaces: &SPACES }
     }
 
-    /// The same with line breaks between tokens.
+    /// A generator that adds line breaks between tokens.
     pub(crate) fn with_line_breaks(seed: u64) -> Self {
         Self { spaces: &BREAKS, ..Self::new(seed) }
     }
@@ -81,7 +81,7 @@ impl Generator {
         self.value_of_depth(depth)
     }
 
-    /// Arrays and objects within each other, deeper than a casual reader expects.
+    /// Deeply nested arrays and objects.
     pub(crate) fn deep(&mut self) -> String {
         let mut text = self.scalar();
         for _ in 0..MAX_DEPTH {
@@ -97,7 +97,7 @@ impl Generator {
         format!("{{{before}{members}{after}}}")
     }
 
-    /// Members without the braces around them, at least one, so that they can stand beside others.
+    /// Members without braces, at least one, to be combined with other members.
     pub(crate) fn members(&mut self) -> String {
         let count = self.random.usize(1..5);
         let members: Vec<String> = (0..count)
@@ -110,14 +110,14 @@ impl Generator {
         self.join(&members)
     }
 
-    /// A string, now and then a long one.
+    /// A string, which is sometimes long.
     pub(crate) fn string(&mut self) -> String {
         let pieces = if self.random.usize(0..40) == 0 { 20_000 } else { self.random.usize(0..6) };
         let text: String = (0..pieces).map(|_| *self.pick(&PIECES)).collect();
         format!("\"{text}\"")
     }
 
-    /// A JSON-RPC id: a string or an integer, which a client wants back as it wrote it.
+    /// A JSON-RPC id: a string or an integer, whose text must be kept.
     pub(crate) fn id(&mut self) -> String {
         let number = self.random.u32(..);
         match self.random.usize(0..4) {
@@ -156,7 +156,7 @@ impl Generator {
         }
     }
 
-    /// A member name in quotes. The number in it keeps names apart; the first one is empty, which is legal too.
+    /// A member name in quotes. Its number makes it unique; the first name is empty, which is legal too.
     fn key(&mut self) -> String {
         self.keys += 1;
         let number = self.keys;
@@ -189,9 +189,9 @@ impl Generator {
     }
 }
 
-/// Runs `case` for a number of seeds and says which seed failed. `FANLIGHT_TEST_SEED` runs one seed only.
+/// Runs `case` for a number of seeds and names the seed that failed. `FANLIGHT_TEST_SEED` runs one seed only.
 pub(crate) async fn for_seeds<F: Future<Output = ()>>(count: u64, case: impl Fn(u64) -> F) {
-    /// Names the seed if the case panics.
+    /// Prints the seed if the case panics.
     struct Named(u64);
     impl Drop for Named {
         fn drop(&mut self) {
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// serde_json takes no lone surrogates and no huge numbers, so those are put aside first.
+    /// serde_json rejects lone surrogates and huge numbers, so those are replaced first.
     fn is_json(text: &str) -> bool {
         let harmless = text
             .replace("1E400", "1")

@@ -1,4 +1,4 @@
-//! Starts the real binary, finds its addresses, keeps its log, and ends it. Knows nothing of MCP.
+//! Starts the real binary, finds its addresses, records its log, and ends it.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -17,17 +17,17 @@ use tokio::sync::watch;
 
 use crate::schema::{Checks, Direction, Listening};
 
-/// The longest any test waits for one thing; far above what a loaded machine needs, so running into it is a failure.
+/// The timeout of every wait; much longer than a loaded machine needs, so exceeding it is a failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Lines of log kept for failure messages.
+/// Lines of the log that are kept for failure messages.
 const LOG_LINES: usize = 400;
 
 /// Waits for `future`, at most [`PATIENCE`].
 ///
 /// # Panics
 ///
-/// If the time runs out; `what` says what was waited for.
+/// If the time expires; `what` names the event in the message.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
@@ -37,9 +37,9 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
 
 /// A running `fanlight run` with its listeners.
 pub(crate) struct Gateway {
-    /// Where the MCP endpoint listens.
+    /// The address of the MCP endpoint.
     pub(crate) mcp: SocketAddr,
-    /// Where the admin listener listens.
+    /// The address of the admin listener.
     pub(crate) admin: SocketAddr,
     pub(crate) log: ShownLog,
     listening: Listening,
@@ -48,12 +48,12 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts `fanlight run` on free ports and waits until it says where it listens.
+    /// Starts `fanlight run` on free ports and waits until it has logged its addresses.
     pub(crate) async fn start(config_text: &str) -> Self {
         Self::start_with(config_text, &[]).await
     }
 
-    /// The same with more arguments.
+    /// [`Self::start`] with more arguments.
     pub(crate) async fn start_with(config_text: &str, more: &[&str]) -> Self {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
@@ -61,7 +61,7 @@ impl Gateway {
         Self::running(command, config).await
     }
 
-    /// The same where a process may have `soft` files open, and raise that to `hard`.
+    /// [`Self::start`] with a soft and a hard limit of open files.
     pub(crate) async fn start_with_files(config_text: &str, soft: u32, hard: u32) -> Self {
         let config = TempFile::new("yaml", config_text);
         let mut command = Command::new("sh");
@@ -90,17 +90,17 @@ impl Gateway {
         Self { mcp, admin, log, listening: Listening::new(mcp), child, _files: files }
     }
 
-    /// What is checked of everything it says to its raw clients.
+    /// The schema checks of all its messages to raw clients.
     pub(crate) fn checks(&self) -> &Checks {
         &self.listening.checks
     }
 
-    /// The same gateway as a stdio server: what it reads and writes, raw.
+    /// Starts `fanlight stdio` with raw standard input and output.
     pub(crate) fn stdio(config_text: &str) -> StdioGateway {
         Self::stdio_with(config_text, &[])
     }
 
-    /// The same with more arguments.
+    /// [`Self::stdio`] with more arguments.
     pub(crate) fn stdio_with(config_text: &str, more: &[&str]) -> StdioGateway {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
@@ -117,21 +117,21 @@ impl Gateway {
         format!("http://{}/mcp", self.mcp)
     }
 
-    /// The most memory it has had resident so far, in bytes.
+    /// The peak of its resident memory so far, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
-    /// How many of its threads have a name that begins so.
+    /// The number of its threads whose name begins with this.
     pub(crate) fn threads(&self, name: &str) -> usize {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id().unwrap())).unwrap();
         let names = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("comm")).unwrap());
         names.filter(|own| own.starts_with(name)).count()
     }
 
-    /// How many files it may have open, and how far it may raise that.
+    /// Its soft and hard limit of open files.
     pub(crate) fn max_files(&self) -> (u64, u64) {
         let limits = fs::read_to_string(format!("/proc/{}/limits", self.child.id().unwrap())).unwrap();
         let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
@@ -139,14 +139,14 @@ impl Gateway {
         (files.next().unwrap(), files.next().unwrap())
     }
 
-    /// Asks it twice to stop, as somebody does who has no time, and waits until it has.
+    /// Sends SIGTERM twice, the second when the first has been logged, and waits until it has exited.
     pub(crate) async fn terminate_twice(mut self) -> ExitStatus {
         send_signal(&self.child, rustix::process::Signal::TERM);
         self.log.line_with("a second signal stops immediately").await;
         signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
     }
 
-    /// Asks it to stop, as a service manager does, and waits until it has.
+    /// Sends SIGTERM, as a service manager does, and waits until it has exited.
     pub(crate) async fn terminate(mut self) -> ExitStatus {
         signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
     }
@@ -154,11 +154,11 @@ impl Gateway {
 
 /// A running `fanlight stdio`.
 pub(crate) struct StdioGateway {
-    /// Taken by the client that speaks to it; dropped means end of input.
+    /// Taken by the client; dropping it ends the gateway's input.
     pub(crate) stdin: Option<ChildStdin>,
     pub(crate) stdout: Option<ChildStdout>,
     pub(crate) log: ShownLog,
-    /// What is checked of everything it says.
+    /// The schema checks of all its messages.
     pub(crate) checks: Checks,
     child: Child,
     _config: TempFile,
@@ -171,21 +171,21 @@ impl Drop for StdioGateway {
 }
 
 impl StdioGateway {
-    /// How many TCP sockets it listens on.
+    /// The number of TCP sockets on which it listens.
     pub(crate) fn listening_sockets(&self) -> usize {
         let process = format!("/proc/{}", self.child.id().unwrap());
         let files = fs::read_dir(format!("{process}/fd")).unwrap();
         let open: Vec<PathBuf> = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).collect();
         let tables =
             ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("{process}/net/{table}")).unwrap_or_default());
-        // Of each line the fourth field is the state, 0A for listening, and the tenth the number of the socket.
+        // In each line the fourth field is the state, 0A for listening, and the tenth the inode of the socket.
         let fields =
             tables.iter().flat_map(|table| table.lines()).map(|line| line.split_whitespace().collect::<Vec<_>>());
         let sockets = fields.filter(|line| line.get(3) == Some(&"0A")).map(|line| format!("socket:[{}]", line[9]));
         sockets.filter(|socket| open.iter().any(|file| file.as_os_str() == socket.as_str())).count()
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it has exited by itself.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         within("the gateway to end", self.child.wait()).await.unwrap()
     }
@@ -201,7 +201,7 @@ pub(crate) async fn signal_and_wait(child: &mut Child, signal: rustix::process::
     within("the gateway to end", child.wait()).await.unwrap()
 }
 
-/// A command that runs the binary under test; it dies with the test.
+/// A command that runs the binary under test; the process is killed when the test ends.
 pub(crate) fn fanlight() -> Command {
     let mut command = Command::new(BINARY.as_path());
     command.kill_on_drop(true);
@@ -213,9 +213,9 @@ fn spawn(mut command: Command) -> Child {
     command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
 }
 
-/// The binary under test, beside the folder of this test. `cargo test --workspace` has built it; when only this package
-/// is tested, it may be missing or older than its sources, and is built here, once. `FANLIGHT_TEST_BINARY` names another
-/// one, for tests of a release.
+/// The binary under test, in the parent of this test's folder. `cargo test --workspace` has built it; if only this
+/// package is tested, it may be missing or older than its sources, and is built here, once. `FANLIGHT_TEST_BINARY`
+/// names another binary, for tests of a release.
 static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
     if let Some(binary) = std::env::var_os("FANLIGHT_TEST_BINARY") {
         return binary.into();
@@ -256,7 +256,7 @@ fn newest(folder: &Path) -> SystemTime {
         .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// What a process wrote, line by line.
+/// The output of a process, line by line.
 #[derive(Clone)]
 pub(crate) struct Log(Arc<watch::Sender<VecDeque<String>>>);
 
@@ -267,7 +267,7 @@ impl Default for Log {
 }
 
 impl Log {
-    /// Keeps what a stream says, each line under `name`, and shows it if the test fails.
+    /// Records the lines of a stream, each with `name` in front, and prints them if the test fails.
     pub(crate) fn shown(name: &'static str, stream: impl AsyncRead + Unpin + Send + 'static) -> ShownLog {
         let log = Self::default();
         log.follow(name, stream);
@@ -294,7 +294,7 @@ impl Log {
         });
     }
 
-    /// Everything kept so far.
+    /// All recorded lines.
     pub(crate) fn text(&self) -> String {
         self.0.borrow().iter().map(|line| format!("{line}\n")).collect()
     }
@@ -323,7 +323,7 @@ impl Log {
     }
 }
 
-/// The log of a process that is under test: printed when its owner, the test, fails.
+/// The log of a process under test, which is printed if the test that owns it fails.
 pub(crate) struct ShownLog(Log);
 
 impl Deref for ShownLog {
@@ -342,7 +342,7 @@ impl Drop for ShownLog {
     }
 }
 
-/// A file or folder that goes with its owner.
+/// A temporary file or folder, which is deleted when this is dropped.
 pub(crate) struct TempFile(PathBuf);
 
 impl TempFile {

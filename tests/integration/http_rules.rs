@@ -1,4 +1,4 @@
-//! The HTTP endpoint's own rules: methods, media types, limits, sessions. What modern requests must say is in
+//! Rules of the HTTP endpoint: methods, media types, limits, sessions. The rules for modern requests are tested in
 //! `modern_requests`.
 
 use fanlight_tests::slicer::member;
@@ -24,7 +24,7 @@ pub(crate) fn call_t() -> String {
     modern_request("1", "tools/call", r#""name":"t""#, "")
 }
 
-/// The status and the raw error code, which a JSON-RPC error in the body has.
+/// The status, and the raw code of the JSON-RPC error in the body.
 pub(crate) async fn refusal(mut response: Response) -> (u16, String) {
     let text = response.text().await;
     (response.status, member(&text, "error.code").unwrap_or_else(|| panic!("no error in {text}")).to_owned())
@@ -219,12 +219,12 @@ async fn response_is_json_unless_a_message_precedes_it() {
     let mut streamed = post_modern(gateway.mcp, &request).await;
     assert!(streamed.is_event_stream());
     let first = streamed.event().await.unwrap().unwrap();
-    assert_eq!(member(&first, "params.progressToken"), Some(r#""mine""#), "it comes while the call runs");
+    assert_eq!(member(&first, "params.progressToken"), Some(r#""mine""#), "sent while the call runs");
     gate.open();
     let (rest, answer) = streamed.messages().await;
     assert!(rest.is_empty());
     assert_eq!(member(&answer, "result.content"), Some("[]"));
-    // A stream from the backend with nothing before the response is still one JSON object here.
+    // A stream from the backend with only the response becomes one JSON object here.
     backend.once("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)).streamed());
     assert_eq!(post_modern(gateway.mcp, &call_t()).await.header("content-type"), Some("application/json"));
 }
@@ -259,7 +259,7 @@ async fn large_bodies_and_heads_are_refused_without_effect_on_others() {
     let head = chunked.head("POST", "/mcp", &head);
     chunked.send(&head).await.unwrap();
     let chunk = format!("{:x}\r\n{body}\r\n", body.len());
-    // The server may stop reading before it has everything.
+    // The server may stop reading before the end of the request.
     let _ = chunked.send(chunk.as_bytes()).await;
     assert_eq!(chunked.response().await.status, 413, "without a length too");
     let long = "x".repeat(40_000);
@@ -299,7 +299,7 @@ async fn connection_serves_requests_in_sequence() {
 #[tokio::test]
 async fn admin_listener_reports_health() {
     let (gateway, _backend) = gateway().await;
-    // What is answered shows that the backend is connected, which is what it takes to be ready.
+    // A response shows that the backend is connected, which readiness requires.
     post_modern(gateway.mcp, &call_t()).await.text().await;
     for path in ["/healthz", "/readyz"] {
         let mut connection = Connection::open(gateway.admin).await;
@@ -311,7 +311,7 @@ async fn admin_listener_reports_health() {
     assert_eq!(connection.response().await.status, 404);
 }
 
-/// Legacy and modern clients of the same gateway, at the same time, on the same path.
+/// Legacy and modern clients of one gateway, at once, on one path.
 #[tokio::test]
 async fn both_eras_share_the_endpoint() {
     let (gateway, _backend) = gateway().await;

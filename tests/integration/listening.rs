@@ -1,15 +1,15 @@
-//! What servers say outside of calls, from end to end: subscriptions, questions, log messages, and the lists that the
-//! gateway keeps because it listens.
+//! Messages of servers outside of calls, from end to end: subscriptions, server requests, log messages, and the lists
+//! that the gateway caches while it listens.
 
+mod announcer;
 mod catalogue;
-mod cells;
+mod combinations;
 mod outside_of_calls;
 mod shared;
-mod speaker;
 
 use fanlight_tests::slicer::{member, member_at};
 
-use self::speaker::Speaker;
+use self::announcer::Announcer;
 use crate::clients::Client;
 use crate::raw_client::{LISTEN, Response, legacy_request, listen};
 use crate::scripted::{Era, Transport};
@@ -18,23 +18,23 @@ const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 const UPDATED: &str = "notifications/resources/updated";
 const LOGGED: &str = "notifications/message";
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
-/// The id of the subscription of an [`Ear`], raw: text that an encoder would not write.
+/// The id of the subscription of an [`ListeningClient`], raw: text that an encoder would not write.
 const ID: &str = r#""\u0073ub\/1""#;
 
-/// A client that hears what is said outside of its calls.
-struct Ear {
+/// A client that receives messages outside of its calls.
+struct ListeningClient {
     client: Client,
-    /// `None` on stdio, where it comes on the lines.
+    /// The event stream; `None` over stdio.
     stream: Option<Response>,
 }
 
-impl Ear {
-    /// Starts a gateway whose client wants to hear of tools and of these resources.
+impl ListeningClient {
+    /// Starts a gateway whose client subscribes to changes of the tools and of these resources.
     async fn open(config_text: &str, (era, transport): (Era, Transport), uris: &[String]) -> Self {
         Self::open_with("{}", config_text, (era, transport), uris).await
     }
 
-    /// The same with these raw capabilities of the client.
+    /// [`Self::open`] with these raw capabilities of the client.
     async fn open_with(
         capabilities: &str,
         config_text: &str,
@@ -42,35 +42,35 @@ impl Ear {
         uris: &[String],
     ) -> Self {
         let client = Client::start_with(capabilities, config_text, era, transport).await;
-        let mut ear = Self { client, stream: None };
+        let mut listener = Self { client, stream: None };
         match era {
             Era::Legacy => {
                 if transport == Transport::Http {
-                    ear.stream = Some(ear.client.session().stream(None).await);
+                    listener.stream = Some(listener.client.session().stream(None).await);
                 }
                 for uri in uris {
-                    ear.request("resources/subscribe", &format!(r#""uri":"{uri}""#)).await;
+                    listener.request("resources/subscribe", &format!(r#""uri":"{uri}""#)).await;
                 }
             }
             Era::Modern => {
                 let filter = filter(uris);
                 match transport {
-                    Transport::Http => ear.stream = Some(listen(ear.client.address(), ID, &filter).await),
+                    Transport::Http => listener.stream = Some(listen(listener.client.address(), ID, &filter).await),
                     Transport::Stdio => {
                         let params = format!(r#""notifications":{filter}"#);
-                        let request = ear.client.request_text(ID, LISTEN, &params, "");
-                        ear.client.stdio().send(&request).await;
+                        let request = listener.client.request_text(ID, LISTEN, &params, "");
+                        listener.client.stdio().send(&request).await;
                     }
                 }
-                let acknowledged = ear.hear().await;
+                let acknowledged = listener.next_message().await;
                 assert_eq!(member(&acknowledged, "params.notifications"), Some(filter.as_str()), "{acknowledged}");
             }
         }
-        ear
+        listener
     }
 
-    /// The next message outside of calls. It belongs to the subscription of a client that has made one.
-    async fn hear(&mut self) -> String {
+    /// The next message outside of calls. It must have the id of the subscription if the client has made one.
+    async fn next_message(&mut self) -> String {
         let message = match &mut self.stream {
             Some(stream) => stream.event().await.expect("a whole stream").expect("a message before the end"),
             None => self.client.stdio().receive().await.expect("a message before the end"),
@@ -81,20 +81,20 @@ impl Ear {
         message
     }
 
-    async fn hears_tools_changed(&mut self) {
-        let message = self.hear().await;
+    async fn expect_tools_changed(&mut self) {
+        let message = self.next_message().await;
         assert!(message.contains(TOOLS_CHANGED), "{message}");
     }
 
-    /// The next message is this update, with every member that the server gave it.
-    async fn hears_update(&mut self, uri: &str, number: &str) {
-        let message = self.hear().await;
+    /// The next message is this update, with all members of the server.
+    async fn expect_update(&mut self, uri: &str, number: &str) {
+        let message = self.next_message().await;
         assert!(message.contains(UPDATED), "{message}");
         assert_eq!(member(&message, "params.uri"), Some(format!("\"{uri}\"").as_str()), "{message}");
         assert_eq!(member(&message, "params.n"), Some(number), "{message}");
     }
 
-    /// The raw result of a request before which nothing was to be heard.
+    /// The raw result of a request before which no message may arrive.
     async fn request(&mut self, method: &str, params: &str) -> String {
         let exchange = self.client.request(r#""request""#, method, params, "").await;
         assert_eq!(exchange.before, [""; 0], "{method}");
@@ -102,7 +102,7 @@ impl Ear {
     }
 }
 
-/// The filter of a modern client that wants to hear of tools and of these resources.
+/// The filter of a modern client for changes of the tools and of these resources.
 fn filter(uris: &[String]) -> String {
     let uris: Vec<String> = uris.iter().map(|uri| format!("\"{uri}\"")).collect();
     format!(r#"{{"toolsListChanged":true,"resourceSubscriptions":[{}]}}"#, uris.join(","))
@@ -116,15 +116,15 @@ fn other_transport(transport: Transport) -> Transport {
     if transport == Transport::Http { Transport::Stdio } else { Transport::Http }
 }
 
-/// A client that unsubscribes, or a modern one that hangs up.
-async fn unsubscribe(ear: &mut Ear, uri: &str) {
-    match (ear.client.era, ear.stream.is_some()) {
-        (Era::Legacy, _) => drop(ear.request("resources/unsubscribe", &format!(r#""uri":"{uri}""#)).await),
-        (Era::Modern, true) => ear.stream = None,
+/// Ends the subscription: a legacy client unsubscribes, a modern one closes the stream.
+async fn unsubscribe(listener: &mut ListeningClient, uri: &str) {
+    match (listener.client.era, listener.stream.is_some()) {
+        (Era::Legacy, _) => drop(listener.request("resources/unsubscribe", &format!(r#""uri":"{uri}""#)).await),
+        (Era::Modern, true) => listener.stream = None,
         (Era::Modern, false) => {
             let params = format!(r#""requestId":{ID}"#);
             let cancel = legacy_request("0", "notifications/cancelled", &params).replacen(r#""id":0,"#, "", 1);
-            ear.client.stdio().send(&cancel).await;
+            listener.client.stdio().send(&cancel).await;
         }
     }
 }

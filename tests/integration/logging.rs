@@ -1,5 +1,5 @@
-//! What servers say beside their answers: log messages to clients, standard error to the log; and what clients say that
-//! means nothing here.
+//! Log messages of servers to clients, standard error of servers in the log, and notifications of clients that have no
+//! effect.
 
 use fanlight_tests::slicer::{member, member_at};
 
@@ -13,14 +13,14 @@ const ERAS: [Era; 2] = [Era::Legacy, Era::Modern];
 const TRANSPORTS: [Transport; 2] = [Transport::Http, Transport::Stdio];
 const LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
 
-/// A log message with members that no one knows and lexemes that decoding would change.
+/// A log message with unknown members, and lexemes that decoding would change.
 fn message(level: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"x":1.0,"level":"{level}","logger":"l\u0041","data":{{"n":1E400}}}}}}"#
     )
 }
 
-/// Logs at four levels before it answers a call.
+/// Logs at four levels before it responds to a call.
 async fn talkative(era: Era, transport: Transport) -> Backend {
     let talkative = backend(era, transport).await;
     let messages = ["debug", "info", "warning", "error"].map(message);
@@ -30,7 +30,7 @@ async fn talkative(era: Era, transport: Transport) -> Backend {
     talkative
 }
 
-/// Calls a tool and wants log messages from `level` on, in the way of the client's era.
+/// Calls a tool and requests log messages from `level` on, in the form of the client's era.
 async fn call_with_level(client: &mut Client, tool: &str, level: &str) -> Exchange {
     let params = format!(r#""name":"{tool}","arguments":{{}}"#);
     match client.era {
@@ -55,14 +55,14 @@ async fn log_messages_of_the_requested_level_precede_the_response() {
             assert_eq!(exchange.before, [message("warning"), message("error")], "{cell}");
             assert_level_reached(&only, back, r#""warning""#, &cell);
             if front == Era::Modern {
-                // Each request asks for itself, and one that does not gets none.
+                // The level is per request: a request without one gets no messages.
                 assert_eq!(client.call("t").await.before, Vec::<String>::new(), "{cell}");
             }
         }
     }
 }
 
-/// The server was told the level in the way of its era.
+/// The server has received the level in the form of its era.
 fn assert_level_reached(server: &Backend, era: Era, level: &str, cell: &str) {
     let calls = server.received("tools/call");
     let with_call = calls[0].member_at(&["params", "_meta", LEVEL_KEY]);
@@ -123,8 +123,8 @@ async fn response_to_set_level_passes_and_so_does_an_error() {
     assert_eq!(refused.member("error"), r#"{"code":-32601,"message":"no","data":1E2}"#);
 }
 
-/// One session must not hear what another asked for, whether each has a session of its own at the server or both
-/// share its one level.
+/// A session must not receive messages that another requested, whether each has its own session at the server or both
+/// share one level there.
 #[tokio::test]
 async fn sessions_have_their_own_log_levels() {
     for shared in [false, true] {

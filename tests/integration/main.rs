@@ -1,8 +1,8 @@
-//! The integration tests: the real `fanlight` binary between real peers, over loopback and pipes.
+//! The integration tests: the real `fanlight` binary between peers, over loopback and pipes.
 //!
-//! Tools first (`harness`, `raw_client`, `scripted`, `rmcp_peers`, `generator`), each with tests of its own, then the
-//! tests of the gateway. Nothing here depends on Fanlight's crates. Waits are for events, never for time; every wait
-//! ends after [`harness::PATIENCE`] with what had happened until then.
+//! First the tools (`harness`, `raw_client`, `scripted`, `rmcp_peers`, `generator`), each with its own tests, then the
+//! tests of the gateway. None depends on Fanlight's crates. Tests wait for events, never for time; every wait fails
+//! after [`harness::PATIENCE`] and prints what has happened until then.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Room for clients: files that may be open, and streams that leave room for requests.
+//! Limits for many clients: open files, and streams that leave connections to requests.
 
 use fanlight_tests::slicer::member_at;
 
@@ -25,7 +25,7 @@ async fn workers_serve_connections_and_end_with_the_process() {
     for workers in [1, 3] {
         let config = format!(r#"{{"mcpServers":{{{only}}},"limits":{{"workers":{workers}}}}}"#);
         let gateway = Gateway::start(&config).await;
-        // Each stays open, so that the next goes elsewhere.
+        // Each stays open, so that the next is assigned to another worker.
         let mut streams = Vec::new();
         for id in 0..2 * workers {
             let stream = listen(gateway.mcp, &id.to_string(), r#"{"toolsListChanged":true}"#).await;

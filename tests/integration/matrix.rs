@@ -1,5 +1,5 @@
-//! Real peers: rmcp clients through the gateway to rmcp servers, for every
-//! {client era} × {client transport} × {backend era} × {backend transport} × {one, several backends}.
+//! Independent peers: rmcp clients through the gateway to rmcp servers, for every {client era} × {client transport} ×
+//! {backend era} × {backend transport} × {one, several backends}.
 
 use fanlight_tests::rmcp_server::{Era, RmcpServer};
 use rmcp::model::{CallToolRequestParams, GetPromptRequestParams, ProtocolVersion, ReadResourceRequestParams};
@@ -20,7 +20,7 @@ macro_rules! matrix {
                 exercise(&[("alpha", "")], &config(&[only.entry.as_str()]), $modern, Transport::$front).await;
             }
 
-            /// The second backend is of the other era and behind the other transport.
+            /// The second backend is of the other era and uses the other transport.
             #[tokio::test]
             async fn several_backends() {
                 let first = Server::start("alpha", Era::$era, Transport::$back).await;
@@ -83,7 +83,7 @@ async fn exercise_client(backends: &[(&str, &str)], client: &Client, modern: boo
     lists_everything(backends, client).await;
     for (label, prefix) in backends {
         calls_tools(client, label, prefix).await;
-        answers_questions(client, label, prefix).await;
+        answers_server_requests(client, label, prefix).await;
         reads_resources(client, label).await;
         gets_prompts(client, label, prefix).await;
     }
@@ -92,7 +92,7 @@ async fn exercise_client(backends: &[(&str, &str)], client: &Client, modern: boo
 }
 
 fn introduces_itself(backends: &[(&str, &str)], client: &Client, modern: bool) {
-    let info = client.peer_info().expect("what the server said of itself");
+    let info = client.peer_info().expect("the server info");
     assert_eq!(info.protocol_version == ProtocolVersion::V_2026_07_28, modern);
     assert!(info.capabilities.tools.is_some() && info.capabilities.completions.is_some());
     let instructions = info.instructions.as_deref().expect("instructions");
@@ -142,7 +142,7 @@ async fn calls_tools(client: &Client, label: &str, prefix: &str) {
     assert_eq!(refused.is_error, Some(true));
     assert_eq!(refused.structured_content, None);
 
-    // The SDK asks for progress on every request.
+    // The SDK requests progress for every request.
     let mut progress = client.service().progress.subscribe();
     let before = progress.borrow().len();
     call(client, &format!("{prefix}count"), &json!({})).await;
@@ -150,10 +150,10 @@ async fn calls_tools(client: &Client, label: &str, prefix: &str) {
     assert_eq!(all[before..], [1.0, 2.0, 3.0]);
 }
 
-/// Elicitation, sampling and roots during a call, in whichever way client and server do it.
-async fn answers_questions(client: &Client, label: &str, prefix: &str) {
-    let asked = call(client, &format!("{prefix}ask"), &json!({})).await;
-    assert_eq!(asked.structured_content, Some(json!({ "label": label, "answers": answers_to(label) })));
+/// Elicitation, sampling and roots during a call, in the forms of the eras of client and server.
+async fn answers_server_requests(client: &Client, label: &str, prefix: &str) {
+    let answered = call(client, &format!("{prefix}ask"), &json!({})).await;
+    assert_eq!(answered.structured_content, Some(json!({ "label": label, "answers": answers_to(label) })));
 }
 
 async fn reads_resources(client: &Client, label: &str) {

@@ -1,5 +1,5 @@
-//! What a modern client is told when a legacy server needs something of it that it cannot be asked, or sends its user to
-//! a URL first.
+//! The error of a modern client when a legacy server needs a capability that it has not declared, or requires that the
+//! user visits a URL first.
 
 use fanlight_tests::slicer::{member, member_at};
 
@@ -34,7 +34,7 @@ async fn missing_capability_is_named_in_the_error() {
             let again = post_modern(client.address(), &modern_request("2", "tools/call", r#""name":"t""#, "")).await;
             assert_eq!(again.status, 400);
         }
-        // A call that can do without it succeeds.
+        // A call that succeeds without the capability keeps its result.
         only.on("tools/call", Reply::result(r#"{"content":[],"n":1.0}"#).after(&[ROOTS]));
         assert_eq!(client.call("t").await.member("result.n"), "1.0");
     }
@@ -66,12 +66,12 @@ async fn url_elicitation_error_leads_to_a_retry() {
             let request = modern_request("1", "tools/call", params, "");
             request.replace(r#"clientCapabilities":{}"#, r#"clientCapabilities":{"elicitation":{"url":{}}}"#)
         };
-        let (_, asked) = post_modern(gateway.mcp, &call(r#""name":"t""#)).await.messages().await;
-        let elicitation = member_at(&asked, &["result", "inputRequests", "input-1"]);
+        let (_, answer) = post_modern(gateway.mcp, &call(r#""name":"t""#)).await.messages().await;
+        let elicitation = member_at(&answer, &["result", "inputRequests", "input-1"]);
         let params = member(URL, "data.elicitations").unwrap().trim_matches(['[', ']']);
         let expected = format!(r#"{{"method":"elicitation/create","params":{params}}}"#);
         assert_eq!(elicitation, Some(expected.as_str()));
-        let state = member(&asked, "result.requestState").unwrap();
+        let state = member(&answer, "result.requestState").unwrap();
         let accepted = r#"{"input-1":{"action":"accept"}}"#;
         let retry = call(&format!(r#""name":"t","inputResponses":{accepted},"requestState":{state}"#));
         let (_, answer) = post_modern(gateway.mcp, &retry).await.messages().await;

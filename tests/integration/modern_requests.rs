@@ -1,5 +1,5 @@
-//! What a modern request must say, in its body and its headers (2026-07-28 streamable-http, Server Validation), and the
-//! headers that the gateway makes for modern backends.
+//! The rules for a modern request's body and headers (2026-07-28 streamable-http, Server Validation), and the headers
+//! that the gateway adds for modern backends.
 
 use fanlight_tests::slicer::member;
 
@@ -16,7 +16,7 @@ async fn missing_metadata_is_refused() {
     for params in ["", r#""_meta":{}"#, without_capabilities] {
         let body = legacy_request("1", "tools/list", params);
         let (status, error) = refusal(post(gateway.mcp, &headers, &body).await).await;
-        // Without a version in the body, the header does not match it either; both are said to be errors.
+        // Without a version in the body, the header does not match it either; both are errors.
         let allowed = if params == without_capabilities { vec!["-32602"] } else { vec!["-32602", "-32020"] };
         assert_eq!(status, 400, "{params}");
         assert!(allowed.contains(&error.as_str()), "{params}: {error}");
@@ -86,7 +86,7 @@ const SQL_CALL: &str = r#""name":"sql","arguments":{"region":"Zürich","limits":
 async fn parameter_headers_are_checked_against_the_tool_schema() {
     let (gateway, backend) = gateway().await;
     backend.on("tools/list", backend.list("tools", SQL_TOOL));
-    // A client has seen the tool before it calls it.
+    // The gateway has listed the tool before it is called.
     post_modern(gateway.mcp, &modern_request("1", "tools/list", "", "")).await.text().await;
     let standard = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "sql")];
     let region = ("Mcp-Param-Region", "=?base64?WsO8cmljaA==?=");
@@ -112,7 +112,7 @@ async fn parameter_headers_are_checked_against_the_tool_schema() {
     assert_eq!(post(gateway.mcp, &standard, &null).await.status, 200, "no header for null or absent");
 }
 
-/// Also on behalf of clients whose revision has no such headers.
+/// Also for clients whose revision has no such headers.
 #[tokio::test]
 async fn headers_are_sent_to_modern_backends() {
     for era in [Era::Legacy, Era::Modern] {
@@ -142,7 +142,7 @@ async fn headers_are_sent_to_modern_backends() {
 const UNMIRRORABLE_TOOL: &str =
     r#"{"name":"bad","inputSchema":{"type":"object","properties":{"n":{"type":"number","x-mcp-header":"N"}}}}"#;
 
-/// The gateway is a client over modern HTTP there, and such a client must exclude the tool.
+/// To this backend the gateway is a client over modern HTTP, which must exclude the tool.
 #[tokio::test]
 async fn tool_with_bad_header_annotations_of_a_modern_http_backend_is_excluded() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
@@ -152,7 +152,7 @@ async fn tool_with_bad_header_annotations_of_a_modern_http_backend_is_excluded()
     client.log().line_with("x-mcp-header").await;
 }
 
-/// No header is made on any of these ways, so nothing is wrong with the tool.
+/// On these routes no header is made, so the tool is valid.
 #[tokio::test]
 async fn tool_with_bad_header_annotations_is_kept_where_no_header_is_sent() {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
@@ -165,7 +165,7 @@ async fn tool_with_bad_header_annotations_is_kept_where_no_header_is_sent() {
     }
 }
 
-/// A client over modern HTTP could not call the tool by the rules, whatever the backend speaks.
+/// A client over modern HTTP could not call the tool by the rules, whatever era the backend has.
 #[tokio::test]
 async fn tool_with_bad_header_annotations_is_hidden_from_modern_http_clients() {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;

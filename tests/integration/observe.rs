@@ -1,4 +1,4 @@
-//! `trace-test`, `status` and `traces`: what they print of a gateway and how they exit.
+//! `trace-test`, `status` and `traces`: their output about a gateway and their exit status.
 
 use std::process::{Output, Stdio};
 
@@ -12,7 +12,7 @@ use crate::scripted::{Backend, Era, Reply, Transport, config};
 const TOOL: &str = r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const EXPORTING: [(&str, &str); 2] = [
-    // Nobody listens there; spans that are delivered somewhere stand in what goes out.
+    // There is no collector at this address. With a destination for spans, context is propagated.
     ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:9/v1/traces"),
     ("OTEL_EXPORTER_OTLP_TIMEOUT", "200"),
 ];
@@ -21,11 +21,11 @@ async fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (Output, Strin
     let mut command = fanlight();
     command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
     let output = within(&format!("{arguments:?}"), command.output()).await.unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    (output, said)
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output, text)
 }
 
-/// A backend whose tool gives back the `traceparent` it got.
+/// A backend whose tool returns the `traceparent` it received.
 async fn echoing(era: Era, transport: Transport) -> Backend {
     let backend = Backend::start(era, transport).await;
     backend.on("tools/list", backend.list("tools", TOOL));
@@ -50,36 +50,36 @@ async fn trace_test_names_the_carriers_of_every_hop() {
         [(Era::Modern, Transport::Http, "in _meta and headers"), (Era::Legacy, Transport::Stdio, "in _meta")]
     {
         let backend = echoing(era, transport).await;
-        let (output, said) = trace_test(&backend, "", &EXPORTING).await;
-        assert!(output.status.success(), "{said}");
-        assert!(said.contains("client → fanlight  in _meta and headers"), "{said}");
-        assert!(said.contains(&format!("fanlight → b  {by}  ")), "{said}");
-        assert!(said.contains("repeats that span: the backend got it"), "{said}");
-        assert!(said.contains("SERVER tools/call t") && said.contains("└─ CLIENT tools/call t @b"), "{said}");
-        let (output, said) = trace_test(&backend, "", &[]).await;
-        assert!(output.status.success() && said.contains("forwards the client's context"), "{said}");
+        let (output, text) = trace_test(&backend, "", &EXPORTING).await;
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains("client → fanlight  in _meta and headers"), "{text}");
+        assert!(text.contains(&format!("fanlight → b  {by}  ")), "{text}");
+        assert!(text.contains("repeats that span: the backend got it"), "{text}");
+        assert!(text.contains("SERVER tools/call t") && text.contains("└─ CLIENT tools/call t @b"), "{text}");
+        let (output, text) = trace_test(&backend, "", &[]).await;
+        assert!(output.status.success() && text.contains("forwards the client's context"), "{text}");
     }
 }
 
 #[tokio::test]
 async fn trace_test_fails_if_a_hop_drops_the_trace() {
     let backend = echoing(Era::Modern, Transport::Http).await;
-    let (output, said) = trace_test(&backend, r#""traceContext":"omit""#, &EXPORTING).await;
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("✗ not carried fanlight → b") && said.contains("omit"), "{said}");
+    let (output, text) = trace_test(&backend, r#""traceContext":"omit""#, &EXPORTING).await;
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("✗ not carried fanlight → b") && text.contains("omit"), "{text}");
     let servers = config(&[backend.entry("b")]);
     let text =
         format!(r#"{},"telemetry":{{"trustInbound":"ignore"}}}}"#, servers.trim_end().strip_suffix('}').unwrap());
     let config = TempFile::new("yaml", &text);
     let path = config.path().to_str().unwrap();
-    let (output, said) = run(&["trace-test", "--config", path], &[]).await;
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("✗ not carried client → fanlight") && said.contains("trustInbound"), "{said}");
-    let (output, said) = run(&["trace-test", "none", "--config", path], &[]).await;
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let (output, text) = run(&["trace-test", "--config", path], &[]).await;
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("✗ not carried client → fanlight") && text.contains("trustInbound"), "{text}");
+    let (output, text) = run(&["trace-test", "none", "--config", path], &[]).await;
+    assert_eq!(output.status.code(), Some(2), "{text}");
 }
 
-/// A call that the tool refuses for want of arguments shows a trace of an error.
+/// A call that the tool refuses because of missing arguments shows a trace with an error.
 #[tokio::test]
 async fn trace_test_picks_a_tool_without_required_arguments() {
     const NEEDY: &str =
@@ -89,30 +89,30 @@ async fn trace_test_picks_a_tool_without_required_arguments() {
     let file = TempFile::new("yaml", &config(&[backend.entry("b")]));
     let path = file.path().to_str().unwrap();
     backend.on("tools/list", backend.list("tools", &format!("{NEEDY},{WRITER},{TOOL}")));
-    let (output, said) = run(&["trace-test", "--config", path], &[]).await;
-    assert!(output.status.success() && said.contains("SERVER tools/call t "), "{said}");
+    let (output, text) = run(&["trace-test", "--config", path], &[]).await;
+    assert!(output.status.success() && text.contains("SERVER tools/call t "), "{text}");
     backend.on("tools/list", backend.list("tools", &format!("{WRITER},{NEEDY}")));
-    let (output, said) = run(&["trace-test", "--config", path], &[]).await;
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains(r#"fanlight trace-test needy --args '{"q": …, "n": …}'"#), "{said}");
+    let (output, text) = run(&["trace-test", "--config", path], &[]).await;
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains(r#"fanlight trace-test needy --args '{"q": …, "n": …}'"#), "{text}");
     let called = backend.received("tools/call").len();
-    let (output, said) = run(&["trace-test", "needy", "--args", r#"{"q":1}"#, "--config", path], &[]).await;
-    assert!(output.status.success(), "{said}");
+    let (output, text) = run(&["trace-test", "needy", "--args", r#"{"q":1}"#, "--config", path], &[]).await;
+    assert!(output.status.success(), "{text}");
     assert_eq!(backend.received("tools/call")[called].member("params.arguments"), Some(r#"{"q":1}"#));
     backend.on("tools/list", backend.list("tools", WRITER));
-    let (output, said) = run(&["trace-test", "--config", path], &[]).await;
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("readOnlyHint") && said.contains("trace-test TOOL --args JSON"), "{said}");
-    let (output, said) = run(&["trace-test", "t", "{}", "--args", "{}", "--config", path], &[]).await;
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let (output, text) = run(&["trace-test", "--config", path], &[]).await;
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("readOnlyHint") && text.contains("trace-test TOOL --args JSON"), "{text}");
+    let (output, text) = run(&["trace-test", "t", "{}", "--args", "{}", "--config", path], &[]).await;
+    assert_eq!(output.status.code(), Some(2), "{text}");
 }
 
-/// An admin listener that gives one answer, and what it was asked.
+/// A fake admin listener with one response, which records the request.
 async fn answering(status: &str, body: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
-    let asked = tokio::spawn(async move {
+    let request = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
         while !request.ends_with(b"\r\n\r\n") {
@@ -121,14 +121,14 @@ async fn answering(status: &str, body: &'static str) -> (String, tokio::task::Jo
         stream.write_all(answer.as_bytes()).await.unwrap();
         String::from_utf8(request).unwrap()
     });
-    (url, asked)
+    (url, request)
 }
 
 async fn ask(arguments: &[&str], status: &str, body: &'static str) -> (Output, String, String) {
-    let (url, asked) = answering(status, body).await;
+    let (url, request) = answering(status, body).await;
     let arguments = [arguments, &["--admin", &url]].concat();
-    let (output, said) = run(&arguments, &[("FANLIGHT_ADMIN_TOKEN", "a-token-of-some-length")]).await;
-    (output, said, within("the request", asked).await.unwrap())
+    let (output, text) = run(&arguments, &[("FANLIGHT_ADMIN_TOKEN", "a-token-of-some-length")]).await;
+    (output, text, within("the request", request).await.unwrap())
 }
 
 const OVERVIEW: &str = r#"{"uptimeSeconds":61.5,"version":"9.9","endpoint":"http://127.0.0.1:8080/mcp","ready":true,"sessions":1,
@@ -139,19 +139,19 @@ const OVERVIEW: &str = r#"{"uptimeSeconds":61.5,"version":"9.9","endpoint":"http
 
 #[tokio::test]
 async fn status_shows_every_backend() {
-    let (output, said, asked) = ask(&["status"], "200 OK", OVERVIEW).await;
-    assert!(output.status.success(), "{said}");
-    assert!(asked.starts_with("GET /api/overview HTTP/1.1\r\n"), "{asked}");
-    assert!(asked.to_lowercase().contains("authorization: bearer a-token-of-some-length\r\n"), "{asked}");
+    let (output, text, request) = ask(&["status"], "200 OK", OVERVIEW).await;
+    assert!(output.status.success(), "{text}");
+    assert!(request.starts_with("GET /api/overview HTTP/1.1\r\n"), "{request}");
+    assert!(request.to_lowercase().contains("authorization: bearer a-token-of-some-length\r\n"), "{request}");
     assert!(
-        said.contains("Fanlight 9.9") && said.contains("up 1 min 1 s") && said.contains("1 session, 0 suspended calls")
+        text.contains("Fanlight 9.9") && text.contains("up 1 min 1 s") && text.contains("1 session, 0 suspended calls")
     );
-    let row = |name: &str| said.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+    let row = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
     for word in ["ready", "2026-07-28", "12", "4.10 ms", "9.40 ms"] {
-        assert!(row("files").contains(word), "{said}");
+        assert!(row("files").contains(word), "{text}");
     }
-    assert!(row("gone").contains("down") && row("gone").contains("cannot be started"), "{said}");
-    assert!(!said.contains('\u{1b}'), "colours are for terminals");
+    assert!(row("gone").contains("down") && row("gone").contains("cannot be started"), "{text}");
+    assert!(!text.contains('\u{1b}'), "colours are for terminals");
     let (_, json, _) = ask(&["status", "--json"], "200 OK", OVERVIEW).await;
     assert_eq!(json.trim(), OVERVIEW);
 }
@@ -161,36 +161,36 @@ async fn traces_command_lists_and_shows_traces() {
     const LIST: &str = r#"{"recording":true,"traces":[{"number":7,"traceId":"4bf92f3577b34da6a3ce929d0e0e4736",
         "name":"tools/call files__read","startMs":3723004.0,"durationMs":4.2,"spans":2,"backends":["files"],"error":"timeout"}]}"#;
     let arguments = ["traces", "--backend", "files", "--tool", "read me", "--error", "--text", "a&b", "--limit", "5"];
-    let (output, said, asked) = ask(&arguments, "200 OK", LIST).await;
-    assert!(output.status.success(), "{said}");
-    assert!(asked.contains("/api/traces?limit=5&backend=files&tool=read+me&text=a%26b&error=true "), "{asked}");
+    let (output, text, request) = ask(&arguments, "200 OK", LIST).await;
+    assert!(output.status.success(), "{text}");
+    assert!(request.contains("/api/traces?limit=5&backend=files&tool=read+me&text=a%26b&error=true "), "{request}");
     for word in ["01:02:03.004Z", "4.20 ms", "tools/call files__read", "timeout", TRACE] {
-        assert!(said.contains(word), "{said}");
+        assert!(text.contains(word), "{text}");
     }
     const ONE: &str = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"4bf92f3577b34da6a3ce929d0e0e4736","spanId":"00f067aa0ba902b7",
         "name":"tools/call files__read","kind":2,"startTimeUnixNano":"1000000","endTimeUnixNano":"2000000","status":{"code":2,"message":"late"}}]}]}]}"#;
     let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
     for id in [TRACE, &traceparent] {
-        let (output, said, asked) = ask(&["traces", id], "200 OK", ONE).await;
-        assert!(output.status.success(), "{said}");
-        assert!(asked.starts_with(&format!("GET /api/traces/{TRACE} ")), "{asked}");
-        assert!(said.contains("SERVER tools/call files__read") && said.contains("1.00 ms") && said.contains("late"));
+        let (output, text, request) = ask(&["traces", id], "200 OK", ONE).await;
+        assert!(output.status.success(), "{text}");
+        assert!(request.starts_with(&format!("GET /api/traces/{TRACE} ")), "{request}");
+        assert!(text.contains("SERVER tools/call files__read") && text.contains("1.00 ms") && text.contains("late"));
     }
 }
 
 #[tokio::test]
 async fn unreachable_admin_listener_is_reported_with_a_remedy() {
     let refused = r#"{"error":"there is no such trace"}"#;
-    let (output, said, _) = ask(&["traces", TRACE], "404 Not Found", refused).await;
-    assert!(output.status.code() == Some(1) && said.contains("there is no such trace"), "{said}");
-    let (output, said, _) = ask(&["status"], "401 Unauthorized", "{}").await;
-    assert!(output.status.code() == Some(1) && said.contains("FANLIGHT_ADMIN_TOKEN"), "{said}");
-    let (output, said, _) = ask(&["status"], "200 OK", "<html>").await;
-    assert!(output.status.code() == Some(1) && said.contains("--admin") || said.contains("admin listener"), "{said}");
-    let (output, said) = run(&["status", "--admin", "http://127.0.0.1:9"], &[]).await;
-    assert!(output.status.code() == Some(1) && said.contains("cannot be reached"), "{said}");
-    let (output, said) = run(&["traces", "xyz"], &[]).await;
-    assert!(output.status.code() == Some(2) && said.contains("32 hexadecimal digits"), "{said}");
+    let (output, text, _) = ask(&["traces", TRACE], "404 Not Found", refused).await;
+    assert!(output.status.code() == Some(1) && text.contains("there is no such trace"), "{text}");
+    let (output, text, _) = ask(&["status"], "401 Unauthorized", "{}").await;
+    assert!(output.status.code() == Some(1) && text.contains("FANLIGHT_ADMIN_TOKEN"), "{text}");
+    let (output, text, _) = ask(&["status"], "200 OK", "<html>").await;
+    assert!(output.status.code() == Some(1) && text.contains("--admin") || text.contains("admin listener"), "{text}");
+    let (output, text) = run(&["status", "--admin", "http://127.0.0.1:9"], &[]).await;
+    assert!(output.status.code() == Some(1) && text.contains("cannot be reached"), "{text}");
+    let (output, text) = run(&["traces", "xyz"], &[]).await;
+    assert!(output.status.code() == Some(2) && text.contains("32 hexadecimal digits"), "{text}");
     let (output, _) = run(&["status", "--admin", "ftp://x"], &[]).await;
     assert_eq!(output.status.code(), Some(2));
 }

@@ -6,7 +6,7 @@ use crate::clients::Client;
 use crate::faults::backend;
 use crate::scripted::{Era, Transport};
 
-/// The names on one page, and the params that ask for the next.
+/// The names on one page, and the params that request the next.
 async fn page(client: &mut Client, params: &str) -> (Vec<String>, Option<String>) {
     let exchange = client.request("1", "tools/list", params, "").await;
     let tools = elements(exchange.member("result.tools")).unwrap();
@@ -18,7 +18,7 @@ async fn page(client: &mut Client, params: &str) -> (Vec<String>, Option<String>
 #[tokio::test]
 async fn paging_keeps_entries_of_an_unchanged_backend_while_another_changes() {
     const PAGE: usize = 2;
-    // What the changing backend offers later: less, more, nothing.
+    // The later lists of the changing backend: fewer tools, more, none.
     let later: [&[&str]; 3] = [&["z"], &["k", "l", "m", "n", "o", "p"], &[]];
     for (era, front) in [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Stdio)] {
         for (changes_at, later) in (1..4).flat_map(|page| later.map(|tools| (page, tools))) {
@@ -36,7 +36,7 @@ async fn paging_keeps_entries_of_an_unchanged_backend_while_another_changes() {
             while let Some(params) = next {
                 if pages == changes_at {
                     changing.offers_tools(later);
-                    // Somebody else asks for the list anew, so that there is a newer one.
+                    // Another client requests the list, so that there is a newer one.
                     page(&mut client, "").await;
                 }
                 let (more, after) = page(&mut client, &params).await;

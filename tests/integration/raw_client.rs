@@ -1,4 +1,4 @@
-//! Clients at byte level: what they send is given as raw text, what they get is bytes. They decode no JSON.
+//! Raw clients: they send text and receive bytes, and decode no JSON.
 
 mod event;
 mod http;
@@ -16,11 +16,11 @@ pub(crate) const NEWEST_LEGACY: &str = "2025-11-25";
 /// Every revision with a handshake.
 pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", NEWEST_LEGACY];
 
-/// What both kinds of POST accept and send.
+/// The content headers of both kinds of POST.
 pub(crate) const JSON_HEADERS: [(&str, &str); 2] =
     [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
 
-/// POSTs a body to `/mcp` on a connection of its own, with the content headers and `headers`.
+/// POSTs a body to `/mcp` on a new connection, with the content headers and `headers`.
 pub(crate) async fn post(address: SocketAddr, headers: &[(&str, &str)], body: &str) -> Response {
     let mut connection = Connection::open(address).await;
     let mut all = JSON_HEADERS.to_vec();
@@ -41,7 +41,7 @@ pub(crate) fn modern_request(id: &str, method: &str, params: &str, meta: &str) -
     modern_request_with("{}", id, method, params, meta)
 }
 
-/// The same from a client with these raw capabilities.
+/// [`modern_request`] from a client with these raw capabilities.
 pub(crate) fn modern_request_with(capabilities: &str, id: &str, method: &str, params: &str, meta: &str) -> String {
     let comma = |text: &str| if text.is_empty() { "" } else { "," };
     format!(
@@ -57,8 +57,8 @@ pub(crate) fn legacy_request(id: &str, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}}}}}"#)
 }
 
-/// The headers that a modern request's body calls for (2026-07-28 streamable-http, Request Metadata). Names with
-/// escapes or characters outside visible ASCII are the test's own business.
+/// The headers that a modern request's body requires (2026-07-28 streamable-http, Request Metadata). Names with escapes
+/// or characters outside visible ASCII are not supported; a test adds their headers itself.
 pub(crate) fn modern_headers(body: &str) -> Vec<(String, String)> {
     let text = |path: &[&str]| slicer::member_at(body, path).and_then(slicer::plain_string).map(str::to_owned);
     let version = text(&["params", "_meta", "io.modelcontextprotocol/protocolVersion"]);
@@ -70,7 +70,7 @@ pub(crate) fn modern_headers(body: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// POSTs a modern request with the headers its body calls for.
+/// POSTs a modern request with the headers that its body requires.
 pub(crate) async fn post_modern(address: SocketAddr, body: &str) -> Response {
     let headers = modern_headers(body);
     let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -132,7 +132,7 @@ impl LegacySession {
         post(self.address, &self.headers(), body).await
     }
 
-    /// Opens the session's stream, or resumes one after this event. Dropping the response cuts it.
+    /// Opens the session's stream, or resumes one after this event. Dropping the response closes the stream.
     pub(crate) async fn stream(&self, last_event_id: Option<&str>) -> Response {
         let mut headers = self.headers();
         headers.push(("Accept", "text/event-stream"));

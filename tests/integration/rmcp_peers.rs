@@ -1,9 +1,6 @@
-//! Real peers on rmcp, the official Rust SDK: servers as backends, clients in front of the gateway.
+//! Peers on rmcp, the official Rust SDK: servers as backends, clients in front of the gateway.
 
-#![expect(
-    deprecated,
-    reason = "sampling and roots are deprecated since 2026-07-28, and servers ask for them all the same"
-)]
+#![expect(deprecated, reason = "sampling and roots are deprecated since 2026-07-28, and servers still request them")]
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -28,7 +25,7 @@ use tokio::task::AbortHandle;
 use crate::harness::{Log, ShownLog, TempFile, fanlight, within};
 use crate::scripted::Transport;
 
-/// An rmcp server as a backend; it ends with its owner.
+/// An rmcp server as a backend; dropping it ends the server.
 pub(crate) struct Server {
     /// Its entry in `mcpServers`, raw text.
     pub(crate) entry: String,
@@ -44,7 +41,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// A server that calls itself `label`, which is also its name in the configuration.
+    /// Starts a server with this `label`, which is also its name in the configuration.
     pub(crate) async fn start(label: &str, era: Era, transport: Transport) -> Self {
         match transport {
             Transport::Stdio => {
@@ -77,7 +74,7 @@ async fn serve_http(server: RmcpServer) -> (SocketAddr, AbortHandle) {
             let serving =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), service);
             connections.spawn(async move {
-                // An error here is a connection that its client ended.
+                // An error means that the client closed the connection.
                 let _ = serving.await;
             });
         }
@@ -85,7 +82,7 @@ async fn serve_http(server: RmcpServer) -> (SocketAddr, AbortHandle) {
     (address, task.abort_handle())
 }
 
-/// How an rmcp client starts.
+/// The handshake of an rmcp client.
 pub(crate) fn lifecycle(modern: bool) -> ClientLifecycleMode {
     if modern {
         ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
@@ -94,19 +91,19 @@ pub(crate) fn lifecycle(modern: bool) -> ClientLifecycleMode {
     }
 }
 
-/// What an rmcp client was told besides answers, and what it answers when it is asked.
+/// The handler of an rmcp client: records notifications, and responds to server requests.
 #[derive(Clone, Default)]
 pub(crate) struct Listener {
     pub(crate) progress: std::sync::Arc<watch::Sender<Vec<f64>>>,
 }
 
-/// What the client answers to each kind of question, after repeating what it was asked.
-pub(crate) fn answers_to(asked: &str) -> Value {
+/// The client's response to each kind of server request, which repeats the request.
+pub(crate) fn answers_to(label: &str) -> Value {
     json!({
-        "elicitation": { "action": "accept", "content": { "city": format!("Zürich, since {asked} asks: which city?") } },
+        "elicitation": { "action": "accept", "content": { "city": format!("Zürich, since {label} asks: which city?") } },
         "sampling": {
             "role": "assistant",
-            "content": { "type": "text", "text": format!("You said: {asked} says hello") },
+            "content": { "type": "text", "text": format!("You said: {label} says hello") },
             "model": "a-model",
             "stopReason": "endTurn",
         },
@@ -114,9 +111,10 @@ pub(crate) fn answers_to(asked: &str) -> Value {
     })
 }
 
-/// Builds an SDK type from the answer of this kind; `asked` is what the question says of who asks.
-fn answer<T: rmcp::serde::de::DeserializeOwned>(kind: &str, asked: &str) -> Result<T, ErrorData> {
-    let label = asked.split(' ').next().unwrap_or_default();
+/// Builds the SDK type of the response of this kind; `message` is the text of the request, which
+/// begins with the name of the server.
+fn answer<T: rmcp::serde::de::DeserializeOwned>(kind: &str, message: &str) -> Result<T, ErrorData> {
+    let label = message.split(' ').next().unwrap_or_default();
     serde_json::from_value(answers_to(label)[kind].clone())
         .map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
@@ -197,7 +195,7 @@ pub(crate) async fn call(client: &Client, tool: &str, arguments: &Value) -> Call
 mod tests {
     use super::*;
 
-    /// The peers with each other, without a gateway.
+    /// The peers connected directly, without a gateway.
     #[tokio::test]
     async fn rmcp_client_and_server_interoperate_in_every_era_over_http() {
         for (era, modern) in [(Era::Legacy, false), (Era::Modern, true), (Era::Both, false), (Era::Both, true)] {
@@ -206,9 +204,9 @@ mod tests {
             let client = http_client(&url, modern).await;
             let result = call(&client, "echo", &json!({ "value": 1 })).await;
             assert_eq!(result.structured_content, Some(json!({ "label": "alpha", "arguments": { "value": 1 } })));
-            let asked = call(&client, "ask", &json!({})).await;
+            let answered = call(&client, "ask", &json!({})).await;
             let answers = json!({ "label": "alpha", "answers": answers_to("alpha") });
-            assert_eq!(asked.structured_content, Some(answers));
+            assert_eq!(answered.structured_content, Some(answers));
             client.cancel().await.unwrap();
         }
     }

@@ -1,18 +1,18 @@
-//! Checks what the gateway says against the official JSON Schema of the revision in use, whoever it says it to.
+//! Validates all messages of the gateway against the official JSON Schema of the revision in use.
 //!
-//! The raw clients and the scripted servers report here what they send and what they get. A message that breaks the
-//! schema fails the test that owns the gateway or the server, even if the test itself did not look. Where a peer is
-//! meant to break the rules and the gateway to pass that on, the test says so: [`Checks::excuse`].
+//! The raw clients and the scripted servers report here what they send and receive. A message that violates the schema
+//! fails the test that owns the gateway or the server, even if the test does not read it. If a peer violates the schema
+//! on purpose and the gateway forwards that, the test declares it: [`Checks::excuse`].
 //!
-//! The schemas are no part of this repository. They are looked for in the folder that `FANLIGHT_SPEC` names, else in
-//! `../shared/spec` beside the repository; without them nothing is checked, and `.ci/run` says so.
+//! The schemas are not part of this repository. They are in the folder that `FANLIGHT_SPEC` names, else in
+//! `../shared/spec` beside the repository; without them nothing is validated, and `.ci/run` prints that.
 
 mod definitions;
-mod judge;
 mod lenient;
 mod official;
 #[cfg(test)]
 mod tests;
+mod validation;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -20,27 +20,27 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use serde_json::Value;
 
-use self::judge::{Asked, Violation};
 use self::official::Official;
+use self::validation::{Request, Violation};
 use crate::raw_client::MODERN;
 
-/// Who the gateway speaks to: which requests and notifications it may send follows from that.
+/// The kind of the gateway's peer, which determines the requests and notifications that the gateway may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     ToClient,
     ToBackend,
 }
 
-/// What one gateway says to its clients, or to one backend, and what was wrong with it.
+/// The validation of one gateway's messages to its clients, or to one backend.
 #[derive(Clone)]
 pub(crate) struct Checks(Arc<State>);
 
 struct State {
     direction: Direction,
     official: Option<&'static Official>,
-    /// What was asked of the gateway, by peer and raw id.
-    asked: Mutex<HashMap<(String, String), Asked>>,
-    /// What was negotiated, by peer.
+    /// The requests to the gateway, by peer and raw id.
+    requests: Mutex<HashMap<(String, String), Request>>,
+    /// The negotiated revision, by peer.
     revisions: Mutex<HashMap<String, String>>,
     excuses: Mutex<Vec<(&'static str, &'static str)>>,
     violations: Mutex<Vec<String>>,
@@ -55,26 +55,27 @@ impl Checks {
         Self(Arc::new(State {
             direction,
             official,
-            asked: Mutex::default(),
+            requests: Mutex::default(),
             revisions: Mutex::default(),
             excuses: Mutex::default(),
             violations: Mutex::default(),
         }))
     }
 
-    /// From now on, messages may break this one definition, such as `CallToolResult`, at this place in it, a JSON pointer
-    /// (empty: anywhere). The reason is for the reader.
+    /// From now on, messages may violate this one definition, such as `CallToolResult`, at this JSON pointer in it
+    /// (empty: anywhere). The reason is for readers.
     pub(crate) fn excuse(&self, definition: &'static str, place: &'static str, reason: &str) {
         assert!(!reason.is_empty(), "say why {definition} may be broken");
         self.0.excuses.lock().unwrap().push((definition, place));
     }
 
-    /// One peer of the gateway, by a name of its own: a session, a connection or a single exchange.
+    /// One peer of the gateway, by a unique name: a session, a connection or a single exchange.
     pub(crate) fn peer(&self, name: impl Into<String>) -> Peer {
         Peer { checks: self.clone(), name: name.into() }
     }
 
-    /// Fails the test if anything was wrong, unless it fails already. For the end of the checked process's owner.
+    /// Fails the test if there was a violation, unless it fails already. For the `Drop` of the owner of the checked
+    /// process.
     pub(crate) fn conclude(&self) {
         let violations = self.0.violations.lock().unwrap();
         if !violations.is_empty() && !std::thread::panicking() {
@@ -99,42 +100,42 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The peer has sent the gateway this, in this revision as far as the transport says.
-    pub(crate) fn asked(&self, text: &str, revision: Option<&str>) {
+    /// Records a message of the peer to the gateway, in this revision if the transport names one.
+    pub(crate) fn sent(&self, text: &str, revision: Option<&str>) {
         for message in parsed(text).into_iter().flat_map(messages) {
-            let Some(mut asked) = Asked::of(&message) else { continue };
-            if asked.revision.is_none() {
-                asked.revision = revision.map(str::to_owned).or_else(|| self.revision());
+            let Some(mut request) = Request::of(&message) else { continue };
+            if request.revision.is_none() {
+                request.revision = revision.map(str::to_owned).or_else(|| self.revision());
             }
-            self.checks.0.asked.lock().unwrap().insert(self.key(&message), asked);
+            self.checks.0.requests.lock().unwrap().insert(self.key(&message), request);
         }
     }
 
-    /// This revision was negotiated.
+    /// Records the negotiated revision.
     pub(crate) fn negotiated(&self, revision: &str) {
         self.checks.0.revisions.lock().unwrap().insert(self.name.clone(), revision.to_owned());
     }
 
-    /// What was negotiated, if anything.
+    /// The negotiated revision, if any.
     pub(crate) fn revision(&self) -> Option<String> {
         self.checks.0.revisions.lock().unwrap().get(&self.name).cloned()
     }
 
-    /// The gateway has sent the peer this: one message or a batch.
+    /// Validates a message of the gateway to the peer: one message or a batch.
     ///
     /// # Panics
     ///
-    /// If it breaks the schema; also remembered for [`Checks::conclude`].
-    pub(crate) fn said(&self, text: &str) {
-        let broken = self.heard(text);
-        assert!(broken.is_empty(), "the gateway breaks the schema:\n{}", broken.join("\n"));
+    /// If it violates the schema; also recorded for [`Checks::conclude`].
+    pub(crate) fn received(&self, text: &str) {
+        let broken = self.violations(text);
+        assert!(broken.is_empty(), "the gateway violates the schema:\n{}", broken.join("\n"));
     }
 
-    /// The same without a panic, for tasks whose panic nobody would see.
-    pub(crate) fn heard(&self, text: &str) -> Vec<String> {
+    /// [`Self::received`] without a panic, for tasks whose panic would be lost.
+    pub(crate) fn violations(&self, text: &str) -> Vec<String> {
         let Some(official) = self.checks.0.official else { return Vec::new() };
         let violations = match parsed(text) {
-            Ok(value) => self.judge(official, value),
+            Ok(value) => self.validate(official, value),
             Err(error) => vec![Violation::new("JSONRPCMessage", error)],
         };
         let shown = |violation: &Violation| {
@@ -148,18 +149,24 @@ impl Peer {
         broken
     }
 
-    fn judge(&self, official: &Official, value: Value) -> Vec<Violation> {
+    fn validate(&self, official: &Official, value: Value) -> Vec<Violation> {
         let mut violations = Vec::new();
         if value.is_array() && self.revision().is_none_or(|revision| revision != "2025-03-26") {
             violations.push(Violation::new("JSONRPCMessage", "a batch, which this revision does not have"));
         }
         for message in messages(value) {
-            let asked = self.checks.0.asked.lock().unwrap().get(&self.key(&message)).cloned();
-            if let Some(revision) = judge::negotiated(&message, asked.as_ref()) {
+            let request = self.checks.0.requests.lock().unwrap().get(&self.key(&message)).cloned();
+            if let Some(revision) = validation::negotiated(&message, request.as_ref()) {
                 self.negotiated(&revision);
             }
             let usual = self.revision().unwrap_or_else(|| MODERN.to_owned());
-            violations.extend(judge::judge(official, self.checks.0.direction, &usual, &message, asked.as_ref()));
+            violations.extend(validation::validate(
+                official,
+                self.checks.0.direction,
+                &usual,
+                &message,
+                request.as_ref(),
+            ));
         }
         violations
     }
@@ -181,15 +188,16 @@ fn messages(value: Value) -> Vec<Value> {
     }
 }
 
-/// Where gateways listen whose clients are checked, so that a raw client knows without being told.
+/// The addresses of gateways whose clients are checked, by which a raw client finds its checks.
 static LISTENING: LazyLock<Mutex<HashMap<SocketAddr, Checks>>> = LazyLock::new(Mutex::default);
 
-/// What is checked at this address, if a gateway listens there.
+/// The checks of the gateway that listens at this address, if any.
 pub(crate) fn listening_at(address: SocketAddr) -> Option<Checks> {
     LISTENING.lock().unwrap().get(&address).cloned()
 }
 
-/// Checks what a gateway says at this address, for as long as this lives; its end fails the test if anything was wrong.
+/// Validates the messages of the gateway at this address until it is dropped, which fails the test if there was a
+/// violation.
 pub(crate) struct Listening {
     address: SocketAddr,
     pub(crate) checks: Checks,

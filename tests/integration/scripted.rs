@@ -1,8 +1,8 @@
-//! An MCP server that says exactly what a test tells it to, over HTTP or stdio, in either era.
+//! An MCP server whose responses are written by the test, over HTTP or stdio, in either era.
 //!
-//! It keeps every message as it came and answers with raw text, so that bytes can be compared in both directions.
-//! A [`Gate`] holds an answer until the test opens it; a [`Fault`] breaks one. It checks nothing: what a gateway sent
-//! is for the test to judge.
+//! It records every message unchanged and responds with raw text, so that bytes can be compared in both directions. A
+//! [`Gate`] holds a response until the test opens it; a [`Fault`] breaks one. It validates nothing: the test checks
+//! what the gateway has sent.
 
 mod era;
 mod http;
@@ -32,14 +32,14 @@ pub(crate) use self::tasks::Task;
 use crate::harness::within;
 use crate::schema::Checks;
 
-/// How the server is reached.
+/// The transport of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Http,
     Stdio,
 }
 
-/// A running scripted server; it ends with its owner.
+/// A running scripted server; dropping it ends the server.
 pub(crate) struct Backend {
     shared: Arc<Shared>,
     /// Its members in a configuration, raw text without braces.
@@ -77,51 +77,51 @@ impl Backend {
         self.entry_with(name, "")
     }
 
-    /// The same with more members, raw text.
+    /// Its entry in `mcpServers` with more members, raw text.
     pub(crate) fn entry_with(&self, name: &str, more: &str) -> String {
         let comma = if more.is_empty() { "" } else { "," };
         format!(r#""{name}":{{{}{comma}{more}}}"#, self.settings)
     }
 
-    /// The entry of a child that does not end with its input, stdio only: the gateway has to end it.
+    /// The entry of a child that does not exit when its input ends, stdio only: the gateway has to kill it.
     pub(crate) fn stubborn_entry(&self, name: &str) -> String {
         let settings = self.settings.strip_suffix(']').expect("arguments at the end");
         format!(r#""{name}":{{{settings},"stubborn"]}}"#)
     }
 
-    /// From now on, answers `method` with `reply`.
+    /// From now on, responds to `method` with `reply`.
     pub(crate) fn on(&self, method: &str, reply: Reply) {
         self.add(Rule { method: method.to_owned(), target: None, once: false, reply });
     }
 
-    /// Answers only the next `method` with `reply`.
+    /// Responds only to the next `method` with `reply`.
     pub(crate) fn once(&self, method: &str, reply: Reply) {
         self.add(Rule { method: method.to_owned(), target: None, once: true, reply });
     }
 
-    /// From now on, answers `method` for this tool or prompt name, this URI or this task with `reply`.
+    /// From now on, responds to `method` for this tool or prompt name, this URI or this task with `reply`.
     pub(crate) fn on_target(&self, method: &str, target: &str, reply: Reply) {
         self.add(Rule { method: method.to_owned(), target: Some(target.to_owned()), once: false, reply });
     }
 
-    /// What is checked of everything the gateway says to it.
+    /// The schema checks of all messages of the gateway to it.
     pub(crate) fn checks(&self) -> &Checks {
         &self.shared.checks
     }
 
-    /// Declares these capabilities, raw, instead of the usual ones.
+    /// Declares these capabilities, raw, instead of the default ones.
     pub(crate) fn declares(&self, capabilities: &str) {
         let (method, result) = self.shared.era.handshake(capabilities);
         self.on(method, Reply::result(result));
     }
 
-    /// From now on, answers a GET with a stream that the test drives; before, there is none to be had (405).
+    /// From now on, responds to a GET with a stream that the test writes; until then with 405.
     pub(crate) fn serves_get(&self) {
         self.shared.serves_get.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the stream with this number, in the order in which clients opened them: by GET, or by a request that
-    /// is answered with [`Reply::driven`].
+    /// Waits for the stream with this number, in the order in which clients opened them: by GET, or by a request whose
+    /// reply is [`Reply::driven`].
     pub(crate) async fn stream(&self, number: usize) -> Stream {
         let mut streams = self.shared.streams.subscribe();
         let what = format!("stream {number}");
@@ -142,20 +142,20 @@ impl Backend {
         self.shared.streams.borrow().clone()
     }
 
-    /// Lists these tools, each with nothing but a name and a schema.
+    /// Lists these tools, each with only a name and a schema.
     pub(crate) fn offers_tools(&self, names: &[&str]) {
         let tools: Vec<String> =
             names.iter().map(|name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#)).collect();
         self.on("tools/list", self.list("tools", &tools.join(",")));
     }
 
-    /// The answer to a list method in this server's era: `member` is the list's name, `entries` its raw elements.
+    /// The response to a list method in this server's era: `member` is the list's name, `entries` its raw elements.
     pub(crate) fn list(&self, member: &str, entries: &str) -> Reply {
         Reply::result(self.shared.era.cacheable(&format!(r#""{member}":[{entries}]"#)))
     }
 
     fn add(&self, rule: Rule) {
-        // The newest rule counts; a rule for one message comes before those for all.
+        // The newest rule applies; a rule for one message comes before those for all.
         self.shared.rules.lock().unwrap().push(rule);
     }
 
@@ -165,7 +165,7 @@ impl Backend {
         all.iter().filter(|message| message.method() == method).cloned().collect()
     }
 
-    /// Waits until `count` messages of `method` have come and returns them.
+    /// Waits until `count` messages of `method` have arrived and returns them.
     pub(crate) async fn wait_for(&self, method: &str, count: usize) -> Vec<Arc<Received>> {
         let mut all = self.shared.received.subscribe();
         let enough =
@@ -174,12 +174,12 @@ impl Backend {
         self.received(method)
     }
 
-    /// Waits for the client's answer to what was asked of it during `call`, under this raw id.
+    /// Waits for the client's response to the server request of `call` with this raw id.
     pub(crate) async fn answer_to(&self, id: &str, call: &Received) -> Arc<Received> {
         within(&format!("the answer to {id}"), self.shared.answer_to(id, call)).await
     }
 
-    /// Waits until the client has gone from a request of `method` before it was answered.
+    /// Waits until the client has closed a request of `method` before its response.
     pub(crate) async fn wait_abandoned(&self, method: &str) {
         let mut abandoned = self.shared.abandoned.subscribe();
         let what = format!("the client to leave {method}");
@@ -194,7 +194,7 @@ impl Backend {
     }
 }
 
-/// A response with the request's own id, spliced in as it came.
+/// A response with the request's own id, spliced in unchanged.
 fn response(request: &Received, member: &str, value: &str) -> String {
     let id = request.member("id").unwrap_or("null");
     format!(r#"{{"jsonrpc":"2.0","id":{id},"{member}":{value}}}"#)

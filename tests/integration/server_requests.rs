@@ -1,17 +1,17 @@
-//! Questions of servers to clients (elicitation, sampling, roots) through the gateway, in every pair of eras over every
-//! pair of transports (docs/eras.md, "When a server asks the client").
+//! Server requests (elicitation, sampling, roots) through the gateway, in every pair of eras over every pair of
+//! transports (docs/eras.md, "Server requests during a call").
 
-mod cells;
+mod combinations;
 mod state;
 mod suspended;
 
-/// What a client must declare to be asked anything.
+/// The capabilities that allow every server request.
 const EVERYTHING: &str = r#"{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"roots":{}}"#;
 
-/// A question that any backend can ask of any client that has roots. `{call}` keeps the calls apart.
+/// A server request that any client with roots can respond to. `{call}` makes the ids of different calls differ.
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
 
-/// The answer to it, for a client to recognize.
+/// The client's response to it, which a test can recognize.
 fn roots(name: &str) -> String {
     format!(r#"{{"roots":[{{"uri":"file:///{name}"}}]}}"#)
 }

@@ -1,4 +1,4 @@
-//! Sessions that end at the wrong moment, towards backends and towards clients.
+//! Sessions that end while requests run, at backends and at clients.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn lost_backend_session_is_reopened_and_the_request_is_repeated() {
     }
 }
 
-/// A second time in a row it is not a matter of forgetting.
+/// The second 404 in a row is an error.
 #[tokio::test]
 async fn backend_that_loses_every_session_fails_the_call() {
     let backend = backend(Era::Legacy, Transport::Http).await;
@@ -65,7 +65,7 @@ async fn running_call_survives_the_loss_of_the_backend_session() {
     assert_eq!(backend.received("tools/call").len(), 3, "the running call was not sent again");
 }
 
-/// The time without a request begins when the last one is over.
+/// The idle time begins when the last request has ended.
 #[tokio::test]
 async fn session_with_a_running_call_is_not_idle() {
     const IDLE: Duration = Duration::from_secs(1);
@@ -81,13 +81,13 @@ async fn session_with_a_running_call_is_not_idle() {
         tokio::spawn(async move { session.post(&request).await.messages().await.1 })
     };
     gate.reached(1).await;
-    // Time itself is what is tested: long enough that an idle session is over, which the last lines show.
+    // Time itself is under test: long enough that an idle session ends, which the last lines show.
     tokio::time::sleep(2 * IDLE).await;
     gate.open();
     let answer = within("the slow call", running).await.unwrap();
     assert!(answer.contains(r#""content":[]"#), "{answer}");
     let list = legacy_request("2", "tools/list", "");
-    assert_eq!(session.post(&list).await.status, 200, "it is a session still");
+    assert_eq!(session.post(&list).await.status, 200, "the session has not ended");
     tokio::time::sleep(2 * IDLE).await;
     assert_eq!(session.post(&list).await.status, 404);
     let again = LegacySession::open(gateway.mcp).await;

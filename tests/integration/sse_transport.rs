@@ -1,4 +1,4 @@
-//! The deprecated HTTP+SSE transport of 2024-11-05 at both ends of the gateway, questions included.
+//! The deprecated HTTP+SSE transport of 2024-11-05 at both ends of the gateway, server requests included.
 
 use fanlight_tests::slicer::{member, plain_string};
 
@@ -10,12 +10,12 @@ use crate::schema::Peer;
 use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 
 const FIRST: &str = "2024-11-05";
-/// What only survives byte by byte.
+/// A result that changes if it is decoded.
 const RESULT: &str = r#"{"content":[],"structuredContent":{"n":1.0,"s":"\u0041\/"},"x":1E400}"#;
 const ROOTS: &str = r#"{"roots":[{"uri":"file:\/\/\/r","name":"\u006e"}]}"#;
 const CALL: &str = r#""name":"t","arguments":{"n":1.0}"#;
 
-/// A client that speaks nothing newer.
+/// A client that has only this transport.
 struct OldClient {
     gateway: Gateway,
     stream: crate::raw_client::Response,
@@ -41,7 +41,7 @@ impl OldClient {
     }
 
     async fn send(&self, message: &str) {
-        self.peer.asked(message, None);
+        self.peer.sent(message, None);
         let mut connection = Connection::open(self.gateway.mcp).await;
         connection.request("POST", &self.endpoint, &JSON_HEADERS, message.as_bytes()).await;
         assert_eq!(connection.response().await.status, 202);
@@ -49,16 +49,16 @@ impl OldClient {
 
     async fn receive(&mut self) -> String {
         let message = self.stream.event().await.unwrap().expect("a message before the end");
-        self.peer.said(&message);
+        self.peer.received(&message);
         message
     }
 
-    /// Calls a tool that asks for the roots; gives the answer.
-    async fn call_and_be_asked(&mut self) -> String {
+    /// Calls a tool that requests the roots; returns the response.
+    async fn call_with_server_request(&mut self) -> String {
         self.send(&legacy_request("7", "tools/call", CALL)).await;
-        let question = self.receive().await;
-        assert_eq!(member(&question, "method"), Some(r#""roots/list""#), "{question}");
-        let id = member(&question, "id").unwrap();
+        let request = self.receive().await;
+        assert_eq!(member(&request, "method"), Some(r#""roots/list""#), "{request}");
+        let id = member(&request, "id").unwrap();
         self.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{ROOTS}}}"#)).await;
         let answer = self.receive().await;
         assert_eq!(member(&answer, "id"), Some("7"), "{answer}");
@@ -73,19 +73,19 @@ fn asks_in_its_era(backend: &Backend, era: Era) {
                 assert_eq!(answers[0].member("result"), Some(ROOTS));
                 RESULT.to_owned()
             };
-            let asks = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
-            backend.on("tools/call", Reply::conclude(got).asking(&[asks]));
+            let request = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
+            backend.on("tools/call", Reply::conclude(got).asking(&[request]));
         }
         Era::Modern => {
             backend.on("tools/call", Reply::result(RESULT));
-            let wish =
+            let input_required =
                 r#"{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}},"requestState":"s"}"#;
-            backend.once("tools/call", Reply::result(wish));
+            backend.once("tools/call", Reply::result(input_required));
         }
     }
 }
 
-/// The members of [`RESULT`], which an era may have added to.
+/// The members of [`RESULT`]; an era may add others.
 fn assert_whole(result: &str) {
     for (path, raw) in [("structuredContent", r#"{"n":1.0,"s":"\u0041\/"}"#), ("x", "1E400"), ("content", "[]")] {
         assert_eq!(member(result, path), Some(raw), "{result}");
@@ -98,7 +98,7 @@ async fn sse_client_reaches_servers_of_both_eras() {
         let server = backend(era, Transport::Http).await;
         asks_in_its_era(&server, era);
         let mut client = OldClient::start(&config(&[server.entry("only")]), r#"{"roots":{}}"#).await;
-        let answer = client.call_and_be_asked().await;
+        let answer = client.call_with_server_request().await;
         assert_whole(member(&answer, "result").unwrap());
         if era == Era::Modern {
             let calls = server.received("tools/call");
@@ -108,7 +108,8 @@ async fn sse_client_reaches_servers_of_both_eras() {
     }
 }
 
-/// The old server is a second gateway, whose `/sse` the first finds by the fallback of the specification.
+/// The server with the HTTP+SSE transport is a second gateway, whose `/sse` the first finds by the fallback of the
+/// specification.
 #[tokio::test]
 async fn clients_of_both_eras_reach_an_sse_server() {
     for era in [Era::Modern, Era::Legacy] {
@@ -127,7 +128,7 @@ async fn clients_of_both_eras_reach_an_sse_server() {
                 .await;
             assert_whole(exchange.member("result"));
             assert_eq!(server.received("tools/call").len(), 1, "never sent twice");
-            // The old server ends: the call fails, with a reason, and nothing hangs.
+            // The server ends: the call fails with a reason and does not hang.
             assert!(behind.terminate().await.success());
             let failed = client.request("2", "tools/call", CALL, "").await;
             assert!(exchange_error(&failed.answer).contains("old"), "{}", failed.answer);

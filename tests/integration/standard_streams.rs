@@ -1,5 +1,4 @@
-//! Each kind of standard stream that programs give their children: pipes that are read to the end are everywhere else
-//! in these tests.
+//! Unusual standard streams of the process. Pipes that are read to the end are used everywhere else in these tests.
 
 use std::fs::File;
 use std::net::Shutdown;
@@ -48,18 +47,18 @@ async fn files() {
     check(std::fs::read_to_string(output.path()).unwrap().trim_end());
 }
 
-/// As when what started it has crashed.
+/// The reader of standard error has exited, as when the parent process has crashed.
 #[tokio::test]
 async fn closed_standard_error_breaks_neither_calls_nor_shutdown() {
     let (reader, unread) = std::io::pipe().unwrap();
     drop(reader);
     let folder = TempFile::folder();
     let mut command = fanlight();
-    // Without a configuration: the demo. A request writes lines too.
+    // Without a configuration: the demo. A request causes log lines too.
     command.current_dir(folder.path()).args(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--log", "debug"]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(unread).spawn().unwrap();
-    let said = Log::shown("out", child.stdout.take().unwrap());
-    let address = said.address("listening on http://", "/mcp").await;
+    let output = Log::shown("out", child.stdout.take().unwrap());
+    let address = output.address("listening on http://", "/mcp").await;
     let listed = post_modern(address, &modern_request("1", "tools/list", "", "")).await.messages().await.1;
     assert!(member(&listed, "result.tools").is_some(), "{listed}");
     assert!(signal_and_wait(&mut child, rustix::process::Signal::TERM).await.success());

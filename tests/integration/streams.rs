@@ -1,4 +1,5 @@
-//! Streams of legacy clients that break, pause, idle and end (2025-11-25 transports, Resumability and Redelivery).
+//! Streams of legacy clients that break, pause, are silent and end (2025-11-25 transports, Resumability and
+//! Redelivery).
 
 use fanlight_tests::slicer::member;
 
@@ -8,9 +9,9 @@ use crate::scripted::{Backend, Era, Reply, Stream, Transport};
 
 const CALL: &str = r#""name":"t","arguments":{},"_meta":{"progressToken":"p"}"#;
 
-/// The ids and the data of the next events that have any; `seen` remembers where to resume.
+/// The ids and the data of the next events that have data; `seen` is the id to resume after.
 async fn read(stream: &mut Response, count: usize, seen: &mut Seen) {
-    within("so many messages", async {
+    within("enough messages", async {
         while seen.data.len() < count {
             let event = stream.whole_event().await.expect("a whole stream").expect("an event before the end");
             seen.last = event.id.or(seen.last.take());
@@ -28,7 +29,7 @@ struct Seen {
     data: Vec<String>,
 }
 
-/// A session, and the server whose tool `t` is driven by the test.
+/// A session, and the server whose tool `t` responds with a stream that the test writes.
 async fn session(era: Era, back: Transport, more: &str) -> (Backend, Gateway, LegacySession) {
     session_as(NEWEST_LEGACY, era, back, more).await
 }
@@ -54,7 +55,7 @@ async fn progress(call: &Stream, count: usize) {
 
 const EVENTS: usize = 3;
 
-/// What the client is to see of a call, in order.
+/// The messages of a call that the client has to receive, in order.
 fn whole(era: Era) -> Vec<String> {
     let progress = |count| {
         let params = format!(r#""progressToken":"p","progress":{count}.0,"x":1E400"#);
@@ -78,11 +79,11 @@ async fn cut_call_stream_is_resumed_without_loss_or_duplicates() {
             }
             read(&mut stream, cut, &mut seen).await;
             if seen.last.is_none() {
-                // Nothing to come back to but the priming event.
+                // Only the priming event can be resumed after.
                 seen.last = stream.whole_event().await.unwrap().expect("a priming event").id;
             }
             drop(stream);
-            // Half of the rest is said while nobody reads.
+            // Half of the rest is sent while no stream is open.
             for count in cut..EVENTS {
                 progress(&call, count).await;
                 if count == EVENTS - 2 {
@@ -106,22 +107,23 @@ async fn cut_call_stream_is_resumed_without_loss_or_duplicates() {
 
 #[tokio::test]
 async fn cut_get_stream_is_resumed_without_loss_or_duplicates() {
-    const SAID: usize = 4;
+    const MESSAGES: usize = 4;
     let (backend, _gateway, session) = session(Era::Legacy, Transport::Http, "").await;
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
     backend.serves_get();
     let mut stream = session.stream(None).await;
     session.post(&legacy_request("1", "tools/call", CALL)).await.messages().await;
     let own = backend.received("tools/call")[0].header("mcp-session-id").unwrap().to_owned();
-    let way = backend.stream_of(&own).await;
-    // The first event has an id and nothing else: with that a client can come back before anything was said.
+    let from_server = backend.stream_of(&own).await;
+    // The first event has only an id, with which a client can resume before the first message.
     let primed = stream.whole_event().await.unwrap().expect("an event");
     let mut seen = Seen { last: primed.id, ..Seen::default() };
-    for cut in 0..SAID {
-        for part in 0..SAID {
-            let number = cut * SAID + part;
+    for cut in 0..MESSAGES {
+        for part in 0..MESSAGES {
+            let number = cut * MESSAGES + part;
             let params = format!(r#""level":"info","data":{number}.0"#);
-            way.message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{{params}}}}}"#))
+            from_server
+                .message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{{params}}}}}"#))
                 .await;
             if part < cut {
                 read(&mut stream, number + 1, &mut seen).await;
@@ -131,14 +133,14 @@ async fn cut_get_stream_is_resumed_without_loss_or_duplicates() {
                 stream = session.stream(seen.last.as_deref()).await;
             }
         }
-        read(&mut stream, (cut + 1) * SAID, &mut seen).await;
+        read(&mut stream, (cut + 1) * MESSAGES, &mut seen).await;
     }
-    let heard: Vec<&str> = seen.data.iter().map(|message| member(message, "params.data").unwrap()).collect();
-    assert_eq!(heard, (0..SAID * SAID).map(|number| format!("{number}.0")).collect::<Vec<_>>());
+    let received: Vec<&str> = seen.data.iter().map(|message| member(message, "params.data").unwrap()).collect();
+    assert_eq!(received, (0..MESSAGES * MESSAGES).map(|number| format!("{number}.0")).collect::<Vec<_>>());
 }
 
 /// "If the server does close the connection prior to terminating the SSE stream": a client of 2025-11-25 polls as well,
-/// after the time that the server asks for; older ones do not notice.
+/// after the server's `retry`; the streams of older clients stay open.
 #[tokio::test]
 async fn stream_closed_for_polling_makes_the_client_poll() {
     for revision in [NEWEST_LEGACY, "2025-06-18"] {
@@ -182,20 +184,20 @@ async fn silent_streams_get_keep_alives_and_end_with_their_session() {
     let mut subscription = listen(gateway.mcp, "1", r#"{"toolsListChanged":true}"#).await;
     for stream in [&mut outside, &mut call, &mut subscription] {
         for _ in 0..2 {
-            while stream.whole_event().await.unwrap().expect("a sign of life").comments.is_empty() {}
+            while stream.whole_event().await.unwrap().expect("a keep-alive comment").comments.is_empty() {}
         }
     }
     assert!(session.delete().await.status < 300);
     assert_eq!(outside.event().await.unwrap(), None);
     assert_eq!(session.stream(None).await.status, 404);
     // A subscription belongs to no session.
-    while subscription.whole_event().await.unwrap().expect("a sign of life").comments.is_empty() {}
+    while subscription.whole_event().await.unwrap().expect("a keep-alive comment").comments.is_empty() {}
     assert!(gateway.terminate().await.success());
     let farewell = subscription.event().await.unwrap().expect("a farewell");
     assert_eq!(member(&farewell, "result.resultType"), Some(r#""complete""#), "{farewell}");
 }
 
-/// An event id of a session means nothing in another.
+/// An event id of a session is unknown in another.
 #[tokio::test]
 async fn stream_is_resumed_only_within_its_session() {
     let (backend, gateway, session) = session(Era::Legacy, Transport::Http, "").await;

@@ -1,5 +1,5 @@
-//! Tasks of several servers that speak of tasks as the client does: whose each is, also after the gateway was restarted,
-//! and the merged list.
+//! Tasks of several servers with the dialect of the client: their owners, also after a restart of the gateway, and the
+//! merged list.
 
 mod dialects;
 
@@ -67,7 +67,7 @@ async fn ask(session: &LegacySession, method: &str, params: &str) -> String {
     body.unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
-/// The same for a modern client that knows tasks.
+/// The raw result or error of a request of a modern client with tasks.
 async fn ask_modern(gateway: &Gateway, method: &str, params: &str) -> String {
     let request = modern_request("1", method, params, "");
     let knows = r#"clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
@@ -101,7 +101,7 @@ async fn task_of_a_legacy_server_survives_a_restart_of_the_gateway() {
         let gateway = Gateway::start(&config).await;
         let session = LegacySession::open(gateway.mcp).await;
         assert_eq!(ask(&session, "tasks/get", &task("task-b")).await, working);
-        assert_eq!(a.received("tasks/get").len(), 1, "it had to be asked for");
+        assert_eq!(a.received("tasks/get").len(), 1, "the owner was unknown");
         // Ten minutes later.
         b.on_target("tasks/get", "task-b", Reply::result(format!("{{ {} }}", requested("task-b", "completed"))));
         assert!(ask(&session, "tasks/get", &task("task-b")).await.contains("completed"));

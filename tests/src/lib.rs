@@ -1,7 +1,7 @@
-//! What the integration tests and the child processes they start have in common.
+//! Code that the integration tests share with the child processes that they start.
 //!
-//! Nothing here uses Fanlight's own crates: the tests see the product from outside only, and read JSON with their own
-//! small [`slicer`], so that a mistake in the product's cannot hide itself.
+//! It does not use Fanlight's crates: the tests see the product from outside only, and read JSON with their own small
+//! [`slicer`], so that a mistake in Fanlight's JSON code cannot hide itself.
 
 pub mod rmcp_server;
 pub mod slicer;

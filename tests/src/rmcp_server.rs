@@ -1,6 +1,6 @@
-//! A real MCP server on rmcp, the official Rust SDK: the backend of the tests that want a peer nobody here wrote.
+//! An MCP server on rmcp, the official Rust SDK: the backend of tests that need an independent implementation.
 
-mod asking;
+mod server_requests;
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -15,19 +15,19 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::{Value, json};
 
-/// The revisions a server admits to.
+/// The revisions that a server supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {
     /// Those with `initialize`.
     Legacy,
     /// 2026-07-28 only.
     Modern,
-    /// All.
+    /// All revisions.
     Both,
 }
 
 impl Era {
-    /// As it is written on a command line.
+    /// The name on a command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Legacy => "legacy",
@@ -55,12 +55,12 @@ const LEGACY: [ProtocolVersion; 4] = [
     ProtocolVersion::V_2025_11_25,
 ];
 
-/// A server whose answers say who gave them, so that a test sees where a call arrived.
+/// A server whose results contain its label, so that a test sees which server handled a call.
 #[derive(Clone, Debug)]
 pub struct RmcpServer {
-    /// Stands in every answer and in the URIs.
+    /// Contained in every result and in the URIs.
     pub label: String,
-    /// Which revisions are served.
+    /// The revisions that are served.
     pub era: Era,
 }
 
@@ -84,7 +84,7 @@ impl RmcpServer {
             },
             { "name": "refuse", "description": "Answers with a tool error", "inputSchema": { "type": "object" } },
             { "name": "count", "description": "Reports progress three times", "inputSchema": { "type": "object" } },
-            { "name": "ask", "description": "Asks the client everything", "inputSchema": { "type": "object" } },
+            { "name": "ask", "description": "Sends every kind of server request", "inputSchema": { "type": "object" } },
         ] })
     }
 
@@ -112,7 +112,7 @@ impl RmcpServer {
     }
 }
 
-/// Builds an SDK type from the JSON it stands for.
+/// Builds an SDK type from its JSON.
 fn model<T: rmcp::serde::de::DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
@@ -153,7 +153,7 @@ impl ServerHandler for RmcpServer {
             "echo" => self.echo(&Value::Object(request.arguments.unwrap_or_default())),
             "refuse" => json!({ "content": [{ "type": "text", "text": "no" }], "isError": true }),
             "count" => Self::count(&context).await?,
-            "ask" => return asking::ask(&self.label, &request, &context).await,
+            "ask" => return server_requests::ask(&self.label, &request, &context).await,
             name => return Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None)),
         };
         Ok(model::<CallToolResult>(result)?.into())

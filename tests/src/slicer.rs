@@ -1,9 +1,9 @@
-//! Finds members in JSON text and returns the very text they have there. For tests only: it takes well-formed JSON
-//! and gives `None` for anything else it notices.
+//! Finds members in JSON text and returns their raw text. For tests only: it expects well-formed JSON and returns
+//! `None` for errors that it notices.
 
 /// The raw text of the value at `path` in `text`: member names or array indices, joined by `.`, as in
-/// `result.content.0.text`. Names are compared as they are written, escapes and all; a name with a dot in it is asked
-/// for by [`member_at`].
+/// `result.content.0.text`. Names are compared without decoding escapes; for a name that contains a dot use
+/// [`member_at`].
 pub fn member<'a>(text: &'a str, path: &str) -> Option<&'a str> {
     let steps: Vec<&str> = path.split('.').collect();
     member_at(text, &steps)
@@ -36,7 +36,7 @@ pub fn elements(array: &str) -> Option<Vec<&str>> {
     parts(array, '[', ']')
 }
 
-/// The text inside a string without escapes; `None` if it is no string or has escapes.
+/// The text inside a string without escapes; `None` if the value is not a string or has escapes.
 pub fn plain_string(value: &str) -> Option<&str> {
     let inner = value.strip_prefix('"')?.strip_suffix('"')?;
     (!inner.contains('\\')).then_some(inner)
@@ -63,7 +63,7 @@ pub fn compact(text: &str) -> String {
 
 const WHITE: [char; 4] = [' ', '\t', '\n', '\r'];
 
-/// What stands between the commas of an object or array.
+/// The texts between the commas of an object or array.
 fn parts(text: &str, open: char, close: char) -> Option<Vec<&str>> {
     let mut rest = text.trim_matches(WHITE).strip_prefix(open)?.strip_suffix(close)?.trim_matches(WHITE);
     let mut parts = Vec::new();
@@ -78,7 +78,7 @@ fn parts(text: &str, open: char, close: char) -> Option<Vec<&str>> {
     parts.is_empty().then_some(parts)
 }
 
-/// Where the first comma outside strings and brackets stands, or the end.
+/// The offset of the first comma outside strings and brackets, or of the end.
 fn part_end(text: &str) -> Option<usize> {
     let mut at = 0;
     while at < text.len() {
@@ -91,7 +91,7 @@ fn part_end(text: &str) -> Option<usize> {
     Some(at)
 }
 
-/// How long the string, object or array is that `text` starts with.
+/// The length of the string, object or array at the start of `text`.
 fn value_end(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     let mut in_string = false;

@@ -1,10 +1,10 @@
-//! How a test speaks to its `scripted-stdio` child: frames to the child, the child's standard input back.
+//! The protocol between a test and its `scripted-stdio` child.
 //!
-//! The child connects to the test over loopback TCP, sends its process id as one line, then every byte of its standard
-//! input as it comes. The test sends frames: one byte of [`Command`], four bytes of length (big endian), the payload.
-//! So scripts, gates and records all live in the test, and the child only carries bytes.
+//! The child connects to the test over loopback TCP, sends its process id as one line, then all of its standard input.
+//! The test sends frames: one byte of [`Command`], four bytes of length (big endian), the payload. So scripts, gates
+//! and records are all in the test, and the child only forwards bytes.
 
-/// What the child is told to do.
+/// A command to the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Command {
@@ -23,13 +23,13 @@ impl Command {
     }
 }
 
-/// The head of a frame: command and payload length.
+/// The header of a frame: command and payload length.
 pub fn frame_head(command: Command, length: u32) -> [u8; 5] {
     let [a, b, c, d] = length.to_be_bytes();
     [command as u8, a, b, c, d]
 }
 
-/// Reads a head; `None` if it names no command.
+/// Decodes a header; `None` if it contains no known command.
 pub fn parse_head(head: [u8; 5]) -> Option<(Command, u32)> {
     let [command, a, b, c, d] = head;
     Some((Command::from_byte(command)?, u32::from_be_bytes([a, b, c, d])))

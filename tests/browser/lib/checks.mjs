@@ -1,11 +1,11 @@
-// What a person does with the page. Each check gets a fresh page, in light and in dark.
+// The checks: interactions of a user with the page. Each check gets a fresh page, in light and in dark.
 
 import assert from "node:assert/strict";
 
 const HOSTILE = '<img src=x onerror="alert(1)">';
 const SPAN = "button.span";
 
-/** Opens a tool and runs it with these arguments; returns when its result is there. */
+/** Opens a tool and runs it with these arguments; returns when its result is shown. */
 async function run({ page, goTo }, tool, values) {
   await goTo(`catalogue/tools/${tool}`);
   await page.getByRole("heading", { name: tool }).waitFor();
@@ -32,7 +32,7 @@ async function legacySession(mcp) {
   return response.headers.get("mcp-session-id");
 }
 
-/** Nothing that a peer said has become markup. */
+/** No text of a peer has become markup. */
 async function staysText(page) {
   assert.equal(await page.locator("main img:not(.picture)").count(), 0);
 }
@@ -57,7 +57,7 @@ export const checks = {
     await accessible();
     await page.getByRole("link", { name: "Show its trace" }).click();
     await page.locator(SPAN).first().waitFor();
-    // What went to the backend stands below what came from the page.
+    // The CLIENT span of the request to the backend is below the SERVER span of the request from the page.
     await page.locator(SPAN, { hasText: "CLIENT" }).filter({ hasText: "library" }).first().waitFor();
     const spans = await page.locator(SPAN).allInnerTexts();
     assert.match(spans[0], /SERVER[\s\S]*tools\/call library__search_books/);
@@ -115,7 +115,7 @@ export const checks = {
     await page.waitForFunction(() => document.querySelectorAll(".entries a").length === 1);
   },
 
-  "what peers say stays text": async (under) => {
+  "texts of peers are not interpreted as markup": async (under) => {
     const { page, goTo } = under;
     await run(under, "library__search_books", { query: HOSTILE });
     await staysText(page);
@@ -178,7 +178,7 @@ export const checks = {
     assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-expanded")), "true");
   },
 
-  "a small window shows the same": async ({ page, goTo, accessible }) => {
+  "a small window shows the whole page": async ({ page, goTo, accessible }) => {
     await page.setViewportSize({ width: 390, height: 800 });
     for (const place of ["overview", "traces", "catalogue/tools/workshop__roll_dice", "sessions", "config"]) {
       await goTo(place);
@@ -188,7 +188,7 @@ export const checks = {
     await accessible();
   },
 
-  "a trace that is not there says so": async ({ page, goTo }) => {
+  "a missing trace is reported": async ({ page, goTo }) => {
     await goTo("traces/4bf92f3577b34da6a3ce929d0e0e4736");
     await page.getByText("This trace has been evicted").waitFor();
   },

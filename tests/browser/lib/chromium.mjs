@@ -1,4 +1,4 @@
-// Where Chromium is, installing it if need be.
+// Finds Chromium, or installs it.
 
 import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -14,7 +14,7 @@ const CLI = path.join(path.dirname(fileURLToPath(import.meta.url)), "..", "node_
 export function findChromium() {
   const found = known();
   if (found) return found;
-  console.log("no Chromium here: installing it");
+  console.log("Chromium not found: installing it");
   if (process.getuid?.() === 0) {
     const apt = (...args) => spawnSync("apt-get", args, { stdio: ["ignore", "ignore", "inherit"], timeout: 300_000 });
     apt("update", "-qq");

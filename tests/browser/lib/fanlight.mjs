@@ -14,7 +14,7 @@ const PATIENCE = 20_000;
 export const BINARY = process.env.FANLIGHT_BIN
   ?? path.join(process.env.CARGO_TARGET_DIR ?? path.join(ROOT, "target"), "debug", "fanlight");
 
-/** Fanlight on free ports: the demo as it comes, or, with a token, one demo server by a configuration. */
+/** Fanlight on free ports: with the embedded demo, or, with a token, with one demo server from a configuration. */
 export async function start(token = undefined) {
   const folder = mkdtempSync(path.join(tmpdir(), "fanlight-browser-"));
   if (token) {
@@ -45,7 +45,7 @@ async function addresses(child) {
       found.admin ??= line.match(/^admin on (http:\/\/\S+)/)?.[1];
       if (found.mcp && found.admin) return found;
     }
-    throw new Error("fanlight ended before it said where it listens");
+    throw new Error("fanlight exited before it logged its addresses");
   })();
   let timer;
   const late = new Promise((_, reject) => {

@@ -42,7 +42,7 @@ try {
   }
   const locked = await start(TOKEN);
   try {
-    await check("a token is asked for and kept", "light", locked, (page) => login(page, TOKEN));
+    await check("the token is requested and kept", "light", locked, (page) => login(page, TOKEN));
   } finally {
     await locked.stop();
   }

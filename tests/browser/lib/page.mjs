@@ -1,4 +1,4 @@
-// One page under watch: what the browser complains of, and where it asks for something.
+// One page under observation: console errors, policy violations and requests to other hosts.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -6,9 +6,9 @@ import { createRequire } from "node:module";
 const require = createRequire(import.meta.url);
 const AXE = require("axe-core").source;
 
-/** The longest anything may take. */
+/** The timeout of every wait. */
 const PATIENCE = 15_000;
-/** What is expected of the browser's own words: it says so for every status of 400 and above. */
+/** Expected console errors: the browser logs one for every status of 400 and above. */
 const STATUS = /^Failed to load resource: the server responded with a status of (401|404)/;
 
 /** A fresh page of `fanlight` in light or dark. */
@@ -36,7 +36,7 @@ export async function open(browser, fanlight, scheme, viewport = { width: 1280, 
       globalThis.complain(`policy: ${event.violatedDirective} forbids ${event.blockedURI}`);
     });
   });
-  // By way of a blank page, so that what is waited for is not of the page before.
+  // Through a blank page, so that no element of the page before can match.
   const goTo = async (place) => {
     await page.goto("about:blank");
     await page.goto(`${fanlight.admin}/ui#/${place}`);
@@ -45,14 +45,14 @@ export async function open(browser, fanlight, scheme, viewport = { width: 1280, 
   return {
     page,
     goTo,
-    /** Fails if a rule of accessibility is broken by what is shown now. */
+    /** Fails if the current page violates a rule of accessibility. */
     accessible: async () => {
       await page.evaluate(AXE);
       const { violations } = await page.evaluate(() => globalThis.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21aa"] }));
       const said = violations.map(({ id, help, nodes }) => `${id}: ${help}\n  ${nodes.map((node) => `${node.html}\n    ${node.failureSummary}`).join("\n  ")}`);
       assert.deepEqual(said, [], said.join("\n"));
     },
-    /** Fails if the browser complained of anything. */
+    /** Fails if the browser has reported a problem. */
     conclude: async () => assert.deepEqual(complaints, []),
     close: () => context.close(),
   };

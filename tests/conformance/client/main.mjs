@@ -1,11 +1,11 @@
 #!/usr/bin/env node
-// The client that the suite's mock servers grade, on the TypeScript client SDK: lists everything, calls every tool, reads
-// every resource and gets every prompt, with arguments made up from the schemas.
+// The client that the suite's mock servers grade, on the TypeScript client SDK: lists everything, calls every tool,
+// reads every resource and gets every prompt, with arguments generated from the schemas.
 //
 //   main.mjs [--through] URL      with --through, by way of a Fanlight that has the URL as its only backend
 //
-// From the suite: MCP_CONFORMANCE_PROTOCOL_VERSION decides the era, MCP_CONFORMANCE_CONTEXT may say what to call.
-// From the runner: CONFORMANCE_WORK is where Fanlight's configuration and log go.
+// From the suite: MCP_CONFORMANCE_PROTOCOL_VERSION decides the era, MCP_CONFORMANCE_CONTEXT may name the calls. From
+// the runner: CONFORMANCE_WORK is the folder for Fanlight's configuration and log.
 import path from 'node:path';
 import { Client, ProtocolError, SdkHttpError, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { stopAll } from '../../interop/lib/processes.mjs';
@@ -20,7 +20,7 @@ const revision = process.env.MCP_CONFORMANCE_PROTOCOL_VERSION ?? MODERN;
 const context = JSON.parse(process.env.MCP_CONFORMANCE_CONTEXT ?? '{}');
 const url = process.argv.at(-1);
 
-// The Fanlight that was started here must not outlive this process, however it ends.
+// The Fanlight that was started here must not outlive this process.
 process.on('SIGTERM', () => abort('ended from outside'));
 setTimeout(() => abort(`not done within ${DEADLINE_MS} ms`), DEADLINE_MS).unref();
 
@@ -37,7 +37,7 @@ async function exercise(target) {
   const client = new Client({ name: 'reference-client', version: '1.0.0' }, { capabilities, versionNegotiation: { mode } });
   client.setRequestHandler('elicitation/create', async ({ params }) => ({
     action: 'accept',
-    // Defaults are the SDK's to fill in; the rest is made up.
+    // The SDK fills in defaults; other values are generated.
     content: revision === MODERN ? madeUp(params.requestedSchema) : {},
   }));
   await client.connect(new StreamableHTTPClientTransport(new URL(target)));
@@ -58,8 +58,8 @@ async function exercise(target) {
 }
 
 /**
- * A server may refuse what was made up, or answer what the SDK will not have; only a client that cannot go on has
- * failed. A JSON-RPC error with an HTTP status other than 200 is an SdkHttpError.
+ * A server may refuse generated arguments, or return a result that the SDK rejects; the client has failed only if it
+ * cannot continue. A JSON-RPC error with an HTTP status other than 200 is an SdkHttpError.
  */
 async function tolerant(request) {
   try {

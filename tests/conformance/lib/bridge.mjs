@@ -3,9 +3,9 @@
 //
 //   bridge.mjs PROGRAM [ARGUMENT…]        prints one line, `listening on URL`
 //
-// A legacy session has a process of its own; all modern requests share one. Messages pass as they are, but for the ids of
-// modern requests, which clients of one process must not share. What the bridge does not know, it does not make up: there
-// are no event ids, and no header is compared with what the body says.
+// A legacy session has a separate process; all modern requests share one. Messages are unchanged except for the ids of
+// modern requests, which must be unique within a process. The bridge adds nothing: there are no event ids, and no
+// header is compared with the body.
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -18,10 +18,10 @@ const MODERN = '2026-07-28';
 const PROTOCOL_VERSION = 'io.modelcontextprotocol/protocolVersion';
 const CAPABILITIES = 'io.modelcontextprotocol/clientCapabilities';
 const SUBSCRIPTION = 'io.modelcontextprotocol/subscriptionId';
-/** Errors that modern revisions answer with a status of their own. */
+/** Errors for which modern revisions define an HTTP status. */
 const STATUSES = { '-32601': 404, '-32602': 400, '-32020': 400, '-32021': 400, '-32022': 400 };
 
-/** One process, its requests under way, and whoever listens to it otherwise. */
+/** One process, its running requests, and the streams that listen to it. */
 class Server {
   #calls = new Map();
   #next = 1;
@@ -32,15 +32,15 @@ class Server {
     this.child = spawn(program, args, { stdio: ['pipe', 'pipe', 'inherit'] });
     this.child.stdin.on('error', () => {}); // it ended, which its output says
     this.child.once('exit', () => this.#calls.forEach(({ reply }) => reply.drop()));
-    createInterface({ input: this.child.stdout }).on('line', (line) => this.#hear(JSON.parse(line)));
+    createInterface({ input: this.child.stdout }).on('line', (line) => this.#receive(JSON.parse(line)));
   }
 
-  /** Sends a request; what belongs to it goes to `reply`. */
+  /** Sends a request; its messages go to `reply`. */
   request(message, reply) {
     const id = this.renames ? `bridge-${this.#next++}` : message.id;
     this.#calls.set(id, { id: message.id, reply, message });
     reply.onClosed(() => {
-      // A closed stream cancels a modern request; on stdio a message does.
+      // A closed stream cancels a modern request; over stdio a notification does.
       if (!this.#calls.delete(id) || !this.renames) return;
       this.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: id } });
     });
@@ -57,18 +57,18 @@ class Server {
     this.child.kill('SIGTERM');
   }
 
-  #hear(message) {
+  #receive(message) {
     if (message.method === undefined) {
       const call = this.#calls.get(message.id);
       this.#calls.delete(message.id);
       call?.reply.end(this.#restored({ ...message, id: call.id }));
     } else {
-      this.#addressee(message)?.say(this.#restored(message));
+      this.#requestOf(message)?.say(this.#restored(message));
     }
   }
 
-  /** On stdio most messages do not say to which request they belong: it is the newest that can have caused them. */
-  #addressee({ method, params }) {
+  /** Over stdio most messages do not name their request: the newest request that can have caused it is chosen. */
+  #requestOf({ method, params }) {
     const calls = [...this.#calls.values()].reverse();
     const subscription = this.#calls.get(params?._meta?.[SUBSCRIPTION]);
     if (subscription) return subscription.reply;
@@ -80,7 +80,7 @@ class Server {
     return isNews ? this.listening : (newest ?? this.listening);
   }
 
-  /** A subscription is named by its request's id, which only the bridge knows by another name. */
+  /** A subscription is named by its request's id, which the bridge has replaced. */
   #restored(message) {
     const part = message.params ? 'params' : 'result';
     const call = this.#calls.get(message[part]?._meta?.[SUBSCRIPTION]);
@@ -89,7 +89,10 @@ class Server {
   }
 }
 
-/** The answer to one HTTP request: JSON if the first message is the last and can be had so, else an event stream. */
+/**
+ * The response to one HTTP request: JSON if the first message is the last and the client accepts it, else an event
+ * stream.
+ */
 class Reply {
   #response;
   #statuses;
@@ -165,8 +168,9 @@ async function post(request, response, session) {
 }
 
 /**
- * A stdio server may take its era from what comes first, and nothing after `server/discover` alone, which may be a
- * probe: so the first request is one that only a modern client makes so, and not the suite's, which may be malformed.
+ * A stdio server may choose its era by the first request, but not by `server/discover`, which may be a probe. So the
+ * bridge first sends a request of its own that only a modern client would send; the suite's first request may be
+ * malformed.
  */
 function openModern() {
   const server = new Server({ renames: true });
@@ -186,7 +190,7 @@ function open(id) {
   return server;
 }
 
-/** The session with an id, now the latest used. */
+/** The session with an id, which becomes the most recently used. */
 function take(id) {
   const session = sessions.get(id);
   if (session) sessions.delete(id) && sessions.set(id, session);

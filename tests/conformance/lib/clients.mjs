@@ -1,9 +1,9 @@
-// The suite's client scenarios: its mock servers grade the reference client, and the client with Fanlight between.
+// The suite's client scenarios: its mock servers grade the reference client, directly and with Fanlight in between.
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { NODE } from './paths.mjs';
 
-/** What a client without authorization can run. */
+/** The scenarios for a client without authorization. */
 const SCENARIOS = {
   '2025-11-25': [
     'initialize',

@@ -1,4 +1,4 @@
-// What a report through Fanlight lost against the direct one.
+// The losses of a report through Fanlight compared with the direct one.
 
 /**
  * One entry for each check that is worse: it passed directly and does not pass through Fanlight (a skip and an absent

@@ -9,7 +9,7 @@ import { Expected } from './expected.mjs';
 import { fanlightOnStdio, listeningUrl, withFanlight } from './fanlight.mjs';
 import { install } from './install.mjs';
 import { PACKAGES, ROOT, fanlightBinary } from './paths.mjs';
-import { DOOR, LEGS, SERVERS, bridged } from './servers.mjs';
+import { ALL_STDIO, LEGS, SERVERS, bridged } from './servers.mjs';
 import { Suite } from './suite.mjs';
 import { Tally } from './tally.mjs';
 
@@ -49,7 +49,7 @@ try {
   await cleanUp();
 }
 
-/** Everything `times` times, each time from scratch; true if each was as expected. */
+/** Runs everything `times` times, each time from scratch; true if each run was as expected. */
 async function several(times) {
   console.log(`fanlight: ${path.relative(process.cwd(), fanlightBinary())}`);
   let areGood = true;
@@ -79,7 +79,7 @@ async function once(work) {
   return tally;
 }
 
-/** Every revision a suite knows: directly first, then each leg against that. */
+/** Every revision of a suite: directly first, then each leg, compared with that. */
 async function gradeServer(tally, suite, server, work) {
   const known = await suite.serverScenarios();
   const extensions = known.filter(({ tags }) => tags === 'extension').map(({ name }) => name);
@@ -92,12 +92,12 @@ async function gradeServer(tally, suite, server, work) {
     const grade = (leg, url) => suite.gradeServer(url, { ...plan, out: path.join(work, fileName(label(leg))) });
 
     const names = (leg) => ({ name: fileName(label(leg)), work });
-    const legs = selected([...LEGS, DOOR], options.legs);
+    const legs = selected([...LEGS, ALL_STDIO], options.legs);
 
-    if (legs.some((leg) => leg !== DOOR)) {
+    if (legs.some((leg) => leg !== ALL_STDIO)) {
       const direct = await withServer(server.command, names('direct'), (url) => grade('direct', url));
       tally.direct(label('direct'), direct);
-      for (const leg of legs.filter((leg) => leg !== DOOR)) {
+      for (const leg of legs.filter((leg) => leg !== ALL_STDIO)) {
         await withServer(server.command, names(leg.name), async (url) => {
           const backends = leg.backends({ url, command: server.command });
           const through = await withFanlight(backends, names(leg.name), (front) => grade(leg.name, front));
@@ -105,18 +105,18 @@ async function gradeServer(tally, suite, server, work) {
         });
       }
     }
-    if (legs.includes(DOOR)) {
+    if (legs.includes(ALL_STDIO)) {
       const bridge = bridged([...server.command, '--stdio']);
       const direct = await withServer(bridge, names('bridge'), (url) => grade('bridge', url));
       tally.direct(label('bridge'), direct);
-      const fanlight = fanlightOnStdio(DOOR.backends({ command: server.command }), names(DOOR.name));
-      const through = await withServer(bridged(fanlight), names(DOOR.name), (url) => grade(DOOR.name, url));
-      tally.through(label(DOOR.name), direct, through);
+      const fanlight = fanlightOnStdio(ALL_STDIO.backends({ command: server.command }), names(ALL_STDIO.name));
+      const through = await withServer(bridged(fanlight), names(ALL_STDIO.name), (url) => grade(ALL_STDIO.name, url));
+      tally.through(label(ALL_STDIO.name), direct, through);
     }
   }
 }
 
-/** A fresh server for each run, so that no run finds what another left behind. */
+/** A fresh server for each run, so that no run depends on another. */
 async function withServer(command, { name, work }, use) {
   const child = await start(command, { logFile: path.join(work, `${name}.server.log`) });
   try {

@@ -1,4 +1,4 @@
-// Where things are.
+// Paths and programs.
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 

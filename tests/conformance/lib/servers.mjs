@@ -1,4 +1,4 @@
-// The reference servers, and the ways in which Fanlight stands before each.
+// The reference servers, and the legs: the configurations of Fanlight in front of each.
 import path from 'node:path';
 import { NODE, REPOSITORY, ROOT } from './paths.mjs';
 
@@ -19,11 +19,11 @@ export const SERVERS = [
   },
 ];
 
-/** What stands behind Fanlight in each leg. Without prefixes, since the suite fixes the names. */
+/** The backends of Fanlight in each leg. Without prefixes, since the suite fixes the names. */
 export const LEGS = [
-  // Both eras are on offer, so Fanlight speaks the modern one: a legacy client crosses eras here.
+  // The server offers both eras, so Fanlight uses the modern one: legacy clients are translated.
   { name: 'one', backends: ({ url }) => ({ reference: http(url) }) },
-  // The other way round: a modern client crosses eras here.
+  // The opposite: modern clients are translated.
   { name: 'legacy', backends: ({ url }) => ({ reference: { ...http(url), era: 'legacy' } }) },
   {
     name: 'two',
@@ -38,10 +38,10 @@ export const LEGS = [
   },
 ];
 
-/** What runs where the suite's HTTP has to reach a stdio server: see bridge.mjs. */
+/** The run in which the suite's HTTP reaches a stdio server directly: see bridge.mjs. */
 export const bridged = (command) => [NODE, script('lib/bridge.mjs'), ...command];
 
-/** Fanlight is a stdio server itself here, before the server over stdio; compared with that server, bridged as well. */
-export const DOOR = { name: 'door', backends: ({ command }) => LEGS.find(({ name }) => name === 'stdio').backends({ command }) };
+/** Fanlight is a stdio server too, in front of the server over stdio; compared with that server behind the bridge. */
+export const ALL_STDIO = { name: 'all-stdio', backends: ({ command }) => LEGS.find(({ name }) => name === 'stdio').backends({ command }) };
 
 const http = (url) => ({ type: 'http', url });

@@ -1,5 +1,5 @@
-// Runs the official suite and reads what it wrote. A report is a Map from scenario to a Map from check to status:
-// SUCCESS, WARNING, FAILURE or SKIPPED. What the suite calls INFO is not a check.
+// Runs the official suite and reads its results. A report is a Map from scenario to a Map from check to status:
+// SUCCESS, WARNING, FAILURE or SKIPPED. An INFO of the suite is not a check.
 import { existsSync, mkdirSync, readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { run } from '../../interop/lib/processes.mjs';
@@ -10,7 +10,7 @@ const SCENARIO_TIMEOUT_MS = 45_000;
 const CLIENT_TIMEOUT_MS = 20_000;
 const LIST_TIMEOUT_MS = 20_000;
 const LOOPBACK = path.join(ROOT, 'lib/loopback.mjs');
-/** Where a check is reported more than once, the worst counts. */
+/** If a check is reported more than once, the worst status is used. */
 const WORST_LAST = ['SKIPPED', 'SUCCESS', 'WARNING', 'FAILURE'];
 
 export class Suite {
@@ -34,8 +34,8 @@ export class Suite {
   }
 
   /**
-   * Grades the server at `url`. One process runs all scenarios; any that left no result (a crash, a hang) runs once
-   * more by itself. `out` is a folder for the suite's files.
+   * Grades the server at `url`. One process runs all scenarios; a scenario without a result (a crash, a hang) is run
+   * again alone. `out` is a folder for the suite's files.
    */
   async gradeServer(url, { revision, scenarios, extensions, out }) {
     const target = ['server', '--url', url, '--spec-version', revision];
@@ -58,12 +58,12 @@ export class Suite {
     const timeout = ['--timeout', String(CLIENT_TIMEOUT_MS)];
     const outcome = await this.#run([...target, ...timeout, '-o', out], SCENARIO_TIMEOUT_MS, env);
     const report = toReport(readChecks(out, scenario));
-    // A client that fails fails the scenario, whatever the checks say.
+    // A client that exits with an error fails the scenario, whatever the checks report.
     report.set('exit', { status: outcome === undefined ? 'SUCCESS' : 'FAILURE', message: outcome });
     return report;
   }
 
-  /** Runs the CLI; its exit code only says that something failed, which the checks say better. */
+  /** Runs the CLI; its exit code only says that something failed, and the checks say what. */
   async #run(args, timeoutMs, env = {}) {
     mkdirSync(args.at(-1), { recursive: true });
     const environment = { ...process.env, NO_COLOR: '1', ...env };
@@ -96,7 +96,7 @@ function toReport(checks) {
   const ids = new Map(checks.map((check) => [`${check.id}#${check.name}`, check.id]));
   const uses = [...ids.values()].reduce((count, id) => count.set(id, (count.get(id) ?? 0) + 1), new Map());
   for (const { id, name, status, errorMessage, description } of checks) {
-    // The harness's own mistakes are not the server's.
+    // Errors of the harness itself are not the server's.
     if (status === 'INFO' || id === 'wire-schema-harness-error') continue;
     const key = uses.get(id) > 1 ? `${id}#${name.replaceAll(' ', '_')}` : id;
     const known = report.get(key);

@@ -1,4 +1,4 @@
-// Counts and prints: one line for each run, what it lost below it, and the last line with the totals.
+// Counts and prints: one line for each run, its losses below it, and the last line with the totals.
 import { losses, passing, shortcomings } from './compare.mjs';
 
 const SHOWN_MESSAGE = 160;
@@ -14,14 +14,17 @@ export class Tally {
     this.#expected = expected;
   }
 
-  /** A run without Fanlight: every check must pass. Those that do are not counted: they show nothing about Fanlight. */
+  /**
+   * A run without Fanlight: every check must pass. Passing checks are not counted, since they show nothing about
+   * Fanlight.
+   */
   direct(run, report) {
     const { listed, unlisted } = this.#expected.judge(run, new Map(), shortcomings(report));
     this.#failed += unlisted.length;
     this.#print(run, `${scenariosPassing(report)} of ${report.size} scenarios`, listed, unlisted, []);
   }
 
-  /** A run through Fanlight: every check must be as it was directly, or its loss listed. */
+  /** A run through Fanlight: every check must have its direct status, or be listed as a loss. */
   through(run, direct, report) {
     const lost = losses(direct, report);
     const { listed, unlisted, regained } = this.#expected.judge(run, direct, lost);
@@ -34,11 +37,11 @@ export class Tally {
     this.#print(run, kind, listed, unlisted, regained);
   }
 
-  /** Fails for each line of expected.txt that matched nothing; only sensible after a whole run. */
+  /** Fails for each line of expected.txt that matched nothing; only useful after a complete run. */
   unused() {
     for (const { line, text } of this.#expected.unused()) {
       this.#failed += 1;
-      console.log(`FAIL  expected.txt:${line} matches no loss any more; remove it: ${text.trim()}`);
+      console.log(`FAIL  expected.txt:${line} matches no loss; remove it: ${text.trim()}`);
     }
   }
 

@@ -1,4 +1,4 @@
-// Small media and constructors for the content blocks that tools and prompts answer with.
+// Small media and constructors for the content blocks of tools and prompts.
 
 export const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/iZk9HQAAAABJRU5ErkJggg==';
 

@@ -56,9 +56,9 @@ export function registerPrompts(server, world) {
   if (world.extraPrompt) registerExtraPrompt(server);
 }
 
-/** The entry that comes and goes; what this returns takes it out again. */
+/** The entry that is added and removed; the returned function removes it. */
 export function registerExtraPrompt(server) {
-  return server.registerPrompt('test_extra_prompt', { description: 'Comes and goes' }, async () => ({
+  return server.registerPrompt('test_extra_prompt', { description: 'Added and removed' }, async () => ({
     messages: [user(text('Here for now.'))],
   }));
 }

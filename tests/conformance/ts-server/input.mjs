@@ -1,5 +1,5 @@
-// Tools and a prompt that need something from the client. Each is written once, as a modern server writes it: it
-// returns `input_required`, and the SDK turns that into requests of its own for a legacy client.
+// Tools and a prompt that need input from the client. Each is written as for a modern client: it returns
+// `input_required`, which the SDK turns into server requests for a legacy client.
 import { fromJsonSchema, inputRequired, inputResponse } from '@modelcontextprotocol/server';
 import { answer, text } from './content.mjs';
 import { clientCapabilities } from './tools.mjs';
@@ -65,7 +65,7 @@ function singleInputTools(server) {
     if (reply === undefined) return ask({ capital_question: sampling('What is the capital of France?', 100) });
     return answer(text(reply));
   });
-  // The SDK refuses with -32021 for a client that did not declare sampling.
+  // The SDK responds with -32021 to a client that did not declare sampling.
   server.registerTool('test_missing_capability', { description: 'Needs a client that can sample' }, async (ctx) => {
     const reply = samplingText(ctx, 'reply');
     return reply === undefined ? ask({ reply: sampling('Say hello', 50) }) : answer(text(reply));

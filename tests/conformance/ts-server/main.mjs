@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// The reference server on the TypeScript server SDK: passes the official suite by itself, so that a check which is
-// lost through Fanlight is Fanlight's. Speaks every revision over Streamable HTTP on loopback, or over stdio.
+// The reference server on the TypeScript server SDK: passes the official suite by itself, so a check that is lost
+// through Fanlight is Fanlight's fault. Supports every revision over Streamable HTTP on loopback, or over stdio.
 //
 //   main.mjs [--port N] [--eras legacy|modern|both]     prints one line, `listening on URL`
 //   main.mjs --stdio [--eras …]
@@ -33,7 +33,7 @@ const { values: options } = parseArgs({
 
 const states = createRequestStateCodec({ key: randomBytes(32) });
 
-/** What all sessions and requests share: the entries that come and go, and whom to tell. */
+/** The state that all sessions and requests share: entries that are added and removed, and the sessions to notify. */
 const world = {
   extraTool: false,
   extraPrompt: false,
@@ -77,7 +77,7 @@ if (options.stdio) {
   serveHttp();
 }
 
-/** On stdio one server lasts as long as its connection: what comes and goes does so while it is connected. */
+/** Over stdio one server lives as long as its connection, and so do its changing entries. */
 function buildChanging() {
   const server = build();
   let [tool, prompt] = [undefined, undefined];

@@ -1,10 +1,9 @@
-// Tools that answer without asking the client for anything. The first is also the one that the suite calls when any
-// tool will do, so it takes no arguments.
+// Tools that need no input from the client. The suite calls the first when any tool will do, so it takes no arguments.
 import { setTimeout as delay } from 'node:timers/promises';
 import { fromJsonSchema } from '@modelcontextprotocol/server';
 import { answer, audio, image, resource, text } from './content.mjs';
 
-/** Registers the tools on `server`; `world` is what all of the process's sessions share. */
+/** Registers the tools on `server`; `world` is the state that all of the process's sessions share. */
 export function registerTools(server, world) {
   contentTools(server);
   notifyingTools(server);
@@ -12,7 +11,7 @@ export function registerTools(server, world) {
   changingTools(server, world);
 }
 
-/** The capabilities this request's client declared, in either era. */
+/** The capabilities that this request's client declared, in either era. */
 export function clientCapabilities(server, ctx) {
   return ctx.mcpReq.envelope?.['io.modelcontextprotocol/clientCapabilities'] ?? server.server.getClientCapabilities() ?? {};
 }
@@ -46,7 +45,7 @@ function notifyingTools(server) {
     }
     return answer(text('Logged three messages.'));
   });
-  server.registerTool('test_logging_tool', { description: 'Logs once if the client asked for it' }, async (ctx) => {
+  server.registerTool('test_logging_tool', { description: 'Logs once if the client has requested logs' }, async (ctx) => {
     await ctx.mcpReq.log('info', 'one message', 'reference');
     return answer(text('Logged.'));
   });
@@ -111,7 +110,7 @@ function schemaTools(server) {
   );
 }
 
-/** Tools that change what the lists say: each call adds an entry or, every other time, takes it out again. */
+/** Tools that change the lists: each call adds an entry or, every other time, removes it. */
 function changingTools(server, world) {
   server.registerTool('test_trigger_tool_change', { description: 'Changes the list of tools' }, async () => {
     world.toggleTool();
@@ -124,7 +123,7 @@ function changingTools(server, world) {
   if (world.extraTool) registerExtraTool(server);
 }
 
-/** The entry that comes and goes; what this returns takes it out again. */
+/** The entry that is added and removed; the returned function removes it. */
 export function registerExtraTool(server) {
-  return server.registerTool('test_extra_tool', { description: 'Comes and goes' }, async () => answer(text('Here for now.')));
+  return server.registerTool('test_extra_tool', { description: 'Added and removed' }, async () => answer(text('Here for now.')));
 }

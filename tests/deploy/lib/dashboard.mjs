@@ -1,5 +1,6 @@
-// The dashboard against Grafana's schema, which its publisher gives as types: the JSON is a value of the type `Dashboard`, and
-// what each panel says of itself one of the types of its kind. A member that Grafana does not know is an error too.
+// Checks the dashboard against Grafana's schema, which is published as types: the JSON is compiled as a value of the
+// type `Dashboard`, and the options of each panel as those of its kind. A member that Grafana does not define is an
+// error too.
 //
 //   node dashboard.mjs ../../../deploy/grafana-dashboard.json
 import { spawnSync } from 'node:child_process';
@@ -18,8 +19,8 @@ writeFileSync(file, program(dashboard));
 const options = ['--noEmit', '--strict', '--skipLibCheck', '--ignoreConfig', '--module', 'nodenext', '--moduleResolution', 'nodenext'];
 const { status, error } = spawnSync(process.execPath, [path.join(modules, 'typescript/bin/tsc'), ...options, file], { stdio: 'inherit' });
 if (error) throw error;
-if (status !== 0) console.error(`${process.argv[2]} is not what Grafana's schema says; the lines are those of ${file}`);
-else console.log(`${path.basename(process.argv[2])}: ${dashboard.panels.length} panels fit Grafana's schema`);
+if (status !== 0) console.error(`${process.argv[2]} violates Grafana's schema; line numbers refer to ${file}`);
+else console.log(`${path.basename(process.argv[2])}: ${dashboard.panels.length} panels match Grafana's schema`);
 process.exitCode = status ?? 1;
 
 function program({ panels, templating, ...rest }) {

@@ -1,11 +1,11 @@
-//! Several listeners, several servers: what they share, and what the trouble of one does not do to the others.
+//! Several listeners, several servers: subscriptions that are shared, and failures that affect only one of them.
 
 use super::*;
 use crate::harness::Gateway;
 use crate::raw_client::LegacySession;
 use crate::scripted::{Fault, Reply, config};
 
-/// Another id than the number.
+/// An id that is a string and differs from the number 1.
 const OTHER: &str = r#""1""#;
 
 const SERVERS: [(Era, Transport); 4] = [
@@ -18,12 +18,12 @@ const SERVERS: [(Era, Transport); 4] = [
 /// The subscription `id` of a client without a session, acknowledged.
 async fn subscription(gateway: &Gateway, id: &str, uris: &[String]) -> Response {
     let mut stream = listen(gateway.mcp, id, &filter(uris)).await;
-    let acknowledged = heard(&mut stream, id).await;
+    let acknowledged = next_message(&mut stream, id).await;
     assert_eq!(member(&acknowledged, "params.notifications"), Some(filter(uris).as_str()), "{acknowledged}");
     stream
 }
 
-async fn heard(stream: &mut Response, id: &str) -> String {
+async fn next_message(stream: &mut Response, id: &str) -> String {
     let message = stream.event().await.expect("a whole stream").expect("a message before the end");
     assert_eq!(member_at(&message, &["params", "_meta", SUBSCRIPTION_ID]), Some(id), "{message}");
     message
@@ -36,63 +36,64 @@ fn number(message: &str) -> Option<&str> {
 #[tokio::test]
 async fn clients_share_one_subscription_until_the_last_leaves() {
     for server in SERVERS {
-        let speaker = Speaker::start(server, "alpha").await;
-        let gateway = Gateway::start(&config(&[speaker.entry()])).await;
-        let uris = [speaker.uri()];
+        let announcer = Announcer::start(server, "alpha").await;
+        let gateway = Gateway::start(&config(&[announcer.entry()])).await;
+        let uris = [announcer.uri()];
         let mut one = subscription(&gateway, "1", &uris).await;
         let mut other = subscription(&gateway, OTHER, &uris).await;
-        let asked = if server.0 == Era::Legacy { "resources/subscribe" } else { LISTEN };
-        assert_eq!(speaker.backend.received(asked).len(), 1, "{server:?}");
-        speaker.says_updated("1").await;
-        assert_eq!(number(&heard(&mut one, "1").await), Some("1"));
-        assert_eq!(number(&heard(&mut other, OTHER).await), Some("1"));
+        let method = if server.0 == Era::Legacy { "resources/subscribe" } else { LISTEN };
+        assert_eq!(announcer.backend.received(method).len(), 1, "{server:?}");
+        announcer.announce_update("1").await;
+        assert_eq!(number(&next_message(&mut one, "1").await), Some("1"));
+        assert_eq!(number(&next_message(&mut other, OTHER).await), Some("1"));
         drop(one);
-        speaker.says_updated("2").await;
-        assert_eq!(number(&heard(&mut other, OTHER).await), Some("2"));
-        assert_eq!(speaker.backend.received("resources/unsubscribe").len(), 0);
+        announcer.announce_update("2").await;
+        assert_eq!(number(&next_message(&mut other, OTHER).await), Some("2"));
+        assert_eq!(announcer.backend.received("resources/unsubscribe").len(), 0);
         drop(other);
         match server {
-            (Era::Legacy, _) => drop(speaker.backend.wait_for("resources/unsubscribe", 1).await),
-            (Era::Modern, Transport::Stdio) => drop(speaker.backend.wait_for("notifications/cancelled", 1).await),
+            (Era::Legacy, _) => drop(announcer.backend.wait_for("resources/unsubscribe", 1).await),
+            (Era::Modern, Transport::Stdio) => drop(announcer.backend.wait_for("notifications/cancelled", 1).await),
             (Era::Modern, Transport::Http) => {}
         }
         if server.1 == Transport::Http {
-            speaker.backend.stream(0).await.closed().await;
+            announcer.backend.stream(0).await.closed().await;
         }
     }
 }
 
-/// Three servers; the one that dies is missed by nobody but those who wait for it, and is heard again.
+/// Of three servers one exits: only the listeners that need it are affected, and it is listened to again after a
+/// restart.
 #[tokio::test]
 async fn listening_resumes_after_a_server_restart_without_effect_on_others() {
-    let dying = Speaker::start((Era::Legacy, Transport::Stdio), "alpha").await;
+    let dying = Announcer::start((Era::Legacy, Transport::Stdio), "alpha").await;
     let others = [
-        Speaker::start((Era::Modern, Transport::Http), "beta").await,
-        Speaker::start((Era::Legacy, Transport::Http), "gamma").await,
+        Announcer::start((Era::Modern, Transport::Http), "beta").await,
+        Announcer::start((Era::Legacy, Transport::Http), "gamma").await,
     ];
     let entries = [dying.entry(), others[0].entry(), others[1].entry()];
     let gateway = Gateway::start(&config(&entries)).await;
     let uris = [dying.uri(), others[0].uri(), others[1].uri()];
     let mut stream = subscription(&gateway, "7", &uris).await;
-    // It dies of being read anew, which happens on the line that is listened to.
+    // It exits while its list is read again, which happens on the connection that is listened to.
     dying.backend.once("tools/list", Reply::fault(Fault::Die(1)));
-    dying.says_tools_changed().await;
-    for (speaker, said) in others.iter().zip(["1", "2"]) {
-        speaker.says_updated(said).await;
+    dying.announce_tools_changed().await;
+    for (announcer, sent) in others.iter().zip(["1", "2"]) {
+        announcer.announce_update(sent).await;
         loop {
-            // What the dead one may have missed to say can come in between.
-            let message = heard(&mut stream, "7").await;
-            if number(&message) == Some(said) {
+            // Changes that may have been missed can be announced in between.
+            let message = next_message(&mut stream, "7").await;
+            if number(&message) == Some(sent) {
                 break;
             }
             assert!(message.contains(&dying.uri()) || message.contains(TOOLS_CHANGED), "{message}");
         }
     }
-    // It has been subscribed to again; what may have been missed is announced.
+    // It has been subscribed to again; changes that may have been missed are announced.
     dying.backend.wait_for("resources/subscribe", 2).await;
-    dying.says_updated("3").await;
+    dying.announce_update("3").await;
     loop {
-        let message = heard(&mut stream, "7").await;
+        let message = next_message(&mut stream, "7").await;
         if number(&message) == Some("3") {
             break;
         }
@@ -100,41 +101,42 @@ async fn listening_resumes_after_a_server_restart_without_effect_on_others() {
     }
 }
 
-/// 2026-07-28 HTTP: the stream breaks, the server lives.
+/// 2026-07-28 HTTP: the stream breaks, the server stays up.
 #[tokio::test]
 async fn broken_subscription_is_renewed_and_missed_changes_are_announced() {
-    let speaker = Speaker::start((Era::Modern, Transport::Http), "alpha").await;
-    let gateway = Gateway::start(&config(&[speaker.entry()])).await;
-    let mut stream = subscription(&gateway, "7", &[speaker.uri()]).await;
-    speaker.backend.stream(0).await.cut().await;
-    let again = speaker.backend.stream(1).await;
-    assert_eq!(again.filter(), speaker.backend.stream(0).await.filter());
-    let missed = [heard(&mut stream, "7").await, heard(&mut stream, "7").await];
+    let announcer = Announcer::start((Era::Modern, Transport::Http), "alpha").await;
+    let gateway = Gateway::start(&config(&[announcer.entry()])).await;
+    let mut stream = subscription(&gateway, "7", &[announcer.uri()]).await;
+    announcer.backend.stream(0).await.cut().await;
+    let again = announcer.backend.stream(1).await;
+    assert_eq!(again.filter(), announcer.backend.stream(0).await.filter());
+    let missed = [next_message(&mut stream, "7").await, next_message(&mut stream, "7").await];
     assert!(missed[0].contains(TOOLS_CHANGED), "{missed:?}");
-    assert!(missed[1].contains(UPDATED) && missed[1].contains(&speaker.uri()), "{missed:?}");
-    speaker.says_updated("1").await;
-    assert_eq!(number(&heard(&mut stream, "7").await), Some("1"));
+    assert!(missed[1].contains(UPDATED) && missed[1].contains(&announcer.uri()), "{missed:?}");
+    announcer.announce_update("1").await;
+    assert_eq!(number(&next_message(&mut stream, "7").await), Some("1"));
 }
 
 /// 2025-11-25 transports, Session Management: 404 on the stream ends the session; subscriptions are made in the next.
 #[tokio::test]
 async fn lost_session_is_subscribed_again() {
     for client in [Era::Legacy, Era::Modern] {
-        let speaker = Speaker::start((Era::Legacy, Transport::Http), "alpha").await;
-        let uri = speaker.uri();
-        let mut ear =
-            Ear::open(&config(&[speaker.entry()]), (client, Transport::Http), std::slice::from_ref(&uri)).await;
-        speaker.says_updated("1").await;
-        ear.hears_update(&uri, "1").await;
+        let announcer = Announcer::start((Era::Legacy, Transport::Http), "alpha").await;
+        let uri = announcer.uri();
+        let mut listener =
+            ListeningClient::open(&config(&[announcer.entry()]), (client, Transport::Http), std::slice::from_ref(&uri))
+                .await;
+        announcer.announce_update("1").await;
+        listener.expect_update(&uri, "1").await;
         let session = |subscribed: &crate::scripted::Received| subscribed.header("mcp-session-id").unwrap().to_owned();
-        let forgotten = session(&speaker.backend.received("resources/subscribe")[0]);
-        speaker.backend.once("HTTP GET", Reply::fault(Fault::Status(404, "text/plain", "no such session")));
-        speaker.backend.stream_of(&forgotten).await.cut().await;
-        let subscribed = speaker.backend.wait_for("resources/subscribe", 2).await;
+        let forgotten = session(&announcer.backend.received("resources/subscribe")[0]);
+        announcer.backend.once("HTTP GET", Reply::fault(Fault::Status(404, "text/plain", "no such session")));
+        announcer.backend.stream_of(&forgotten).await.cut().await;
+        let subscribed = announcer.backend.wait_for("resources/subscribe", 2).await;
         assert_ne!(session(&subscribed[1]), forgotten);
-        speaker.says_updated("2").await;
+        announcer.announce_update("2").await;
         loop {
-            let message = ear.hear().await;
+            let message = listener.next_message().await;
             if number(&message) == Some("2") {
                 break;
             }
@@ -143,15 +145,15 @@ async fn lost_session_is_subscribed_again() {
     }
 }
 
-/// It loses messages of its own, and nobody else does.
+/// Only the listener that does not read loses messages.
 #[tokio::test]
 async fn slow_reader_loses_only_its_own_messages() {
     const MESSAGES: usize = 400;
     const AGAIN: &str = "\"again\"";
-    let speaker = Speaker::start((Era::Modern, Transport::Http), "alpha").await;
+    let announcer = Announcer::start((Era::Modern, Transport::Http), "alpha").await;
     let limits = r#""limits":{"notifications":8,"replayBytes":65536}"#;
-    let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{}}},{limits}}}"#, speaker.entry())).await;
-    let uris = [speaker.uri()];
+    let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{}}},{limits}}}"#, announcer.entry())).await;
+    let uris = [announcer.uri()];
     let session = LegacySession::open(gateway.mcp).await;
     let mut slow_session = session.stream(None).await;
     let subscribe = legacy_request("1", "resources/subscribe", &format!(r#""uri":"{}""#, uris[0]));
@@ -159,20 +161,20 @@ async fn slow_reader_loses_only_its_own_messages() {
     let mut slow = subscription(&gateway, "1", &uris).await;
     let mut fast = subscription(&gateway, "2", &uris).await;
     let padding = "x".repeat(128 << 10);
-    let mut said = 0;
+    let mut sent = 0;
     while !gateway.log.text().contains("a listening client does not keep up") {
-        speaker.says_updated(&format!(r#"[{said},"{padding}"]"#)).await;
-        let message = heard(&mut fast, "2").await;
-        assert_eq!(member(number(&message).unwrap(), "0"), Some(said.to_string().as_str()), "nothing is lost");
-        said += 1;
-        assert!(said < MESSAGES, "something is lost once no buffer has room");
+        announcer.announce_update(&format!(r#"[{sent},"{padding}"]"#)).await;
+        let message = next_message(&mut fast, "2").await;
+        assert_eq!(member(number(&message).unwrap(), "0"), Some(sent.to_string().as_str()), "nothing is lost");
+        sent += 1;
+        assert!(sent < MESSAGES, "messages are lost once all buffers are full");
     }
-    // What it has not lost is in order, and it hears again once it reads.
+    // The remaining messages are in order, and new ones arrive once it reads.
     let mut last = None;
     loop {
-        speaker.says_updated(AGAIN).await;
-        assert_eq!(number(&heard(&mut fast, "2").await), Some(AGAIN));
-        let message = heard(&mut slow, "1").await;
+        announcer.announce_update(AGAIN).await;
+        assert_eq!(number(&next_message(&mut fast, "2").await), Some(AGAIN));
+        let message = next_message(&mut slow, "1").await;
         if number(&message) == Some(AGAIN) {
             break;
         }
@@ -180,7 +182,7 @@ async fn slow_reader_loses_only_its_own_messages() {
         assert!(last < Some(index), "{last:?} {index}");
         last = Some(index);
     }
-    assert!(last < Some(said - 1), "{last:?} of {said}");
+    assert!(last < Some(sent - 1), "{last:?} of {sent}");
     drop(slow);
     assert!(slow_session.event().await.unwrap().is_some());
 }

@@ -1,12 +1,12 @@
-//! One event of an event stream, with everything that the stream says beside its data.
+//! One event of an event stream, with all its fields.
 
-/// What stands between two empty lines of an event stream.
+/// The text between two empty lines of an event stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Where to resume after it; `Some("")` resets that (WHATWG HTML, Server-sent events).
+    /// The id to resume after; `Some("")` resets it (WHATWG HTML, Server-sent events).
     pub(crate) id: Option<String>,
     pub(crate) kind: Option<String>,
-    /// How long to wait before reconnecting, in milliseconds.
+    /// The delay before reconnecting, in milliseconds.
     pub(crate) retry: Option<u64>,
     /// Data lines, joined; empty if there are none, as in a comment or a priming event.
     pub(crate) data: String,

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand, so that a test decides every byte it sends and sees every byte it gets.
+//! A raw HTTP/1.1 client: a test chooses every byte that it sends and sees every byte that it receives.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,12 +11,12 @@ use super::event::Event;
 use crate::harness::within;
 use crate::schema::{self, Checks, Peer};
 
-/// One connection to an HTTP/1.1 server. What a gateway says on it is checked against the schema.
+/// One connection to an HTTP/1.1 server. Messages of a gateway are checked against the schema.
 pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
     host: String,
     checks: Option<Checks>,
-    /// Whose answer is checked next: the session of the request, or the request alone.
+    /// The peer whose response is checked next: the session of the request, or the request alone.
     peer: Option<Peer>,
 }
 
@@ -28,7 +28,7 @@ impl Connection {
         Self { stream: BufReader::new(stream), host: address.to_string(), checks, peer: None }
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         within("the server to read", self.stream.get_mut().write_all(bytes)).await
     }
@@ -43,11 +43,11 @@ impl Connection {
         self.expect(path, headers, body);
         let mut bytes = self.head(method, path, &all);
         bytes.extend_from_slice(body);
-        // A server may answer and close before it has read everything; the answer tells.
+        // A server may respond and close before it has read everything; the test reads the response.
         let _ = self.send(&bytes).await;
     }
 
-    /// Notes what a request asks, for the check of its answer.
+    /// Records the request for the check of its response.
     fn expect(&mut self, path: &str, headers: &[(&str, &str)], body: &[u8]) {
         static EXCHANGE: AtomicUsize = AtomicUsize::new(0);
         let header = |name: &str| headers.iter().find(|(given, _)| given.eq_ignore_ascii_case(name)).map(|it| it.1);
@@ -56,11 +56,11 @@ impl Connection {
             checks.peer(header("mcp-session-id").map_or_else(exchange, session_name))
         });
         if let (Some(peer), Ok(text)) = (&self.peer, std::str::from_utf8(body)) {
-            peer.asked(text, header("mcp-protocol-version"));
+            peer.sent(text, header("mcp-protocol-version"));
         }
     }
 
-    /// The head of a request, for tests that send the body in their own way; `Host` is added unless given.
+    /// The head of a request, for tests that send the body themselves; `Host` is added unless given.
     pub(crate) fn head(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !has(headers, "host") {
@@ -115,7 +115,7 @@ fn has(headers: &[(&str, &str)], name: &str) -> bool {
     headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name))
 }
 
-/// How much of a body is still to come.
+/// How the end of the body is found.
 enum Body {
     Length(usize),
     Chunked,
@@ -136,14 +136,14 @@ impl Body {
     }
 }
 
-/// A response whose body is read as the test wants it. Dropping it closes the connection.
+/// A response whose body is read by the test. Dropping it closes the connection.
 pub(crate) struct Response {
     pub(crate) status: u16,
     /// Names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     body: Body,
     connection: Connection,
-    /// Body bytes read but not yet handed out as an event.
+    /// Body bytes that have been read but not yet returned as an event.
     pending: Vec<u8>,
     peer: Option<Peer>,
 }
@@ -157,7 +157,7 @@ impl Response {
         self.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"))
     }
 
-    /// The rest of the body; an error if the server broke it off.
+    /// The rest of the body; an error if the server ended it early.
     pub(crate) async fn bytes(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = std::mem::take(&mut self.pending);
         while let Some(part) = within("the body", self.part()).await? {
@@ -169,10 +169,10 @@ impl Response {
         Ok(bytes)
     }
 
-    /// Checks a message, and remembers the revision of a session that it opens.
+    /// Checks a message, and records the revision of a session that it opens.
     fn check(&self, message: &str) {
         let Some(peer) = &self.peer else { return };
-        peer.said(message);
+        peer.received(message);
         if let (Some(session), Some(revision)) = (self.header("mcp-session-id"), peer.revision()) {
             let checks = self.connection.checks.as_ref().expect("a peer is one of these checks");
             checks.peer(session_name(session)).negotiated(&revision);
@@ -189,9 +189,9 @@ impl Response {
         (self.text().await, self.connection)
     }
 
-    /// The data of the next event of an event stream that has any, or `None` at the end of the stream.
+    /// The data of the next event that has any, or `None` at the end of the stream.
     pub(crate) async fn event(&mut self) -> io::Result<Option<String>> {
-        // Comments come for as long as nothing else does.
+        // Comments can come for ever, so the timeout is around the loop.
         within("an event with data", async {
             while let Some(event) = self.whole_event().await? {
                 if !event.data.is_empty() {
@@ -203,7 +203,7 @@ impl Response {
         .await
     }
 
-    /// The next event or comment with all that belongs to it, or `None` at the end of the stream.
+    /// The next event or comment with all its fields, or `None` at the end of the stream.
     pub(crate) async fn whole_event(&mut self) -> io::Result<Option<Event>> {
         loop {
             if let Some(end) = find(&self.pending, b"\n\n") {
@@ -222,7 +222,7 @@ impl Response {
         }
     }
 
-    /// The last message of the answer, the response, whichever form the answer has, and what came before it.
+    /// The messages before the response, and the response, whether the body is an event stream or JSON.
     pub(crate) async fn messages(&mut self) -> (Vec<String>, String) {
         if !self.is_event_stream() {
             return (Vec::new(), self.text().await);
@@ -235,7 +235,7 @@ impl Response {
         (events, last)
     }
 
-    /// The next piece of the body as it arrives; `None` at its end.
+    /// The next part of the body; `None` at its end.
     async fn part(&mut self) -> io::Result<Option<Vec<u8>>> {
         let stream = &mut self.connection.stream;
         match self.body {

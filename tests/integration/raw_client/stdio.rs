@@ -8,7 +8,7 @@ use super::{INITIALIZED, initialize};
 use crate::harness::{StdioGateway, within};
 use crate::schema::Peer;
 
-/// A client over standard input and output, or any such pair: one message a line.
+/// A client over standard input and output: one message per line.
 pub(crate) struct StdioClient {
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
@@ -16,21 +16,21 @@ pub(crate) struct StdioClient {
 }
 
 impl StdioClient {
-    /// The client of a gateway; what it says is checked against the schema.
+    /// The client of a gateway, whose messages are checked against the schema.
     pub(crate) fn of(gateway: &mut StdioGateway) -> Self {
         let pipes = (gateway.stdin.take().unwrap(), gateway.stdout.take().unwrap());
         Self { peer: Some(gateway.checks.peer("stdio")), ..Self::unchecked(pipes.0, pipes.1) }
     }
 
-    /// The client of a server that is no gateway.
+    /// The client of a server other than a gateway.
     pub(crate) fn unchecked(stdin: ChildStdin, stdout: ChildStdout) -> Self {
         Self { stdin: Some(stdin), stdout: BufReader::new(stdout), peer: None }
     }
 
-    /// Sends one message; it gets its line break here.
+    /// Sends one message and a line break.
     pub(crate) async fn send(&mut self, message: &str) {
         if let Some(peer) = &self.peer {
-            peer.asked(message, None);
+            peer.sent(message, None);
         }
         let line = format!("{}\n", message.replace(['\n', '\r'], " "));
         let stdin = self.stdin.as_mut().expect("input is open");
@@ -43,12 +43,12 @@ impl StdioClient {
         let length = within("a line", self.stdout.read_line(&mut line)).await.unwrap();
         let line = (length > 0).then(|| line.trim_end_matches('\n').to_owned())?;
         if let Some(peer) = &self.peer {
-            peer.said(&line);
+            peer.received(&line);
         }
         Some(line)
     }
 
-    /// Sends a request and returns its response and what came before it.
+    /// Sends a request and returns the messages before its response, and the response.
     pub(crate) async fn call(&mut self, request: &str) -> (Vec<String>, String) {
         let id = slicer::member(request, "id").expect("an id").to_owned();
         self.send(request).await;
@@ -62,19 +62,19 @@ impl StdioClient {
         }
     }
 
-    /// Goes through a legacy handshake and returns its result, raw.
+    /// Completes a legacy handshake and returns its result, raw.
     pub(crate) async fn initialize(&mut self, revision: &str) -> String {
         self.initialize_with(revision, "{}").await
     }
 
-    /// The same with these raw capabilities.
+    /// [`Self::initialize`] with these raw capabilities.
     pub(crate) async fn initialize_with(&mut self, revision: &str, capabilities: &str) -> String {
         let (_, answer) = self.call(&initialize(revision, capabilities)).await;
         self.send(INITIALIZED).await;
         slicer::member(&answer, "result").unwrap_or_else(|| panic!("initialize failed: {answer}")).to_owned()
     }
 
-    /// Ends the input, as a client that leaves does.
+    /// Ends the input, as a client does to end a server.
     pub(crate) fn close_input(&mut self) {
         self.stdin = None;
     }

@@ -1,5 +1,5 @@
-//! Which definition of the schemas stands for what, one table for all revisions: names are the same wherever a
-//! revision has the thing at all, and whether it has is read from its schema.
+//! Which definition of the schemas applies to which method, in one table for all revisions: a definition has one name
+//! in all revisions that have it, and whether a revision has it is read from its schema.
 
 /// A request's method, its definition, and that of its result.
 pub(super) struct Request {
@@ -63,7 +63,7 @@ pub(super) fn notification_of(method: &str) -> Option<&'static str> {
     NOTIFICATIONS.iter().find(|(known, _)| *known == method).map(|(_, definition)| *definition)
 }
 
-/// The definition of a whole error response: the newest revision has one for each code of its own.
+/// The definition of a whole error response: the newest revision has one for each of its error codes.
 pub(super) fn error_of(code: Option<i64>) -> &'static [&'static str] {
     match code {
         Some(-32020) => &["HeaderMismatchError", "JSONRPCErrorResponse", "JSONRPCError"],

@@ -1,5 +1,5 @@
-//! Reads JSON as a schema sees it. Text that is JSON but has no exact value, as `1E400` or half a surrogate pair, gets
-//! a near one: for a schema it is a number or a string all the same.
+//! Parses JSON for schema validation. Values that cannot be represented, such as `1E400` or half a surrogate pair, are
+//! replaced by similar ones: to a schema they are just a number or a string.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
     }
 }
 
-/// The text with numbers and escapes that have a value; what is no JSON stays none.
+/// The text with representable numbers and escapes; text that is not JSON stays invalid.
 fn tamed(text: &str) -> String {
     let mut tamed = String::with_capacity(text.len());
     let mut rest = text;
@@ -42,7 +42,7 @@ fn string_length(text: &str) -> usize {
     end.map_or(text.len(), |(at, _)| at + 1)
 }
 
-/// Copies a string with the replacement character for every surrogate that is not one of a pair.
+/// Copies a string with the replacement character for every unpaired surrogate.
 fn push_string(tamed: &mut String, string: &str) {
     let mut rest = string;
     while let Some(at) = rest.find('\\') {
@@ -63,7 +63,7 @@ fn push_string(tamed: &mut String, string: &str) {
     tamed.push_str(rest);
 }
 
-/// The code of the `\uXXXX` escape at this place.
+/// The code unit of the `\uXXXX` escape at this offset.
 fn surrogate(text: &str, at: usize) -> Option<u32> {
     let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
     u32::from_str_radix(digits, 16).ok()

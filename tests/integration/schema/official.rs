@@ -1,4 +1,4 @@
-//! The official schemas: found, read and compiled, each definition once.
+//! The official schemas: found, parsed and compiled, each definition once.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,7 +19,7 @@ pub(super) struct Official {
     validators: Mutex<HashMap<(String, String), Arc<Validator>>>,
 }
 
-/// The schemas of this machine, if it has any. What `FANLIGHT_SPEC` names must be there.
+/// The schemas of this machine, if it has any. Those that `FANLIGHT_SPEC` names must exist.
 pub(super) fn installed() -> Option<&'static Official> {
     static INSTALLED: LazyLock<Option<Official>> = LazyLock::new(|| Some(Official::load(&folder()?)));
     INSTALLED.as_ref()
@@ -60,7 +60,7 @@ impl Official {
         let is_wanted = |member: &Value| member["$ref"] == wanted.as_str();
         match &all[union]["anyOf"] {
             Value::Array(members) => members.iter().any(is_wanted),
-            // A union of one is that one, by reference or spelled out.
+            // A union of one member is that member, by reference or inline.
             _ => {
                 let only = &all[union];
                 let method = |schema: &Value| schema["properties"]["method"].clone();
@@ -69,7 +69,7 @@ impl Official {
         }
     }
 
-    /// Where a value is not what a definition says, as JSON pointers, and why.
+    /// Where and why a value violates a definition: JSON pointers and messages.
     pub(super) fn check(&self, schema: &str, definition: &str, value: &Value) -> Vec<(String, String)> {
         let validator = self.validator(schema, definition);
         let shortened = |text: String| text.chars().take(300).collect();
@@ -93,7 +93,7 @@ impl Official {
         Arc::clone(validator)
     }
 
-    /// The keyword of the schema's dialect, and what stands under it.
+    /// The keyword of the schema's dialect, and its value.
     fn definitions(&self, schema: &str) -> Option<(&'static str, &Value)> {
         let schema = self.schemas.get(schema)?;
         ["$defs", "definitions"].into_iter().find_map(|keyword| Some((keyword, schema.get(keyword)?)))

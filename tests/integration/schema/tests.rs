@@ -1,5 +1,5 @@
-//! The checks themselves: what is right passes, and each kind of mistake is found. Without the schemas there is nothing
-//! to check with, and these say so.
+//! Tests of the checks themselves: valid messages pass, and each kind of mistake is found. Without the schemas these
+//! tests only print that they are missing.
 
 use super::*;
 use crate::raw_client::{LEGACY, NEWEST_LEGACY, initialize, legacy_request, modern_request};
@@ -24,10 +24,10 @@ fn notification(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params}}}}}"#)
 }
 
-/// The definitions that a message breaks.
+/// The definitions that a message violates.
 fn broken(peer: &Peer, text: &str) -> Vec<String> {
     let definition = |shown: &String| shown.split("not a ").nth(1).unwrap().split(':').next().unwrap().to_owned();
-    let mut definitions: Vec<String> = peer.heard(text).iter().map(definition).collect();
+    let mut definitions: Vec<String> = peer.violations(text).iter().map(definition).collect();
     definitions.dedup();
     definitions
 }
@@ -45,14 +45,14 @@ fn definition_table_names_only_definitions_of_the_schemas() {
 fn result_is_checked_against_the_method_of_its_request() {
     for revision in LEGACY {
         let Some(client) = peer(Direction::ToClient, revision) else { return };
-        client.asked(&legacy_request("1", "tools/list", ""), None);
+        client.sent(&legacy_request("1", "tools/list", ""), None);
         assert!(broken(&client, &result("1", r#"{"tools":[]}"#)).is_empty());
         assert_eq!(broken(&client, &result("1", r#"{"prompts":[]}"#)), ["ListToolsResult"]);
         assert_eq!(broken(&client, &result("1", r#"{"tools":[{"name":"t"}]}"#)), ["ListToolsResult"]);
         assert_eq!(broken(&client, &result("2", r#"{"tools":[]}"#)), ["JSONRPCResponse"]);
     }
     let Some(client) = peer(Direction::ToClient, NEWEST_LEGACY) else { return };
-    client.asked(&modern_request("1", "tools/list", "", ""), None);
+    client.sent(&modern_request("1", "tools/list", "", ""), None);
     assert_eq!(broken(&client, &result("1", r#"{"tools":[]}"#)), ["ListToolsResult"], "the request's own revision");
     let whole = r#"{"resultType":"complete","tools":[],"ttlMs":0,"cacheScope":"private"}"#;
     assert!(broken(&client, &result("1", whole)).is_empty());
@@ -61,7 +61,7 @@ fn result_is_checked_against_the_method_of_its_request() {
 #[test]
 fn tool_result_may_be_incomplete() {
     let Some(client) = peer(Direction::ToClient, MODERN) else { return };
-    client.asked(&modern_request("1", "tools/call", r#""name":"t""#, ""), None);
+    client.sent(&modern_request("1", "tools/call", r#""name":"t""#, ""), None);
     let ask = r#"{"method":"elicitation/create","params":{"message":"?","requestedSchema":{"type":"object","properties":{}}}}"#;
     let wanted = format!(r#"{{"resultType":"input_required","inputRequests":{{"a":{ask}}}}}"#);
     assert!(broken(&client, &result("1", &wanted)).is_empty());
@@ -85,8 +85,12 @@ fn request_is_refused_in_a_revision_without_it() {
         let Some(client) = peer(Direction::ToClient, revision) else { return };
         let expected: &[&str] = if revision < "2025-06-18" { &["ElicitRequest"] } else { &[] };
         assert_eq!(broken(&client, &ask), expected, "{revision}");
-        assert_eq!(broken(&client, &legacy_request("1", "tools/list", "")), ["ListToolsRequest"], "not of a server");
-        assert!(broken(&client, &legacy_request("1", "x/unknown", "")).is_empty(), "what nobody knows may pass");
+        assert_eq!(
+            broken(&client, &legacy_request("1", "tools/list", "")),
+            ["ListToolsRequest"],
+            "not a method of a server"
+        );
+        assert!(broken(&client, &legacy_request("1", "x/unknown", "")).is_empty(), "unknown methods may be forwarded");
     }
     let Some(client) = peer(Direction::ToClient, MODERN) else { return };
     assert_eq!(broken(&client, &ask), ["ServerRequest"]);
@@ -124,7 +128,7 @@ fn notification_error_and_envelope_are_checked() {
 #[test]
 fn handshake_sets_the_revision_and_batches_belong_to_one() {
     let Some(client) = peer(Direction::ToClient, NEWEST_LEGACY) else { return };
-    client.asked(&initialize("2025-03-26", "{}"), None);
+    client.sent(&initialize("2025-03-26", "{}"), None);
     let agreed = r#"{"protocolVersion":"2025-03-26","capabilities":{},"serverInfo":{"name":"n","version":"1"}}"#;
     let batch =
         format!("[{},{}]", notification("notifications/message", r#""level":"info","data":1"#), result("0", agreed));
@@ -137,7 +141,7 @@ fn handshake_sets_the_revision_and_batches_belong_to_one() {
 #[test]
 fn response_to_a_backend_is_checked_against_its_request() {
     let Some(backend) = peer(Direction::ToBackend, NEWEST_LEGACY) else { return };
-    backend.asked(&legacy_request("\"a\"", "elicitation/create", r#""message":"?""#), None);
+    backend.sent(&legacy_request("\"a\"", "elicitation/create", r#""message":"?""#), None);
     assert!(broken(&backend, &result("\"a\"", r#"{"action":"accept","content":{}}"#)).is_empty());
     assert_eq!(broken(&backend, &result("\"a\"", r#"{"action":"maybe"}"#)), ["ElicitResult"]);
 }
@@ -145,14 +149,14 @@ fn response_to_a_backend_is_checked_against_its_request() {
 #[test]
 fn excused_messages_pass_and_others_fail_the_test() {
     let Some(client) = peer(Direction::ToClient, MODERN) else { return };
-    client.asked(&modern_request("1", "tools/call", r#""name":"t""#, ""), None);
-    client.checks.excuse("CallToolResult", "", "the backend of this test says so");
-    client.said(&result("1", "{}"));
-    client.checks.excuse("ProgressNotification", "/params/progress", "the backend of this test says so");
-    client.said(&notification("notifications/progress", r#""progressToken":1,"progress":"half""#));
+    client.sent(&modern_request("1", "tools/call", r#""name":"t""#, ""), None);
+    client.checks.excuse("CallToolResult", "", "the violation is the one of the backend");
+    client.received(&result("1", "{}"));
+    client.checks.excuse("ProgressNotification", "/params/progress", "the violation is the one of the backend");
+    client.received(&notification("notifications/progress", r#""progressToken":1,"progress":"half""#));
     client.checks.conclude();
-    let said = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client.said("{}")));
-    assert!(said.is_err());
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client.received("{}")));
+    assert!(panicked.is_err());
     let elsewhere = notification("notifications/progress", r#""progressToken":[],"progress":1"#);
     assert_eq!(broken(&client, &elsewhere), ["ProgressNotification"]);
     let concluded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client.checks.conclude()));
@@ -170,11 +174,11 @@ fn scripted_tasks_fit_the_schema() {
             Era::Modern => (MODERN, |method, params| modern_request("1", method, params, "")),
         };
         let Some(client) = peer(Direction::ToClient, revision) else { return };
-        client.asked(&request("tools/call", call), None);
-        client.said(&result("1", &task.created(era)));
+        client.sent(&request("tools/call", call), None);
+        client.received(&result("1", &task.created(era)));
         let payload = if era == Era::Modern { r#""result":{}"# } else { "" };
-        client.said(&task.notification(era, payload));
-        client.asked(&request("tasks/get", r#""taskId":"t""#), None);
-        client.said(&result("1", &task.got(era, payload)));
+        client.received(&task.notification(era, payload));
+        client.sent(&request("tasks/get", r#""taskId":"t""#), None);
+        client.received(&result("1", &task.got(era, payload)));
     }
 }

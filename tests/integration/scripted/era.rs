@@ -1,8 +1,8 @@
-//! What a server of each era answers when its test has said nothing, and the members that its results must have.
+//! The default responses of a server of each era, and the members that its results must have.
 
 use super::Reply;
 
-/// Which handshake the server knows.
+/// The handshake of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Era {
     Legacy,
@@ -10,7 +10,7 @@ pub(crate) enum Era {
 }
 
 impl Era {
-    /// What this era's server answers when the test said nothing.
+    /// The default response of this era's server.
     pub(super) fn reply(self, method: &str) -> Reply {
         let list = match method {
             "tools/list" => "tools",
@@ -49,7 +49,7 @@ impl Era {
 }
 
 impl Era {
-    /// The answer to this era's first request from a server with these raw capabilities.
+    /// The response to this era's first request from a server with these raw capabilities.
     pub(super) fn handshake(self, capabilities: &str) -> (&'static str, String) {
         match self {
             Self::Legacy => ("initialize", INITIALIZE_RESULT.replace(LEGACY_CAPABILITIES, capabilities)),

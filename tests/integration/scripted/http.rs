@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::reply::End;
-use super::stream::{Way, event};
+use super::stream::{Channel, event};
 use super::{Era, Fault, Received, Reply, Shared, Stream, huge_result, response};
 
 type Body = BoxBody<Bytes, io::Error>;
@@ -31,14 +31,14 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         let shared = Arc::clone(&shared);
         connections.spawn(async move {
             let service = service_fn(move |request| handle(request, Arc::clone(&shared)));
-            // An error here is a connection that a fault or the client ended.
+            // An error means that a fault or the client ended the connection.
             let _ =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), service).await;
         });
     }
 }
 
-/// `Err` closes the connection without an answer.
+/// `Err` closes the connection without a response.
 async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, io::Error> {
     let (head, body) = request.into_parts();
     let headers = head
@@ -64,7 +64,7 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
         Some(reply) if matches!(reply.end, End::Driven) => Ok(driven(request, shared)),
         Some(reply) if matches!(reply.end, End::Acknowledged) => {
             let (stream, response) = unopened(request, &shared);
-            // There is room for one event before anyone reads.
+            // The channel holds one event before the body is polled.
             stream.acknowledge(stream.filter().expect("a filter")).await;
             shared.opened(stream);
             Ok(response)
@@ -75,13 +75,13 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
     }
 }
 
-/// An answer that is one JSON object, or a fault in its place.
+/// A response of one JSON object, or a fault in its place.
 async fn single(reply: Reply, request: Arc<Received>, shared: Arc<Shared>) -> Result<Response<Body>, io::Error> {
     let waiting = Waiting::new(&shared, &request);
     reply.take_steps(&request, &shared, None).await;
     if let Some(text) = reply.end.response(&request, &[]) {
         waiting.answered();
-        shared.says(&text);
+        shared.record_sent(&text);
         return Ok(whole(&shared, &request, text));
     }
     Ok(match reply.end {
@@ -104,7 +104,7 @@ async fn single(reply: Reply, request: Arc<Received>, shared: Arc<Shared>) -> Re
     })
 }
 
-/// A response as one JSON object; a new session comes with that to `initialize`.
+/// A response as one JSON object; the response to `initialize` opens a session.
 fn whole(shared: &Shared, request: &Received, text: String) -> Response<Body> {
     let status = member(&text, "error").map_or(StatusCode::OK, |error| error_status(shared.era, error));
     let mut answer = plain(status, "application/json", text);
@@ -116,7 +116,7 @@ fn whole(shared: &Shared, request: &Received, text: String) -> Response<Body> {
     answer
 }
 
-/// An answer as an event stream.
+/// A response as an event stream.
 fn streamed(reply: Reply, request: Arc<Received>, shared: Arc<Shared>) -> Response<Body> {
     let (events, received) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -141,7 +141,7 @@ fn unopened(request: Arc<Received>, shared: &Arc<Shared>) -> (Stream, Response<B
     (Stream::of_events(request, events, Arc::clone(shared)), stream_of(received))
 }
 
-/// Parts of an event stream; `None` ends it in good order.
+/// Parts of an event stream; `None` ends it regularly.
 pub(super) type Events = mpsc::Sender<Option<io::Result<Bytes>>>;
 
 fn stream_of(received: mpsc::Receiver<Option<io::Result<Bytes>>>) -> Response<Body> {
@@ -153,10 +153,10 @@ fn stream_of(received: mpsc::Receiver<Option<io::Result<Bytes>>>) -> Response<Bo
 }
 
 async fn send_events(events: &Events, reply: Reply, request: &Received, shared: &Shared) {
-    let way = Way::Events(events.clone());
-    let answers = reply.take_steps(request, shared, Some(&way)).await;
+    let channel = Channel::Events(events.clone());
+    let answers = reply.take_steps(request, shared, Some(&channel)).await;
     if let Some(text) = reply.end.response(request, &answers) {
-        shared.says(&text);
+        shared.record_sent(&text);
         return send(events, &event(&text)).await;
     }
     let last = match reply.end {
@@ -181,17 +181,17 @@ async fn send_events(events: &Events, reply: Reply, request: &Received, shared: 
 }
 
 async fn send(events: &Events, text: &str) {
-    // The client may be gone; the caller notices by itself.
+    // The client may have disconnected; the caller notices by itself.
     let _ = events.send(Some(Ok(Bytes::copy_from_slice(text.as_bytes())))).await;
 }
 
-/// This text, and then the connection is gone.
+/// Sends this text and closes the connection.
 fn broken_off(text: String) -> Body {
     let body = stream::unfold(Some(text), |text| async {
         match text {
             Some(text) => Some((Ok(Frame::data(text.into())), None)),
             None => {
-                // A body that pauses is flushed, so the client gets the text before the connection ends.
+                // hyper flushes when the body is pending, so the client gets the text before the connection ends.
                 tokio::task::yield_now().await;
                 Some((Err(io::ErrorKind::ConnectionAborted.into()), None))
             }
@@ -200,7 +200,7 @@ fn broken_off(text: String) -> Body {
     StreamBody::new(body).boxed()
 }
 
-/// Records, if it is dropped without an answer, that the client did not wait for one.
+/// Records, if it is dropped without a response, that the client did not wait for one.
 struct Waiting {
     shared: Arc<Shared>,
     method: Option<String>,
@@ -224,9 +224,9 @@ impl Drop for Waiting {
     }
 }
 
-/// Legacy servers answer errors with 200; the modern revision has statuses for some
-/// (2026-07-28 streamable-http, Protocol Version Header). A legacy server knows nothing of `server/discover` before
-/// `initialize` and says so with 400, as the official SDKs do.
+/// Legacy servers respond to errors with 200; the modern revision has statuses for some (2026-07-28 streamable-http,
+/// Protocol Version Header). A legacy server rejects `server/discover` before `initialize` with 400, as the official
+/// SDKs do.
 fn error_status(era: Era, error: &str) -> StatusCode {
     match (era, member(error, "code")) {
         (Era::Modern, Some("-32601")) => StatusCode::NOT_FOUND,

@@ -1,15 +1,15 @@
-//! A message as it came to the scripted server.
+//! A message as the scripted server received it.
 
 use fanlight_tests::slicer;
 
-/// A message as it came.
+/// A message, unchanged.
 #[derive(Debug)]
 pub(crate) struct Received {
     /// The body of a POST, or a line. Empty for other HTTP methods.
     pub(crate) text: String,
     /// HTTP only; names in lower case.
     pub(crate) headers: Vec<(String, String)>,
-    /// HTTP's method for anything but POST, else the message's.
+    /// The HTTP method, unless it is POST; else the method of the message.
     pub(super) method: String,
 }
 
@@ -19,12 +19,12 @@ impl Received {
         Self { text, headers, method }
     }
 
-    /// The method of the message, or as in `HTTP DELETE`.
+    /// The method of the message, or for example `HTTP DELETE`.
     pub(crate) fn method(&self) -> &str {
         &self.method
     }
 
-    /// Whether it answers what the server has asked.
+    /// Whether it is the response to a server request.
     pub(crate) fn is_response(&self) -> bool {
         self.method.is_empty()
     }

@@ -1,37 +1,37 @@
-//! What a scripted server answers with: replies, the gates that hold them, the faults that break them.
+//! The replies of a scripted server, the gates that hold them, and the faults that break them.
 
 use std::sync::Arc;
 
 use fanlight_tests::slicer;
 use tokio::sync::watch;
 
-use super::stream::Way;
+use super::stream::Channel;
 use super::{Received, Shared, response};
 use crate::harness::within;
 
-/// What a request is answered with.
+/// The reply to a request.
 #[derive(Clone)]
 pub(crate) struct Reply {
     /// stdio: written to standard error before anything else.
     pub(super) stderr: Vec<u8>,
-    /// What happens first.
+    /// The steps before the response.
     pub(super) steps: Vec<Step>,
     pub(super) gate: Option<Gate>,
-    /// HTTP: answer with an event stream though nothing comes first.
+    /// HTTP: respond with an event stream even without earlier messages.
     pub(super) stream: bool,
     pub(super) end: End,
 }
 
-/// Something that happens before the answer. `{token}` in messages stands for the request's raw progress token, and
-/// `{call}` for its id without quotes, so that each call can ask under an id of its own.
+/// A step before the response. In messages `{token}` is replaced by the request's raw progress token, and `{call}` by
+/// its id without quotes, so that the server requests of each call have different ids.
 #[derive(Clone)]
 pub(super) enum Step {
     Say(String),
-    /// Waits until the client has answered everything asked so far.
+    /// Waits until the client has responded to all server requests so far.
     Answered,
 }
 
-/// A raw result from a request and the client's answers to what was asked during it.
+/// Makes a raw result of a request and the client's responses to the server requests during it.
 type Conclude = dyn Fn(&Received, &[Arc<Received>]) -> String + Send + Sync;
 
 #[derive(Clone)]
@@ -41,23 +41,23 @@ pub(super) enum End {
     Compute(Arc<dyn Fn(&Received) -> String + Send + Sync>),
     Conclude(Arc<Conclude>),
     Driven,
-    /// Driven, once everything that the request asks for has been acknowledged.
+    /// Written by the test, after the whole filter has been acknowledged.
     Acknowledged,
     Fault(Fault),
 }
 
-/// How an answer goes wrong.
+/// A fault of a response.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// Never answers.
+    /// No response.
     Hang,
-    /// stdio: the process exits with this code. HTTP: the connection closes without an answer.
+    /// stdio: the process exits with this code. HTTP: the connection closes without a response.
     Die(u8),
     /// HTTP: the body breaks off in the middle.
     BreakOff,
-    /// HTTP: the stream ends, in good order, after half an event.
+    /// HTTP: the stream ends regularly after half an event.
     HalfEvent,
-    /// These bytes first, which are no message, then this result.
+    /// First these bytes, which are not a message, then this result.
     Garbage(Vec<u8>, String),
     /// A result that makes the line or event at least this long, in bytes.
     Huge(usize),
@@ -66,7 +66,7 @@ pub(crate) enum Fault {
 }
 
 impl End {
-    /// The whole response, if the end is one.
+    /// The whole response, if the reply ends with one.
     pub(super) fn response(&self, request: &Received, answers: &[Arc<Received>]) -> Option<String> {
         match self {
             Self::Result(result) => Some(response(request, "result", result)),
@@ -94,18 +94,18 @@ impl Reply {
         Self::of(End::Compute(Arc::new(result)))
     }
 
-    /// A response whose raw result depends on the request and on what the client answered to [`Reply::asking`], in the
-    /// order of the questions.
+    /// A response whose raw result depends on the request and on the client's responses to [`Reply::asking`], in the
+    /// order of the server requests.
     pub(crate) fn conclude(result: impl Fn(&Received, &[Arc<Received>]) -> String + Send + Sync + 'static) -> Self {
         Self::of(End::Conclude(Arc::new(result)))
     }
 
-    /// An event stream, or lines, that the test writes itself: see [`super::Backend::stream`].
+    /// An event stream, or lines, that the test writes: see [`super::Backend::stream`].
     pub(crate) fn driven() -> Self {
         Self::of(End::Driven).streamed()
     }
 
-    /// The same for `subscriptions/listen`; the whole filter is acknowledged first.
+    /// [`Reply::driven`] for `subscriptions/listen`; the whole filter is acknowledged first.
     pub(crate) fn listening() -> Self {
         Self::of(End::Acknowledged).streamed()
     }
@@ -130,14 +130,14 @@ impl Reply {
         self
     }
 
-    /// Sends these whole requests, all at once, and waits until the client has answered each.
+    /// Sends these whole server requests, all at once, and waits until the client has responded to each.
     pub(crate) fn asking(self, requests: &[&str]) -> Self {
         let mut reply = self.after(requests);
         reply.steps.push(Step::Answered);
         reply
     }
 
-    /// Waits at `gate` before the end, after the messages that come first.
+    /// Waits at `gate` before the response, after the earlier messages.
     pub(crate) fn gated(mut self, gate: &Gate) -> Self {
         self.gate = Some(gate.clone());
         self
@@ -149,27 +149,27 @@ impl Reply {
         self
     }
 
-    /// Takes the steps before the answer and returns what the client answered to them. Without a way there is nothing
-    /// to be said.
+    /// Executes the steps before the response and returns the client's responses to server requests. Without a sender
+    /// there is nothing to do.
     pub(super) async fn take_steps(
         &self,
         request: &Received,
         shared: &Shared,
-        way: Option<&Way>,
+        channel: Option<&Channel>,
     ) -> Vec<Arc<Received>> {
-        let (mut asked, mut answers) = (Vec::new(), Vec::new());
+        let (mut open, mut answers) = (Vec::new(), Vec::new());
         for step in &self.steps {
             match step {
                 Step::Say(message) => {
                     let message = filled(message, request);
-                    shared.says(&message);
+                    shared.record_sent(&message);
                     if let (Some(id), Some(_)) = (slicer::member(&message, "id"), slicer::member(&message, "method")) {
-                        asked.push(id.to_owned());
+                        open.push(id.to_owned());
                     }
-                    way.expect("a way to say it").message(&message).await;
+                    channel.expect("a stream for the message").message(&message).await;
                 }
                 Step::Answered => {
-                    for id in asked.drain(..) {
+                    for id in open.drain(..) {
                         answers.push(shared.answer_to(&id, request).await);
                     }
                 }
@@ -188,7 +188,7 @@ fn filled(message: &str, request: &Received) -> String {
     message.replace("{token}", token).replace("{call}", call)
 }
 
-/// Holds an answer until the test lets it go.
+/// Holds responses until the test opens it.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<watch::Sender<GateState>>);
 
@@ -203,19 +203,19 @@ impl Gate {
         Self(Arc::new(watch::Sender::new(GateState::default())))
     }
 
-    /// Waits until `count` answers have come to the gate.
+    /// Waits until `count` responses wait at the gate.
     pub(crate) async fn reached(&self, count: usize) {
         within("the gate", self.0.subscribe().wait_for(|state| state.reached >= count)).await.unwrap();
     }
 
-    /// Lets through whoever waits and whoever comes later.
+    /// Lets all waiting and later responses pass.
     pub(crate) fn open(&self) {
         self.0.send_modify(|state| state.open = true);
     }
 
     pub(super) async fn pass(&self) {
         self.0.send_modify(|state| state.reached += 1);
-        // The sender lives as long as `self`, so this waits for the gate and nothing else.
+        // The sender lives as long as `self`, so this cannot fail.
         let _ = self.0.subscribe().wait_for(|state| state.open).await;
     }
 }

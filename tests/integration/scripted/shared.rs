@@ -1,4 +1,4 @@
-//! What the tasks of a scripted server share with its test: the rules, and what has happened.
+//! The state that the tasks of a scripted server share with its test: the rules, and the recorded messages.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -10,17 +10,17 @@ use super::{Era, Received, Reply, Stream};
 use crate::raw_client::{MODERN, NEWEST_LEGACY};
 use crate::schema::{Checks, Direction, Peer};
 
-/// What the server's tasks share with the test.
+/// The state shared between the server's tasks and the test.
 pub(super) struct Shared {
     pub(super) era: Era,
     pub(super) rules: Mutex<Vec<Rule>>,
     pub(super) received: watch::Sender<Vec<Arc<Received>>>,
-    /// Methods of requests whose client went before the answer.
+    /// Methods of requests that the client closed before the response.
     pub(super) abandoned: watch::Sender<Vec<String>>,
     pub(super) children: watch::Sender<Vec<u32>>,
-    /// What the test drives: streams in the order in which they were opened.
+    /// The streams that the test writes, in the order in which they were opened.
     pub(super) streams: watch::Sender<Vec<Stream>>,
-    /// Whether a GET is answered with a stream.
+    /// Whether the response to a GET is a stream.
     pub(super) serves_get: AtomicBool,
     pub(super) checks: Checks,
     client: Peer,
@@ -53,41 +53,42 @@ impl Shared {
 
     pub(super) fn record(&self, received: Received) -> Arc<Received> {
         if !received.text.is_empty() {
-            // A panic in a task of the server would be lost: the owner of the server tells.
-            let _ = self.client.heard(&received.text);
+            // A panic in a task of the server would be lost: the owner of the server fails the test.
+            let _ = self.client.violations(&received.text);
         }
         let received = Arc::new(received);
         self.received.send_modify(|all| all.push(Arc::clone(&received)));
         received
     }
 
-    /// Notes a message that goes to the client: its answer is judged by what it asks, and the rest by what was agreed.
-    pub(super) fn says(&self, message: &str) {
-        self.client.asked(message, None);
+    /// Records a message to the client for the schema checks: the client's response is validated by its request, other
+    /// messages by the negotiated revision.
+    pub(super) fn record_sent(&self, message: &str) {
+        self.client.sent(message, None);
         let agreed = slicer::member(message, "result.protocolVersion").and_then(slicer::plain_string);
         if let Some(revision) = agreed {
             self.client.negotiated(revision);
         }
     }
 
-    /// Waits for the client's answer to what the server asked of it in the session of `call`, under this raw id.
+    /// Waits for the client's response to a server request in the session of `call`, with this raw id.
     pub(super) async fn answer_to(&self, id: &str, call: &Received) -> Arc<Received> {
         let session = call.header("mcp-session-id");
         let fits = |message: &&Arc<Received>| {
             message.is_response() && message.member("id") == Some(id) && message.header("mcp-session-id") == session
         };
         let mut all = self.received.subscribe();
-        // For as long as the client stays: whoever waits for the call has patience of its own.
+        // Waits as long as the client stays: the test that waits for the call has its own timeout.
         let all = all.wait_for(|all| all.iter().any(|message| fits(&message))).await.expect("the server runs");
         all.iter().find(fits).map(Arc::clone).expect("just found")
     }
 
-    /// Hands a stream to the test.
+    /// Passes a stream to the test.
     pub(super) fn opened(&self, stream: Stream) {
         self.streams.send_modify(|streams| streams.push(stream));
     }
 
-    /// The reply a rule has for this message, else what the era says; `None` for what is no request.
+    /// The reply of a rule for this message, else the default of the era; `None` if it is not a request.
     pub(super) fn reply(&self, received: &Received) -> Option<Reply> {
         if let Some(reply) = self.ruled(received) {
             return Some(reply);

@@ -1,4 +1,5 @@
-//! The scripted server as child processes: each connects back and carries the bytes (see `fanlight_tests::wire`).
+//! The scripted server as child processes: each connects to the test and forwards the bytes (see
+//! `fanlight_tests::wire`).
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 
 use super::reply::End;
-use super::stream::Way;
+use super::stream::Channel;
 use super::{Fault, Received, Reply, Shared, Stream, huge_result, response};
 
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
@@ -35,7 +36,8 @@ async fn serve_child(control: TcpStream, shared: Arc<Shared>) {
             answers.spawn(answer(reply, request, Arc::clone(&output), Arc::clone(&shared)));
         }
     }
-    // Its input has ended. A stubborn child stays as long as the connection does: to the end of this server.
+    // Its input has ended. A stubborn child lives as long as its connection, which this server closes when it is
+    // dropped.
     std::future::pending::<()>().await;
 }
 
@@ -43,10 +45,10 @@ async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>, share
     if !reply.stderr.is_empty() {
         output.send(Command::Stderr, &reply.stderr).await;
     }
-    let way = Way::Lines(Arc::clone(&output));
-    let answers = reply.take_steps(&request, &shared, Some(&way)).await;
+    let channel = Channel::Lines(Arc::clone(&output));
+    let answers = reply.take_steps(&request, &shared, Some(&channel)).await;
     if let Some(response) = reply.end.response(&request, &answers) {
-        shared.says(&response);
+        shared.record_sent(&response);
         return output.line(&response).await;
     }
     match reply.end {
@@ -68,7 +70,7 @@ async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>, share
     }
 }
 
-/// The way to one child's standard output.
+/// Sends to the standard output of one child.
 pub(super) struct Output(Mutex<OwnedWriteHalf>);
 
 impl Output {
@@ -79,7 +81,7 @@ impl Output {
     async fn send(&self, command: Command, payload: &[u8]) {
         let mut frame = wire::frame_head(command, payload.len().try_into().unwrap()).to_vec();
         frame.extend_from_slice(payload);
-        // The child may be gone, by a fault of ours or by the gateway; the tests see that from the other side.
+        // The child may have exited, by a fault of the test or by the gateway; the test notices that elsewhere.
         let _ = self.0.lock().await.write_all(&frame).await;
     }
 }

@@ -11,26 +11,26 @@ use super::stdio::Output;
 use super::{Received, Shared, response};
 use crate::harness::within;
 
-/// An open way to one client: an event stream over HTTP, or the lines of one child over stdio.
+/// An open stream to one client: an event stream over HTTP, or the standard output of one child.
 #[derive(Clone)]
 pub(crate) struct Stream {
-    /// What opened it: a request, or `HTTP GET` with its headers.
+    /// The request that opened it, or `HTTP GET` with its headers.
     pub(crate) request: Arc<Received>,
-    way: Way,
+    channel: Channel,
     shared: Arc<Shared>,
 }
 
 /// Where messages go.
 #[derive(Clone)]
-pub(super) enum Way {
+pub(super) enum Channel {
     Events(Events),
     Lines(Arc<Output>),
 }
 
-impl Way {
+impl Channel {
     pub(super) async fn message(&self, message: &str) {
         match self {
-            // The client may be gone; who waits for it notices.
+            // The client may have disconnected; the test that waits for it notices.
             Self::Events(events) => {
                 let _ = events.send(Some(Ok(event(message).into()))).await;
             }
@@ -45,26 +45,26 @@ pub(super) fn event(message: &str) -> String {
 
 impl Stream {
     pub(super) fn of_events(request: Arc<Received>, events: Events, shared: Arc<Shared>) -> Self {
-        Self { request, way: Way::Events(events), shared }
+        Self { request, channel: Channel::Events(events), shared }
     }
 
     pub(super) fn of_lines(request: Arc<Received>, output: Arc<Output>, shared: Arc<Shared>) -> Self {
-        Self { request, way: Way::Lines(output), shared }
+        Self { request, channel: Channel::Lines(output), shared }
     }
 
     /// Sends one whole message.
     pub(crate) async fn message(&self, message: &str) {
-        self.shared.says(message);
-        within("the client to read", self.way.message(message)).await;
+        self.shared.record_sent(message);
+        within("the client to read", self.channel.message(message)).await;
     }
 
-    /// HTTP: sends one whole message as an event that can be resumed after.
+    /// HTTP: sends one whole message as an event with an id to resume from.
     pub(crate) async fn event(&self, id: &str, message: &str) {
-        self.shared.says(message);
+        self.shared.record_sent(message);
         self.raw(&format!("id: {id}\nevent: message\ndata: {message}\n\n")).await;
     }
 
-    /// HTTP: sends this text as it is, for priming events, `retry` and comments.
+    /// HTTP: sends this text unchanged, for priming events, `retry` and comments.
     pub(crate) async fn raw(&self, text: &str) {
         self.part(Some(Ok(Bytes::copy_from_slice(text.as_bytes())))).await;
     }
@@ -74,13 +74,12 @@ impl Stream {
         self.message(&response(&self.request, "result", result)).await;
     }
 
-    /// `subscriptions/listen`: acknowledges what will be sent, as a raw filter object.
+    /// `subscriptions/listen`: acknowledges this raw filter object.
     pub(crate) async fn acknowledge(&self, notifications: &str) {
         self.notify("notifications/subscriptions/acknowledged", &format!(r#""notifications":{notifications}"#)).await;
     }
 
-    /// `subscriptions/listen`: sends a notification that says which subscription it belongs to; `params` are raw members
-    /// without braces.
+    /// `subscriptions/listen`: sends a notification with the subscription id; `params` are raw members without braces.
     pub(crate) async fn notify(&self, method: &str, params: &str) {
         let id = self.request.member("id").expect("a request with an id");
         let comma = if params.is_empty() { "" } else { "," };
@@ -88,23 +87,23 @@ impl Stream {
         self.message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params}{comma}{meta}}}}}"#)).await;
     }
 
-    /// HTTP: ends the stream in good order.
+    /// HTTP: ends the stream regularly.
     pub(crate) async fn end(&self) {
         self.part(None).await;
     }
 
-    /// HTTP: breaks the connection off.
+    /// HTTP: closes the connection in the middle of the stream.
     pub(crate) async fn cut(&self) {
         self.part(Some(Err(io::ErrorKind::ConnectionAborted.into()))).await;
     }
 
-    /// HTTP: waits until nobody reads it any more.
+    /// HTTP: waits until the client has closed it.
     pub(crate) async fn closed(&self) {
-        let Way::Events(events) = &self.way else { panic!("lines do not close") };
+        let Channel::Events(events) = &self.channel else { panic!("standard output cannot be closed") };
         within("the stream to close", events.closed()).await;
     }
 
-    /// The event after which a client resumes, if it does.
+    /// The event after which the client resumes, if it does.
     pub(crate) fn resumes_after(&self) -> Option<&str> {
         self.request.header("last-event-id")
     }
@@ -115,8 +114,8 @@ impl Stream {
     }
 
     async fn part(&self, part: Option<io::Result<Bytes>>) {
-        let Way::Events(events) = &self.way else { panic!("only HTTP has events") };
-        // The client may be gone; the test sees that from the other side.
+        let Channel::Events(events) = &self.channel else { panic!("only HTTP has events") };
+        // The client may have disconnected; the test notices that elsewhere.
         let _ = within("the client to read", events.send(part)).await;
     }
 }

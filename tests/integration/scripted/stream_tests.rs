@@ -1,5 +1,5 @@
-//! Conversations with the scripted server, against the raw clients without a gateway: questions during a call, streams
-//! that a test writes, broken streams resumed, subscriptions and tasks.
+//! Longer exchanges of the scripted server with the raw clients, without a gateway: server requests during a call,
+//! streams that a test writes, broken streams that are resumed, subscriptions and tasks.
 
 use fanlight_tests::slicer::member;
 
@@ -27,8 +27,8 @@ async fn call_is_concluded_with_the_responses_of_its_own_session() {
     let mut calls = Vec::new();
     for session in [&one, &other] {
         let mut call = session.post(&legacy_request("7", "tools/call", r#""name":"t""#)).await;
-        let asked = call.event().await.unwrap().unwrap();
-        assert_eq!(asked, ASK.replace("{call}", "7"));
+        let request = call.event().await.unwrap().unwrap();
+        assert_eq!(request, ASK.replace("{call}", "7"));
         calls.push(call);
     }
     for (session, uri) in [(&other, "other"), (&one, "one")] {
@@ -51,8 +51,8 @@ async fn call_sends_requests_over_stdio() {
     client.initialize(NEWEST_LEGACY).await;
     client.send(&legacy_request("7", "tools/call", r#""name":"t""#)).await;
     for (id, uri) in [("ask-7", "a"), ("again-7", "b")] {
-        let asked = client.receive().await.unwrap();
-        assert_eq!(member(&asked, "id"), Some(format!("\"{id}\"").as_str()));
+        let request = client.receive().await.unwrap();
+        assert_eq!(member(&request, "id"), Some(format!("\"{id}\"").as_str()));
         client.send(&roots(&format!("\"{id}\""), uri)).await;
     }
     let answer = client.receive().await.unwrap();
@@ -158,7 +158,7 @@ async fn subscription_is_served_over_stdio() {
     }
 }
 
-/// Raw answers of both dialects; the raw client is none that knows tasks, so their shape is checked here.
+/// Raw results of both dialects. The schema checks need a gateway, so the shape of tasks is checked here.
 #[tokio::test]
 async fn tasks_are_served_in_both_dialects() {
     let working = Task { id: "t-1", status: "working", ttl: 60_000, poll: 100 };

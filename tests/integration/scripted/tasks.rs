@@ -8,9 +8,9 @@ pub(crate) struct Task<'a> {
     pub(crate) id: &'a str,
     /// As on the wire: `working`, `input_required`, `completed`, `failed` or `cancelled`.
     pub(crate) status: &'a str,
-    /// How long it is kept, in milliseconds.
+    /// Its lifetime, in milliseconds.
     pub(crate) ttl: u32,
-    /// How often to ask, in milliseconds.
+    /// The poll interval, in milliseconds.
     pub(crate) poll: u32,
 }
 
@@ -35,8 +35,8 @@ impl Task<'_> {
         }
     }
 
-    /// The result of `tasks/get`. What comes with a status of the extension (`result`, `error`, `inputRequests`) is
-    /// `more`, as raw members without braces.
+    /// The result of `tasks/get`. `more` are the members of this status in the extension (`result`, `error`,
+    /// `inputRequests`), raw, without braces.
     pub(crate) fn got(&self, era: Era, more: &str) -> String {
         let comma = if more.is_empty() { "" } else { "," };
         era.complete(&format!("{}{comma}{more}", self.members(era)))

@@ -1,4 +1,4 @@
-//! The scripted server against the raw clients, without a gateway: both tools keep each other honest.
+//! The scripted server and the raw clients, connected directly: each tool tests the other.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ pub(super) fn address(backend: &Backend) -> SocketAddr {
     url.strip_suffix("/mcp\"").unwrap().parse().unwrap()
 }
 
-/// Starts the child that a gateway would start.
+/// Starts the child as a gateway would.
 pub(super) fn child(backend: &Backend) -> (StdioClient, Child) {
     let entry = format!("{{{}}}", backend.settings);
     let text = |path: &str| slicer::member(&entry, path).and_then(slicer::plain_string).unwrap().to_owned();

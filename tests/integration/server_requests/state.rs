@@ -1,4 +1,4 @@
-//! The sealed `requestState` of a held call: what was not made for this request, now and once, resumes nothing.
+//! The sealed `requestState` of a suspended call: it resumes only the call it was made for, and only once.
 
 use fanlight_tests::slicer::{member, plain_string};
 
@@ -11,14 +11,14 @@ use crate::scripted::{Backend, Era, Reply, Transport};
 const CALL: &str = r#""name":"t","arguments":{"n":1}"#;
 const INPUTS: &str = r#""inputResponses":{"input-1":{"roots":[]}}"#;
 
-/// A call that is held, its client and its backend.
-struct Held {
+/// A suspended call, its client and its backend.
+struct Suspended {
     client: Client,
     backend: Backend,
     state: String,
 }
 
-impl Held {
+impl Suspended {
     async fn start(front: Transport, more: &str) -> Self {
         let backend = backend(Era::Legacy, Transport::Stdio).await;
         backend.once("tools/call", asks_for_roots());
@@ -35,15 +35,15 @@ impl Held {
         self.client.request("2", method, &format!(r#"{params},{INPUTS},"requestState":"{state}""#), "").await
     }
 
-    /// The retry is refused, and the backend has heard nothing of it.
+    /// The retry is refused, and the backend has received nothing.
     async fn refused(&mut self, method: &str, params: &str, state: &str) {
         let exchange = self.retry(method, params, state).await;
         assert_eq!(exchange.member("error.code"), "-32602", "{method} {params} {state}: {}", exchange.answer);
         assert_eq!(self.backend.received("tools/call").len(), 1);
-        assert!(self.backend.received("").is_empty(), "no answer went to the backend");
+        assert!(self.backend.received("").is_empty(), "the backend has received nothing");
     }
 
-    /// The held call is as it was: its own retry resumes it.
+    /// The suspended call is unchanged: its own retry resumes it.
     async fn resumes(&mut self) {
         let state = self.state.clone();
         let exchange = self.retry("tools/call", CALL, &state).await;
@@ -54,25 +54,25 @@ impl Held {
 #[tokio::test]
 async fn request_state_with_any_changed_byte_is_refused() {
     for front in [Transport::Http, Transport::Stdio] {
-        let mut held = Held::start(front, "").await;
-        let state = held.state.clone();
+        let mut suspended = Suspended::start(front, "").await;
+        let state = suspended.state.clone();
         for position in 0..state.len() {
             let mut forged = state.clone().into_bytes();
             forged[position] = if forged[position] == b'A' { b'B' } else { b'A' };
-            held.refused("tools/call", CALL, std::str::from_utf8(&forged).unwrap()).await;
+            suspended.refused("tools/call", CALL, std::str::from_utf8(&forged).unwrap()).await;
         }
         for forged in [&state[1..], &state[..state.len() - 1], "", &format!("{state}A")] {
-            held.refused("tools/call", CALL, forged).await;
+            suspended.refused("tools/call", CALL, forged).await;
         }
-        held.resumes().await;
+        suspended.resumes().await;
     }
 }
 
 #[tokio::test]
 async fn request_state_of_another_request_is_refused() {
     for front in [Transport::Http, Transport::Stdio] {
-        let mut held = Held::start(front, "").await;
-        let state = held.state.clone();
+        let mut suspended = Suspended::start(front, "").await;
+        let state = suspended.state.clone();
         for (method, params) in [
             ("tools/call", r#""name":"t","arguments":{"n":2}"#),
             ("tools/call", r#""name":"t","arguments":{"n":1.0}"#),
@@ -81,41 +81,41 @@ async fn request_state_of_another_request_is_refused() {
             ("tools/call", r#""name":"u","arguments":{"n":1}"#),
             ("prompts/get", r#""name":"t","arguments":{"n":"1"}"#),
         ] {
-            held.refused(method, params, &state).await;
+            suspended.refused(method, params, &state).await;
         }
-        assert!(held.backend.received("prompts/get").is_empty());
-        held.resumes().await;
+        assert!(suspended.backend.received("prompts/get").is_empty());
+        suspended.resumes().await;
     }
 }
 
 #[tokio::test]
 async fn request_state_of_another_gateway_is_refused() {
-    let other = Held::start(Transport::Http, "").await;
-    let mut held = Held::start(Transport::Http, "").await;
-    held.refused("tools/call", CALL, &other.state).await;
-    held.resumes().await;
+    let other = Suspended::start(Transport::Http, "").await;
+    let mut suspended = Suspended::start(Transport::Http, "").await;
+    suspended.refused("tools/call", CALL, &other.state).await;
+    suspended.resumes().await;
 }
 
 #[tokio::test]
 async fn request_state_is_accepted_once() {
     for front in [Transport::Http, Transport::Stdio] {
-        let mut held = Held::start(front, "").await;
-        held.resumes().await;
-        let state = held.state.clone();
-        let replayed = held.retry("tools/call", CALL, &state).await;
+        let mut suspended = Suspended::start(front, "").await;
+        suspended.resumes().await;
+        let state = suspended.state.clone();
+        let replayed = suspended.retry("tools/call", CALL, &state).await;
         assert_eq!(replayed.member("error.code"), "-32602");
-        assert_eq!(held.backend.received("tools/call").len(), 1, "nothing ran twice");
+        assert_eq!(suspended.backend.received("tools/call").len(), 1, "the call ran once");
     }
 }
 
 #[tokio::test]
 async fn request_state_expires_with_its_call() {
     for front in [Transport::Http, Transport::Stdio] {
-        let mut held = Held::start(front, r#","timeouts":{"clientAnswer":"300ms"}"#).await;
-        held.backend.wait_for("notifications/cancelled", 1).await;
-        let state = held.state.clone();
-        let late = held.retry("tools/call", CALL, &state).await;
+        let mut suspended = Suspended::start(front, r#","timeouts":{"clientAnswer":"300ms"}"#).await;
+        suspended.backend.wait_for("notifications/cancelled", 1).await;
+        let state = suspended.state.clone();
+        let late = suspended.retry("tools/call", CALL, &state).await;
         assert_eq!(late.member("error.code"), "-32602");
-        assert_eq!(held.backend.received("tools/call").len(), 1);
+        assert_eq!(suspended.backend.received("tools/call").len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that are held while a modern client brings what a legacy backend asked for.
+//! Calls that are suspended while a modern client collects the input that a legacy backend needs.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ async fn client_of(backend: &Backend, front: Transport, more: &str) -> Client {
     Client::start_with(EVERYTHING, &text, Era::Modern, front).await
 }
 
-/// Answers with the roots it was told of.
+/// Responds with the roots it received.
 pub(super) fn asks_for_roots() -> Reply {
     let got = |call: &Received, answers: &[std::sync::Arc<Received>]| {
         let (who, roots) = (call.member("params.arguments.who").unwrap_or("0"), answers[0].member("result.roots"));
@@ -32,11 +32,11 @@ pub(super) fn asks_for_roots() -> Reply {
     Reply::conclude(got).asking(&[ASK])
 }
 
-fn assert_parked(exchange: &Exchange) {
+fn assert_suspended(exchange: &Exchange) {
     assert_eq!(exchange.inputs().map(|inputs| inputs.len()), Some(1), "{}", exchange.answer);
 }
 
-/// The backend was told that the call is over: by its own transport's means, or both.
+/// Waits until the backend knows that the call is cancelled: by a closed connection, by a notification, or both.
 async fn assert_cancelled(backend: &Backend) {
     let cancelled = backend.wait_for("notifications/cancelled", 1).await;
     assert_eq!(cancelled[0].member("params.requestId"), backend.received("tools/call")[0].member("id"));
@@ -51,12 +51,12 @@ async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
             let limits = r#","limits":{"suspendedCalls":1},"timeouts":{"clientAnswer":"2s"}"#;
             let mut client = client_of(&backend, front, limits).await;
             let left = client.request("1", "tools/call", CALL, "").await;
-            assert_parked(&left);
+            assert_suspended(&left);
             assert_cancelled(&backend).await;
-            // The only place is free again: the next call is held as well, and can be resumed.
+            // The table has one entry, which is free again: the next call is suspended too, and can be resumed.
             backend.once("tools/call", asks_for_roots());
             let next = client.request("2", "tools/call", CALL, "").await;
-            assert_parked(&next);
+            assert_suspended(&next);
             let done = client.request("3", "tools/call", &next.retry(CALL, INPUT), "").await;
             assert_eq!(done.member("result.roots"), "[]");
             let late = client.request("4", "tools/call", &left.retry(CALL, INPUT), "").await;
@@ -65,7 +65,7 @@ async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
     }
 }
 
-/// Without a free place the server is told that nobody can be asked, and the call goes on.
+/// If the table is full, the server gets an error that says that the client cannot be id, and the call continues.
 #[tokio::test]
 async fn suspended_calls_are_limited() {
     let backend = backend(Era::Legacy, Transport::Http).await;
@@ -75,10 +75,10 @@ async fn suspended_calls_are_limited() {
     };
     backend.on("tools/call", Reply::conclude(refused).asking(&[ASK]));
     let mut client = client_of(&backend, Transport::Http, r#","limits":{"suspendedCalls":1}"#).await;
-    let held = client.request("1", "tools/call", CALL, "").await;
-    assert_parked(&held);
+    let suspended = client.request("1", "tools/call", CALL, "").await;
+    assert_suspended(&suspended);
     client.request("2", "tools/call", CALL, "").await.member("result.got.code");
-    let done = client.request("3", "tools/call", &held.retry(CALL, INPUT), "").await;
+    let done = client.request("3", "tools/call", &suspended.retry(CALL, INPUT), "").await;
     assert_eq!(done.member("result.roots"), "[]");
 }
 
@@ -90,11 +90,11 @@ async fn loss_of_the_backend_of_a_suspended_call_fails_the_retry() {
             let gate = Gate::new();
             backend.once("tools/call", Reply::fault(Fault::Die(1)).after(&[ASK]).gated(&gate));
             let mut client = client_of(&backend, front, "").await;
-            let held = client.request("1", "tools/call", CALL, "").await;
-            assert_parked(&held);
+            let suspended = client.request("1", "tools/call", CALL, "").await;
+            assert_suspended(&suspended);
             gate.reached(1).await;
             gate.open();
-            let retry = client.request("2", "tools/call", &held.retry(CALL, INPUT), "").await;
+            let retry = client.request("2", "tools/call", &suspended.retry(CALL, INPUT), "").await;
             let message = retry.member("error.message");
             assert!(message.contains("only"), "names the backend: {message}");
             client.call("t").await.member("result.content");
@@ -102,7 +102,7 @@ async fn loss_of_the_backend_of_a_suspended_call_fails_the_retry() {
     }
 }
 
-/// A held call has no connection of its own: the client may go and come back by another one.
+/// A suspended call is bound to no connection: the client may disconnect and resume it on another one.
 #[tokio::test]
 async fn resumed_call_can_be_cancelled() {
     for back in BACKS {
@@ -111,13 +111,13 @@ async fn resumed_call_can_be_cancelled() {
         let client = client_of(&backend, Transport::Http, "").await;
         let request = |id: &str, params: &str| modern_request_with(EVERYTHING, id, "tools/call", params, "");
         let answer = post_modern(client.address(), &request("1", CALL)).await.text().await;
-        let held = Exchange { before: Vec::new(), answer };
-        assert_parked(&held);
-        let (address, retry) = (client.address(), request("2", &held.retry(CALL, INPUT)));
+        let suspended = Exchange { before: Vec::new(), answer };
+        assert_suspended(&suspended);
+        let (address, retry) = (client.address(), request("2", &suspended.retry(CALL, INPUT)));
         let resumed = tokio::spawn(async move { post_modern(address, &retry).await.messages().await });
         let call = &backend.received("tools/call")[0];
-        let asked = format!(r#""ask-{}""#, call.member("id").unwrap().trim_matches('"'));
-        backend.answer_to(&asked, call).await;
+        let id = format!(r#""ask-{}""#, call.member("id").unwrap().trim_matches('"'));
+        backend.answer_to(&id, call).await;
         resumed.abort();
         assert_cancelled(&backend).await;
     }
@@ -126,7 +126,7 @@ async fn resumed_call_can_be_cancelled() {
 #[tokio::test]
 async fn suspended_calls_are_resumed_with_their_own_responses() {
     const CALLS: usize = 100;
-    // A stdio server cannot say which of several running calls its question belongs to, so it cannot ask then.
+    // A stdio server cannot say which of several running calls its request belongs to, so the request is refused then.
     let backend = backend(Era::Legacy, Transport::Http).await;
     backend.on("tools/call", asks_for_roots());
     let client = client_of(&backend, Transport::Http, "").await;
@@ -141,15 +141,15 @@ async fn suspended_calls_are_resumed_with_their_own_responses() {
     for n in 0..CALLS {
         calls.spawn(async move { (n, send(format!("{n}"), params(n)).await) });
     }
-    let mut held = HashMap::new();
-    while let Some(call) = within("a question", calls.join_next()).await {
+    let mut suspended = HashMap::new();
+    while let Some(call) = within("a server request", calls.join_next()).await {
         let (n, exchange) = call.unwrap();
-        assert_parked(&exchange);
-        held.insert(n, exchange);
+        assert_suspended(&exchange);
+        suspended.insert(n, exchange);
     }
-    // All of them are held at once; they come back in another order than they came.
+    // All are suspended at once, and are resumed in another order.
     let mut retries = JoinSet::new();
-    for (n, exchange) in held {
+    for (n, exchange) in suspended {
         let retry = exchange.retry(&params(n), &format!(r#""input-1":{}"#, roots(&n.to_string())));
         retries.spawn(async move { (n, send(format!("\"again-{n}\""), retry).await) });
     }

@@ -1,5 +1,5 @@
 //! Tasks where the dialects differ: requested (2025-11-25) at a server with the extension, the extension at a server of
-//! 2025-11-25, and clients that know nothing of tasks at both; with a question in the middle.
+//! 2025-11-25, and clients without tasks at both; with a server request in the middle.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ use fanlight_tests::slicer::member;
 const PEERS: [Transport; 2] = [Transport::Http, Transport::Stdio];
 const ROOTS: &str = r#"{"roots":[{"uri":"file:\/\/\/r"}],"y":-0}"#;
 const RESULT: &str = r#"{"content":[],"n":1.0,"s":"\u0041"}"#;
-/// How often a task is asked after before anything comes of it.
+/// How often a task is polled before its state changes.
 const POLLS: usize = 12;
 
 /// Polled as fast as the rules allow.
@@ -21,7 +21,7 @@ fn hurried(members: &str) -> String {
     format!(r#"{members},"pollInterval":1,"pollIntervalMs":1"#)
 }
 
-/// A modern server whose tool `t` is the task `slow`: it works, asks for roots, works again, and has [`RESULT`].
+/// A modern server whose tool `t` is the task `slow`: it works, requires the roots, works again, and has [`RESULT`].
 async fn modern_server(transport: Transport) -> Backend {
     let server = Backend::start(Era::Modern, transport).await;
     server.on("server/discover", Reply::result(DISCOVERED));
@@ -32,10 +32,10 @@ async fn modern_server(transport: Transport) -> Backend {
         server.on(method, Reply::error(NOT_FOUND));
     }
     let answered = std::sync::Arc::new(AtomicUsize::new(0));
-    let (polls, told) = (AtomicUsize::new(0), std::sync::Arc::clone(&answered));
+    let (polls, answered_by_client) = (AtomicUsize::new(0), std::sync::Arc::clone(&answered));
     let state = move |_: &Received| {
         let poll = polls.fetch_add(1, Ordering::Relaxed);
-        let (status, more) = match told.load(Ordering::Relaxed) {
+        let (status, more) = match answered_by_client.load(Ordering::Relaxed) {
             0 if poll < POLLS => ("working", String::new()),
             0 => ("input_required", r#","inputRequests":{"k\u0031":{"method":"roots/list"}}"#.to_owned()),
             _ => ("completed", format!(r#","result":{RESULT}"#)),
@@ -51,7 +51,7 @@ async fn modern_server(transport: Transport) -> Backend {
     server
 }
 
-/// The same as a server of 2025-11-25, which asks while its result is waited for.
+/// The task `slow` at a server of 2025-11-25, which sends its server request during `tasks/result`.
 async fn legacy_server(transport: Transport) -> Backend {
     let server = Backend::start(Era::Legacy, transport).await;
     server.on("initialize", Reply::result(INITIALIZED));
@@ -63,10 +63,10 @@ async fn legacy_server(transport: Transport) -> Backend {
         server.on(method, Reply::error(NOT_FOUND));
     }
     let answered = std::sync::Arc::new(AtomicUsize::new(0));
-    let (polls, told) = (AtomicUsize::new(0), std::sync::Arc::clone(&answered));
+    let (polls, answered_by_client) = (AtomicUsize::new(0), std::sync::Arc::clone(&answered));
     let state = move |_: &Received| {
         let poll = polls.fetch_add(1, Ordering::Relaxed);
-        let status = match told.load(Ordering::Relaxed) {
+        let status = match answered_by_client.load(Ordering::Relaxed) {
             0 if poll < POLLS => "working",
             0 => "input_required",
             _ => "completed",
@@ -74,17 +74,17 @@ async fn legacy_server(transport: Transport) -> Backend {
         format!("{{{}}}", hurried(&requested("slow", status)))
     };
     server.on_target("tasks/get", "slow", Reply::compute(state));
-    let question = r#"{"jsonrpc":"2.0","id":"q-{call}","method":"roots/list","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"slow"}}}}"#;
+    let server_request = r#"{"jsonrpc":"2.0","id":"q-{call}","method":"roots/list","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"slow"}}}}"#;
     let conclude = move |_: &Received, answers: &[std::sync::Arc<Received>]| {
         assert_eq!(answers[0].member("result"), Some(ROOTS));
         answered.fetch_add(1, Ordering::Relaxed);
         RESULT.to_owned()
     };
-    server.on_target("tasks/result", "slow", Reply::conclude(conclude).asking(&[question]));
+    server.on_target("tasks/result", "slow", Reply::conclude(conclude).asking(&[server_request]));
     server
 }
 
-/// The configuration of the server alone, and of the server beside another one that has no tasks.
+/// The configuration of the server alone, and of the server with another one that has no tasks.
 async fn configs(server: &Backend) -> Vec<(String, &'static str, Backend)> {
     let other = || async {
         let other = Backend::start(Era::Legacy, Transport::Http).await;
@@ -116,9 +116,9 @@ async fn requested_task_of_an_extension_server_survives_a_restart() {
             let session = LegacySession::open_with(gateway.mcp, "2025-11-25", r#"{"roots":{}}"#).await;
             let request = legacy_request("9", "tasks/result", &task("slow"));
             let mut stream = session.post(&request).await;
-            let asked = stream.event().await.unwrap().expect("a question");
-            assert_eq!(member(&asked, "method"), Some(r#""roots/list""#), "{asked}");
-            let id = member(&asked, "id").unwrap();
+            let relayed = stream.event().await.unwrap().expect("a server request");
+            assert_eq!(member(&relayed, "method"), Some(r#""roots/list""#), "{relayed}");
+            let id = member(&relayed, "id").unwrap();
             session.post(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{ROOTS}}}"#)).await;
             let (_, answer) = stream.messages().await;
             assert!(answer.contains(r#""content":[],"n":1.0,"s":"\u0041""#), "{answer}");
@@ -154,13 +154,13 @@ async fn task_of_2025_11_25_survives_a_restart_for_an_extension_client() {
                 last = poll(&gateway).await;
                 if let Some(inputs) = member(&last, "inputRequests").filter(|_| key.is_none()) {
                     let inputs = fanlight_tests::slicer::members(inputs).unwrap();
-                    let Some((name, question)) = inputs.first() else { continue };
-                    assert_eq!(member(question, "method"), Some(r#""roots/list""#));
+                    let Some((name, input)) = inputs.first() else { continue };
+                    assert_eq!(member(input, "method"), Some(r#""roots/list""#));
                     let update = format!(r#"{},"inputResponses":{{"{name}":{ROOTS}}}"#, task("slow"));
                     let done = ask_roots(&gateway, "tasks/update", &update).await;
                     assert_eq!(member(&done, "resultType"), Some(r#""complete""#), "{done}");
                     key = Some((*name).to_owned());
-                    // What was held is concluded; from now on the state is what the server says.
+                    // The pending `tasks/result` has ended; from now on the state is that of the server.
                     server.wait_for("", 1).await;
                     server.on_target("tasks/result", "slow", Reply::result(RESULT));
                     let state = format!("{{{}}}", requested("slow", "completed"));
@@ -189,7 +189,7 @@ async fn ask_roots(gateway: &Gateway, method: &str, params: &str) -> String {
     body.unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
-/// The call is awaited, and what the task wants to know is asked during it.
+/// The call is awaited, and the input of the task is requested during the call.
 #[tokio::test]
 async fn client_without_tasks_gets_the_final_result() {
     for (client, front) in
@@ -203,23 +203,23 @@ async fn client_without_tasks_gets_the_final_result() {
                 };
                 let (config, tool, _other) = configs(&server).await.remove(several);
                 let mut client = Client::start_with(r#"{"roots":{}}"#, &config, client, front).await;
-                let mut asked = 0;
+                let mut requests = 0;
                 let params = format!(r#""name":"{tool}","arguments":{{}}"#);
                 let exchange = client
                     .converse("1", "tools/call", &params, |method, _| {
                         assert_eq!(method, "roots/list");
-                        asked += 1;
+                        requests += 1;
                         ROOTS.to_owned()
                     })
                     .await;
                 assert_eq!(exchange.member("result.n"), "1.0", "{}", exchange.answer);
-                assert_eq!(asked, 1, "{front:?} {server_era:?}");
+                assert_eq!(requests, 1, "{front:?} {server_era:?}");
             }
         }
     }
 }
 
-/// It answers -32021 to whoever does not know tasks.
+/// It responds with -32021 to clients without tasks.
 async fn needing_the_extension() -> Backend {
     let server = modern_server(Transport::Http).await;
     let missing = r#"{"code":-32021,"message":"tasks only","data":{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}}"#;

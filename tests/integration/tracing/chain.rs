@@ -1,4 +1,4 @@
-//! One trace from the client through the gateway to its backends, which say what they received.
+//! One trace from the client through the gateway to its backends, which return the context that they received.
 
 use fanlight_tests::slicer::{member_at, plain_string};
 
@@ -13,17 +13,17 @@ const BACKENDS: [(&str, Era, Transport); 3] = [
     ("three", Era::Modern, Transport::Stdio),
 ];
 
-/// What stands where in the client's calls.
+/// Where the client puts the context in its calls.
 #[derive(Clone, Copy, Debug)]
 enum Carried {
     Meta,
     Header,
     Both,
-    /// In both, but the header is of another trace.
+    /// In both, but the header has another trace.
     Differing,
 }
 
-/// Three backends that answer a call with the `_meta` they received, and a gateway in front of them.
+/// Three backends that respond to a call with the `_meta` they received, and a gateway in front of them.
 struct Peers {
     gateway: Gateway,
     backends: Vec<Backend>,
@@ -50,7 +50,8 @@ impl Peers {
         Self { gateway, backends, file }
     }
 
-    /// Calls one backend's tool and gives what it says it received as `traceparent`, raw, in `_meta` and as a header.
+    /// Calls one backend's tool and returns the `traceparent` that the backend received, raw, in `_meta` and as a
+    /// header.
     async fn call(&self, backend: usize, meta: Option<&str>, header: Option<&str>) -> [Option<String>; 2] {
         let name = BACKENDS[backend].0;
         let meta = meta.map(|meta| format!(r#""traceparent":"{meta}","x":1.0"#)).unwrap_or_default();
@@ -109,7 +110,7 @@ async fn span_of_each_hop_is_the_child_of_the_previous_one() {
     }
 }
 
-/// The conventions' attributes, by the names that each side uses.
+/// The attributes of the conventions, with the names that each side uses.
 #[tokio::test]
 async fn spans_name_client_backend_and_method() {
     let peers = Peers::start().await;

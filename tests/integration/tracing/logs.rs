@@ -1,4 +1,4 @@
-//! Log lines that belong to a request say its trace and span; others do not.
+//! Log lines that belong to a request have its trace and span ids; others have none.
 
 use fanlight_tests::slicer::{member, plain_string};
 
@@ -8,8 +8,7 @@ use crate::harness::Gateway;
 use crate::raw_client::{modern_request, post_modern};
 use crate::scripted::{Backend, Era, Fault, Reply, Transport, config};
 
-/// A backend of whose answers the log has something to say: its list never ends, and its stream has a line in it that
-/// is no message.
+/// A backend that causes log lines: its list never ends, and its stream has a line that is not a message.
 async fn odd() -> Backend {
     let odd = backend(Era::Modern, Transport::Http).await;
     let page = r#""tools":[{"name":"t","inputSchema":{"type":"object"}}],"nextCursor":"again""#;
@@ -19,7 +18,7 @@ async fn odd() -> Backend {
     odd
 }
 
-/// The spans of a list and of a call, each in a trace of its own, and the lines that the log has of them.
+/// The spans of a list and of a call, each in its own trace, and their log lines.
 async fn lines_of(format: &str) -> [(String, String, String); 2] {
     let (odd, good) = (odd().await, backend(Era::Modern, Transport::Http).await);
     let file = TraceFile::new();

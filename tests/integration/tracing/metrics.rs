@@ -1,6 +1,6 @@
-//! What `/metrics` says, and where.
+//! The content of `/metrics`, and the listeners that serve it.
 
-use super::server_requests::{CAPABILITIES, asks, with_input};
+use super::server_requests::{CAPABILITIES, elicits, with_input};
 use super::{sent, start};
 use crate::faults::backend;
 use crate::harness::{Gateway, within};
@@ -29,7 +29,7 @@ async fn metrics_are_on_the_admin_listener_only() {
     assert_eq!(front.response().await.status, 404);
 }
 
-/// The value at `/metrics` of the series that begins like this.
+/// The value at `/metrics` of the series that begins with this text.
 async fn metric(gateway: &Gateway, series: &str) -> Option<f64> {
     let mut admin = Connection::open(gateway.admin).await;
     admin.request("GET", "/metrics", &[], b"").await;
@@ -80,20 +80,20 @@ async fn metrics_count_sessions_backends_and_bytes() {
     assert_eq!(metric(&gateway, "fanlight_sessions_active").await, Some(0.0));
 }
 
-/// A call waits for its client from the answer that asks it something until it comes back with that.
+/// A call is suspended from the response that requires input until the client sends it.
 #[tokio::test]
 async fn metrics_count_suspended_calls() {
     let only = backend(Era::Legacy, Transport::Http).await;
-    only.on("tools/call", asks(""));
+    only.on("tools/call", elicits(""));
     let gateway = Gateway::start(&config(&[only.entry("only")])).await;
-    let parked = "fanlight_calls_parked";
-    assert_eq!(metric(&gateway, parked).await, Some(0.0));
+    let suspended = "fanlight_calls_parked";
+    assert_eq!(metric(&gateway, suspended).await, Some(0.0));
     let params = r#""name":"t","arguments":{}"#;
     let call = modern_request_with(CAPABILITIES, "1", "tools/call", params, "");
     let (_, wanted) = post_modern(gateway.mcp, &call).await.messages().await;
-    assert_eq!(metric(&gateway, parked).await, Some(1.0));
+    assert_eq!(metric(&gateway, suspended).await, Some(1.0));
     let back = modern_request_with(CAPABILITIES, "2", "tools/call", &with_input(params, &wanted), "");
     post_modern(gateway.mcp, &back).await.messages().await;
-    metric_becomes(&gateway, parked, |count| count == 0.0).await;
+    metric_becomes(&gateway, suspended, |count| count == 0.0).await;
     metric_becomes(&gateway, "fanlight_requests_active", |count| count == 0.0).await;
 }

@@ -1,4 +1,4 @@
-//! How spans end: each way in which a call can go wrong has its `error.type`, on both sides of the gateway.
+//! The outcome of spans: each kind of failure of a call has its `error.type`, on both sides of the gateway.
 
 use super::spans::{CLIENT, INTERNAL, SERVER, Trace, TraceFile, from_client};
 use crate::faults::backend;
@@ -29,7 +29,7 @@ impl Traced {
         post_modern(self.gateway.mcp, &modern_call(number)).await.bytes().await.unwrap();
     }
 
-    /// The trace with this number, once the call in it has ended for both sides.
+    /// The trace with this number, once both spans of the call have ended.
     async fn ended(&self, number: u32) -> Trace {
         self.file.trace(&from_client(number, "01"), &[(SERVER, CALL), (CLIENT, CALL)]).await
     }
@@ -72,7 +72,7 @@ async fn spans_of_error_responses() {
     }
 }
 
-/// The client is told by a JSON-RPC error, and that is what its side of the trace says.
+/// The client gets a JSON-RPC error, whose code is the `error.type` of its side of the trace.
 #[tokio::test]
 async fn spans_of_calls_without_a_response() {
     for transport in TRANSPORTS {
@@ -101,13 +101,13 @@ async fn spans_of_calls_without_a_response() {
     assert_eq!(traced.errors(1).await[1].as_deref(), Some("500"));
 }
 
-/// The connection that is kept for a backend is made for no request: each attempt is a trace of its own. The requests
-/// that find no connection send nothing, so they have no CLIENT span.
+/// The permanent connection to a backend belongs to no request: each attempt is a separate trace. Requests that find no
+/// connection send nothing, so they have no CLIENT span.
 #[tokio::test]
 async fn spans_of_unreachable_backends() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for entry in [
-        format!(r#""only":{{"type":"http","url":"http://{nobody}/mcp"}}"#),
+        format!(r#""only":{{"type":"http","url":"http://{unused}/mcp"}}"#),
         r#""only":{"command":"/nonexistent/fanlight-test-server"}"#.to_owned(),
     ] {
         let traced = Traced::start(&entry, "").await;
@@ -123,14 +123,14 @@ async fn spans_of_unreachable_backends() {
     }
 }
 
-/// A legacy client's own connection is made for its first request, and stands in the trace of that.
+/// A legacy client's own connection is made for its first request, and is in the trace of that request.
 #[tokio::test]
 async fn spans_of_connections_made_for_a_request() {
     for dies in [false, true] {
         let only = backend(Era::Legacy, Transport::Stdio).await;
         let traced = Traced::start(&only.entry("only"), "").await;
         let session = LegacySession::open(traced.gateway.mcp).await;
-        // The connection that is kept in any case comes first.
+        // The permanent connection comes first.
         traced.file.first(INTERNAL, "connect").await;
         if dies {
             only.once("initialize", Reply::fault(Fault::Die(1)));
@@ -166,7 +166,7 @@ async fn spans_of_abandoned_calls() {
         assert_eq!(server.0["events"][0]["name"], "notifications/progress", "{server:?}");
         assert!(server.text("mcp.session.id").is_some_and(|id| Some(id) != session.session.as_deref()));
 
-        // A modern client cancels by hanging up, which is all that can be seen of it.
+        // A modern client cancels by closing the connection; the trace cannot show more than that.
         let mut left = post_modern(traced.gateway.mcp, &modern_call(2)).await;
         left.event().await.unwrap().expect("progress first");
         drop(left);
@@ -174,8 +174,8 @@ async fn spans_of_abandoned_calls() {
     }
 }
 
-/// A legacy client that hangs up before anything has come cancels nothing: its side of the trace ends there, and the
-/// work goes on until it is told otherwise.
+/// A legacy client that closes the connection before the response does not cancel the call: its side of the trace ends
+/// there, and the call runs until it is cancelled.
 #[tokio::test]
 async fn span_of_a_call_that_outlives_its_connection() {
     for transport in TRANSPORTS {

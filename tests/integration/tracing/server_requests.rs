@@ -1,5 +1,5 @@
-//! A server's question in the middle of a call mirrors the tree: below the CLIENT span of the call stands a SERVER span
-//! of the question, and below that the CLIENT span of asking the client.
+//! A server request during a call mirrors the spans of the call: below the CLIENT span of the call is a SERVER span for
+//! the server request, and below that the CLIENT span for the request to the client.
 
 use std::sync::Arc;
 
@@ -17,12 +17,13 @@ pub(super) const CAPABILITIES: &str = r#"{"elicitation":{"form":{}}}"#;
 const PARAMS: &str = r#""message":"m","requestedSchema":{"type":"object","properties":{}}"#;
 const ACCEPTED: &str = r#"{"action":"accept","content":{}}"#;
 
-pub(super) fn asks(meta: &str) -> Reply {
-    let question = format!(r#"{{"jsonrpc":"2.0","id":"q-{{call}}","method":"{ASKED}","params":{{{PARAMS}{meta}}}}}"#);
+pub(super) fn elicits(meta: &str) -> Reply {
+    let server_request =
+        format!(r#"{{"jsonrpc":"2.0","id":"q-{{call}}","method":"{ASKED}","params":{{{PARAMS}{meta}}}}}"#);
     let got = |_: &Received, answers: &[Arc<Received>]| {
         format!(r#"{{"content":[],"got":{}}}"#, answers[0].member("result").unwrap())
     };
-    Reply::conclude(got).asking(&[&question])
+    Reply::conclude(got).asking(&[&server_request])
 }
 
 async fn start(backend: &Backend) -> (Gateway, TraceFile) {
@@ -30,72 +31,73 @@ async fn start(backend: &Backend) -> (Gateway, TraceFile) {
     (Gateway::start_with(&config(&[backend.entry("only")]), &file.arguments()).await, file)
 }
 
-/// Calls the tool as a legacy client, answers the one question, and gives the question's raw `traceparent`.
+/// Calls the tool as a legacy client, responds to the only server request, and returns its raw `traceparent`.
 async fn converse(gateway: &Gateway, context: &str) -> Option<String> {
     let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, CAPABILITIES).await;
     let params = format!(r#""name":"t","_meta":{{"traceparent":"{context}"}}"#);
     let mut stream = session.post(&legacy_request("1", "tools/call", &params)).await;
-    let question = stream.event().await.unwrap().expect("a question");
-    assert_eq!(member_at(&question, &["params", "message"]), Some(r#""m""#), "{question}");
-    let id = member_at(&question, &["id"]).unwrap();
+    let server_request = stream.event().await.unwrap().expect("a server_request");
+    assert_eq!(member_at(&server_request, &["params", "message"]), Some(r#""m""#), "{server_request}");
+    let id = member_at(&server_request, &["id"]).unwrap();
     let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{ACCEPTED}}}"#);
     assert_eq!(session.post(&answer).await.status, 202);
     let (_, last) = stream.messages().await;
     assert!(member_at(&last, &["result"]).is_some(), "{last}");
-    member_at(&question, &["params", "_meta", "traceparent"]).and_then(plain_string).map(str::to_owned)
+    member_at(&server_request, &["params", "_meta", "traceparent"]).and_then(plain_string).map(str::to_owned)
 }
 
 #[tokio::test]
 async fn relayed_server_request_has_its_own_spans() {
     for transport in [Transport::Http, Transport::Stdio] {
         let only = backend(Era::Legacy, transport).await;
-        only.on("tools/call", asks(""));
+        only.on("tools/call", elicits(""));
         let (gateway, file) = start(&only).await;
         let context = from_client(1, "01");
         let sent = converse(&gateway, &context).await;
         let wanted = [(SERVER, CALL), (CLIENT, CALL), (SERVER, ASKED), (CLIENT, ASKED)];
         let trace = file.trace(&context, &wanted).await;
-        let [call, forwarded, asked, relayed] = wanted.map(|(kind, name)| trace.one(kind, name));
+        let [call, forwarded, received, relayed] = wanted.map(|(kind, name)| trace.one(kind, name));
         assert_eq!(forwarded.parent(), call.id());
-        assert_eq!(asked.parent(), forwarded.id(), "{transport:?}");
-        assert_eq!(relayed.parent(), asked.id(), "{transport:?}");
-        assert_eq!(asked.text("fanlight.backend.name"), Some("only"));
-        assert_eq!(asked.text("jsonrpc.request.id").map(|id| id.starts_with("q-")), Some(true));
+        assert_eq!(received.parent(), forwarded.id(), "{transport:?}");
+        assert_eq!(relayed.parent(), received.id(), "{transport:?}");
+        assert_eq!(received.text("fanlight.backend.name"), Some("only"));
+        assert_eq!(received.text("jsonrpc.request.id").map(|id| id.starts_with("q-")), Some(true));
         assert_eq!(relayed.text("fanlight.backend.name"), None);
-        assert!([call, forwarded, asked, relayed].iter().all(|span| span.error().is_none()));
-        // The client's own spans go below the question to it.
+        assert!([call, forwarded, received, relayed].iter().all(|span| span.error().is_none()));
+        // The client's own spans are below the request to it.
         let trace_id = &context[3..35];
         assert_eq!(sent, Some(format!("00-{trace_id}-{}-01", relayed.id())));
     }
 }
 
-/// A span of the server's own, in between, is the parent if it is of the same trace, and a link otherwise.
+/// A span of the server in between is the parent if it is of the same trace, and a link otherwise.
 #[tokio::test]
 async fn context_of_a_server_request_counts_within_the_same_trace() {
     for same in [true, false] {
         let only = backend(Era::Legacy, Transport::Http).await;
         let context = from_client(1, "01");
         let inside = from_client(if same { 1 } else { 2 }, "01").replace("-00f067aa", "-0badcafe");
-        only.on("tools/call", asks(&format!(r#","_meta":{{"traceparent":"{inside}"}}"#)));
+        only.on("tools/call", elicits(&format!(r#","_meta":{{"traceparent":"{inside}"}}"#)));
         let (gateway, file) = start(&only).await;
         converse(&gateway, &context).await;
         let trace = file.trace(&context, &[(CLIENT, CALL), (SERVER, ASKED)]).await;
-        let (asked, forwarded) = (trace.one(SERVER, ASKED), trace.one(CLIENT, CALL));
+        let (received, forwarded) = (trace.one(SERVER, ASKED), trace.one(CLIENT, CALL));
         let (parent, links) = match same {
             true => (&inside[36..52], vec![]),
             false => (forwarded.id(), vec![inside[3..52].to_owned()]),
         };
-        assert_eq!((asked.parent(), asked.links()), (parent, links));
+        assert_eq!((received.parent(), received.links()), (parent, links));
     }
 }
 
-/// What a modern server wants to know is asked of a legacy client below the client's own call.
+/// Input that a modern server requires is requested from a legacy client directly below the client's call.
 #[tokio::test]
 async fn input_request_to_a_legacy_client_belongs_to_its_call() {
     let only = backend(Era::Modern, Transport::Http).await;
     let input = format!(r#"{{"method":"{ASKED}","params":{{{PARAMS}}}}}"#);
-    let wish = format!(r#"{{"resultType":"input_required","inputRequests":{{"k":{input}}},"requestState":"s"}}"#);
-    only.once("tools/call", Reply::result(wish));
+    let input_required =
+        format!(r#"{{"resultType":"input_required","inputRequests":{{"k":{input}}},"requestState":"s"}}"#);
+    only.once("tools/call", Reply::result(input_required));
     let (gateway, file) = start(&only).await;
     let context = from_client(1, "01");
     converse(&gateway, &context).await;
@@ -107,12 +109,12 @@ async fn input_request_to_a_legacy_client_belongs_to_its_call() {
     assert!(rounds.iter().all(|round| round.parent() == call.id() && round.error().is_none()));
 }
 
-/// A modern client is asked by an answer, and comes back with a request of its own: the question's SERVER span stands
-/// below the call that the backend still works on, and what the client comes back with is another SERVER span.
+/// A modern client is asked by a response, and sends the input with a new request: the SERVER span of the server
+/// request is below the call that the backend still runs, and the new request has another SERVER span.
 #[tokio::test]
 async fn server_request_to_a_modern_client_spans_both_of_its_requests() {
     let only = backend(Era::Legacy, Transport::Http).await;
-    only.on("tools/call", asks(""));
+    only.on("tools/call", elicits(""));
     let (gateway, file) = start(&only).await;
     let context = from_client(1, "01");
     let meta = format!(r#""traceparent":"{context}""#);
@@ -130,12 +132,12 @@ async fn server_request_to_a_modern_client_spans_both_of_its_requests() {
     assert_eq!(first.map(|span| span.id()), Some(forwarded.parent()), "{trace:#?}");
 }
 
-/// Over stdio, to the end: the call that is cancelled is the one of both requests.
+/// Over stdio, to the end: the cancelled call is that of both requests.
 #[tokio::test]
 async fn resumed_call_is_cancelled_as_a_whole() {
     let only = backend(Era::Legacy, Transport::Stdio).await;
     let gate = Gate::new();
-    only.on("tools/call", asks("").gated(&gate));
+    only.on("tools/call", elicits("").gated(&gate));
     let file = TraceFile::new();
     let mut gateway = Gateway::stdio_with(&config(&[only.entry("only")]), &file.arguments());
     let mut client = StdioClient::of(&mut gateway);
@@ -160,7 +162,7 @@ async fn resumed_call_is_cancelled_as_a_whole() {
     assert!(trace.all(SERVER, CALL).iter().all(|span| span.text("network.transport") == Some("pipe")));
 }
 
-/// The params of the request that brings the one input that `wanted` asks for.
+/// The params of the request that sends the one input that `wanted` asks for.
 pub(super) fn with_input(params: &str, wanted: &str) -> String {
     let state = member_at(wanted, &["result", "requestState"]).unwrap_or_else(|| panic!("no state in {wanted}"));
     let (key, _) = members(member_at(wanted, &["result", "inputRequests"]).unwrap()).unwrap()[0];

@@ -1,4 +1,4 @@
-//! What `--trace-file` has written: spans as tests want to ask about them.
+//! Reads the spans that `--trace-file` has written.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,10 +11,10 @@ pub(super) const INTERNAL: u8 = 1;
 pub(super) const SERVER: u8 = 2;
 pub(super) const CLIENT: u8 = 3;
 
-/// How often the file is looked at: nobody tells of a line that was appended.
+/// The interval for polling the file, since appended lines cause no event.
 const POLL: Duration = Duration::from_millis(20);
 
-/// The `traceparent` of a client, of a trace of its own for each number.
+/// The `traceparent` of a client, of a different trace for each number.
 pub(super) fn from_client(number: u32, flags: &str) -> String {
     format!("00-4bf92f3577b34da6a3ce929d{number:08x}-00f067aa{number:08x}-{flags}")
 }
@@ -25,7 +25,7 @@ pub(super) fn ids(traceparent: &str) -> (&str, &str) {
     (fields.next().unwrap(), fields.next().unwrap())
 }
 
-/// The file that a gateway writes its spans to.
+/// The file to which a gateway writes its spans.
 pub(super) struct TraceFile {
     _folder: TempFile,
     path: String,
@@ -38,12 +38,12 @@ impl TraceFile {
         Self { _folder: folder, path }
     }
 
-    /// What the gateway is started with.
+    /// The arguments for the gateway.
     pub(super) fn arguments(&self) -> [&str; 2] {
         ["--trace-file", &self.path]
     }
 
-    /// The spans of the trace that `traceparent` is of, once each of these kinds and names is there.
+    /// The spans of the trace of `traceparent`, once each of these kinds and names is in the file.
     pub(super) async fn trace(&self, traceparent: &str, wanted: &[(u8, &str)]) -> Trace {
         let trace_id = ids(traceparent).0;
         let mut of_it = Trace(Vec::new());
@@ -73,7 +73,7 @@ impl TraceFile {
 
     fn spans(&self) -> Vec<Span> {
         let text = std::fs::read_to_string(&self.path).unwrap_or_default();
-        // The last line may be half written.
+        // The last line may be incomplete.
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let each = |value: &Value, member: &str| value[member].as_array().unwrap().clone();
         lines
@@ -94,7 +94,7 @@ impl Trace {
         self.0.iter().filter(|span| span.0["kind"] == kind && span.0["name"] == name).collect()
     }
 
-    /// The one span of this kind and name.
+    /// The only span of this kind and name.
     pub(super) fn one(&self, kind: u8, name: &str) -> &Span {
         let all = self.all(kind, name);
         assert_eq!(all.len(), 1, "spans of kind {kind} called {name:?} in {self:#?}");
@@ -102,7 +102,7 @@ impl Trace {
     }
 }
 
-/// One span as OTLP-JSON has it.
+/// One span in OTLP-JSON.
 #[derive(Clone)]
 pub(super) struct Span(pub(super) Value);
 
@@ -119,14 +119,14 @@ impl Span {
         self.0["flags"].as_u64().unwrap() & 1 == 1
     }
 
-    /// The spans it is linked with, as in a `traceparent` without version and flags.
+    /// The linked spans, as in a `traceparent` without version and flags.
     pub(super) fn links(&self) -> Vec<String> {
         let links = self.0["links"].as_array().unwrap().iter();
         let text = |link: &Value, member: &str| link[member].as_str().unwrap().to_owned();
         links.map(|link| format!("{}-{}", text(link, "traceId"), text(link, "spanId"))).collect()
     }
 
-    /// The attribute, which must be there at most once.
+    /// The attribute, which may be there at most once.
     pub(super) fn attribute(&self, key: &str) -> Option<&Value> {
         let mut found = self.0["attributes"].as_array()?.iter().filter(|attribute| attribute["key"] == key);
         let first = found.next().map(|attribute| &attribute["value"]);
@@ -139,7 +139,7 @@ impl Span {
         self.attribute(key)?["stringValue"].as_str()
     }
 
-    /// `error.type`, which goes with the status ERROR.
+    /// `error.type`, which requires the status ERROR.
     pub(super) fn error(&self) -> Option<&str> {
         let error = self.text("error.type");
         assert_eq!(error.is_some(), self.0["status"]["code"] == 2, "{self:#?}");

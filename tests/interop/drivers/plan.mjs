@@ -1,19 +1,19 @@
-// Runs one plan with one SDK client and prints the report as JSON. Shared by the two TypeScript drivers,
-// which only differ in how they connect and in the shape of their errors.
+// Runs one plan with one SDK client and prints the report as JSON. Shared by the two TypeScript drivers, which differ
+// only in how they connect and in the shape of their errors.
 //
 // stdin:  {target: {url} | {sse} | {command, args, env, cwd}, era: "legacy" | "modern", steps: [{id, method, params}]}
 // stdout: {server, lists, steps}, with every result as the SDK hands it out.
 import { text } from 'node:stream/consumers';
-import { heardSince, unwatch, watch } from './news.mjs';
+import { notificationsSince, unwatch, watch } from './notifications.mjs';
 
 const REQUEST_TIMEOUT_MS = 20_000;
 
 export const CLIENT_INFO = { name: 'fanlight-interop', version: '1.0.0' };
 
-/** What a server may ask this client during a call. */
+/** The capabilities of this client. */
 export const CAPABILITIES = { elicitation: { form: {} }, sampling: {} };
 
-/** What the client answers, whatever it is asked; the questions themselves are in the report. */
+/** The client's fixed responses to server requests; the requests are in the report. */
 const ANSWERS = {
   'elicitation/create': { action: 'accept', content: { name: 'Ada "é" Lovelace', check: true, integer: 7 } },
   'sampling/createMessage': {
@@ -23,9 +23,9 @@ const ANSWERS = {
 
 const asked = [];
 
-/** The handler for questions of this method. */
+/** The handler for server requests of this method. */
 export const answering = (method) => (request) => {
-  // Which call or connection it belongs to is no part of the question.
+  // The keys that name the call or connection differ between runs.
   const { _meta, ...params } = request.params;
   asked.push({ method, params });
   return ANSWERS[method];
@@ -101,14 +101,14 @@ async function runStep(sdk, client, { method, params }) {
     'completion/complete': () => client.complete(params, options()),
     watch: () => watch(client, params, options()),
     unwatch: () => unwatch(client, options()),
-    hear: () => sdk.callTool(client, { name: params.name, arguments: params.arguments }, requestOptions),
+    announce: () => sdk.callTool(client, { name: params.name, arguments: params.arguments }, requestOptions),
     list: () => namesListed(client, params.kind),
     // An SDK without tasks calls the tool like any other.
     task: () => (sdk.runTask ? sdk.runTask(client, params, requestOptions, task) : sdk.callTool(client, params, requestOptions)),
   }[method];
   try {
     const outcome = { result: await send(), progress, asked: inAnyOrder(asked) };
-    if (method === 'hear') outcome.heard = await heardSince(params.count);
+    if (method === 'announce') outcome.notifications = await notificationsSince(params.count);
     if (sdk.runTask && method === 'task') outcome.task = task;
     return outcome;
   } catch (error) {
@@ -119,21 +119,21 @@ async function runStep(sdk, client, { method, params }) {
   }
 }
 
-/** What identifies the entries of a list: names, or URIs. */
+/** The key of the entries of a list: name or URI. */
 async function namesListed(client, kind) {
   const list = { tools: 'listTools', prompts: 'listPrompts', resources: 'listResources' }[kind];
   const { items } = await allPages(kind, (page) => client[list](page, options()));
   return { kind, names: items.map(({ uri, name }) => uri ?? name) };
 }
 
-/** Questions that are open at the same time may come in any order. */
-function inAnyOrder(questions) {
-  return questions.toSorted((one, other) => (JSON.stringify(one) < JSON.stringify(other) ? -1 : 1));
+/** Concurrent server requests may arrive in any order. */
+function inAnyOrder(requests) {
+  return requests.toSorted((one, other) => (JSON.stringify(one) < JSON.stringify(other) ? -1 : 1));
 }
 
 /**
- * Reads progress where it enters the SDK: both TypeScript SDKs lose an update that arrives in the same read as the
- * response, since they answer the caller first.
+ * Reads progress before the SDK does: both TypeScript SDKs lose an update that arrives in one read with the response,
+ * since they resolve the call first.
  */
 function tapProgress(transport, onUpdate) {
   const deliver = transport.onmessage;

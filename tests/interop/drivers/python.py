@@ -19,38 +19,38 @@ from mcp.types import (
 
 MODERN_REVISION = "2026-07-28"
 REQUEST_TIMEOUT_S = 20.0
-NEWS_TIMEOUT_S = 10.0
+NOTIFICATION_TIMEOUT_S = 10.0
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 
-# What the client was asked during the running step.
+# The server requests during the running step.
 asked: list[dict[str, Any]] = []
 
 
-class News:
-    """What the server has said outside of calls and no step has told yet, and what is watched."""
+class Notifications:
+    """The notifications outside of calls that no step has reported yet, and the subscriptions."""
 
     def __init__(self) -> None:
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.came = anyio.Event()
         self.uris: list[str] = []
         self.subscription = AsyncExitStack()
         self.subscription_id: str | int | None = None
 
     def note(self, method: str, params: dict[str, Any]) -> None:
-        self.heard.append({"method": method, "params": params})
+        self.received.append({"method": method, "params": params})
         self.came.set()
         self.came = anyio.Event()
 
     async def until(self, count: int) -> list[dict[str, Any]]:
-        """Everything since the last time, once so many have come. Those of one call may come in any order."""
-        with anyio.move_on_after(NEWS_TIMEOUT_S):
-            while len(self.heard) < count:
+        """Returns the notifications since the last time, once there are `count`, in a stable order."""
+        with anyio.move_on_after(NOTIFICATION_TIMEOUT_S):
+            while len(self.received) < count:
                 await self.came.wait()
-        told, self.heard = self.heard, []
-        return sorted(told, key=json.dumps)
+        received, self.received = self.received, []
+        return sorted(received, key=json.dumps)
 
 
-news = News()
+notifications = Notifications()
 
 
 async def main() -> None:
@@ -64,7 +64,7 @@ async def main() -> None:
         sampling_callback=answer_sampling,
         message_handler=note_message,
     )
-    async with client, news.subscription:
+    async with client, notifications.subscription:
         if job["era"] == "modern" and client.protocol_version != MODERN_REVISION:
             raise RuntimeError(f"asked for {MODERN_REVISION}, the server speaks {client.protocol_version}")
         report = {"server": describe_server(client), "lists": await read_lists(client), "steps": {}}
@@ -74,18 +74,18 @@ async def main() -> None:
 
 
 async def answer_elicitation(_: Any, params: Any) -> ElicitResult:
-    note_question("elicitation/create", params)
+    record_server_request("elicitation/create", params)
     return ElicitResult(action="accept", content={"name": 'Ada "é" Lovelace', "check": True, "integer": 7})
 
 
 async def answer_sampling(_: Any, params: Any) -> CreateMessageResult:
-    note_question("sampling/createMessage", params)
+    record_server_request("sampling/createMessage", params)
     content = TextContent(type="text", text="façade \u2028")
     return CreateMessageResult(role="assistant", content=content, model="a-model", stop_reason="endTurn")
 
 
-def note_question(method: str, params: Any) -> None:
-    """Which call or connection it belongs to is no part of the question."""
+def record_server_request(method: str, params: Any) -> None:
+    """Removes the keys that name the call or connection, which differ between runs."""
     shown = plain(params)
     shown.pop("_meta", None)
     asked.append({"method": method, "params": shown})
@@ -102,22 +102,23 @@ async def note_message(message: Any) -> None:
     if method == "notifications/resources/updated" or method.endswith("/list_changed"):
         params = plain(message.params) or {}
         meta = params.pop("_meta", {})
-        if meta.get(SUBSCRIPTION_ID) == news.subscription_id:
+        if meta.get(SUBSCRIPTION_ID) == notifications.subscription_id:
             meta.pop(SUBSCRIPTION_ID, None)
-        news.note(method, {**params, "_meta": meta} if meta else params)
+        notifications.note(method, {**params, "_meta": meta} if meta else params)
 
 
 async def watch(client: Client, uris: list[str], lists: list[str]) -> dict[str, Any]:
-    """Says what the server honours."""
-    news.uris = uris
+    """Subscribes; returns the filter that the server honours."""
+    notifications.uris = uris
     if client.protocol_version != MODERN_REVISION:
         for uri in uris:
             await client.subscribe_resource(uri)
         capabilities = plain(client.server_capabilities)
         return {"uris": uris, "lists": [kind for kind in lists if capabilities[kind].get("listChanged")]}
     wanted = {f"{kind}_list_changed": True for kind in lists}
-    subscription = await news.subscription.enter_async_context(client.listen(**wanted, resource_subscriptions=uris))
-    news.subscription_id = subscription.subscription_id
+    stream = client.listen(**wanted, resource_subscriptions=uris)
+    subscription = await notifications.subscription.enter_async_context(stream)
+    notifications.subscription_id = subscription.subscription_id
     honored = plain(subscription.honored)
     return {
         "uris": honored.get("resourceSubscriptions", []),
@@ -127,15 +128,15 @@ async def watch(client: Client, uris: list[str], lists: list[str]) -> dict[str, 
 
 async def unwatch(client: Client) -> dict[str, Any]:
     if client.protocol_version == MODERN_REVISION:
-        await news.subscription.aclose()
+        await notifications.subscription.aclose()
     else:
-        for uri in news.uris:
+        for uri in notifications.uris:
             await client.unsubscribe_resource(uri)
     return {}
 
 
 async def names_listed(client: Client, kind: str) -> dict[str, Any]:
-    """What identifies the entries of a list: names, or URIs."""
+    """The key of the entries of a list: name or URI."""
     list_page = {"tools": client.list_tools, "prompts": client.list_prompts, "resources": client.list_resources}[kind]
     items = (await all_pages(kind, list_page))["items"]
     return {"kind": kind, "names": [item.get("uri", item["name"]) for item in items]}
@@ -182,10 +183,10 @@ async def run_step(client: Client, step: dict[str, Any]) -> dict[str, Any]:
     asked.clear()
     try:
         result = await send(client, step, progress)
-        # Questions that are open at the same time may come in any order.
+        # Concurrent server requests may arrive in any order.
         outcome = {"result": plain(result), "progress": progress, "asked": sorted(asked, key=json.dumps)}
-        if step["method"] == "hear":
-            outcome["heard"] = await news.until(step["params"]["count"])
+        if step["method"] == "announce":
+            outcome["notifications"] = await notifications.until(step["params"]["count"])
         return outcome
     except MCPError as error:
         return {"error": plain(error.error), "progress": progress}
@@ -200,7 +201,7 @@ async def send(client: Client, step: dict[str, Any], progress: list[dict[str, An
 
     params = step["params"]
     match step["method"]:
-        case "tools/call" | "hear" | "task":
+        case "tools/call" | "announce" | "task":
             return await client.call_tool(params["name"], params.get("arguments"), progress_callback=on_progress)
         case "resources/read":
             return await client.read_resource(params["uri"])
@@ -221,7 +222,7 @@ async def send(client: Client, step: dict[str, Any], progress: list[dict[str, An
 
 
 def plain(model: Any) -> Any:
-    """JSON as it was on the wire: aliases, and only members that were set."""
+    """JSON as on the wire: aliases, and only members that were set."""
     if model is None or isinstance(model, dict):
         return model
     return model.model_dump(mode="json", by_alias=True, exclude_unset=True)

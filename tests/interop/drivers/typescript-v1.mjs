@@ -4,7 +4,7 @@ import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { CallToolResultSchema, CreateMessageRequestSchema, ElicitRequestSchema, McpError } from '@modelcontextprotocol/sdk/types.js';
-import { noteNews } from './news.mjs';
+import { recordNotification } from './notifications.mjs';
 import { answering, CAPABILITIES, CLIENT_INFO, runDriver } from './plan.mjs';
 
 await runDriver({
@@ -13,14 +13,14 @@ await runDriver({
     const client = new Client(CLIENT_INFO, { capabilities: CAPABILITIES });
     client.setRequestHandler(ElicitRequestSchema, answering('elicitation/create'));
     client.setRequestHandler(CreateMessageRequestSchema, answering('sampling/createMessage'));
-    client.fallbackNotificationHandler = noteNews;
+    client.fallbackNotificationHandler = recordNotification;
     await client.connect(transportTo(target));
     return client;
   },
 
   callTool: (client, params, options) => client.callTool(params, undefined, options),
 
-  /** Runs the tool as a task; `seen` is what the task was at first and in the end, and what else is known of it. */
+  /** Runs the tool as a task; `seen` collects its first and its last state and its list entry. */
   async runTask(client, params, options, seen) {
     const { tasks } = client.experimental;
     let taskId;
@@ -32,7 +32,7 @@ await runDriver({
     ({ taskId, ...seen.ended } = await tasks.getTask(taskId, options));
     seen.isListed = (await tasks.listTasks(undefined, options)).tasks.some((task) => task.taskId === taskId);
     seen.cancelled = await tasks.cancelTask(taskId, options).catch(wireError);
-    // Of a task that failed the SDK tells only that; its result may say more.
+    // For a failed task the SDK reports only the failure; `tasks/result` may have details.
     if (outcome.type === 'error') seen.error = wireError(outcome.error);
     const result = outcome.result ?? (await tasks.getTaskResult(taskId, CallToolResultSchema, options));
     seen.isRelated = result._meta?.['io.modelcontextprotocol/related-task']?.taskId === taskId;
@@ -44,7 +44,7 @@ await runDriver({
 
 function wireError(error) {
   if (!(error instanceof McpError)) return undefined;
-  // The SDK puts this before the message that was on the wire.
+  // The SDK adds this prefix to the message of the error.
   const message = error.message.replace(`MCP error ${error.code}: `, '');
   return { code: error.code, message, data: error.data };
 }

@@ -1,7 +1,7 @@
 // Driver for @modelcontextprotocol/client (v2): both eras. See plan.mjs for its input and output.
 import { Client, ProtocolError, SSEClientTransport, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
-import { noteNews } from './news.mjs';
+import { recordNotification } from './notifications.mjs';
 import { answering, CAPABILITIES, CLIENT_INFO, runDriver } from './plan.mjs';
 
 const MODERN_REVISION = '2026-07-28';
@@ -13,7 +13,7 @@ await runDriver({
     for (const method of ['elicitation/create', 'sampling/createMessage']) {
       client.setRequestHandler(method, answering(method));
     }
-    client.fallbackNotificationHandler = noteNews;
+    client.fallbackNotificationHandler = recordNotification;
     await client.connect(transportTo(target));
     return client;
   },

@@ -1,8 +1,8 @@
-// What a client without tasks has to get from a tool that can only be called as a task. Face to face it is refused;
-// Fanlight runs the task for it, so its call must give what the client with tasks gets in the end.
+// The expected results of tools that can only be called as tasks, for clients without tasks. Directly the call is
+// refused; Fanlight runs the task, so the call must return the result that the client with tasks gets.
 import { clientWithTasks } from './clients.mjs';
 
-/** `direct`, with what such calls give through Fanlight in the place of the refusals. */
+/** The report `direct`, with the results of such calls through Fanlight in place of the refusals. */
 export function withTasksAwaited(direct) {
   return (server, client) => {
     const report = direct(server, client);

@@ -14,18 +14,21 @@ const python = { sdk: 'python', command: [path.join(ROOT, '.venv', 'bin', 'pytho
 export const CLIENTS = [
   { ...typescriptV1, era: 'legacy', tasks: true },
   { ...typescriptV2, era: 'legacy' },
-  // Its modern schema has no `execution` in tools, so it drops the member it received.
+  // Its modern schema has no `execution` in tools, so it drops that member.
   { ...typescriptV2, era: 'modern', unreadOfTools: ['execution'] },
   { ...python, era: 'legacy' },
   { ...python, era: 'modern' },
 ].map((client) => ({ ...client, name: `${client.sdk}-${client.era}` }));
 
-/** The era a client and a server speak without Fanlight: a modern client falls back for a legacy server. */
+/** The era of a client and a server without Fanlight: a modern client falls back for a legacy server. */
 export const eraFaceToFace = (server, client) => (server.modern ? client.era : 'legacy');
 
 export const isLegacyTwinOf = (client) => (other) => other.sdk === client.sdk && other.era === 'legacy';
 
-/** The client whose SDK has tasks (those of 2025-11-25): what it is told of one is what the others wait for. */
+/**
+ * The client whose SDK has tasks (those of 2025-11-25): the results of its tasks are those that the other clients must
+ * get.
+ */
 export const clientWithTasks = CLIENTS.find((client) => client.tasks);
 
 /** The report of `client` on `target`: {url}, {sse} (a URL) or {command, args, env}. */
@@ -44,7 +47,7 @@ export function askDirectly(server, client) {
 
 const busy = new Map();
 
-/** Runs `work` when no other client uses the server's peer, since all its clients hear what one of them changes. */
+/** Runs `work` when no other client uses the server's peer, since a change by one client is announced to all. */
 export async function exclusively({ peer }, work) {
   if (!peer) return work();
   const done = (busy.get(peer) ?? Promise.resolve()).then(work);
@@ -52,5 +55,5 @@ export async function exclusively({ peer }, work) {
   return done;
 }
 
-/** What a desktop client gives the servers it starts. */
+/** The environment that a desktop client gives to its servers. */
 export const baseEnvironment = () => ({ PATH: process.env.PATH, HOME: process.env.HOME });

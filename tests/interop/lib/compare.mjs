@@ -1,14 +1,14 @@
-// Compares two reports of the same plan: `direct` (client and server face to face) and `through` (Fanlight between
-// them). Everything must be equal, down to the last member. What may differ is written here and nowhere else:
+// Compares two reports of the same plan: `direct` (client and server directly) and `through` (with Fanlight between
+// them). Everything must be equal, down to the last member. All accepted differences are listed here:
 //
-// 1. Era translation, only when Fanlight had to translate (`crossEra`): the members of ERA_MEMBERS may be *added*,
-//    with a valid value, and so may the server's identity in `_meta`; of the capabilities only those that every
-//    era has are compared; -32002 and -32602 stand for each other (the modern revision forbids the first).
-// 2. Several backends (`merged`): names carry `<server>__`; a URI that no backend has is refused by one of them or by
-//    Fanlight, so only the error's code is compared; the list members beside the items and the description of the
-//    server are Fanlight's own; the merged list of tools is the same for every client, so the tools that a server
-//    lists only for clients with certain capabilities (`conditionalTools`) are not compared there. They are called.
-// 3. What the client's SDK does not hand out (`unreadOfTools`), though it received it.
+// 1. Era translation, only when Fanlight had to translate (`crossEra`): the members of ERA_MEMBERS may be *added*, with
+// a valid value, and so may the server's identity in `_meta`; only capabilities of every era are compared; -32002 and
+// -32602 are equivalent (the modern revision forbids the first).
+// 2. Several backends (`merged`): names have the prefix `<server>__`; a URI that no backend has is refused by one of
+// them or by Fanlight, so only the error's code is compared; the list members other than the items and the description
+// of the server are Fanlight's; the merged list of tools is equal for all clients, so the tools that a server lists
+// only for clients with certain capabilities (`conditionalTools`) are not compared there. They are called.
+// 3. Members that the client's SDK does not expose (`unreadOfTools`), though it received them.
 // 4. Tools that can only be called as tasks, and clients without tasks: see awaited.mjs.
 // 5. Volatile output: a step names the patterns (the time of day, …) that are blanked in both reports.
 
@@ -17,7 +17,7 @@ const INVALID_PARAMS = -32602;
 
 const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Members a modern result carries and a legacy one need not, with the values that are valid for them. */
+/** Members that a modern result must have and a legacy one need not, with their valid values. */
 const ERA_MEMBERS = {
   resultType: (value) => value === 'complete',
   ttlMs: (value) => Number.isInteger(value) && value >= 0,
@@ -25,10 +25,10 @@ const ERA_MEMBERS = {
 };
 const SERVER_INFO_META = 'io.modelcontextprotocol/serverInfo';
 
-/** Capabilities whose meaning is the same in every revision; a cross-era comparison holds Fanlight to these. */
+/** Capabilities with one meaning in every revision; a cross-era comparison requires these to be equal. */
 const CAPABILITIES_OF_EVERY_ERA = ['tools', 'resources', 'prompts', 'completions'];
 
-/** The report of a client's legacy twin as the client itself would give it: rule 3. */
+/** The report of the SDK's legacy client as its modern client would give it: rule 3. */
 export function asReadBy(client, report) {
   if (!client.unreadOfTools || !report.lists.tools) return report;
   const read = (tool) => Object.fromEntries(
@@ -37,7 +37,7 @@ export function asReadBy(client, report) {
   return { ...report, lists: { ...report.lists, tools } };
 }
 
-/** One backend: names untouched, so every part of the reports is compared. Returns a list of differences. */
+/** One backend: names are unchanged, so every part of the reports is compared. Returns a list of differences. */
 export function compareSingle(server, direct, through, { crossEra, clientEra }) {
   const differences = [];
   compareValues('server.era', clientEra, through.server.era, differences);
@@ -66,7 +66,7 @@ export function compareMergedSteps(server, direct, through, { crossEra, clientEr
   return differences;
 }
 
-/** Of the names or URIs in a merged list those of one server, the names as the server itself has them. */
+/** The names or URIs in a merged list that belong to one server, without its prefix. */
 function ownEntries(server, step, outcome) {
   if (step.method !== 'list' || !outcome?.result) return outcome;
   const prefix = mergedName(server, '');
@@ -77,7 +77,7 @@ function ownEntries(server, step, outcome) {
   return { ...outcome, result: { kind, names: own } };
 }
 
-/** The merged lists: each server's items in its own order, servers in the order of the config. */
+/** The merged lists: the items of each server in its order, servers in the order of the configuration. */
 export function compareMergedLists(entries, through, { clientEra }) {
   const differences = [];
   compareValues('server.era', clientEra, through.server.era, differences);
@@ -99,7 +99,7 @@ export function compareMergedLists(entries, through, { clientEra }) {
   return differences;
 }
 
-/** The id and the name a step has when its server stands among others. */
+/** The id and the name of a step when its server is one of several. */
 export const mergedStepId = (server, step) => `${server.name}/${step.id}`;
 export const mergedName = (server, name) => `${server.name}__${name}`;
 

@@ -1,4 +1,4 @@
-// The checks proper: each server alone behind Fanlight, then all together, through both of its front doors.
+// The checks: each server alone behind Fanlight, then all together, over every transport of Fanlight.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { withTasksAwaited } from './awaited.mjs';
@@ -12,7 +12,7 @@ const READY_TIMEOUT_MS = 30_000;
 export async function checkThroughFanlight(checks, { servers, clients }, direct, { binary, work }) {
   const context = { checks, clients, binary, work, expected: withTasksAwaited(direct) };
   const groups = groupsOf(servers, work);
-  // Each peer has a process of its own: what is checked of one disturbs no other.
+  // Each peer has a separate process, so that checks do not affect each other.
   const peers = new Set(servers.map(({ peer }) => peer));
   await Promise.all([...peers].map((peer) => inTurn(context, groups.alone.filter(({ members }) => members[0].peer === peer))));
   await inTurn(context, groups.merged);
@@ -23,42 +23,42 @@ async function inTurn(context, groups) {
 }
 
 async function checkGroup({ checks, clients, binary, work, expected }, group) {
-  const check = (door, target) => {
-    const legacyOnly = door.name === 'sse' || group.members.some(({ legacyClientsOnly }) => legacyClientsOnly);
+  const check = (transport, target) => {
+    const legacyOnly = transport.name === 'sse' || group.members.some(({ legacyClientsOnly }) => legacyClientsOnly);
     const able = clients.filter(({ era }) => !legacyOnly || era === 'legacy');
-    return group.check(checks, door.title, group, able, expected, target);
+    return group.check(checks, transport.title, group, able, expected, target);
   };
   await throughHttp(checks, group, { binary, work }, async (address) => {
-    for (const door of HTTP_DOORS.filter(({ name }) => group.doors.includes(name))) {
-      await check(door, door.target(address));
+    for (const transport of HTTP_TRANSPORTS.filter(({ name }) => group.transports.includes(name))) {
+      await check(transport, transport.target(address));
     }
   });
-  if (group.doors.includes('stdio')) {
+  if (group.transports.includes('stdio')) {
     const args = ['stdio', '--config', group.config];
     await check({ title: 'stdio' }, { command: binary, args, env: baseEnvironment() });
   }
 }
 
-const HTTP_DOORS = [
+const HTTP_TRANSPORTS = [
   { name: 'http', title: 'http ', target: (address) => ({ url: `http://${address}/mcp` }) },
   { name: 'sse', title: 'sse  ', target: (address) => ({ sse: `http://${address}/sse` }) },
 ];
 
-/** Every server alone, and those that stand together. */
+/** Every server alone, and the merged groups. */
 function groupsOf(servers, work) {
   const group = (names, members, more) => ({ names, members, config: writeConfig(work, names, members), ...more });
   const alone = servers.map((server) =>
-    group(server.name, [server], { check: checkAlone, doors: server.doors ?? ['http', 'stdio'] }));
-  const merged = mergedGroups(servers).map(({ name, doors, members }) =>
-    group(name, members, { check: checkMerged, doors }));
+    group(server.name, [server], { check: checkAlone, transports: server.transports ?? ['http', 'stdio'] }));
+  const merged = mergedGroups(servers).map(({ name, transports, members }) =>
+    group(name, members, { check: checkMerged, transports }));
   return { alone, merged };
 }
 
 /** With one backend nothing is renamed: the whole report must be equal. */
-async function checkAlone(checks, door, { members: [server] }, clients, direct, target) {
+async function checkAlone(checks, transport, { members: [server] }, clients, direct, target) {
   await checks.each(
     clients,
-    (client) => `${door} alone   ${server.name}  ${client.sdk} ${client.era}`,
+    (client) => `${transport} alone   ${server.name}  ${client.sdk} ${client.era}`,
     async (client) => {
       const through = await exclusively(server, () => ask(target, client, server.steps));
       return compareSingle(server, asReadBy(client, direct(server, client)), through, eras(server, client));
@@ -66,11 +66,11 @@ async function checkAlone(checks, door, { members: [server] }, clients, direct, 
   );
 }
 
-/** With several, one client run carries the plans of all of them; each server's part is a group of its own. */
-async function checkMerged(checks, door, { members }, clients, direct, target) {
+/** With several backends, one client run has the plans of all of them; each server's part is one group of checks. */
+async function checkMerged(checks, transport, { members }, clients, direct, target) {
   const steps = members.flatMap((server) => server.steps.map((step) => mergedStep(server, step)));
   for (const client of clients) {
-    const name = (part) => `${door} merged  ${part}  ${client.sdk} ${client.era}`;
+    const name = (part) => `${transport} merged  ${part}  ${client.sdk} ${client.era}`;
     const asked = ask(target, client, steps);
     await checks.one(name('lists'), async () => {
       const entries = members.map((server) => ({ server, direct: asReadBy(client, direct(server, client)) }));
@@ -86,9 +86,9 @@ const eras = (server, client) => ({
   crossEra: client.era !== (server.modern ? 'modern' : 'legacy'),
 });
 
-const NAMING_METHODS = ['tools/call', 'prompts/get', 'hear', 'task'];
+const NAMING_METHODS = ['tools/call', 'prompts/get', 'announce', 'task'];
 
-/** A step under the names the merged endpoint gives it. */
+/** A step with the names of the merged endpoint. */
 function mergedStep(server, step) {
   const { method, params } = step;
   const id = mergedStepId(server, step);

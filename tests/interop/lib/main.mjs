@@ -1,4 +1,4 @@
-// Entry point: installs, asks every server directly, then through Fanlight, and compares. See ../README.md.
+// Entry point: installs, runs every plan directly, then through Fanlight, and compares. See ../README.md.
 import { existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -72,9 +72,9 @@ async function startHttpServers(fixture, ports) {
 }
 
 /**
- * Every client against every server, face to face. A modern client asks a legacy server in the legacy era, as it
- * would in life. Checks that the answers are of the expected kind, so that a later comparison compares something.
- * Returns report(server, client).
+ * Every client against every server, without Fanlight. A modern client uses the legacy era with a legacy server, as in
+ * production. Checks that the responses are of the expected kind, so that a later comparison is meaningful. Returns
+ * report(server, client).
  */
 async function checkDirect(checks, { servers, clients }) {
   const reports = new Map();
@@ -100,7 +100,7 @@ async function checkDirect(checks, { servers, clients }) {
   };
 }
 
-/** In an order in which clients of the same peer, which wait for each other, are not next to each other. */
+/** In an order in which clients of the same peer, which wait for each other, are not adjacent. */
 function inTurns(pairs) {
   const turns = new Map();
   const turnOf = ({ server: { peer } }) => {

@@ -1,5 +1,6 @@
-// The peers: small servers of our own on the official server SDKs (../peers), since no published server announces
-// changes, asks and runs tasks on demand. What is here: their commands, and the plan every client runs against them.
+// The peers: small servers on the official server SDKs (../peers), since no published server announces changes, sends
+// server requests and runs tasks on demand. This file has their commands, and the plan that every client runs against
+// them.
 import path from 'node:path';
 
 const TASK_ID = /[0-9a-f]{32}/g;
@@ -17,8 +18,8 @@ export function peerCommands(root, ports) {
 }
 
 /**
- * The peers as servers under test (see servers.mjs). `doors` are those of Fanlight that its clients use; the door
- * `sse` is the transport of 2024-11-05. `direct` says how clients reach a server that has no other transport.
+ * The peers as servers under test (see servers.mjs). `transports` are those of Fanlight that its clients use; `sse` is
+ * the HTTP+SSE transport of 2024-11-05. `direct` is the target for clients without Fanlight.
  */
 export function peerServers(root, ports) {
   const url = (peer, where = '/mcp') => `http://127.0.0.1:${ports[peer]}${where}`;
@@ -29,59 +30,59 @@ export function peerServers(root, ports) {
     args: [path.join(root, 'peers', 'python.py'), '--stdio', '--name', 'python'],
   };
   return [
-    server('typescript-v1', { name: 'typescript-v1', merged: 'peers', doors: ['http', 'sse'],
+    server('typescript-v1', { name: 'typescript-v1', merged: 'peers', transports: ['http', 'sse'],
       config: { type: 'http', url: url('typescript-v1') } }),
-    server('typescript-v1', { name: 'typescript-v1-sse', doors: ['http'], direct: sse('typescript-v1'),
+    server('typescript-v1', { name: 'typescript-v1-sse', transports: ['http'], direct: sse('typescript-v1'),
       config: { type: 'sse', url: url('typescript-v1', '/sse') } }),
-    server('typescript-v2', { name: 'typescript-v2', merged: 'peers', modern: true, doors: ['http'],
+    server('typescript-v2', { name: 'typescript-v2', merged: 'peers', modern: true, transports: ['http'],
       config: { type: 'http', url: url('typescript-v2') } }),
-    server('typescript-v2', { name: 'typescript-v2-legacy', doors: ['http'],
+    server('typescript-v2', { name: 'typescript-v2-legacy', transports: ['http'],
       config: { type: 'http', url: url('typescript-v2'), era: 'legacy' } }),
     server('python', { name: 'python', merged: 'peers', modern: true, config: { type: 'http', url: url('python') } }),
-    // Found by the fallback of the specification: nothing says that it speaks 2024-11-05 only.
-    server('python', { name: 'python-sse', doors: ['http', 'sse'], direct: sse('python'),
+    // Found by the fallback of the specification: the configuration does not name the transport of 2024-11-05.
+    server('python', { name: 'python-sse', transports: ['http', 'sse'], direct: sse('python'),
       config: { url: url('python', '/sse') } }),
-    // Modern clients have no session: here one process serves their calls and another what they listen to, and each
+    // Modern clients have no session: one process serves their calls and another their subscriptions, and each
     // announces only its own updates.
-    server('python', { name: 'python-stdio-legacy', doors: ['http'], legacyClientsOnly: true,
+    server('python', { name: 'python-stdio-legacy', transports: ['http'], legacyClientsOnly: true,
       config: { ...pythonOnStdio, era: 'legacy' } }),
-    // One process for all clients, which it cannot ask.
-    server('python', { name: 'python-stdio-shared', doors: ['http'], steps: newsSteps('python'),
+    // One process for all clients, to which it cannot send server requests.
+    server('python', { name: 'python-stdio-shared', transports: ['http'], steps: notificationSteps('python'),
       config: { ...pythonOnStdio, era: 'legacy', session: 'shared' } }),
   ];
 }
 
 const step = (id, method, params, expect, more) => ({ id, method, params, expect, ...more });
 
-/** Everything a peer can do. */
+/** All steps for a peer. */
 function peerSteps(peer) {
   const ask = (name) => step(name, 'tools/call', { name, arguments: {} }, 'askedTwice');
   const ponder = (name, expect = 'task') => step(name, 'task', { name, arguments: { topic: 'tea' } }, expect,
     { volatile: [TASK_ID, TIME] });
   return [
-    ...newsSteps(peer),
+    ...notificationSteps(peer),
     ask('ask-both'), ask('ask-twice'),
     ...(peer === 'typescript-v1' ? [ponder('ponder'), ponder('ponder-in-vain'), ponder('ponder-and-ask', 'askingTask')] : []),
   ];
 }
 
-/** What is said outside of calls. */
-function newsSteps(peer) {
+/** Steps with notifications outside of calls. */
+function notificationSteps(peer) {
   const uri = (entry) => `note://${peer}/${entry}`;
-  const hear = (id, name, args) => step(id, 'hear', { name, arguments: args, count: 1 }, 'heard');
-  const toggle = (id, kind) => hear(id, 'toggle', { kind });
+  const announce = (id, name, args) => step(id, 'announce', { name, arguments: args, count: 1 }, 'notified');
+  const toggle = (id, kind) => announce(id, 'toggle', { kind });
   const list = (id, kind) => step(id, 'list', { kind }, 'result');
   return [
     step('watch', 'watch', { uris: [uri(1), uri(2)], lists: ['tools', 'prompts', 'resources'] }, 'result'),
-    hear('touch', 'touch', { uris: [uri(1)] }),
-    // What was not subscribed to would be heard first.
-    hear('touch-another', 'touch', { uris: [uri(3), uri(2)] }),
+    announce('touch', 'touch', { uris: [uri(1)] }),
+    // A notification without a subscription would arrive first.
+    announce('touch-another', 'touch', { uris: [uri(3), uri(2)] }),
     toggle('tool-added', 'tools'), list('tools', 'tools'), toggle('tool-removed', 'tools'),
     toggle('prompt-added', 'prompts'), list('prompts', 'prompts'), toggle('prompt-removed', 'prompts'),
     toggle('resource-added', 'resources'), list('resources', 'resources'), toggle('resource-removed', 'resources'),
     step('unwatch', 'unwatch', {}, 'result'),
     step('watch-less', 'watch', { uris: [uri(2)], lists: [] }, 'result'),
-    hear('touch-less', 'touch', { uris: [uri(1), uri(2)] }),
+    announce('touch-less', 'touch', { uris: [uri(1), uri(2)] }),
     step('unwatch-less', 'unwatch', {}, 'result'),
   ];
 }
@@ -89,7 +90,7 @@ function newsSteps(peer) {
 const succeeds = ({ result }) => result !== undefined && result.isError !== true;
 
 export const PEER_EXPECTATIONS = {
-  heard: (outcome, { params }) => succeeds(outcome) && outcome.heard.length === params.count,
+  notified: (outcome, { params }) => succeeds(outcome) && outcome.notifications.length === params.count,
   askedTwice: (outcome) => succeeds(outcome) && outcome.asked.length === 2,
   task: (outcome, _, client) => (client.tasks ? isWholeTask(outcome) : isRefused(outcome)),
   askingTask: (outcome, _, client) =>

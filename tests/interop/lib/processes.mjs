@@ -47,16 +47,18 @@ export async function start([program, ...args], { env = process.env, logFile }) 
   return child;
 }
 
-/** Says so if `child` ends before everything does, and what its log says: whatever needs it fails from then on. */
+/** Reports the log of `child` if it ends before the run does; whatever uses it fails from then on. */
 export function tellOfEnd(child, what) {
   child.ended.then(() => {
     if (ending) return;
     const how = child.exitCode === null ? `by ${child.signalCode}` : `with ${child.exitCode}`;
-    console.error(`${what} has ended ${how}, which nobody asked it to:\n${lastLines(readFileSync(child.logFile, 'utf8'))}`);
+    console.error(`${what} has ended unexpectedly ${how}:\n${lastLines(readFileSync(child.logFile, 'utf8'))}`);
   });
 }
 
-/** Ends a process started here, by SIGTERM and after a grace by SIGKILL. Returns its exit code, or the signal. */
+/**
+ * Ends a process started here, by SIGTERM and after a grace period by SIGKILL. Returns its exit code, or the signal.
+ */
 export async function stop(child) {
   if (running.has(child)) {
     signal(child, 'SIGTERM');
@@ -67,7 +69,7 @@ export async function stop(child) {
   return child.exitCode ?? child.signalCode;
 }
 
-/** Ends everything started here, for good: whoever starts or awaits a program afterwards waits for the exit. */
+/** Ends every process started here; programs that are started or awaited afterwards wait for the exit. */
 export async function stopAll() {
   ending = true;
   await Promise.all([...running].map(stop));

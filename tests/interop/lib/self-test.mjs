@@ -1,5 +1,5 @@
-// Tests the comparison itself, without Fanlight: asking twice gives equal reports, the eras differ by no more than
-// the translation explains, a merged report made from the direct ones is accepted, and whatever is altered is found.
+// Tests the comparison itself, without Fanlight: two direct runs give equal reports, the eras differ only by the listed
+// translations, a merged report made from the direct ones is accepted, and every alteration is found.
 import { isDeepStrictEqual } from 'node:util';
 import { askDirectly, isLegacyTwinOf } from './clients.mjs';
 import { compareMergedLists, compareMergedSteps, compareSingle, mergedName, mergedStepId } from './compare.mjs';
@@ -40,7 +40,7 @@ export async function selfTest(checks, { servers, clients }, direct) {
   }
 }
 
-/** What the merged comparison says of a faithful merge, and which of the unfaithful ones it lets pass. */
+/** The differences that the merged comparison finds in a faithful merge, and the unfaithful merges that it accepts. */
 function misjudgedMerges(entries, clientEra) {
   const compare = (merged) => [
     ...compareMergedLists(entries, merged, { clientEra }),
@@ -99,13 +99,13 @@ function mergedOutcome(server, step, outcome) {
   return { ...outcome, result: { kind, names: [...renamed, 'of another server'] } };
 }
 
-/** Where one valid value may stand for another once the eras differ: rule 1 of compare.mjs. */
+/** Members that may have different valid values when the eras differ: rule 1 of compare.mjs. */
 const MAY_DIFFER_ACROSS_ERAS =
   /\.(resultType|ttlMs|cacheScope) altered|\._meta altered to undefined|\/serverInfo[. ]|server\.capabilities\./;
 
 const sameEra = (client) => ({ crossEra: false, clientEra: client.era });
 
-/** Alters and removes every member and element of the report in turn; returns the alterations nobody noticed. */
+/** Alters and removes every member and element of the report in turn; returns the alterations that were not found. */
 function undetected(report, compare) {
   const missed = [];
   const copy = structuredClone(report);
@@ -124,7 +124,7 @@ function undetected(report, compare) {
   return missed;
 }
 
-/** A report so broken that comparing it throws has been noticed as well: the group fails. */
+/** If the comparison throws because the report is broken, the alteration counts as found: the group fails. */
 function notices(compare) {
   try {
     return compare().length > 0;

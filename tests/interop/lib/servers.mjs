@@ -1,8 +1,8 @@
-// The servers under test: how each is configured, and the plan of calls every client runs against it.
+// The servers under test: their configuration, and the plan of calls that every client runs against each.
 //
-// A step is {id, method, params, expect, volatile?, unclaimed?}. `expect` names the kind of answer the server must
-// give when asked directly (see EXPECTATIONS), `volatile` the patterns in its output that change between two calls,
-// `unclaimed` says that the name or URI is one that no server has.
+// A step is {id, method, params, expect, volatile?, unclaimed?}. `expect` names the kind of response that the server
+// must give to a direct request (see EXPECTATIONS), `volatile` has the patterns in its output that change between two
+// calls, `unclaimed` says that no server has the name or URI.
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -37,9 +37,10 @@ const call = (name, args = {}, expect = 'result', more = {}) =>
 const unknownTool = call('no-such-tool', {}, 'refusal');
 
 /**
- * Every server: {name, modern, merged, config, steps}. `modern` servers speak both eras, the others only the legacy
- * one. Those with the same `merged` stand together behind one Fanlight; the second transport of a server is tested
- * alone, since the same resources would be claimed twice. Clients of the same `peer` take turns. `conditionalTools` are listed only for clients that can be asked something.
+ * Every server: {name, modern, merged, config, steps}. `modern` servers have both eras, the others only the legacy one.
+ * Those with an equal `merged` are behind one Fanlight; the second transport of a server is tested alone, since it has
+ * the URIs of the first. Clients of an equal `peer` take turns. `conditionalTools` are listed only for clients with the
+ * capabilities that they need.
  */
 export function servers(root, fixture, ports) {
   const bin = (name) => path.join(root, 'node_modules', '.bin', name);
@@ -67,11 +68,11 @@ export function servers(root, fixture, ports) {
   ];
 }
 
-/** What stands together behind one Fanlight, and by which of its doors clients come. */
+/** The groups of servers behind one Fanlight, and the transports that clients use. */
 export function mergedGroups(servers) {
   const groups = [
-    { name: 'together', doors: ['http', 'stdio'] },
-    { name: 'peers', doors: ['http', 'stdio', 'sse'] },
+    { name: 'together', transports: ['http', 'stdio'] },
+    { name: 'peers', transports: ['http', 'stdio', 'sse'] },
   ];
   return groups
     .map((group) => ({ ...group, members: servers.filter(({ merged }) => merged === group.name) }))
@@ -90,7 +91,7 @@ export function httpServerCommands(root, fixture, ports) {
       env: { ...process.env, PORT: String(ports.everything) },
     },
     kubernetes: {
-      // Over HTTP this server speaks the modern era only when it keeps no sessions.
+      // Over HTTP this server has the modern era only when it is stateless.
       command: [bin('kubernetes-mcp-server'), '--kubeconfig', fixture.kubeconfig, '--stateless',
         '--bind-address', '127.0.0.1', '--port', String(ports.kubernetes)],
     },
@@ -192,7 +193,7 @@ function gitSteps(repository) {
   ];
 }
 
-/** Writes what the servers work on into `folder`: files, a knowledge graph, a kubeconfig, a git repository. */
+/** Writes the data of the servers into `folder`: files, a knowledge graph, a kubeconfig, a git repository. */
 export function writeFixture(folder) {
   const fixture = {
     files: path.join(folder, 'files'),

@@ -37,7 +37,7 @@ CHANGES = {
 
 
 class AnnouncingServer(Server):
-    """Declares in the legacy era, too, that lists change, whatever the transport."""
+    """Declares list changes in the legacy era too, on every transport."""
 
     def create_initialization_options(self, *_: Any, **more: Any) -> Any:
         changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
@@ -45,7 +45,7 @@ class AnnouncingServer(Server):
 
 
 class World:
-    """What all connections share: which extra entries exist, and whom to tell of changes."""
+    """The state that all connections share: the extra entries, and the sessions and subscriptions to notify."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -62,18 +62,18 @@ class World:
     async def updated(self, uri: str) -> None:
         await self.bus.publish(ResourceUpdated(uri))
         for session in list(self.subscribers.get(uri, {}).values()):
-            await tell(session.send_resource_updated(uri))
+            await notify(session.send_resource_updated(uri))
 
     async def toggle(self, kind: str) -> None:
         self.extra ^= {kind}
         event, notification = CHANGES[kind]
         await self.bus.publish(event())
         for session in list(self.sessions.values()):
-            await tell(session.send_notification(notification()))
+            await notify(session.send_notification(notification()))
 
 
-async def tell(sending: Any) -> None:
-    """A session that has gone is told nothing."""
+async def notify(sending: Any) -> None:
+    """Notifies a session; one that has ended is skipped."""
     try:
         await sending
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -86,8 +86,8 @@ def session_id(ctx: Any) -> str | None:
     return ctx.request.headers.get("mcp-session-id") or ctx.request.query_params.get("session_id")
 
 
-async def until_heard(world: World, ctx: Any) -> None:
-    """A legacy client's stream for what is said outside of calls may still be on its way."""
+async def until_listening(world: World, ctx: Any) -> None:
+    """Waits until a legacy client's stream for notifications is open."""
     if is_modern(ctx) or ctx.request is None or "mcp-session-id" not in ctx.request.headers:
         return
     with anyio.fail_after(LISTENING_TIMEOUT_S):
@@ -115,7 +115,7 @@ def build(world: World) -> Server:
             tool("ask-both", "Asks the user and the model"),
             tool("ask-twice", "Asks the user, and again"),
         ]
-        return types.ListToolsResult(tools=tools + [tool("extra", "Comes and goes")] * ("tools" in world.extra))
+        return types.ListToolsResult(tools=tools + [tool("extra", "Added and removed")] * ("tools" in world.extra))
 
     async def list_prompts(ctx: Any, _: Any) -> types.ListPromptsResult:
         names = ["hint"] + ["extra"] * ("prompts" in world.extra)
@@ -134,12 +134,12 @@ def build(world: World) -> Server:
         arguments = params.arguments or {}
         match params.name:
             case "touch":
-                await until_heard(world, ctx)
+                await until_listening(world, ctx)
                 for uri in arguments["uris"]:
                     await world.updated(uri)
                 return text_result("touched")
             case "toggle":
-                await until_heard(world, ctx)
+                await until_listening(world, ctx)
                 await world.toggle(arguments["kind"])
                 return text_result(f"toggled {arguments['kind']}")
             case "ask-both":
@@ -223,7 +223,7 @@ async def ask_twice(ctx: Any, params: types.CallToolRequestParams) -> Any:
 
 
 class Streams:
-    """Counts the open GET streams of Streamable HTTP sessions: until one is open, nobody hears what is announced."""
+    """Counts the open GET streams of Streamable HTTP sessions: until one is open, notifications reach no client."""
 
     def __init__(self, app: Any, world: World) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-// The sessions of a legacy server over Streamable HTTP, whatever SDK it is on: by id, each opened by an `initialize`.
+// The sessions of a legacy server over Streamable HTTP, for any SDK: by id, each opened by an `initialize`.
 import { randomUUID } from 'node:crypto';
 
 export class Sessions {
@@ -10,7 +10,7 @@ export class Sessions {
     this.#world = world;
   }
 
-  /** A transport of the SDK's class that is found by its id as soon as it has one. */
+  /** A transport of the SDK's class that is registered by its id as soon as it has one. */
   newTransport(Transport) {
     const transport = new Transport({
       sessionIdGenerator: randomUUID,
@@ -20,16 +20,16 @@ export class Sessions {
     return transport;
   }
 
-  /** Answers a request; `open` makes a connected transport. */
+  /** Responds to a request; `open` creates a connected transport. */
   async serve(request, response, body, open) {
     const id = request.headers['mcp-session-id'];
     const transport = id === undefined && body?.method === 'initialize' ? await open() : this.byId.get(id);
     if (!transport) return void response.writeHead(404).end();
-    if (request.method === 'GET') this.#tellWhenOpen(response);
+    if (request.method === 'GET') this.#notifyWhenOpen(response);
     await transport.handleRequest(request, response, body);
   }
 
-  #tellWhenOpen(response) {
+  #notifyWhenOpen(response) {
     const { writeHead } = response;
     response.writeHead = (status, ...more) => {
       const written = writeHead.call(response, status, ...more);

@@ -102,7 +102,7 @@ function registerAskingTools(mcp) {
   });
 }
 
-/** Tells when somebody first asks after a task. */
+/** Emits an event when a client first reads a task. */
 class AskedTaskStore extends InMemoryTaskStore {
   #asked = new EventEmitter();
 
@@ -124,7 +124,7 @@ function registerTasks(server, store) {
     server.experimental.tasks.registerToolTask(name, config, {
       async createTask({ topic }, { taskStore, sendRequest }) {
         const task = await taskStore.createTask(TASK);
-        // The work begins when the client first asks how it goes, so that it has always been seen working.
+        // The work begins when the client first reads the state, so that every client sees the task working.
         store.firstAsked(task.taskId).then(() => work(topic, task, sendRequest, taskStore)).then(
           (result) => taskStore.storeTaskResult(task.taskId, result.isError ? 'failed' : 'completed', result),
           (error) => taskStore.updateTaskStatus(task.taskId, 'failed', error.message),

@@ -71,7 +71,7 @@ function registerChangingTools(server, isLegacy) {
   });
 }
 
-/** Written once, as a modern server: the SDK makes requests of its own of it for a legacy client. */
+/** Written as for a modern client: for a legacy client the SDK turns it into server requests. */
 function registerAskingTools(server) {
   const elicit = (message) => inputRequired.elicit({ message, requestedSchema: FORM });
   const name = (ctx, key) => inputResponse(ctx.mcpReq.inputResponses, key)?.content?.name;

@@ -1,4 +1,5 @@
-// What the two TypeScript peers have in common: entries that come and go, and the sessions that are told of it.
+// State that the two TypeScript peers share: entries that are added and removed, and the sessions that are notified of
+// it.
 import { EventEmitter, once } from 'node:events';
 
 const LISTENING_TIMEOUT_MS = 10_000;
@@ -24,15 +25,15 @@ export class World {
     return `note://${this.name}/${entry}`;
   }
 
-  /** Registers what every server of this world offers; the SDKs agree on these methods. */
+  /** Registers the entries that every server has; the SDKs agree on these methods. */
   registerEntries(server) {
     for (const entry of ['1', '2', '3']) this.#registerNote(server, entry);
     this.#registerHint(server, 'hint');
   }
 
-  /** Registers an entry that comes and goes; `remove()` of what it returns takes it out again. */
+  /** Registers an entry that can be removed, by `remove()` of the return value. */
   registerExtra(server, kind) {
-    if (kind === 'tools') return server.registerTool('extra', { description: 'Comes and goes' }, async () => text('extra'));
+    if (kind === 'tools') return server.registerTool('extra', { description: 'Added and removed' }, async () => text('extra'));
     return kind === 'prompts' ? this.#registerHint(server, 'extra') : this.#registerNote(server, 'extra');
   }
 
@@ -46,7 +47,7 @@ export class World {
     return server.registerPrompt(name, { description: 'A hint' }, async () => ({ messages }));
   }
 
-  /** A session of the legacy era: it is told what changes until `close` is called. */
+  /** A session of the legacy era, which is notified of changes until `close` is called. */
   openSession(server) {
     const session = { server, subscribed: new Set(), extra: new Map(), close: () => this.#sessions.delete(session) };
     for (const kind of this.extra) session.extra.set(kind, this.registerExtra(server, kind));
@@ -60,7 +61,7 @@ export class World {
     await Promise.allSettled(concerned.map(({ server }) => server.server.notification({ method, params: { uri } })));
   }
 
-  /** The SDK announces the change of a connected server by itself. */
+  /** The SDK itself announces the change of a connected server. */
   toggle(kind) {
     const adds = !this.extra.delete(kind);
     if (adds) this.extra.add(kind);
@@ -73,7 +74,7 @@ export class World {
     }
   }
 
-  /** Counts the open GET streams of sessions: until there is one, nobody hears what is announced. */
+  /** Counts the open GET streams of sessions: until there is one, notifications reach no client. */
   countStream(response) {
     this.#streams += 1;
     this.#began.emit('stream');

@@ -1,5 +1,5 @@
-// A small instrumented MCP server: its tools give back the `_meta` and the headers they got, and each call is a span of its
-// own below the one that `_meta` names.
+// A small instrumented MCP server: its tools return the `_meta` and the headers of the call, and each call has a span
+// below the context in `_meta`.
 //
 //   node backend.mjs NAME COLLECTOR            over stdio, revision 2025-11-25
 //   node backend.mjs NAME COLLECTOR PORT       over HTTP on loopback, revision 2026-07-28
@@ -19,7 +19,10 @@ const UNKNOWN = { error: { code: -32601, message: 'there is no such method here'
 
 const complete = (result) => (port ? { resultType: 'complete', ...result } : result);
 
-/** `peer` has the headers, and what can be done with the client meanwhile: `notify`, `ask`, and to know that it `left`. */
+/**
+ * `peer` has the headers, and functions for the call: `notify`, `ask`, and `left`, which resolves when the client has
+ * cancelled.
+ */
 async function answer({ id, method, params }, peer) {
   switch (method) {
     case 'initialize':
@@ -60,7 +63,7 @@ async function call({ name: tool, _meta, inputResponses }, peer, { id, span }) {
   }
 }
 
-/** A question to the client within a span of its own, which the question names. */
+/** A server request within a span, whose context the request has. */
 async function ask(peer, within) {
   const own = { trace: within.trace, id: newSpanId(), parent: within.id, name: `${name} ${ASKED}`, kind: CLIENT, start: Date.now() };
   const traceparent = `00-${own.trace}-${own.id}-01`;
@@ -69,7 +72,7 @@ async function ask(peer, within) {
   return result;
 }
 
-/** What an instrumented server does: a span below the one that the request names. */
+/** Runs work within a span below the context of the request, as instrumented servers do. */
 async function traced(params, what, work) {
   const parent = parse(params?._meta?.traceparent);
   const span = { trace: parent?.trace, id: newSpanId(), parent: parent?.span, name: `${name} ${what}`, kind: SERVER, start: Date.now() };
@@ -104,13 +107,13 @@ function serveHttp() {
 
 async function serveStdio() {
   const write = (message) => process.stdout.write(`${text(message)}\n`);
-  const asked = new Map(), running = new Map();
+  const pending = new Map(), running = new Map();
   const peer = {
     headers: null,
     notify: write,
     ask: (question) => new Promise((resolve) => {
-      const id = `q${asked.size}`;
-      asked.set(id, resolve);
+      const id = `q${pending.size}`;
+      pending.set(id, resolve);
       write({ id, ...question });
     }),
     left: (id) => new Promise((resolve) => running.set(id, resolve)),
@@ -118,7 +121,7 @@ async function serveStdio() {
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const message = JSON.parse(line);
     if (message.method === 'notifications/cancelled') running.get(message.params.requestId)?.();
-    else if (message.method === undefined) asked.get(message.id)?.(message);
+    else if (message.method === undefined) pending.get(message.id)?.(message);
     else if (message.id !== undefined) answer(message, peer).then((reply) => reply && write({ id: message.id, ...reply }));
   }
 }

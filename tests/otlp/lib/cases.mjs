@@ -1,10 +1,10 @@
-// What is asked, and what the store must hold of it afterwards.
+// The requests, and the spans that the store must have after each.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { newSpanId, newTraceId, parse } from './otlp.mjs';
 
 const BACKENDS = [{ name: 'alpha', http: true }, { name: 'beta', http: true }, { name: 'gamma', http: false }];
 
-/** How the client's context goes out, and where the gateway's part of the trace is then found. */
+/** How the client's context is sent, and where the gateway's part of the trace is then found. */
 const CARRIERS = {
   '_meta only': (own) => ({ meta: own('01') }),
   'header only': (own) => ({ header: own('01') }),
@@ -13,11 +13,11 @@ const CARRIERS = {
 };
 
 export const kind = (spans, name) => spans.filter((span) => span.kind.includes(name));
-/** Whether all of these are there by now. */
+/** Whether all of these spans are stored. */
 export const named = (...names) => (spans) => names.every((name) => spans.some((span) => span.name === name));
 export const ours = (spans) => spans.filter((span) => 'mcp.method.name' in span.attributes);
 
-/** Every way in, to every backend: the whole chain must be there. */
+/** Every carrier, to every backend: the whole chain must be there. */
 export async function chains(checks, gateway, store, label) {
   const all = BACKENDS.flatMap((backend) => Object.entries(CARRIERS).map(([name, carry]) => ({ backend, name, carry })));
   await checks.each(all, ({ backend, name }) => `${label}  chain   ${backend.name}  ${name}`, async ({ backend, name, carry }) => {
@@ -28,15 +28,15 @@ export async function chains(checks, gateway, store, label) {
   });
 }
 
-/** Of what is found and wanted, under a name each, what differs. */
+/** The differences between found and expected values, each under a name. */
 export function differences(all) {
   return all.filter(([, found, wanted]) => found !== wanted).map(([what, found, wanted]) => `${what} is ${found}, not ${wanted}`);
 }
 
-/** client → SERVER → CLIENT → the backend's own, one below the other. */
+/** client → SERVER → CLIENT → the span of the backend, each below the other. */
 function chain(spans, sent, backend) {
   const [server] = kind(ours(spans), 'SERVER');
-  // Lists that had to be read first are there too.
+  // The trace also has the reads of lists that were needed first.
   const client = kind(ours(spans), 'CLIENT').find((span) => span.name === 'tools/call echo');
   if (!server || !client) return [`the store has ${spans.map((span) => `${span.kind} ${span.name}`).join(', ') || 'nothing'}`];
   const theirs = spans.find((span) => span.name.startsWith(`${backend.name} `));
@@ -57,7 +57,7 @@ function chain(spans, sent, backend) {
   ]);
 }
 
-/** Where no context comes, or none that can be used, a trace begins; one that is not sampled goes on as such. */
+/** Without a valid context a trace begins; a context that is not sampled is propagated as such. */
 export async function roots(checks, gateway, store, label) {
   const contexts = {
     neither: () => ({}),
@@ -79,14 +79,14 @@ export async function roots(checks, gateway, store, label) {
     const sampled = await gateway.request('tools/call', params, (own) => ({ meta: own('01') }));
     const got = parse(JSON.parse(unsampled.answer.result.content[0].text).meta.traceparent);
     const problems = got.trace === unsampled.trace && got.flags === '00' ? [] : [`the backend got ${JSON.stringify(got)}`];
-    // Once the later one is there, the earlier would be too.
+    // Once the later span is stored, the earlier one would be too.
     await store.trace(sampled.trace, named(`tools/call ${backend.name}__echo`, 'tools/call echo'));
     const spans = ours(await store.trace(unsampled.trace, () => true));
     return spans.length === 0 ? problems : [...problems, `${spans.length} spans of it were exported`];
   });
 }
 
-/** What goes wrong is on both spans, in the same words. */
+/** An error is on both spans, with one error.type. */
 export async function errors(checks, gateway, store, label) {
   const cases = [
     { what: 'isError', tool: 'alpha__fail', error: ['tool_error', 'tool_error'] },
@@ -98,7 +98,7 @@ export async function errors(checks, gateway, store, label) {
     { what: 'hang-up', tool: 'beta__hang', abort: 300, error: ['abandoned', 'abandoned'] },
     { what: 'backend death', tool: 'gamma__die', client: 'backend_exited' },
   ];
-  // One after the other: the death of a backend is everybody's.
+  // One after the other, since the exit of a backend affects all of its calls.
   for (const { what, tool, error, client: clientError, abort } of cases) {
     await checks.one(`${label}  error   ${tool}  ${what}`, async () => {
       const signal = abort ? AbortSignal.timeout(abort) : undefined;
@@ -119,7 +119,7 @@ export async function errors(checks, gateway, store, label) {
   }
 }
 
-/** What the gateway counts of its own exports. */
+/** The gateway's counters of its exports. */
 export async function nothingDropped(checks, gateway, label) {
   await checks.one(`${label}  drops`, async () => {
     await sleep(100);

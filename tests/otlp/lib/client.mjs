@@ -1,16 +1,16 @@
-// An instrumented client of the gateway: each request is a span of the client's own, whose context goes out with it.
+// An instrumented client of the gateway: each request has a span of the client, whose context is sent with it.
 import { CLIENT, exportSpan, newSpanId, newTraceId, parse, SERVER } from './otlp.mjs';
 
 const MODERN = '2026-07-28', LEGACY = '2025-11-25';
 const ACCEPTED = { action: 'accept', content: {} };
 
-/** Of the modern era. `carry` says what of the context goes out: `{ meta, header }`. */
+/** A client of the modern era. `carry` selects the carriers of the context: `{ meta, header }`. */
 export class ModernClient {
   constructor(url, store) {
     Object.assign(this, { url, store });
   }
 
-  /** `onMessage` gets what comes before the answer; with `signal` the client hangs up. */
+  /** `onMessage` gets the messages before the response; `signal` aborts the request. */
   async request(method, params, carry, { signal, onMessage } = {}) {
     return traced(this.store, async (own) => {
       const { meta, header } = carry(own);
@@ -31,7 +31,9 @@ export class ModernClient {
   }
 }
 
-/** Of the legacy era, in a session. It can be asked for input, which is a span of its own below the question. */
+/**
+ * A client of the legacy era, with a session. Its response to a server request has a span below that of the request.
+ */
 export class LegacyClient {
   #headers = {};
   #lastId = 0;
@@ -46,16 +48,16 @@ export class LegacyClient {
     return client;
   }
 
-  /** A request whose context is in `_meta`; `onMessage(message, id)` gets what comes before the answer. */
+  /** A request with the context in `_meta`; `onMessage(message, id)` gets the messages before the response. */
   async request(method, params, onMessage = () => {}) {
     const id = ++this.#lastId;
     return traced(this.store, (own) => {
       const message = { id, method, params: { ...params, _meta: { traceparent: own('01'), ...params._meta } } };
-      return exchange(this.url, this.#headers, message, { onMessage: (said) => onMessage(said, id) });
+      return exchange(this.url, this.#headers, message, { onMessage: (message) => onMessage(message, id) });
     });
   }
 
-  /** Answers a question of a server. */
+  /** Responds to a server request. */
   async answer({ id, method, params }) {
     const parent = parse(params._meta?.traceparent), start = Date.now();
     await this.send({ id, result: ACCEPTED });
@@ -64,13 +66,13 @@ export class LegacyClient {
     await exportSpan(this.store.http, 'client', { ...span, start, end: Date.now() });
   }
 
-  /** A message that gets no answer. */
+  /** A message without a response. */
   send(message) {
     return exchange(this.url, this.#headers, message);
   }
 }
 
-/** Makes a request within a span of the client's, and gives what came of it with the span's ids. */
+/** Makes a request within a span of the client, and returns its outcome with the span's ids. */
 async function traced(store, request) {
   const ids = { trace: newTraceId(), span: newSpanId() };
   const start = Date.now();
@@ -94,14 +96,14 @@ async function exchange(url, more, message, { signal, onMessage = () => {} } = {
     return { session, answer: text ? JSON.parse(text) : undefined };
   }
   let answer;
-  for await (const said of events(response.body)) {
-    if ('result' in said || 'error' in said) answer = said;
-    else await onMessage(said);
+  for await (const message of events(response.body)) {
+    if ('result' in message || 'error' in message) answer = message;
+    else await onMessage(message);
   }
   return { session, answer };
 }
 
-/** The messages of an event stream as they come. */
+/** The messages of an event stream as they arrive. */
 async function* events(body) {
   let text = '';
   for await (const chunk of body.pipeThrough(new TextDecoderStream())) {

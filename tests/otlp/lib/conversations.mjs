@@ -1,9 +1,9 @@
-// Traces with more in them than one call there and back: lists of several backends, questions, cancellations.
+// Traces of more than one request and response: lists of several backends, server requests, cancellations.
 import { differences, kind, named, ours } from './cases.mjs';
 
 const ASKED = 'elicitation/create';
 
-/** A list of which one backend has nothing to give: siblings under one SERVER span, of which one failed. */
+/** A list to which one backend contributes nothing: siblings under one SERVER span, of which one failed. */
 export async function lists(checks, gateway, store, label) {
   await checks.one(`${label}  list    prompts/list  one of two fails`, async () => {
     const sent = await gateway.request('prompts/list', {}, (own) => ({ meta: own('01') }));
@@ -29,33 +29,33 @@ export async function lists(checks, gateway, store, label) {
   });
 }
 
-/** A question in the middle of a call: the tree is mirrored below the call. */
-export async function questions(checks, gateway, store, label) {
-  await checks.one(`${label}  asked   delta__ask  by a request`, async () => {
+/** A server request during a call: its spans mirror those of the call, below it. */
+export async function serverRequests(checks, gateway, store, label) {
+  await checks.one(`${label}  request delta__ask  by a request`, async () => {
     const theirs = ['delta ask', `delta ${ASKED}`, `client ${ASKED}`];
     const own = ['tools/call delta__ask', 'tools/call ask'];
-    const { sent, spans } = await asked('delta__ask', (spans) =>
+    const { sent, spans } = await callWithRequest('delta__ask', (spans) =>
       named(...theirs, ...own)(spans) && spans.filter((span) => span.name === ASKED).length >= 2);
     const found = (part, name) => kind(ours(spans), part).find((span) => span.name === name);
     const [call, forwarded] = [found('SERVER', 'tools/call delta__ask'), found('CLIENT', 'tools/call ask')];
-    const [question, relayed] = [found('SERVER', ASKED), found('CLIENT', ASKED)];
-    if (!call || !forwarded || !question || !relayed) return unexpected(spans);
+    const [received, relayed] = [found('SERVER', ASKED), found('CLIENT', ASKED)];
+    if (!call || !forwarded || !received || !relayed) return unexpected(spans);
     const other = (name) => spans.find((span) => span.name === name);
     return differences([
-      ['the answer that the backend got', sent.answer.result?.answered?.action, 'accept'],
+      ['the response that the backend received', sent.answer.result?.answered?.action, 'accept'],
       ['the parent of the call', call.parent, sent.span],
       ['the parent of CLIENT', forwarded.parent, call.id],
       ["the parent of the backend's span", other('delta ask')?.parent, forwarded.id],
-      ["the parent of the backend's question", other(`delta ${ASKED}`)?.parent, other('delta ask')?.id],
-      ['the parent of its SERVER', question.parent, other(`delta ${ASKED}`)?.id],
-      ['the parent of its CLIENT', relayed.parent, question.id],
-      ["the parent of the client's answer", other(`client ${ASKED}`)?.parent, relayed.id],
-      ['the backend that asks', question.attributes['fanlight.backend.name'], 'delta'],
+      ["the parent of the backend's request", other(`delta ${ASKED}`)?.parent, other('delta ask')?.id],
+      ['the parent of its SERVER', received.parent, other(`delta ${ASKED}`)?.id],
+      ['the parent of its CLIENT', relayed.parent, received.id],
+      ["the parent of the client's response", other(`client ${ASKED}`)?.parent, relayed.id],
+      ['the backend of the request', received.attributes['fanlight.backend.name'], 'delta'],
       ['errors', failed(spans).join(), ''],
     ]);
   });
-  await checks.one(`${label}  asked   beta__ask  by a result`, async () => {
-    const { sent, spans } = await asked('beta__ask', (spans) =>
+  await checks.one(`${label}  request beta__ask  by a result`, async () => {
+    const { sent, spans } = await callWithRequest('beta__ask', (spans) =>
       named('tools/call beta__ask', ASKED, `client ${ASKED}`)(spans) && spans.filter((span) => span.name === 'beta ask').length >= 2
       && spans.filter((span) => span.name === 'tools/call ask').length >= 2);
     const [call] = kind(ours(spans), 'SERVER');
@@ -64,29 +64,29 @@ export async function questions(checks, gateway, store, label) {
     if (!call || !relayed || rounds.length !== 2) return unexpected(spans);
     const theirs = spans.filter((span) => span.name === 'beta ask').map((span) => span.parent);
     return differences([
-      ['the answer that the backend got', sent.answer.result?.answered?.action, 'accept'],
+      ['the response that the backend received', sent.answer.result?.answered?.action, 'accept'],
       ['the parent of the call', call.parent, sent.span],
       ['the parents of both rounds', rounds.map((round) => round.parent).join(), `${call.id},${call.id}`],
       ["the parents of the backend's spans", theirs.sort().join(), rounds.map((round) => round.id).sort().join()],
-      ['the parent of the question', relayed.parent, call.id],
-      ["the parent of the client's answer", spans.find((span) => span.name === `client ${ASKED}`)?.parent, relayed.id],
+      ['the parent of the request', relayed.parent, call.id],
+      ["the parent of the client's response", spans.find((span) => span.name === `client ${ASKED}`)?.parent, relayed.id],
       ['errors', failed(spans).join(), ''],
     ]);
   });
 
-  async function asked(tool, isWhole) {
+  async function callWithRequest(tool, isWhole) {
     const client = await gateway.session();
-    const sent = await client.request('tools/call', { name: tool, arguments: {} }, async (said) => {
-      if (said.method === ASKED) await client.answer(said);
+    const sent = await client.request('tools/call', { name: tool, arguments: {} }, async (message) => {
+      if (message.method === ASKED) await client.answer(message);
     });
     return { sent, spans: await store.trace(sent.trace, isWhole) };
   }
 }
 
-/** The client wants no answer any more, and says so in the way of its era, once it knows that the backend works on it. */
+/** The client cancels in the form of its era, once the backend works on the request. */
 export async function cancellations(checks, gateway, store, label) {
   const params = (tool) => ({ name: tool, arguments: {}, _meta: { progressToken: 1 } });
-  const ways = {
+  const methods = {
     'notifications/cancelled': {
       error: 'cancelled',
       send: async (tool) => {
@@ -98,14 +98,14 @@ export async function cancellations(checks, gateway, store, label) {
     'the stream is closed': {
       error: 'abandoned',
       send: (tool) => {
-        const hangUp = new AbortController();
-        const options = { signal: hangUp.signal, onMessage: () => hangUp.abort() };
+        const abort = new AbortController();
+        const options = { signal: abort.signal, onMessage: () => abort.abort() };
         return gateway.request('tools/call', params(tool), (own) => ({ meta: own('01') }), options);
       },
     },
   };
-  const all = ['beta', 'delta'].flatMap((backend) => Object.entries(ways).map(([way, { error, send }]) => ({ backend, way, error, send })));
-  await checks.each(all, ({ backend, way }) => `${label}  cancel  ${backend}__hang  ${way}`, async ({ backend, error, send }) => {
+  const all = ['beta', 'delta'].flatMap((backend) => Object.entries(methods).map(([method, { error, send }]) => ({ backend, method, error, send })));
+  await checks.each(all, ({ backend, method }) => `${label}  cancel  ${backend}__hang  ${method}`, async ({ backend, error, send }) => {
     const sent = await send(`${backend}__hang`);
     const spans = await store.trace(sent.trace, named('client', `tools/call ${backend}__hang`, 'tools/call hang', `${backend} hang`));
     const [server] = kind(ours(spans), 'SERVER');
@@ -115,7 +115,7 @@ export async function cancellations(checks, gateway, store, label) {
       ['the answer', JSON.stringify(sent.answer), undefined],
       ['the parent of SERVER', server.parent, sent.span],
       ['the parent of CLIENT', client.parent, server.id],
-      // It ends when the backend has been told.
+      // The call ends when the backend has been notified.
       ["the parent of the backend's span", spans.find((span) => span.name === `${backend} hang`)?.parent, client.id],
       ['error.type of SERVER', server.attributes['error.type'], error],
       ['error.type of CLIENT', client.attributes['error.type'], error],

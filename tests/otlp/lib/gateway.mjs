@@ -6,20 +6,20 @@ import { LegacyClient, ModernClient } from './client.mjs';
 
 const READY_TIMEOUT_MS = 30_000;
 const BACKEND = path.join(import.meta.dirname, 'backend.mjs');
-// What has to time out does so soon; what must not has time.
-const SOON = '1500ms', LATE = '60s';
+// Short timeouts for the backend that must time out, long ones for the others.
+const SHORT = '1500ms', LONG = '60s';
 
 export async function startGateway(binary, store, protocol, work) {
   const mcpServers = {};
-  for (const [name, broken, timeout] of [['alpha', '0', SOON], ['beta', '1', LATE]]) {
+  for (const [name, broken, timeout] of [['alpha', '0', SHORT], ['beta', '1', LONG]]) {
     const port = await freePort();
     const command = [process.execPath, BACKEND, name, store.http, `${port}`];
     const backend = await start(command, { env: { ...process.env, BROKEN_LISTS: broken }, logFile: path.join(work, `${name}.log`) });
-    // A server that is not there yet is asked again only after a while.
+    // A connection to a server that is not up yet is retried only after a while.
     await waitUntilReady(backend, name, () => isListening(port), READY_TIMEOUT_MS);
     mcpServers[name] = { type: 'http', url: `http://127.0.0.1:${port}/mcp`, timeout };
   }
-  for (const [name, timeout] of [['gamma', SOON], ['delta', LATE]]) {
+  for (const [name, timeout] of [['gamma', SHORT], ['delta', LONG]]) {
     mcpServers[name] = { command: process.execPath, args: [BACKEND, name, store.http], timeout };
   }
   const telemetry = { endpoint: protocol === 'grpc' ? store.grpc : store.http, protocol };
@@ -51,7 +51,7 @@ class Gateway {
     return this.#modern.request(method, params, carry, options);
   }
 
-  /** A legacy client with a session of its own. */
+  /** A legacy client with a session. */
   session() {
     return LegacyClient.open(this.url, this.#store);
   }

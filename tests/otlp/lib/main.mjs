@@ -1,11 +1,12 @@
-// Entry point: starts the store, Fanlight in front of three backends, and reads back what it exported. See ../README.md.
+// Entry point: starts the store, Fanlight in front of the backends, and reads the exported spans from the store. See
+// ../README.md.
 import { existsSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { Checks } from '../../interop/lib/checks.mjs';
 import { stopAll } from '../../interop/lib/processes.mjs';
 import { chains, errors, nothingDropped, roots } from './cases.mjs';
-import { cancellations, lists, questions } from './conversations.mjs';
+import { cancellations, lists, serverRequests } from './conversations.mjs';
 import { startGateway } from './gateway.mjs';
 import { startStore } from './store.mjs';
 
@@ -42,7 +43,7 @@ async function main() {
       await roots(checks, gateway, store, label);
       await errors(checks, gateway, store, label);
       await lists(checks, gateway, store, label);
-      await questions(checks, gateway, store, label);
+      await serverRequests(checks, gateway, store, label);
       await cancellations(checks, gateway, store, label);
     }
     await nothingDropped(checks, gateway, label);

@@ -1,4 +1,4 @@
-// Spans of the test's own client and backends, sent as any instrumented program sends them: OTLP over HTTP, in JSON.
+// Exports spans of the test's client and backends, as any instrumented program does: OTLP over HTTP, in JSON.
 import { randomBytes } from 'node:crypto';
 
 export const INTERNAL = 1, SERVER = 2, CLIENT = 3;
@@ -6,7 +6,7 @@ export const INTERNAL = 1, SERVER = 2, CLIENT = 3;
 export const newTraceId = () => randomBytes(16).toString('hex');
 export const newSpanId = () => randomBytes(8).toString('hex');
 
-/** The parts of a `traceparent` of version 00; undefined if it is none. */
+/** The parts of a `traceparent` of version 00; undefined for other texts. */
 export function parse(traceparent) {
   const match = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/.exec(traceparent ?? '');
   return match ? { trace: match[1], span: match[2], flags: match[3] } : undefined;

@@ -1,4 +1,4 @@
-// The store: otelite, on loopback, in a folder of its own.
+// The store: otelite, on loopback, in a temporary folder.
 import path from 'node:path';
 import { mkdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -25,7 +25,7 @@ class Store {
     Object.assign(this, { base, http, grpc });
   }
 
-  /** The trace, once `isWhole` says of its spans that it is; else what there was when time ran out. */
+  /** The spans of the trace, once `isWhole` accepts them; else those stored when the time is over. */
   async trace(id, isWhole) {
     const until = Date.now() + TRACE_TIMEOUT_MS;
     for (;;) {

@@ -1,7 +1,7 @@
-//! An MCP server over stdio that does what a test tells it over a loopback connection (see `fanlight_tests::wire`).
+//! An MCP server over stdio that a test controls over a loopback connection (see `fanlight_tests::wire`).
 //!
-//! Usage: `scripted-stdio 127.0.0.1:PORT [stubborn]`. It ends with its standard input, as a well-behaved server does,
-//! unless it is `stubborn`; it always ends with the connection to its test.
+//! Usage: `scripted-stdio 127.0.0.1:PORT [stubborn]`. It exits when its standard input ends, as a well-behaved server
+//! does, unless it is `stubborn`; it always exits when the connection to its test ends.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -30,7 +30,7 @@ fn run() -> io::Result<ExitCode> {
     thread::spawn(move || {
         forward_stdin(&to_test);
         if stubborn {
-            // The test learns that its input ended, and keeps control.
+            // The test sees that the input has ended, and still controls the child.
             let _ = to_test.shutdown(Shutdown::Write);
         } else {
             std::process::exit(0);
@@ -41,11 +41,11 @@ fn run() -> io::Result<ExitCode> {
 
 /// Sends standard input to the test until either ends.
 fn forward_stdin(mut to_test: &TcpStream) {
-    // Whichever side failed is gone; the process ends with either.
+    // Errors need no handling: the process exits when either side ends.
     let _ = io::copy(&mut io::stdin().lock(), &mut to_test);
 }
 
-/// Carries out the frames of the test until it closes the connection.
+/// Executes the frames of the test until it closes the connection.
 fn obey(mut from_test: impl Read) -> io::Result<ExitCode> {
     let mut head = [0; 5];
     loop {

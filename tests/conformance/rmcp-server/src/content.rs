@@ -1,4 +1,4 @@
-//! Small media, and constructors for what tools and prompts answer with.
+//! Small media, and constructors for results of tools and prompts.
 
 use rmcp::model::ErrorData;
 use rmcp::serde::de::DeserializeOwned;
@@ -10,12 +10,12 @@ pub const PNG: &str =
 /// A WAV file of eight silent samples.
 const WAV: &str = "UklGRiwAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQgAAACAgICAgICAgA==";
 
-/// Builds an SDK type from the JSON it stands for.
+/// Builds an SDK type from its JSON.
 pub fn model<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
-/// Builds a result from the JSON it stands for. The SDK takes `resultType` out again for legacy clients.
+/// Builds a result from its JSON. The SDK removes `resultType` for legacy clients.
 pub fn result<T: DeserializeOwned>(mut value: Value) -> Result<T, ErrorData> {
     value["resultType"] = json!("complete");
     model(value)

@@ -1,4 +1,4 @@
-//! Resources and prompts, as the JSON that stands for them.
+//! Resources and prompts, as JSON.
 
 use rmcp::model::{ErrorData, JsonObject};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub fn read(uri: &str) -> Result<Value, ErrorData> {
     Ok(json!({ "contents": [content] }))
 }
 
-/// The list; `extra` adds the entry that comes and goes.
+/// The list; `extra` adds the changing entry.
 pub fn prompts(extra: bool) -> Value {
     let argument =
         |name: &str, description: &str| json!({ "name": name, "description": description, "required": true });
@@ -67,12 +67,12 @@ pub fn prompts(extra: bool) -> Value {
         json!({ "name": crate::input::PROMPT, "description": "Asks the user for context" }),
     ];
     if extra {
-        prompts.push(json!({ "name": "test_extra_prompt", "description": "Comes and goes" }));
+        prompts.push(json!({ "name": "test_extra_prompt", "description": "Added and removed" }));
     }
     json!({ "prompts": prompts })
 }
 
-/// A prompt that asks nothing of the client.
+/// A prompt that needs no input from the client.
 pub fn prompt(name: &str, arguments: &JsonObject) -> Result<Value, ErrorData> {
     let user = |content: Value| json!({ "role": "user", "content": content });
     let argument = |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or_default();

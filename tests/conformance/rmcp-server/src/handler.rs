@@ -1,4 +1,4 @@
-//! The server proper: routes each request to the module that knows the answer.
+//! The server handler: routes each request to the module that handles it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use crate::{data, input, tasks, tools};
 
 const MAX_LISTENERS: usize = 256;
 
-/// The revisions a server admits to.
+/// The revisions that a server supports.
 #[derive(Clone, Copy, Debug)]
 pub enum Eras {
     Legacy,
@@ -47,7 +47,7 @@ pub struct Reference {
     states: RequestStateCodec,
     tasks: TaskManager,
     shared: Arc<Shared>,
-    /// Of this session; each session has its own clone.
+    /// The log level of this session; each session has its own clone.
     level: Arc<Mutex<Option<LoggingLevel>>>,
 }
 
@@ -55,7 +55,7 @@ pub struct Reference {
 struct Shared {
     extra_tool: AtomicBool,
     extra_prompt: AtomicBool,
-    /// Whom to tell about changes: modern listeners and legacy sessions.
+    /// The peers to notify of changes: modern listeners and legacy sessions.
     sinks: Mutex<HashMap<u64, SubscriptionSink>>,
     next_sink: AtomicU64,
     peers: Mutex<Vec<Peer<RoleServer>>>,
@@ -63,7 +63,7 @@ struct Shared {
 
 impl Reference {
     pub fn new(eras: Eras) -> Result<Self, RequestStateError> {
-        // Good for one process, which is all that a run needs.
+        // The key is valid for one process, which suffices for a run.
         let key: Vec<u8> = std::process::id().to_le_bytes().iter().copied().cycle().take(32).collect();
         Ok(Self {
             eras,
@@ -86,7 +86,7 @@ impl Reference {
         };
         flag.fetch_xor(true, Ordering::SeqCst);
         for sink in self.shared.sinks.lock().await.values() {
-            // One that fails has gone; its `listen` takes it out.
+            // A failed peer has disconnected; its `listen` removes it.
             let _ = match what {
                 Change::Tools => sink.notify_tool_list_changed().await,
                 Change::Prompts => sink.notify_prompt_list_changed().await,
@@ -101,12 +101,12 @@ impl Reference {
         }
     }
 
-    /// The least severe message that this request's client wants.
+    /// The least severe log message for this request's client.
     async fn wanted_level(&self, context: &RequestContext<RoleServer>) -> Option<LoggingLevel> {
         if context.meta.protocol_version().is_some() {
             return context.meta.log_level();
         }
-        // A legacy client that said nothing gets everything.
+        // A legacy client that has not set a level gets all messages.
         Some(self.level.lock().await.unwrap_or(LoggingLevel::Debug))
     }
 
@@ -304,7 +304,7 @@ impl ServerHandler for Reference {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        // Not the request's id: two clients may use the same.
+        // Not the request's id, which is not unique among clients.
         let key = self.shared.next_sink.fetch_add(1, Ordering::SeqCst);
         {
             let mut sinks = self.shared.sinks.lock().await;

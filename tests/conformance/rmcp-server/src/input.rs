@@ -1,5 +1,5 @@
-//! Tools and a prompt that need something from the client. Each is written once, as a function of the answers so far;
-//! towards a modern client its questions are an `input_required` result, towards a legacy one requests of the server's own.
+//! Tools and a prompt that need input from the client. Each is written once, as a function of the responses so far; the
+//! input is requested from a modern client by an `input_required` result, and from a legacy one by server requests.
 
 use rmcp::model::{
     ClientCapabilities, ErrorData, InputRequest, InputRequiredResult, InputResponses, JsonObject, RequestStateCodec,
@@ -11,27 +11,27 @@ use serde_json::{Map, Value, json};
 use crate::content::{answer, model, text};
 use crate::tools::tool;
 
-/// The prompt that asks.
+/// The prompt that needs input.
 pub const PROMPT: &str = "test_input_required_result_prompt";
 
 const MAX_ROUNDS: usize = 8;
 
-/// What a tool has to go on in one round.
+/// The input of one round.
 pub struct Round<'a> {
     pub arguments: &'a JsonObject,
     pub responses: InputResponses,
-    /// What the tool put into `requestState` in the round before.
+    /// The `requestState` of the round before.
     pub state: Value,
     pub capabilities: &'a ClientCapabilities,
 }
 
-/// What a tool says in one round.
+/// The outcome of one round.
 pub enum Step {
     Done(Value),
     Ask { requests: Map<String, Value>, state: Option<Value> },
 }
 
-/// How a tool ends: with its result, or (modern clients) with its questions.
+/// The end of a tool: its result, or (modern clients) the required input.
 pub enum Outcome {
     Done(Value),
     InputRequired(InputRequiredResult),
@@ -115,7 +115,7 @@ pub fn step(name: &str, round: &Round<'_>) -> Option<Step> {
     })
 }
 
-/// Runs a tool or prompt of this module to its end, or to its questions.
+/// Runs a tool or prompt of this module until it has a result or needs input.
 pub async fn run(
     name: &str,
     mut round: Round<'_>,
@@ -150,7 +150,7 @@ pub async fn run(
     Err(ErrorData::internal_error("too many rounds", None))
 }
 
-/// A server must not ask for what the client did not declare.
+/// A server must not send requests for which the client did not declare the capability.
 fn refuse_undeclared(requests: &Map<String, Value>, declared: &ClientCapabilities) -> Result<(), ErrorData> {
     let mut missing = ClientCapabilities::default();
     for request in requests.values() {
@@ -322,7 +322,7 @@ fn ask_name() -> Value {
     form("What is your name?", json!({ "name": { "type": "string" } }))
 }
 
-/// A form all of whose fields must be filled in.
+/// A form in which all fields are required.
 pub fn form(message: &str, properties: Value) -> Value {
     let required: Vec<_> = properties.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
     let schema = json!({ "type": "object", "properties": properties, "required": required });

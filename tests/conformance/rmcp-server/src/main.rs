@@ -1,5 +1,6 @@
-//! The reference server on rmcp: passes the official suite by itself, so that a check which is lost through Fanlight is
-//! Fanlight's. Speaks every revision over Streamable HTTP on loopback, or over stdio, and has the tasks extension.
+//! The reference server on rmcp: passes the official suite by itself, so a check that is lost through Fanlight is
+//! Fanlight's fault. Supports every revision over Streamable HTTP on loopback, or over stdio, and has the tasks
+//! extension.
 //!
 //!     reference-rmcp [--port N] [--eras legacy|modern|both]     prints one line, `listening on URL`
 //!     reference-rmcp --stdio [--eras …]
@@ -75,7 +76,7 @@ async fn serve_http(server: Reference, port: u16) -> Result<(), Box<dyn Error>> 
         let service = TowerToHyperService::new(service.clone());
         tokio::spawn(async move {
             let http = hyper::server::conn::http1::Builder::new();
-            // An error here is a connection that its client ended.
+            // An error means that the client closed the connection.
             let _ = http.serve_connection(TokioIo::new(connection), service).await;
         });
     }

@@ -1,4 +1,4 @@
-//! Tools that may become tasks (`io.modelcontextprotocol/tasks`), and one that only answers at once.
+//! Tools that may become tasks (`io.modelcontextprotocol/tasks`), and one that is never a task.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::content::{answer, model, result, text};
 use crate::input::form;
 use crate::tools::tool;
 
-/// Tools that cannot be answered but by a task.
+/// Tools that can only be called as tasks.
 const TASK_ONLY: [&str; 4] = ["failing_job", "confirm_delete", "multi_input", "test_tool_with_task"];
 const LONGEST: f64 = 600.0;
 
@@ -35,12 +35,12 @@ pub fn needs_task(name: &str) -> bool {
     TASK_ONLY.contains(&name)
 }
 
-/// Whether a call becomes a task where the client has the extension.
+/// Whether a call becomes a task if the client has the extension.
 pub fn may_be_task(name: &str) -> bool {
     has(name) && name != "greet"
 }
 
-/// Starts a call as a task. `user_name` is what `test_tool_with_task` was told before.
+/// Starts a call as a task. `user_name` is the input that `test_tool_with_task` received before.
 pub fn spawn(tasks: &TaskManager, name: &str, arguments: JsonObject, user_name: Option<String>) -> Task {
     let name = name.to_owned();
     let options = TaskOptions::default().with_poll_interval_ms(200);
@@ -54,7 +54,7 @@ pub fn spawn(tasks: &TaskManager, name: &str, arguments: JsonObject, user_name: 
     })
 }
 
-/// Does the work of a call at once.
+/// Runs a call at once, without a task.
 pub async fn call(name: &str, arguments: &JsonObject) -> Result<Value, ErrorData> {
     match work(name, arguments, None, None).await {
         Ok(result) => Ok(result),

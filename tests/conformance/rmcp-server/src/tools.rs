@@ -1,5 +1,5 @@
-//! The list of tools, and those that answer without asking the client for anything. The first is also the one that the
-//! suite calls when any tool will do, so it takes no arguments.
+//! The list of tools, and those that need no input from the client. The suite calls the first when any tool will do, so
+//! it takes no arguments.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::content::{answer, audio, image, resource, text};
 
 const STEP: Duration = Duration::from_millis(50);
 
-/// The list; `extra` adds the entry that comes and goes.
+/// The list; `extra` adds the changing entry.
 pub fn list(extra: bool) -> Value {
     let plain = [
         ("test_simple_text", "Answers with one text block"),
@@ -22,7 +22,7 @@ pub fn list(extra: bool) -> Value {
         ("test_multiple_content_types", "Answers with text, an image and a resource"),
         ("test_error_handling", "Always fails"),
         ("test_tool_with_logging", "Logs three times while it runs"),
-        ("test_logging_tool", "Logs once if the client asked for it"),
+        ("test_logging_tool", "Logs once if the client has requested logs"),
         ("test_tool_with_progress", "Reports 0, 50 and 100 of 100"),
         ("test_reconnection", "Answers after a while"),
         ("test_trigger_tool_change", "Changes the list of tools"),
@@ -34,7 +34,7 @@ pub fn list(extra: bool) -> Value {
     tools.extend(crate::input::list());
     tools.extend(crate::tasks::list());
     if extra {
-        tools.push(tool("test_extra_tool", "Comes and goes", json!({ "type": "object" })));
+        tools.push(tool("test_extra_tool", "Added and removed", json!({ "type": "object" })));
     }
     json!({ "tools": tools, "ttlMs": 1000, "cacheScope": "public" })
 }
@@ -84,7 +84,7 @@ fn full_schema_tool() -> Value {
     tool("json_schema_2020_12_tool", "Has an input schema with the wider vocabulary of JSON Schema 2020-12", schema)
 }
 
-/// Runs one of the tools of this module. `level` is the least severe message the client wants, if it wants any.
+/// Runs one of the tools of this module. `level` is the least severe log message for the client, `None` for none.
 pub async fn call(
     name: &str,
     arguments: &JsonObject,

@@ -1,17 +1,17 @@
-//! A server that says things outside of calls when its test wants it to, as servers of its era do.
+//! A server that sends notifications outside of calls when its test asks for it, in the form of its era.
 
 use crate::scripted::{Backend, Era, Reply, Stream, Transport};
 
-/// See the module.
-pub(super) struct Speaker {
+/// A server with a tool `t` and one resource, which announces changes on request.
+pub(super) struct Announcer {
     pub(super) backend: Backend,
     pub(super) era: Era,
     pub(super) transport: Transport,
     name: &'static str,
 }
 
-impl Speaker {
-    /// A server with a tool `t`, and a resource of its own.
+impl Announcer {
+    /// Starts a server with a tool `t` and one resource.
     pub(super) async fn start((era, transport): (Era, Transport), name: &'static str) -> Self {
         let backend = Backend::start(era, transport).await;
         let logging = if era == Era::Legacy { r#","logging":{}"# } else { "" };
@@ -25,10 +25,10 @@ impl Speaker {
             (Era::Legacy, Transport::Http) => backend.serves_get(),
             (Era::Legacy, Transport::Stdio) => backend.on("notifications/initialized", Reply::driven()),
         }
-        let speaker = Self { backend, era, transport, name };
-        let resource = format!(r#"{{"uri":"{}","name":"r"}}"#, speaker.uri());
-        speaker.backend.on("resources/list", speaker.backend.list("resources", &resource));
-        speaker
+        let announcer = Self { backend, era, transport, name };
+        let resource = format!(r#"{{"uri":"{}","name":"r"}}"#, announcer.uri());
+        announcer.backend.on("resources/list", announcer.backend.list("resources", &resource));
+        announcer
     }
 
     pub(super) fn uri(&self) -> String {
@@ -39,37 +39,37 @@ impl Speaker {
         self.backend.entry(self.name)
     }
 
-    /// Says that its tools have changed to whoever listens.
-    pub(super) async fn says_tools_changed(&self) {
-        for way in self.ways().await {
-            self.say(&way, super::TOOLS_CHANGED, "").await;
+    /// Announces to all listeners that its tools have changed.
+    pub(super) async fn announce_tools_changed(&self) {
+        for stream in self.streams().await {
+            self.send(&stream, super::TOOLS_CHANGED, "").await;
         }
     }
 
-    /// Says that its resource has changed to whoever has subscribed to it; `number` is a member of its own, raw.
-    pub(super) async fn says_updated(&self, number: &str) {
+    /// Announces to all subscribers that its resource has changed; `number` is an extra member, raw.
+    pub(super) async fn announce_update(&self, number: &str) {
         let params = format!(r#""uri":"{}","n":{number}"#, self.uri());
-        for way in self.subscribed().await {
-            self.say(&way, super::UPDATED, &params).await;
+        for stream in self.subscribed_streams().await {
+            self.send(&stream, super::UPDATED, &params).await;
         }
     }
 
-    /// Says it on one way.
-    pub(super) async fn say(&self, way: &Stream, method: &str, params: &str) {
+    /// Sends the notification on one stream.
+    pub(super) async fn send(&self, stream: &Stream, method: &str, params: &str) {
         match self.era {
-            Era::Modern => way.notify(method, params).await,
+            Era::Modern => stream.notify(method, params).await,
             Era::Legacy if params.is_empty() => {
-                way.message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#)).await;
+                stream.message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#)).await;
             }
             Era::Legacy => {
-                way.message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params}}}}}"#)).await;
+                stream.message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params}}}}}"#)).await;
             }
         }
     }
 
-    /// Every way on which it can say something: of a modern server the newest subscription, which covers the others; of
-    /// a legacy one all sessions or processes.
-    pub(super) async fn ways(&self) -> Vec<Stream> {
+    /// Every stream on which it can announce something: of a modern server the newest subscription, which covers the
+    /// others; of a legacy one those of all sessions or processes.
+    pub(super) async fn streams(&self) -> Vec<Stream> {
         match (self.era, self.transport) {
             (Era::Legacy, Transport::Stdio) => {
                 let processes = self.backend.wait_for("notifications/initialized", 1).await.len();
@@ -84,10 +84,10 @@ impl Speaker {
         }
     }
 
-    /// The ways of those who have subscribed to its resource.
-    async fn subscribed(&self) -> Vec<Stream> {
+    /// The streams of those who have subscribed to its resource.
+    async fn subscribed_streams(&self) -> Vec<Stream> {
         if (self.era, self.transport) != (Era::Legacy, Transport::Http) {
-            return self.ways().await;
+            return self.streams().await;
         }
         let newest = self.backend.wait_for("resources/subscribe", 1).await.pop().expect("one at least");
         vec![self.backend.stream_of(newest.header("mcp-session-id").expect("a session")).await]

@@ -1,4 +1,4 @@
-//! Each cell of the table: the question and its answer keep their bytes, whoever translates.
+//! Each combination of eras and transports: server requests and their responses keep their bytes.
 
 use fanlight_tests::slicer::member;
 
@@ -7,46 +7,51 @@ use crate::clients::Client;
 use crate::faults::backend;
 use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 
-/// A question, its params if it has any, and an answer: text that an encoder would not write.
-struct Question {
+/// A server request, its params if it has any, and a response: text that an encoder would not write.
+struct ServerRequest {
     method: &'static str,
     params: Option<&'static str>,
     answer: &'static str,
 }
 
-const QUESTIONS: [Question; 4] = [
-    Question {
+const SERVER_REQUESTS: [ServerRequest; 4] = [
+    ServerRequest {
         method: "elicitation/create",
         params: Some(
             r#"{"message":"\u0041\/ ","requestedSchema":{"type":"object","properties":{"a":{"type":"number"}}},"x":[ 1E400,-0]}"#,
         ),
         answer: r#"{"action":"accept","content":{"a":1.0 , "s":"\u0041\/"},"x":1e-400}"#,
     },
-    Question {
+    ServerRequest {
         method: "sampling/createMessage",
         params: Some(
             r#"{"messages":[{"role":"user","content":{"type":"text","text":"\ud83d\ude00"}}],"maxTokens":1e1,"tools":[],"x":{}}"#,
         ),
         answer: r#"{"role":"assistant","content":{"type":"text","text":"\/","x":-0},"model":"m" ,"stopReason":"endTurn"}"#,
     },
-    Question { method: "roots/list", params: None, answer: r#"{"roots":[{"uri":"file:\/\/\/r","name":"\u006e"}]}"# },
-    Question {
+    ServerRequest {
+        method: "roots/list",
+        params: None,
+        answer: r#"{"roots":[{"uri":"file:\/\/\/r","name":"\u006e"}]}"#,
+    },
+    ServerRequest {
         method: "elicitation/create",
         params: Some(r#"{"mode":"url","message":"m","url":"https://example.test/\u0061","elicitationId":"e","x":1.0}"#),
         answer: r#"{"action":"decline" }"#,
     },
 ];
 
-/// Asks everything at once and then the first question again, as a server of its era does, and answers with what it got.
+/// Sends all server requests at once and then the first again, in the form of its era, and responds with the client's
+/// responses.
 fn ask_on_call(backend: &Backend, era: Era) {
     match era {
         Era::Legacy => {
-            let request = |(index, question): (usize, &Question)| {
-                let params = question.params.map(|params| format!(r#","params":{params}"#)).unwrap_or_default();
-                format!(r#"{{"jsonrpc":"2.0","id":"\u0071{index}","method":"{}"{params}}}"#, question.method)
+            let request = |(index, server_request): (usize, &ServerRequest)| {
+                let params = server_request.params.map(|params| format!(r#","params":{params}"#)).unwrap_or_default();
+                format!(r#"{{"jsonrpc":"2.0","id":"\u0071{index}","method":"{}"{params}}}"#, server_request.method)
             };
-            let all: Vec<String> = QUESTIONS.iter().enumerate().map(request).collect();
-            let again = request((9, &QUESTIONS[0]));
+            let all: Vec<String> = SERVER_REQUESTS.iter().enumerate().map(request).collect();
+            let again = request((9, &SERVER_REQUESTS[0]));
             let got = |_: &Received, answers: &[std::sync::Arc<Received>]| {
                 let results: Vec<&str> = answers.iter().map(|answer| answer.member("result").unwrap()).collect();
                 format!(r#"{{"content":[],"got":[{}]}}"#, results.join(","))
@@ -55,16 +60,17 @@ fn ask_on_call(backend: &Backend, era: Era) {
             backend.on("tools/call", Reply::conclude(got).asking(&all).asking(&[&again]));
         }
         Era::Modern => {
-            let input = |question: &Question| {
-                let params = question.params.map(|params| format!(r#","params":{params}"#)).unwrap_or_default();
-                format!(r#"{{"method":"{}"{params}}}"#, question.method)
+            let input = |server_request: &ServerRequest| {
+                let params = server_request.params.map(|params| format!(r#","params":{params}"#)).unwrap_or_default();
+                format!(r#"{{"method":"{}"{params}}}"#, server_request.method)
             };
-            let all: Vec<String> = (0..).zip(&QUESTIONS).map(|(n, it)| format!(r#""k{n}":{}"#, input(it))).collect();
-            let wish = |inputs: &str, state: &str| {
+            let all: Vec<String> =
+                (0..).zip(&SERVER_REQUESTS).map(|(n, it)| format!(r#""k{n}":{}"#, input(it))).collect();
+            let input_required = |inputs: &str, state: &str| {
                 format!(r#"{{"resultType":"input_required","inputRequests":{{{inputs}}},"requestState":"{state}"}}"#)
             };
-            backend.once("tools/call", Reply::result(wish(&all.join(","), r"\u0073\/1")));
-            let again = wish(&format!(r#""k9":{}"#, input(&QUESTIONS[0])), r"\u0073\/2");
+            backend.once("tools/call", Reply::result(input_required(&all.join(","), r"\u0073\/1")));
+            let again = input_required(&format!(r#""k9":{}"#, input(&SERVER_REQUESTS[0])), r"\u0073\/2");
             backend.once("tools/call", Reply::result(again));
         }
     }
@@ -74,30 +80,31 @@ async fn a_cell(client: (Era, Transport), server: (Era, Transport)) {
     let backend = backend(server.0, server.1).await;
     ask_on_call(&backend, server.0);
     let mut client = Client::start_with(EVERYTHING, &config(&[backend.entry("only")]), client.0, client.1).await;
-    let mut asked = Vec::new();
+    let mut relayed = Vec::new();
     let exchange = client
         .converse("1", "tools/call", r#""name":"t","arguments":{"n":1.0}"#, |method, params| {
-            asked.push((method.to_owned(), params.map(str::to_owned)));
-            let fits = |question: &&Question| question.method == method && question.params == params;
-            QUESTIONS.iter().find(fits).unwrap_or_else(|| panic!("{method} {params:?}")).answer.to_owned()
+            relayed.push((method.to_owned(), params.map(str::to_owned)));
+            let fits =
+                |server_request: &&ServerRequest| server_request.method == method && server_request.params == params;
+            SERVER_REQUESTS.iter().find(fits).unwrap_or_else(|| panic!("{method} {params:?}")).answer.to_owned()
         })
         .await;
-    let expected = QUESTIONS.iter().chain(&QUESTIONS[..1]);
-    assert_eq!(asked, expected.map(|it| (it.method.to_owned(), it.params.map(str::to_owned))).collect::<Vec<_>>());
+    let expected = SERVER_REQUESTS.iter().chain(&SERVER_REQUESTS[..1]);
+    assert_eq!(relayed, expected.map(|it| (it.method.to_owned(), it.params.map(str::to_owned))).collect::<Vec<_>>());
     let calls = backend.received("tools/call");
     match server.0 {
         Era::Legacy => {
-            let answers: Vec<&str> = QUESTIONS.iter().chain(&QUESTIONS[..1]).map(|it| it.answer).collect();
+            let answers: Vec<&str> = SERVER_REQUESTS.iter().chain(&SERVER_REQUESTS[..1]).map(|it| it.answer).collect();
             assert_eq!(exchange.member("result.got"), format!("[{}]", answers.join(",")));
-            assert_eq!(calls.len(), 1, "held, not made again");
+            assert_eq!(calls.len(), 1, "suspended, not sent again");
         }
         Era::Modern => {
             exchange.member("result.content");
             assert_eq!(calls.len(), 3);
-            for (index, question) in QUESTIONS.iter().enumerate() {
-                assert_eq!(calls[1].member(&format!("params.inputResponses.k{index}")), Some(question.answer));
+            for (index, server_request) in SERVER_REQUESTS.iter().enumerate() {
+                assert_eq!(calls[1].member(&format!("params.inputResponses.k{index}")), Some(server_request.answer));
             }
-            assert_eq!(calls[2].member("params.inputResponses.k9"), Some(QUESTIONS[0].answer));
+            assert_eq!(calls[2].member("params.inputResponses.k9"), Some(SERVER_REQUESTS[0].answer));
             assert_eq!(calls[1].member("params.requestState"), Some(r#""\u0073\/1""#));
             assert_eq!(calls[2].member("params.requestState"), Some(r#""\u0073\/2""#));
             assert!(calls.iter().all(|call| call.member("params.arguments.n") == Some("1.0")));
@@ -105,7 +112,7 @@ async fn a_cell(client: (Era, Transport), server: (Era, Transport)) {
     }
 }
 
-macro_rules! cells {
+macro_rules! combinations {
     ($($name:ident: $client:ident over $front:ident to $server:ident over $back:ident;)*) => {
         $(#[tokio::test]
         async fn $name() {
@@ -114,7 +121,7 @@ macro_rules! cells {
     };
 }
 
-cells! {
+combinations! {
     relayed_http_to_http: Legacy over Http to Legacy over Http;
     relayed_http_to_stdio: Legacy over Http to Legacy over Stdio;
     relayed_stdio_to_http: Legacy over Stdio to Legacy over Http;
@@ -123,17 +130,18 @@ cells! {
     unrolled_http_to_stdio: Legacy over Http to Modern over Stdio;
     unrolled_stdio_to_http: Legacy over Stdio to Modern over Http;
     unrolled_stdio_to_stdio: Legacy over Stdio to Modern over Stdio;
-    parked_http_to_http: Modern over Http to Legacy over Http;
-    parked_http_to_stdio: Modern over Http to Legacy over Stdio;
-    parked_stdio_to_http: Modern over Stdio to Legacy over Http;
-    parked_stdio_to_stdio: Modern over Stdio to Legacy over Stdio;
+    suspended_http_to_http: Modern over Http to Legacy over Http;
+    suspended_http_to_stdio: Modern over Http to Legacy over Stdio;
+    suspended_stdio_to_http: Modern over Stdio to Legacy over Http;
+    suspended_stdio_to_stdio: Modern over Stdio to Legacy over Stdio;
     passed_http_to_http: Modern over Http to Modern over Http;
     passed_http_to_stdio: Modern over Http to Modern over Stdio;
     passed_stdio_to_http: Modern over Stdio to Modern over Http;
     passed_stdio_to_stdio: Modern over Stdio to Modern over Stdio;
 }
 
-/// What a client has not declared, it is never asked; a legacy server is told so, by the error of its revision.
+/// A client never gets a server request for a capability that it has not declared; a legacy server gets the error of
+/// its revision.
 #[tokio::test]
 async fn client_is_never_asked_without_the_capability() {
     for (client, front) in

@@ -1,4 +1,5 @@
-//! One message against the schema of its revision: by kind, by method, and by what it answers.
+//! Validates one message against the schema of its revision: by kind, by method, and by the request that it responds
+//! to.
 
 use serde_json::{Value, json};
 
@@ -7,12 +8,12 @@ use super::definitions::{error_of, notification_of, request_of};
 use super::official::{EXT_TASKS, Official};
 use crate::raw_client::{MODERN, NEWEST_LEGACY};
 
-/// What is wrong with a message.
+/// A violation of the schema.
 #[derive(Debug)]
 pub(super) struct Violation {
-    /// The definition it breaks.
+    /// The definition that is violated.
     pub(super) definition: String,
-    /// Where in what the definition is of, as a JSON pointer.
+    /// A JSON pointer into the value that the definition describes.
     pub(super) place: String,
     pub(super) reason: String,
 }
@@ -23,18 +24,18 @@ impl Violation {
     }
 }
 
-/// A request of the gateway's peer: what its answer is judged by.
+/// A request of the gateway's peer, by which the response is validated.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct Request {
     method: String,
-    /// What its `_meta` says.
+    /// The revision in its `_meta`.
     pub(super) revision: Option<String>,
-    /// Whether it asks to be run as a task (2025-11-25 tasks).
+    /// Whether it requests to be run as a task (2025-11-25 tasks).
     task: bool,
 }
 
-impl Asked {
-    /// `None` if the message is no request.
+impl Request {
+    /// `None` if the message is not a request.
     pub(super) fn of(message: &Value) -> Option<Self> {
         message.get("id")?;
         Some(Self {
@@ -45,38 +46,38 @@ impl Asked {
     }
 }
 
-/// The revision that a response to `initialize` settles.
-pub(super) fn negotiated(message: &Value, asked: Option<&Asked>) -> Option<String> {
-    let settles = asked.is_some_and(|asked| asked.method == "initialize");
+/// The revision that a response to `initialize` negotiates.
+pub(super) fn negotiated(message: &Value, request: Option<&Request>) -> Option<String> {
+    let settles = request.is_some_and(|request| request.method == "initialize");
     settles.then(|| message["result"]["protocolVersion"].as_str().map(str::to_owned))?
 }
 
-/// Everything that is wrong with one message; `usual` is the peer's revision where the message is no other's.
-pub(super) fn judge(
+/// All violations in one message; `usual` is the peer's revision, used unless the message has its own.
+pub(super) fn validate(
     official: &Official,
     direction: Direction,
     usual: &str,
     message: &Value,
-    asked: Option<&Asked>,
+    request: Option<&Request>,
 ) -> Vec<Violation> {
-    let stated = stated_revision(message).or_else(|| asked.and_then(|asked| asked.revision.clone()));
+    let stated = stated_revision(message).or_else(|| request.and_then(|request| request.revision.clone()));
     let stated = stated.filter(|revision| official.knows(revision));
     let revision = stated.unwrap_or_else(|| if official.knows(usual) { usual } else { MODERN }.to_owned());
-    let judge = Judge { official, direction, revision: &revision };
-    let mut violations = judge.envelope(message);
+    let validator = Validator { official, direction, revision: &revision };
+    let mut violations = validator.envelope(message);
     violations.extend(
         match (message["method"].as_str(), message.get("id"), message.get("result"), message.get("error")) {
-            (Some(method), Some(_), None, None) => judge.request(method, message),
-            (Some(method), None, None, None) => judge.notification(method, message),
-            (None, _, Some(result), None) => judge.result(result, asked),
-            (None, _, None, Some(error)) => judge.error(error, message),
+            (Some(method), Some(_), None, None) => validator.request(method, message),
+            (Some(method), None, None, None) => validator.notification(method, message),
+            (None, _, Some(result), None) => validator.result(result, request),
+            (None, _, None, Some(error)) => validator.error(error, message),
             _ => vec![Violation::new("JSONRPCMessage", "neither request nor notification nor response")],
         },
     );
     violations
 }
 
-/// What a modern message says of itself, or an `initialize` request asks for.
+/// The revision in a modern message, or the one that an `initialize` request proposes.
 fn stated_revision(message: &Value) -> Option<String> {
     let meta = &message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
     let wanted = &message["params"]["protocolVersion"];
@@ -84,14 +85,14 @@ fn stated_revision(message: &Value) -> Option<String> {
     meta.as_str().or(initialize).map(str::to_owned)
 }
 
-struct Judge<'a> {
+struct Validator<'a> {
     official: &'a Official,
     direction: Direction,
     revision: &'a str,
 }
 
-impl Judge<'_> {
-    /// The message around its result, which has definitions of its own.
+impl Validator<'_> {
+    /// The message without its result, which has definitions of its own.
     fn envelope(&self, message: &Value) -> Vec<Violation> {
         let mut message = message.clone();
         if let Some(result @ Value::Object(_)) = message.get_mut("result") {
@@ -119,7 +120,7 @@ impl Judge<'_> {
         notification_of(method).map(|known| self.member_of(union, known, message)).unwrap_or_default()
     }
 
-    /// A message that some revision knows: this one must know it too, for this direction.
+    /// A message that some revision defines must be defined in this one too, for this direction.
     fn member_of(&self, union: &str, definition: &str, message: &Value) -> Vec<Violation> {
         if self.is_extension(definition) {
             return self.holds(EXT_TASKS, definition, message);
@@ -130,25 +131,25 @@ impl Judge<'_> {
         self.holds(self.revision, definition, message)
     }
 
-    fn result(&self, result: &Value, asked: Option<&Asked>) -> Vec<Violation> {
-        let Some(asked) = asked else {
-            return vec![Violation::new("JSONRPCResponse", "a result for a request that nobody made")];
+    fn result(&self, result: &Value, request: Option<&Request>) -> Vec<Violation> {
+        let Some(request) = request else {
+            return vec![Violation::new("JSONRPCResponse", "a result without a request")];
         };
-        let known = request_of(&asked.method).map_or("Result", |known| known.result);
+        let known = request_of(&request.method).map_or("Result", |known| known.result);
         let definition = match result["resultType"].as_str() {
             Some("input_required") if self.revision == MODERN => "InputRequiredResult",
             Some("task") if self.revision == MODERN => return self.holds(EXT_TASKS, "CreateTaskResult", result),
             Some("complete") | None => known,
-            // A type that the schema does not know may hold anything.
+            // A type that is not in the schema may hold any value.
             Some(_) => "Result",
         };
-        if asked.task && result["task"].is_object() {
+        if request.task && result["task"].is_object() {
             return self.holds(self.revision, "CreateTaskResult", result);
         }
         if self.is_extension(definition) {
             return self.holds(EXT_TASKS, definition, result);
         }
-        // A method of another revision, which passed as it was, has no shape here but that of any result.
+        // A method of another revision, which was forwarded unchanged: only the rules of any result apply.
         let definition = if self.official.defines(self.revision, definition) { definition } else { "Result" };
         self.holds(self.revision, definition, result)
     }
@@ -159,7 +160,7 @@ impl Judge<'_> {
         self.holds(self.revision, definition.expect("every revision has errors"), message)
     }
 
-    /// Whether only the tasks extension of the newest revision has it.
+    /// Whether only the tasks extension of the newest revision defines it.
     fn is_extension(&self, definition: &str) -> bool {
         let here = self.official.defines(self.revision, definition);
         self.revision == MODERN && !here && self.official.defines(EXT_TASKS, definition)

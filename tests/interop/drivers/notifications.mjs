@@ -1,5 +1,5 @@
-// What a server says outside of calls: asking for it, in the way of either era, and waiting for it. Shared by the two
-// TypeScript drivers.
+// Notifications of a server outside of calls: subscribes in the form of either era, and waits for them. Shared by the
+// two TypeScript drivers.
 import { EventEmitter, once } from 'node:events';
 import { isDeepStrictEqual } from 'node:util';
 
@@ -7,18 +7,18 @@ const TIMEOUT_MS = 10_000;
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 
 const arrivals = new EventEmitter();
-let heard = [];
+let received = [];
 let watched = { uris: [] };
 
-/** The client's handler for notifications without a handler of their own. */
-export async function noteNews({ method, params = {} }) {
+/** The client's handler for notifications without a handler. */
+export async function recordNotification({ method, params = {} }) {
   if (method !== 'notifications/resources/updated' && !method.endsWith('/list_changed')) return;
   const { _meta: { [SUBSCRIPTION_ID]: _, ...meta } = {}, ...rest } = params;
-  heard.push({ method, params: isDeepStrictEqual(meta, {}) ? rest : { ...rest, _meta: meta } });
-  arrivals.emit('news');
+  received.push({ method, params: isDeepStrictEqual(meta, {}) ? rest : { ...rest, _meta: meta } });
+  arrivals.emit('notification');
 }
 
-/** Subscribes to `uris` and to changes of `lists`; says what the server honours. */
+/** Subscribes to `uris` and to changes of `lists`; returns what the server honours. */
 export async function watch(client, { uris, lists }, options) {
   if (client.getProtocolEra?.() === 'modern') {
     const wanted = Object.fromEntries(lists.map((kind) => [`${kind}ListChanged`, true]));
@@ -41,12 +41,12 @@ export async function unwatch(client, options) {
   return {};
 }
 
-/** All that has been heard since the last time, once that is `count` or the time is over. */
-export async function heardSince(count) {
+/** The notifications since the last time, once there are `count` or the time is over. */
+export async function notificationsSince(count) {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
-  while (heard.length < count && !signal.aborted) await once(arrivals, 'news', { signal }).catch(() => {});
-  const told = heard;
-  heard = [];
-  // What one call sets off may come in any order.
-  return told.toSorted((one, other) => (JSON.stringify(one) < JSON.stringify(other) ? -1 : 1));
+  while (received.length < count && !signal.aborted) await once(arrivals, 'notification', { signal }).catch(() => {});
+  const notifications = received;
+  received = [];
+  // The notifications of one call may arrive in any order.
+  return notifications.toSorted((one, other) => (JSON.stringify(one) < JSON.stringify(other) ? -1 : 1));
 }

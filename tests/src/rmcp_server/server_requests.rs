@@ -1,4 +1,4 @@
-//! The tool `ask`: everything a server can ask its client, in the way of the request's era.
+//! The tool `ask`, which makes every kind of server request, in the form of the request's era.
 
 use rmcp::RoleServer;
 use rmcp::model::{
@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::model;
 
-/// The questions by key, as they are on the wire.
-fn questions(label: &str) -> Vec<(&'static str, Value)> {
+/// The server requests by key, as they are on the wire.
+fn server_requests(label: &str) -> Vec<(&'static str, Value)> {
     let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
     let message = format!("{label} asks: which city?");
     let prompt = json!([{ "role": "user", "content": { "type": "text", "text": format!("{label} says hello") } }]);
@@ -25,7 +25,8 @@ fn questions(label: &str) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A legacy client is asked one after the other while the call runs; a modern one by what the call answers.
+/// Sends them to a legacy client one after the other while the call runs; returns them to a modern client as the
+/// required input.
 pub(super) async fn ask(
     label: &str,
     request: &CallToolRequestParams,
@@ -35,26 +36,29 @@ pub(super) async fn ask(
     let answers = match (&request.input_responses, is_modern) {
         (Some(answers), true) => {
             if request.request_state.as_deref() != Some(label) {
-                return Err(ErrorData::invalid_params("this is not the state that was given", None));
+                return Err(ErrorData::invalid_params("not the `requestState` of this server", None));
             }
             answers.clone().into_iter().collect()
         }
         (None, true) => {
             let inputs: Map<String, Value> =
-                questions(label).into_iter().map(|(key, it)| (key.to_owned(), it)).collect();
-            let wish = json!({ "resultType": "input_required", "inputRequests": inputs, "requestState": label });
-            return Ok(model::<InputRequiredResult>(wish)?.into());
+                server_requests(label).into_iter().map(|(key, it)| (key.to_owned(), it)).collect();
+            let result = json!({ "resultType": "input_required", "inputRequests": inputs, "requestState": label });
+            return Ok(model::<InputRequiredResult>(result)?.into());
         }
-        (_, false) => ask_now(label, context).await?,
+        (_, false) => ask_during_the_call(label, context).await?,
     };
     let result = json!({ "content": [], "structuredContent": { "label": label, "answers": answers } });
     Ok(model::<CallToolResult>(result)?.into())
 }
 
-async fn ask_now(label: &str, context: &RequestContext<RoleServer>) -> Result<Map<String, Value>, ErrorData> {
+async fn ask_during_the_call(
+    label: &str,
+    context: &RequestContext<RoleServer>,
+) -> Result<Map<String, Value>, ErrorData> {
     let mut answers = Map::new();
-    for (key, question) in questions(label) {
-        let answer = context.peer.send_request(model::<ServerRequest>(question)?).await;
+    for (key, request) in server_requests(label) {
+        let answer = context.peer.send_request(model::<ServerRequest>(request)?).await;
         let answer = answer.map_err(|error| ErrorData::internal_error(format!("{key}: {error}"), None))?;
         let value = serde_json::to_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
         answers.insert(key.to_owned(), value);
