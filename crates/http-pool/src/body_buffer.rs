@@ -237,61 +237,83 @@ mod tests {
         spare().maps.iter().filter(|(map, _)| map.len() == bytes).count()
     }
 
-    // Each test uses a size of its own, as all use the same spare pages.
-
-    #[tokio::test]
-    async fn buffer_holds_all_that_was_put_there() {
-        let all: Vec<u8> = (0..3_000_000).map(|index| (index % 251) as u8).collect();
-        for start in [0, 100, LONG, 5 << 20] {
-            let mut buffer = BodyBuffer::new(start, 0);
-            let (first, second) = all.split_at(70_000);
-            buffer.extend_from_slice(first);
-            let mut stream = second;
-            while buffer.read_from(&mut stream, 1 << 20).await.unwrap() > 0 {}
-            assert_eq!(buffer.len(), all.len());
-            assert_eq!(buffer.freeze(), all);
-        }
+    /// Runs a test with a paused clock. The spare pages belong to the process, and the end of a runtime returns all of
+    /// them, so one test runs at a time until its runtime has ended.
+    fn run_alone(test: impl Future<Output = ()>) {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(test);
     }
 
-    #[tokio::test]
-    async fn read_takes_no_more_than_asked_for() {
-        for start in [10, LONG] {
-            let mut buffer = BodyBuffer::new(start, 0);
-            let mut stream = &b"abcdef"[..];
-            assert_eq!(buffer.read_from(&mut stream, 4).await.unwrap(), 4);
-            assert_eq!(buffer.freeze(), "abcd");
-        }
+    #[test]
+    fn buffer_holds_all_that_was_put_there() {
+        run_alone(async {
+            let all: Vec<u8> = (0..3_000_000).map(|index| (index % 251) as u8).collect();
+            for start in [0, 100, LONG, 5 << 20] {
+                let mut buffer = BodyBuffer::new(start, 0);
+                let (first, second) = all.split_at(70_000);
+                buffer.extend_from_slice(first);
+                let mut stream = second;
+                while buffer.read_from(&mut stream, 1 << 20).await.unwrap() > 0 {}
+                assert_eq!(buffer.len(), all.len());
+                assert_eq!(buffer.freeze(), all);
+            }
+        });
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn pages_are_reused_and_returned_after_a_moment() {
-        const SIZE: usize = 1 << 23;
-        let address = filled(SIZE, 2 * SIZE).as_ptr();
-        assert_eq!(spare_of(SIZE), 1);
-        let (again, another) = (filled(SIZE - 5, 2 * SIZE), filled(SIZE, 2 * SIZE));
-        assert_eq!((again.as_ptr(), spare_of(SIZE)), (address, 0));
-        drop((again, another));
-        assert_eq!(spare_of(SIZE), 2);
-        // The paused clock advances once all tasks wait.
-        sleep(3 * SPARE_TIME).await;
-        assert_eq!(spare_of(SIZE), 0);
+    #[test]
+    fn read_takes_no_more_than_asked_for() {
+        run_alone(async {
+            for start in [10, LONG] {
+                let mut buffer = BodyBuffer::new(start, 0);
+                let mut stream = &b"abcdef"[..];
+                assert_eq!(buffer.read_from(&mut stream, 4).await.unwrap(), 4);
+                assert_eq!(buffer.freeze(), "abcd");
+            }
+        });
     }
 
-    #[tokio::test]
-    async fn spare_pages_stay_within_their_limit() {
-        const SIZE: usize = 1 << 24;
-        drop((filled(SIZE, SIZE - 1), filled(SIZE, 0)));
-        assert_eq!(spare_of(SIZE), 0);
+    #[test]
+    fn pages_are_reused_and_returned_after_a_moment() {
+        run_alone(async {
+            const SIZE: usize = 1 << 23;
+            let address = filled(SIZE, 2 * SIZE).as_ptr();
+            assert_eq!(spare_of(SIZE), 1);
+            let (again, another) = (filled(SIZE - 5, 2 * SIZE), filled(SIZE, 2 * SIZE));
+            assert_eq!((again.as_ptr(), spare_of(SIZE)), (address, 0));
+            drop((again, another));
+            assert_eq!(spare_of(SIZE), 2);
+            // The paused clock advances once all tasks wait.
+            sleep(3 * SPARE_TIME).await;
+            assert_eq!(spare_of(SIZE), 0);
+        });
+    }
+
+    #[test]
+    fn spare_pages_stay_within_their_limit() {
+        run_alone(async {
+            const SIZE: usize = 1 << 24;
+            drop((filled(SIZE, SIZE - 1), filled(SIZE, 0)));
+            assert_eq!(spare_of(SIZE), 0);
+        });
     }
 
     #[test]
     fn pages_are_not_kept_without_a_runtime() {
         const SIZE: usize = 1 << 25;
-        drop(filled(SIZE, usize::MAX));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async { drop(filled(SIZE, usize::MAX)) });
-        assert_eq!(spare_of(SIZE), 1);
-        drop(runtime);
-        assert_eq!(spare_of(SIZE), 0);
+        run_alone(async {
+            let without_runtime = std::thread::spawn(|| drop(filled(SIZE, usize::MAX)));
+            without_runtime.join().unwrap();
+            assert_eq!(spare_of(SIZE), 0);
+            let inner = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let pages = filled(SIZE, usize::MAX);
+            let entered = inner.enter();
+            drop(pages);
+            drop(entered);
+            assert_eq!(spare_of(SIZE), 1);
+            inner.shutdown_background();
+            assert_eq!(spare_of(SIZE), 0);
+        });
     }
 }
