@@ -26,7 +26,7 @@ const { values: options } = parseArgs({
     revisions: { type: 'string' },
     legs: { type: 'string' },
     clients: { type: 'boolean', default: true },
-    times: { type: 'string', default: '1' }, // the same again, all of which must be as expected
+    times: { type: 'string', default: '1' }, // runs, all of which must be as expected
     keep: { type: 'string' }, // an empty folder for the suite's files and the logs
   },
   allowNegative: true,

@@ -126,10 +126,10 @@ combinations! {
     relayed_http_to_stdio: Legacy over Http to Legacy over Stdio;
     relayed_stdio_to_http: Legacy over Stdio to Legacy over Http;
     relayed_stdio_to_stdio: Legacy over Stdio to Legacy over Stdio;
-    unrolled_http_to_http: Legacy over Http to Modern over Http;
-    unrolled_http_to_stdio: Legacy over Http to Modern over Stdio;
-    unrolled_stdio_to_http: Legacy over Stdio to Modern over Http;
-    unrolled_stdio_to_stdio: Legacy over Stdio to Modern over Stdio;
+    input_rounds_http_to_http: Legacy over Http to Modern over Http;
+    input_rounds_http_to_stdio: Legacy over Http to Modern over Stdio;
+    input_rounds_stdio_to_http: Legacy over Stdio to Modern over Http;
+    input_rounds_stdio_to_stdio: Legacy over Stdio to Modern over Stdio;
     suspended_http_to_http: Modern over Http to Legacy over Http;
     suspended_http_to_stdio: Modern over Http to Legacy over Stdio;
     suspended_stdio_to_http: Modern over Stdio to Legacy over Http;

@@ -111,10 +111,10 @@ async function serveStdio() {
   const peer = {
     headers: null,
     notify: write,
-    ask: (question) => new Promise((resolve) => {
+    ask: (request) => new Promise((resolve) => {
       const id = `q${pending.size}`;
       pending.set(id, resolve);
-      write({ id, ...question });
+      write({ id, ...request });
     }),
     left: (id) => new Promise((resolve) => running.set(id, resolve)),
   };

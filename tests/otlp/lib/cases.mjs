@@ -8,7 +8,7 @@ const BACKENDS = [{ name: 'alpha', http: true }, { name: 'beta', http: true }, {
 const CARRIERS = {
   '_meta only': (own) => ({ meta: own('01') }),
   'header only': (own) => ({ header: own('01') }),
-  'both the same': (own) => ({ meta: own('01'), header: own('01') }),
+  'both equal': (own) => ({ meta: own('01'), header: own('01') }),
   'both different': (own) => ({ meta: own('01'), header: `00-${newTraceId()}-${newSpanId()}-01` }),
 };
 

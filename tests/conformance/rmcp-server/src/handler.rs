@@ -127,8 +127,8 @@ impl Reference {
         }
         let user_name = responses.get("user_name").and_then(|reply| reply["content"]["name"].as_str());
         if name == "test_tool_with_task" && user_name.is_none() {
-            let question = input::form("What is your name?", json!({ "name": { "type": "string" } }));
-            let requests = model(json!({ "user_name": question }))?;
+            let elicitation = input::form("What is your name?", json!({ "name": { "type": "string" } }));
+            let requests = model(json!({ "user_name": elicitation }))?;
             return Ok(InputRequiredResult::from_input_requests(requests).into());
         }
         let task = tasks::spawn(&self.tasks, name, arguments, user_name.map(str::to_owned));
@@ -224,12 +224,12 @@ impl ServerHandler for Reference {
                 let state = request.request_state.as_deref();
                 return match input::run(name, round, state, &self.states, &context).await? {
                     Outcome::Done(answered) => Ok(result::<CallToolResult>(answered)?.into()),
-                    Outcome::InputRequired(questions) => Ok(questions.into()),
+                    Outcome::InputRequired(required) => Ok(required.into()),
                 };
             }
         }
-        let told = crate::content::answer([crate::content::text("The list has changed.")]);
-        Ok(result::<CallToolResult>(told)?.into())
+        let notice = crate::content::answer([crate::content::text("The list has changed.")]);
+        Ok(result::<CallToolResult>(notice)?.into())
     }
 
     async fn list_resources(
@@ -279,7 +279,7 @@ impl ServerHandler for Reference {
         let state = request.request_state.as_deref();
         match input::run(input::PROMPT, round, state, &self.states, &context).await? {
             Outcome::Done(answered) => Ok(result::<GetPromptResult>(answered)?.into()),
-            Outcome::InputRequired(questions) => Ok(questions.into()),
+            Outcome::InputRequired(required) => Ok(required.into()),
         }
     }
 

@@ -93,8 +93,8 @@ pub fn step(name: &str, round: &Round<'_>) -> Option<Step> {
             if round.state["tool"] == name && round.form("confirm", "ok").is_some() {
                 done("state-ok")
             } else {
-                let question = form("Please confirm", json!({ "ok": { "type": "boolean" } }));
-                ask([("confirm", question)]).with_state(json!({ "tool": name }))
+                let elicitation = form("Please confirm", json!({ "ok": { "type": "boolean" } }));
+                ask([("confirm", elicitation)]).with_state(json!({ "tool": name }))
             }
         }
         "test_input_required_result_multiple_inputs" => several(round),
@@ -107,8 +107,9 @@ pub fn step(name: &str, round: &Round<'_>) -> Option<Step> {
                 "content": text(format!("Use this context: {context}")),
             }] })),
             None => {
-                let question = form("What context should the prompt use?", json!({ "context": { "type": "string" } }));
-                ask([("user_context", question)])
+                let elicitation =
+                    form("What context should the prompt use?", json!({ "context": { "type": "string" } }));
+                ask([("user_context", elicitation)])
             }
         },
         _ => return None,
@@ -180,7 +181,7 @@ async fn ask_legacy(request: InputRequest, context: &RequestContext<RoleServer>)
             serde_json::to_value(peer.create_elicitation(request.params).await.map_err(failed)?)
         }
         InputRequest::ListRoots(_) => serde_json::to_value(peer.list_roots().await.map_err(failed)?),
-        _ => return Err(ErrorData::internal_error("not a question for clients", None)),
+        _ => return Err(ErrorData::internal_error("not a request for clients", None)),
     };
     reply.map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
@@ -254,14 +255,14 @@ fn several(round: &Round<'_>) -> Step {
 fn two_rounds(round: &Round<'_>) -> Step {
     let name = round.state.get("name").or_else(|| round.form("step1", "name"));
     let Some(name) = name else {
-        let question = form("Step 1: What is your name?", json!({ "name": { "type": "string" } }));
-        return ask([("step1", question)]).with_state(json!({ "round": 1 }));
+        let elicitation = form("Step 1: What is your name?", json!({ "name": { "type": "string" } }));
+        return ask([("step1", elicitation)]).with_state(json!({ "round": 1 }));
     };
     match round.form("step2", "color") {
         Some(color) => done(format!("{name} likes {color}.")),
         None => {
-            let question = form("Step 2: What is your favorite color?", json!({ "color": { "type": "string" } }));
-            ask([("step2", question)]).with_state(json!({ "round": 2, "name": name }))
+            let elicitation = form("Step 2: What is your favorite color?", json!({ "color": { "type": "string" } }));
+            ask([("step2", elicitation)]).with_state(json!({ "round": 2, "name": name }))
         }
     }
 }
@@ -270,9 +271,9 @@ fn whole_form(round: &Round<'_>, message: &str, properties: Value) -> Step {
     match round.responses.get("form") {
         Some(reply) => done(format!("Elicitation completed: action={}, content={}", reply["action"], reply["content"])),
         None => {
-            let mut question = form(message, properties);
-            question["params"]["requestedSchema"]["required"] = json!([]);
-            ask([("form", question)])
+            let mut elicitation = form(message, properties);
+            elicitation["params"]["requestedSchema"]["required"] = json!([]);
+            ask([("form", elicitation)])
         }
     }
 }

@@ -18,10 +18,10 @@ pub fn list() -> Vec<Value> {
     let schema = |name: &str, kind: &str| json!({ "type": "object", "properties": { name: { "type": kind } } });
     vec![
         tool("greet", "Greets, at once", schema("name", "string")),
-        tool("slow_compute", "Takes as many seconds as it is told", schema("seconds", "number")),
+        tool("slow_compute", "Takes the given number of seconds", schema("seconds", "number")),
         tool("failing_job", "Fails as a tool does", json!({ "type": "object" })),
         tool("protocol_error_job", "Fails with a JSON-RPC error", json!({ "type": "object" })),
-        tool("confirm_delete", "Asks before it goes on", schema("filename", "string")),
+        tool("confirm_delete", "Asks for confirmation first", schema("filename", "string")),
         tool("multi_input", "Asks two things at once", json!({ "type": "object" })),
         tool("test_tool_with_task", "Asks first, then becomes a task", json!({ "type": "object" })),
     ]
@@ -89,15 +89,15 @@ async fn work(
             );
         }
         "confirm_delete" => {
-            let question = form("Delete it?", json!({ "confirm": { "type": "boolean" } }));
-            let reply = input(task, "confirm", question).await?;
+            let elicitation = form("Delete it?", json!({ "confirm": { "type": "boolean" } }));
+            let reply = input(task, "confirm", elicitation).await?;
             answer([text(format!("{}: confirmed={}", argument("filename", "file"), reply["content"]["confirm"]))])
         }
         "multi_input" => {
-            let question = |which: &str| form(which, json!({ "value": { "type": "string" } }));
+            let elicitation = |which: &str| form(which, json!({ "value": { "type": "string" } }));
             let (first, second) = tokio::try_join!(
-                input(task, "first", question("The first value?")),
-                input(task, "second", question("The second value?")),
+                input(task, "first", elicitation("The first value?")),
+                input(task, "second", elicitation("The second value?")),
             )?;
             answer([text(format!("{} and {}", first["content"]["value"], second["content"]["value"]))])
         }
@@ -109,9 +109,9 @@ async fn work(
     })
 }
 
-async fn input(task: Option<&TaskContext>, key: &str, question: Value) -> Result<Value, TaskExit> {
+async fn input(task: Option<&TaskContext>, key: &str, elicitation: Value) -> Result<Value, TaskExit> {
     match task {
-        Some(task) => task.request_input(key, model(question)?).await,
+        Some(task) => task.request_input(key, model(elicitation)?).await,
         None => Err(ErrorData::internal_error("asks only as a task", None).into()),
     }
 }
