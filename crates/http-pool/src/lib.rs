@@ -1,9 +1,9 @@
 //! A client for one HTTP/1.1 server without TLS and without a proxy, with a pool of connections for each worker thread.
 //!
 //! hyper expects a connection to be a task of its own. Each request would then wake that task, and its response would
-//! wake the task of the request. Here the future that waits for a response drives the connection ([`connection`]), an
-//! idle connection is driven by the pool's reaper ([`pool`]), and the rest of a long body is read from the socket
-//! without hyper ([`body`]). This saves two task switches for each call, and a copy of a long body.
+//! wake the task of the request. Here the future that waits for a response drives the connection (`connection`), an
+//! idle connection is driven by the pool's reaper (`pool`), and the rest of a long body is read from the socket
+//! without hyper (`body`). This saves two task switches for each call, and a copy of a long body.
 //!
 //! What must hold, and what `fuzz/fuzz_targets/http_pool.rs` tries to break: **a response never contains a byte that
 //! the server sent for another request.** It follows from these rules, each stated where the code relies on it:

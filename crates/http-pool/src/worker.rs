@@ -1,6 +1,6 @@
 //! The worker threads of the process: each has a runtime of its own, on which client connections live.
 //!
-//! What a call uses may belong to its worker ([`PerWorker`]), so that it wakes no other thread.
+//! What a call uses may belong to its worker (`PerWorker`), so that it wakes no other thread.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
