@@ -134,6 +134,16 @@ fn frontend_modules_have_no_cycles() {
 }
 
 #[test]
+fn backend_modules_have_no_cycles() {
+    assert_acyclic("backend");
+}
+
+#[test]
+fn gateway_modules_have_no_cycles() {
+    assert_acyclic("gateway");
+}
+
+#[test]
 fn use_trees_are_expanded() {
     let code = "use crate::a::{self, b::{C, d}};\nfn f() { super::e::g() }";
     let found: Vec<_> = paths(code).iter().map(|path| path.join("::")).collect();
