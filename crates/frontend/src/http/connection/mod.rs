@@ -107,10 +107,10 @@ impl<S: Serve> Connection<S> {
         // Filled and taken within one poll of this future, which polls the service.
         let bypassing = Mutex::new(None);
         let service = service_fn(|request| {
-            let answer = self.answer(request, addresses, activity.begin_request(false));
+            let active = activity.begin_request(false);
             let bypassing = &bypassing;
             async move {
-                let response = answer.await;
+                let response = self.answer(request, addresses, active).await;
                 if !response.body().bypasses_hyper() {
                     return Ok::<_, Infallible>(response);
                 }
@@ -177,15 +177,18 @@ impl<S: Serve> Connection<S> {
     }
 
     /// Answers a request. `active` is held until the response has been sent.
+    ///
+    /// The endpoint's future is made within this one, which would hold it twice if it captured it; hyper copies the
+    /// whole for each request.
     fn answer(
         &self,
         request: Request<Incoming>,
         addresses: Addresses,
         active: ActiveRequest,
     ) -> impl Future<Output = Response<ReplyBody>> + use<S> {
-        let answer = Arc::clone(&self.endpoint).answer(request, addresses);
+        let endpoint = Arc::clone(&self.endpoint);
         async move {
-            let mut response = answer.await;
+            let mut response = endpoint.answer(request, addresses).await;
             yield_to_other_tasks().await;
             response.body_mut().hold_active(active);
             response
