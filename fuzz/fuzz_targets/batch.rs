@@ -14,6 +14,12 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(messages.len(), elements.len());
     for (message, element) in messages.iter().zip(elements) {
         let alone = Message::parse(element.into_bytes(), DEFAULT_NESTING);
-        assert_eq!(format!("{message:?}"), format!("{alone:?}"));
+        match (message, &alone) {
+            // Each notification has a number of its own.
+            (Ok(Message::Notification(one)), Ok(Message::Notification(other))) => {
+                assert_eq!((&one.method, &one.text), (&other.method, &other.text));
+            }
+            _ => assert_eq!(format!("{message:?}"), format!("{alone:?}")),
+        }
     }
 });
