@@ -66,6 +66,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for TrackedIo<S> {
             let len = self.unread.len().min(buf.remaining());
             buf.put_slice(self.unread.get(..len).unwrap_or_default());
             self.unread = self.unread.split_off(len);
+            if buf.remaining() > 0 {
+                // hyper would make its buffer twice as large if only a part of it were filled before the next read. An
+                // error of this read is returned by the next one.
+                let _ = Pin::new(&mut self.inner).poll_read(cx, buf);
+            }
             return Poll::Ready(Ok(()));
         }
         let result = Pin::new(&mut self.inner).poll_read(cx, buf);
@@ -130,6 +135,16 @@ mod tests {
             stream.read_to_string(&mut whole).await.unwrap();
             assert_eq!(whole, sent);
         }
+    }
+
+    /// Otherwise hyper's buffer takes 16 KiB instead of 8, for as long as a stream holds a part of its request.
+    #[tokio::test]
+    async fn first_read_returns_more_than_was_put_back() {
+        let mut stream = tracked(&b"more"[..]);
+        stream.unread(b"put back and ");
+        let mut buf = [0; 64];
+        let read = stream.read(&mut buf).await.unwrap();
+        assert_eq!(&buf[..read], b"put back and more");
     }
 
     #[tokio::test]
