@@ -1,7 +1,10 @@
 //! Who a request is made for: the principal, and the session or single request that it comes from.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::peer::Peer;
 
 /// An identity. Nothing that belongs to one principal may reach another: sessions, connections to
 /// servers, tasks, subscriptions, suspended calls, kept results.
@@ -78,10 +81,26 @@ impl SessionKey {
 
 /// Who a request is made for. Two requests with equal callers come from the same session, so that a
 /// message meant for one may be delivered with the other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct Caller {
     principal: Principal,
     scope: Scope,
+    /// Makes no difference to equality.
+    peer: Option<Peer>,
+}
+
+impl PartialEq for Caller {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.principal, self.scope) == (&other.principal, other.scope)
+    }
+}
+
+impl Eq for Caller {}
+
+impl Hash for Caller {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.principal, self.scope).hash(state);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,7 +115,7 @@ enum Scope {
 
 impl Caller {
     fn new(principal: Principal, scope: Scope) -> Self {
-        Self { principal, scope }
+        Self { principal, scope, peer: None }
     }
 
     /// Fanlight itself.
@@ -115,6 +134,18 @@ impl Caller {
     #[must_use]
     pub fn request_of(principal: Principal) -> Self {
         Self::new(principal, Scope::Request(next_key()))
+    }
+
+    /// The same caller, who connects from `peer`.
+    #[must_use]
+    pub fn from_peer(self, peer: Option<Peer>) -> Self {
+        Self { peer, ..self }
+    }
+
+    /// Where the client connects from; `None` if it is connected by pipes, or the request is Fanlight's own.
+    #[must_use]
+    pub fn peer(&self) -> Option<Peer> {
+        self.peer
     }
 
     /// The identity behind the request.

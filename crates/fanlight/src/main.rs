@@ -8,6 +8,7 @@ mod failure;
 mod files;
 mod inspect;
 mod log;
+mod memory;
 mod observe;
 mod out;
 mod serve;

@@ -11,7 +11,7 @@ use fanlight_backend::{
 };
 use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Loaded, TrustChoice};
-use fanlight_frontend::{FrontendSettings, Identify};
+use fanlight_frontend::{ByteBudget, FrontendSettings, Identify};
 use fanlight_gateway::{BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
@@ -22,6 +22,7 @@ use tracing::warn;
 use crate::cli::CommonArgs;
 use crate::demo;
 use crate::failure::Failure;
+use crate::memory;
 
 const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
 
@@ -213,15 +214,17 @@ fn transport(transport: &fanlight_config::Transport) -> TransportSettings {
 
 /// The settings of the client edge, without worker threads.
 pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> FrontendSettings {
+    let request_memory = config.limits.request_memory.unwrap_or_else(memory::quarter);
     FrontendSettings {
         path: config.path.clone(),
         sse_path: config.sse_path.clone(),
         allowed_origins: config.allowed_origins.clone(),
         allowed_hosts: config.allowed_hosts.clone(),
         keys: keys(config),
-        max_body: config.limits.request_body,
+        max_body: config.limits.request_body.min(request_memory),
+        request_memory: ByteBudget::new(request_memory),
         max_header: config.limits.header,
-        max_line: config.limits.request_body,
+        max_line: config.limits.request_body.min(request_memory),
         max_concurrent: config.limits.concurrency,
         nesting: config.limits.nesting,
         workers: Vec::new(),
@@ -236,6 +239,7 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Front
         max_suspended_calls: config.limits.suspended_calls,
         max_subscriptions: config.limits.subscriptions,
         max_description: config.limits.client_description,
+        description_memory: ByteBudget::new(config.limits.client_descriptions),
         max_batch: config.limits.batch,
         replay_events: config.limits.replay_events,
         replay_bytes: config.limits.replay_bytes,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::Principal;
+use fanlight_canonical::{Peer, Principal};
 use fanlight_telemetry::{Headers, Moment, Network};
 use http::HeaderMap;
 
@@ -16,6 +16,15 @@ pub struct TransportFacts<'a> {
 }
 
 impl TransportFacts<'_> {
+    /// Where the client connects from; `None` on stdio.
+    #[must_use]
+    pub fn peer(&self) -> Option<Peer> {
+        match self.network {
+            Network::Http { client, .. } => client.map(|address| Peer::of(address.ip())),
+            Network::Stdio => None,
+        }
+    }
+
     /// The header fields of the HTTP request that carries the message; `None` on stdio.
     #[must_use]
     pub fn headers(&self) -> Option<&HeaderMap> {

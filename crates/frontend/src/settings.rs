@@ -7,6 +7,7 @@ use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio::runtime::Handle;
 
 use crate::facts::Identify;
+use crate::memory::ByteBudget;
 
 /// How clients are served. Sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct FrontendSettings {
     pub keys: Keys,
     /// The largest HTTP request body.
     pub max_body: usize,
+    /// Holds all requests of clients.
+    pub request_memory: ByteBudget,
     /// The largest HTTP request head; at least 8 KiB are always allowed.
     pub max_header: usize,
     /// Levels of arrays and objects in one message.
@@ -56,6 +59,8 @@ pub struct FrontendSettings {
     pub max_subscriptions: usize,
     /// The capabilities of a legacy client, and its `clientInfo`.
     pub max_description: usize,
+    /// Holds the descriptions of all legacy clients.
+    pub description_memory: ByteBudget,
     /// Messages in one batch.
     pub max_batch: usize,
     /// Events kept per legacy HTTP session, so that a broken stream can be resumed.
@@ -110,6 +115,7 @@ impl Default for FrontendSettings {
             allowed_hosts: Vec::new(),
             keys: Keys::default(),
             max_body: 16 << 20,
+            request_memory: ByteBudget::new(1 << 30),
             max_header: 64 << 10,
             nesting: 128,
             workers: Vec::new(),
@@ -124,6 +130,7 @@ impl Default for FrontendSettings {
             max_suspended_calls: 1000,
             max_subscriptions: 10_000,
             max_description: 128 << 10,
+            description_memory: ByteBudget::new(32 << 20),
             max_batch: 100,
             replay_events: 1000,
             replay_bytes: 1 << 20,

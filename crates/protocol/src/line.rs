@@ -73,6 +73,24 @@ impl LineDecoder {
         &mut self.buffer
     }
 
+    /// The bytes of the line that has begun, as far as they are kept.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Drops what has arrived of the line that has begun, and the rest of it as it arrives: it ends as
+    /// [`Line::TooLong`].
+    pub fn drop_line(&mut self) {
+        match &mut self.dropped {
+            Some(dropped) => dropped.extend(&self.buffer),
+            None => self.dropped = Some(Dropped::new(&self.buffer)),
+        }
+        // Its memory is given back as well.
+        self.buffer = BytesMut::new();
+        self.searched = 0;
+    }
+
     /// The next complete line. Empty lines are skipped.
     pub fn next_line(&mut self) -> Option<Line> {
         loop {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::option::kind::{LONG_TIME, Range, TIME, count, size, time};
+use crate::option::kind::{LONG_TIME, Maybe, Range, TIME, count, size, time};
 use crate::option::{Options as _, options};
 
 const KIB: usize = 1 << 10;
@@ -23,6 +23,9 @@ options! {
     options {
         /// Bytes of one HTTP request body, and of one line of a stdio client.
         "requestBody" => request_body: usize = 16 * MIB, size(KIB, GIB);
+        /// Bytes of all requests of clients in memory, those included that are still arriving. A client's share is as
+        /// much as it leaves free for others. Default: a quarter of the memory that the process may use.
+        "requestMemory" => request_memory: Option<usize> = None, Maybe(size(MIB, 1 << 40)), example "# 1GiB";
         /// Bytes of one message of a backend: a line, an SSE event or a JSON body.
         "message" => message: usize = 64 * MIB, size(KIB, GIB);
         /// Bytes of the head of one HTTP request.
@@ -64,6 +67,9 @@ options! {
         "subscriptions" => subscriptions: usize = 10_000, count(1, 1_000_000);
         /// Bytes of a client's capabilities that are kept, and of its `clientInfo`.
         "clientDescription" => client_description: usize = 128 * KIB, size(KIB, 16 * MIB);
+        /// Bytes of the capabilities and `clientInfo` of all sessions together. A client's share is as much as it leaves
+        /// free for others.
+        "clientDescriptions" => client_descriptions: usize = 32 * MIB, size(KIB, 1 << 40);
         /// Messages in one batch (2025-03-26).
         "batch" => batch: usize = 100, count(1, 100_000);
         /// Events kept per legacy session, so that a broken stream can be resumed.

@@ -2,6 +2,7 @@
 //! output, and the stream of the deprecated HTTP+SSE transport of 2024-11-05.
 
 mod connection;
+mod line_memory;
 mod sender;
 pub(crate) mod stdio;
 mod view;

@@ -19,11 +19,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::line_memory::{LineMemory, NoMemory};
 use super::{ChannelOptions, Connection, Outbound, QUEUE};
 use crate::error::FrontendError;
 use crate::facts::TransportFacts;
-use crate::ingress::Refusal;
+use crate::ingress::{Reason, Refusal};
 use crate::insight::Insight;
+use crate::memory::Spent;
 use crate::settings::FrontendSettings;
 use crate::trace::{self, Ending};
 
@@ -108,10 +110,12 @@ async fn read_lines<C: Core>(
 ) -> std::io::Result<()> {
     let mut input = pin!(input);
     let mut decoder = LineDecoder::new(limit);
+    let mut memory = LineMemory::new(&connection.ingress.settings.request_memory);
     loop {
         while let Some(line) = decoder.next_line() {
-            take_line(connection, line).await;
+            take_line(connection, memory.count(line)).await;
         }
+        memory.count_partial(&mut decoder);
         let buffer = decoder.buffer_mut();
         buffer.reserve(READ);
         let read = input.read_buf(buffer).await?;
@@ -121,24 +125,29 @@ async fn read_lines<C: Core>(
         trace::bytes(&connection.ingress.settings.telemetry, Direction::Receive, read);
     }
     if let Some(line) = decoder.finish() {
-        take_line(connection, line).await;
+        take_line(connection, memory.count(line)).await;
     }
     Ok(())
 }
 
 /// Takes one line. Returns once its requests run; waits only to send a refusal.
-async fn take_line<C: Core>(connection: &Arc<Connection<C>>, line: Line) {
+async fn take_line<C: Core>(connection: &Arc<Connection<C>>, line: Result<Line, NoMemory>) {
     let taken = match line {
-        Line::Whole(text) => {
+        Ok(Line::Whole(text)) => {
             let (received, trace_context) = (Moment::now(), Headers::default());
             let facts = TransportFacts { received, network: Network::Stdio, trace_context, headers: None };
             connection.take(&connection.ingress.identify(facts), text).await
         }
-        Line::TooLong { head, tail, len } => {
+        Ok(Line::TooLong { head, tail, len }) => {
             let limit = connection.ingress.settings.max_line;
             let message = format!("the message has {len} bytes; the limit here is {limit}");
             let mut refusal = Refusal::malformed(RpcError::new(code::INVALID_REQUEST, message));
             refusal.id = partial::id(&head, &tail);
+            Err(refusal)
+        }
+        Err(NoMemory { id }) => {
+            let mut refusal = Refusal::new(Reason::Busy, RpcError::new(code::INTERNAL, Spent.to_string()));
+            refusal.id = id;
             Err(refusal)
         }
     };

@@ -21,6 +21,11 @@ pub(crate) struct InitializeParams {
 }
 
 impl InitializeParams {
+    /// The size of what the client says of itself.
+    pub(crate) fn len(&self) -> usize {
+        self.capabilities.bytes().len() + self.client_info.as_ref().map_or(0, |info| info.bytes().len())
+    }
+
     /// The dialect of tasks of the client: 2025-11-25 is the first legacy revision with tasks.
     pub(crate) fn tasks(&self) -> Option<TaskDialect> {
         tasks(self.revision)

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, Bytes};
+use fanlight_canonical::Peer;
 use http::header::EXPECT;
 use http::request::Parts;
 use http::{StatusCode, Version};
@@ -12,6 +13,8 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use super::reply::Refusal;
+use crate::memory::{ByteBudget, Reservation, Spent, UNCOUNTED};
+use crate::settings::FrontendSettings;
 
 /// How much of a refused body is read and dropped, so that its sender reads the response instead of being reset, and
 /// the connection can be reused.
@@ -33,6 +36,9 @@ pub(crate) enum BodyError {
         /// The limit that applied.
         limit: Duration,
     },
+    /// The memory for requests is in use.
+    #[error(transparent)]
+    NoMemory(#[from] Spent),
     /// The connection broke, or the transfer coding is malformed.
     #[error("the request body broke off")]
     Broken,
@@ -41,6 +47,7 @@ pub(crate) enum BodyError {
 impl From<BodyError> for Box<Refusal> {
     fn from(error: BodyError) -> Self {
         let status = match error {
+            BodyError::NoMemory(spent) => return Refusal::busy(spent.to_string()),
             BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             BodyError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             BodyError::Broken => StatusCode::BAD_REQUEST,
@@ -49,40 +56,121 @@ impl From<BodyError> for Box<Refusal> {
     }
 }
 
-/// Reads a body of at most `limit` bytes that arrives within `time`.
-pub(crate) async fn read<B>(body: &mut B, limit: usize, time: Duration) -> Result<Bytes, BodyError>
+/// The bounds of a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyLimits<'a> {
+    bytes: usize,
+    time: Duration,
+    /// Counts the bytes from their arrival until the last part of the text is dropped.
+    memory: &'a ByteBudget,
+    /// The sender, whose share it uses.
+    peer: Option<Peer>,
+}
+
+impl<'a> BodyLimits<'a> {
+    /// The bounds of a body from `peer`.
+    pub(crate) fn new(settings: &'a FrontendSettings, peer: Option<Peer>) -> Self {
+        let (bytes, time) = (settings.max_body, settings.body_timeout);
+        Self { bytes, time, memory: &settings.request_memory, peer }
+    }
+}
+
+/// Reads a body within its limits.
+pub(crate) async fn read<B>(body: &mut B, limits: BodyLimits<'_>) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    if body.size_hint().lower() > limit as u64 {
-        return Err(BodyError::TooLarge { limit });
+    if body.size_hint().lower() > limits.bytes as u64 {
+        return Err(BodyError::TooLarge { limit: limits.bytes });
     }
-    timeout(time, collect(body, limit)).await.unwrap_or(Err(BodyError::TooSlow { limit: time }))
+    timeout(limits.time, collect(body, limits)).await.unwrap_or(Err(BodyError::TooSlow { limit: limits.time }))
 }
 
-async fn collect<B>(body: &mut B, limit: usize) -> Result<Bytes, BodyError>
+async fn collect<B>(body: &mut B, limits: BodyLimits<'_>) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     // Most bodies arrive in one piece, which is then not copied.
     let mut first = Bytes::new();
-    let mut whole = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| BodyError::Broken)?;
-        let Ok(data) = frame.into_data() else { continue };
-        if first.len() + whole.len() + data.len() > limit {
-            return Err(BodyError::TooLarge { limit });
+    while first.is_empty() {
+        match data(body).await? {
+            Some(data) => first = data,
+            None => return Ok(first),
         }
-        if first.is_empty() && whole.is_empty() {
-            first = data;
-            continue;
-        }
-        if whole.is_empty() {
-            whole.extend_from_slice(&std::mem::take(&mut first));
-        }
-        whole.extend_from_slice(&data);
     }
-    Ok(if whole.is_empty() { first } else { whole.freeze() })
+    if first.len() > limits.bytes {
+        return Err(BodyError::TooLarge { limit: limits.bytes });
+    }
+    if body.is_end_stream() {
+        return Ok(limits.memory.count(limits.peer, first)?);
+    }
+    let mut text = Collected::default();
+    let mut next = Some(first);
+    while let Some(data) = next {
+        text.extend(&data, body.size_hint().upper(), limits)?;
+        next = self::data(body).await?;
+    }
+    Ok(text.finish())
+}
+
+/// The next piece of data; `None` at the end of the body.
+async fn data<B>(body: &mut B) -> Result<Option<Bytes>, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
+
+/// The pieces of a body in one.
+#[derive(Default)]
+struct Collected {
+    text: Vec<u8>,
+    /// Counts the capacity of `text`, once it is more than is left uncounted.
+    reservation: Option<Reservation>,
+}
+
+impl Collected {
+    /// Appends a piece. `rest` is the length of what follows, if the client has announced it.
+    fn extend(&mut self, data: &[u8], rest: Option<u64>, limits: BodyLimits<'_>) -> Result<(), BodyError> {
+        let len = self.text.len() + data.len();
+        if len > limits.bytes {
+            return Err(BodyError::TooLarge { limit: limits.bytes });
+        }
+        if len > self.text.capacity() {
+            // An announced length is not believed at once: its sender may send nothing of it.
+            let whole = rest.and_then(|rest| usize::try_from(rest).ok()).and_then(|rest| len.checked_add(rest));
+            let doubled = (2 * self.text.capacity()).max(len);
+            let capacity = doubled.min(whole.unwrap_or(usize::MAX)).min(limits.bytes);
+            self.count(capacity, limits)?;
+            self.text.reserve_exact(capacity - self.text.len());
+        }
+        self.text.extend_from_slice(data);
+        Ok(())
+    }
+
+    fn count(&mut self, capacity: usize, limits: BodyLimits<'_>) -> Result<(), Spent> {
+        match &mut self.reservation {
+            Some(reservation) => reservation.resize(capacity),
+            None if capacity <= UNCOUNTED => Ok(()),
+            reservation @ None => {
+                *reservation = Some(limits.memory.reserve(limits.peer, capacity)?);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(self) -> Bytes {
+        let text = Bytes::from(self.text);
+        match self.reservation {
+            Some(reservation) => reservation.hold(text),
+            None => text,
+        }
+    }
 }
 
 /// Reads and drops the rest of a body whose request has been answered, within limits. On HTTP/1 that rest precedes the
@@ -112,6 +200,15 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(30);
 
+    async fn read<B: Body<Data = Bytes> + Unpin>(
+        body: &mut B,
+        bytes: usize,
+        time: Duration,
+    ) -> Result<Bytes, BodyError> {
+        let memory = &ByteBudget::new(1 << 20);
+        super::read(body, BodyLimits { bytes, time, memory, peer: None }).await
+    }
+
     #[tokio::test]
     async fn body_declared_larger_than_the_limit_is_not_read() {
         let text = Bytes::from_static(b"0123456789");
@@ -132,6 +229,38 @@ mod tests {
         sender.send_data(Bytes::from_static(b"0123")).await.unwrap();
         sender.send_data(Bytes::from_static(b"456")).await.unwrap();
         assert_eq!(read(&mut body, 6, TIME).await, Err(BodyError::TooLarge { limit: 6 }));
+    }
+
+    #[tokio::test]
+    async fn body_that_has_not_ended_counts_as_far_as_it_has_arrived() {
+        const PIECE: usize = 16 << 10;
+        let memory = ByteBudget::new(10 * PIECE);
+        let limits = BodyLimits { bytes: 1 << 20, time: TIME, memory: &memory, peer: None };
+        let mut senders = Vec::new();
+        let mut outcomes = Vec::new();
+        for _ in 0..20 {
+            let (mut sender, mut body) = Channel::<Bytes>::new(4);
+            sender.send_data(Bytes::from(vec![b' '; PIECE])).await.unwrap();
+            senders.push(sender);
+            let mut reading = Box::pin(async move { super::read(&mut body, limits).await });
+            match poll_once(reading.as_mut()) {
+                None => outcomes.push(reading),
+                Some(outcome) => assert_eq!(outcome, Err(BodyError::NoMemory(Spent))),
+            }
+        }
+        assert_eq!(outcomes.len(), 5, "half of all is the most for one peer");
+        outcomes.clear();
+        let text = super::read(&mut Full::new(Bytes::from(vec![b' '; 6 * PIECE])), limits).await.unwrap();
+        assert!(super::read(&mut Full::new(Bytes::from(vec![b' '; 6 * PIECE])), limits).await.is_err());
+        drop(text);
+        assert!(super::read(&mut Full::new(Bytes::from(vec![b' '; 6 * PIECE])), limits).await.is_ok());
+    }
+
+    fn poll_once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        match future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+            std::task::Poll::Ready(outcome) => Some(outcome),
+            std::task::Poll::Pending => None,
+        }
     }
 
     #[tokio::test(start_paused = true)]

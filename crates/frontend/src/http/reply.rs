@@ -11,7 +11,7 @@ use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Json, RpcError, code, sse};
 use fanlight_telemetry::Metrics;
 use fanlight_telemetry::metrics::Direction;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use smallvec::smallvec;
@@ -26,6 +26,9 @@ use crate::trace::Ending;
 
 /// A header map of a larger capacity is not reused for the next request of a connection.
 const MAX_REUSED_HEADERS: usize = 32;
+
+/// When a client that was refused because of the load may try again.
+const RETRY_AFTER_SECONDS: &str = "1";
 
 /// The outcome of a request.
 pub(super) type Reply = Result<Response<ReplyBody>, Box<Refusal>>;
@@ -228,6 +231,11 @@ impl Refusal {
         Self::new(status, RpcError::new(code::INVALID_REQUEST, message))
     }
 
+    /// A refusal for lack of memory or another resource that others use at the moment.
+    pub(crate) fn busy(message: impl Into<String>) -> Box<Self> {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::new(code::INTERNAL, message))
+    }
+
     /// A refusal of an HTTP method where only those in `allow` are served.
     pub(crate) fn method(allow: &'static str) -> Box<Self> {
         let mut refusal =
@@ -249,6 +257,9 @@ impl Refusal {
         text.push(fault::message(self.id.as_ref(), &self.error).into_bytes());
         let mut response = json(self.status, text);
         response.body_mut().ends(self.ending);
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        }
         if let Some(allow) = self.allow {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
         }
@@ -264,6 +275,7 @@ impl From<Box<ingress::Refusal>> for Box<Refusal> {
             Reason::Malformed => StatusCode::BAD_REQUEST,
             Reason::Params => StatusCode::OK,
             Reason::UnknownSession => StatusCode::NOT_FOUND,
+            Reason::Busy => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(Refusal { status, error, id, ending, allow: None })
     }

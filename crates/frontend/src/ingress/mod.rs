@@ -10,7 +10,7 @@ mod transport;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Core, Principal};
+use fanlight_canonical::{Core, Peer, Principal};
 use fanlight_protocol::{Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::ServerSpan;
@@ -42,6 +42,8 @@ pub(crate) struct Ingress<C> {
 pub(crate) struct Origin<'a> {
     /// Everything that the message names must belong to this principal.
     pub(crate) principal: Principal,
+    /// Where it connects from; `None` on pipes.
+    pub(crate) peer: Option<Peer>,
     pub(crate) facts: TransportFacts<'a>,
 }
 
@@ -98,6 +100,8 @@ pub(crate) enum Reason {
     Params,
     /// It names no session of its principal.
     UnknownSession,
+    /// Others use what it needs at the moment.
+    Busy,
 }
 
 impl Refusal {
@@ -140,7 +144,7 @@ impl<C: Core> Ingress<C> {
 
     /// Identifies the sender of a message. Every [`Origin`] is made here, once for each message.
     pub(crate) fn identify<'a>(&self, facts: TransportFacts<'a>) -> Origin<'a> {
-        Origin { principal: self.settings.identify.principal(&facts), facts }
+        Origin { principal: self.settings.identify.principal(&facts), peer: facts.peer(), facts }
     }
 
     /// Takes what a transport has received: a message, or a batch where the session's revision has them.

@@ -12,7 +12,7 @@ use crate::eras::notifications::NotificationFilter;
 use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
 use crate::eras::{era, fault, input, legacy, modern};
-use crate::session::{Cancellation, Session};
+use crate::session::{Cancellation, Client, Session};
 use crate::streams::{ActiveSession, SessionStreams};
 use crate::suspended::{Resumption, Retry, SuspendableCall};
 
@@ -68,7 +68,7 @@ impl<C: Core> Ingress<C> {
         let is_subscription = request.method == Method::Listen;
         let permit = self.admit(transport, origin, !is_subscription)?;
         let cancellation = transport.running().map(|running| running.begin(&request.id));
-        let caller = Caller::request_of(origin.principal.clone());
+        let caller = Caller::request_of(origin.principal.clone()).from_peer(origin.peer);
         let kind = if is_subscription { RequestKind::Subscription } else { RequestKind::Call };
         let stream: Result<Responses, RpcError> = if is_subscription {
             let opened = self.subscriptions.open(&self.core, caller, request, sender, cancellation, span.parent());
@@ -243,7 +243,14 @@ impl<C: Core> Ingress<C> {
         let permit = self.admit(transport, origin, true)?;
         let running = transport.running().cloned().unwrap_or_default();
         let limit = self.settings.max_server_requests;
-        let session = Session::new(origin.principal.clone(), initialize, running, limit, &self.core);
+        let bytes = initialize.len();
+        let memory = self.settings.description_memory.reserve(origin.peer, bytes);
+        let memory = memory.map_err(|spent| {
+            tracing::warn!(bytes, peer = ?origin.peer, "session refused: too many descriptions of clients (limits.clientDescriptions)");
+            Refusal::new(Reason::Busy, RpcError::new(code::INTERNAL, spent.to_string()))
+        })?;
+        let client = Client { principal: origin.principal.clone(), peer: origin.peer, initialize, _memory: memory };
+        let session = Session::new(client, running, limit, &self.core);
         session.count(&self.settings.telemetry);
         let streams = SessionStreams::new(session, &self.settings);
         let revision = streams.session.revision();

@@ -7,7 +7,7 @@ pub(crate) mod testing;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{CallContext, Caller, Core, Principal, ServerRequest, SessionKey};
+use fanlight_canonical::{CallContext, Caller, Core, Peer, Principal, ServerRequest, SessionKey};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};
@@ -17,15 +17,14 @@ use tokio::time::Instant;
 pub(crate) use self::running_requests::{Cancellation, RunningRequests};
 pub(crate) use self::server_requests::ServerRequests;
 use crate::eras::legacy::InitializeParams;
+use crate::memory::Reservation;
 use crate::trace::CountGuard;
 
 /// A legacy client after `initialize`: of an HTTP session, of a stream of the HTTP+SSE transport, or
 /// of a stdio connection.
 pub(crate) struct Session {
-    /// The principal that opened it; no other may use it.
-    principal: Principal,
+    client: Client,
     key: SessionKey,
-    initialize: InitializeParams,
     log_level: Mutex<Option<LogLevel>>,
     pub(crate) running: Arc<RunningRequests>,
     pub(crate) server_requests: ServerRequests,
@@ -34,6 +33,17 @@ pub(crate) struct Session {
     /// Reports the end of the session to the core: when the session is dropped, so that no call of it
     /// can follow.
     report_end: Box<dyn Fn(SessionKey) + Send + Sync>,
+}
+
+/// The client of a session.
+pub(crate) struct Client {
+    /// No other principal may use the session.
+    pub(crate) principal: Principal,
+    /// Where it has opened the session from.
+    pub(crate) peer: Option<Peer>,
+    pub(crate) initialize: InitializeParams,
+    /// Counts the size of `initialize`.
+    pub(crate) _memory: Reservation,
 }
 
 #[derive(Debug)]
@@ -45,20 +55,18 @@ struct Usage {
 }
 
 impl Session {
-    /// A session of `principal`'s client that sent `initialize`. The client may have `max_server_requests`
+    /// A session of a client that sent `initialize`. The client may have `max_server_requests`
     /// to answer at once.
     pub(crate) fn new<C: Core>(
-        principal: Principal,
-        initialize: InitializeParams,
+        client: Client,
         running: Arc<RunningRequests>,
         max_server_requests: usize,
         core: &Arc<C>,
     ) -> Self {
         let core = Arc::clone(core);
         Self {
-            principal,
+            client,
             key: SessionKey::fresh(),
-            initialize,
             log_level: Mutex::default(),
             running,
             server_requests: ServerRequests::new(max_server_requests),
@@ -75,17 +83,17 @@ impl Session {
 
     /// Whether `principal` opened the session.
     pub(crate) fn belongs_to(&self, principal: &Principal) -> bool {
-        self.principal == *principal
+        self.client.principal == *principal
     }
 
     /// The revision agreed on.
     pub(crate) fn revision(&self) -> Revision {
-        self.initialize.revision
+        self.client.initialize.revision
     }
 
     /// The client's `Implementation` object, if it gave one.
     pub(crate) fn client_info(&self) -> Option<&Json> {
-        self.initialize.client_info.as_ref()
+        self.client.initialize.client_info.as_ref()
     }
 
     /// The level set with `logging/setLevel`, if any.
@@ -101,7 +109,7 @@ impl Session {
     /// Enters a request of a server; returns its number and the message to send. `None` if the client
     /// cannot be asked, and then the server gets an error.
     pub(crate) fn open_server_request(&self, request: ServerRequest) -> Option<(u64, Json)> {
-        let capabilities = &self.initialize.capabilities;
+        let capabilities = &self.client.initialize.capabilities;
         match MissingCapability::for_server_request(capabilities, &request.method, request.params.as_ref()) {
             Some(missing) => {
                 // An error means that the server no longer waits.
@@ -120,13 +128,14 @@ impl Session {
 
     /// The context of one request of the session.
     pub(crate) fn context(&self, wants_progress: bool) -> CallContext {
+        let Client { principal, peer, initialize, .. } = &self.client;
         CallContext {
-            caller: Caller::session_of(self.principal.clone(), self.key),
-            client_info: self.initialize.client_info.clone(),
-            capabilities: self.initialize.capabilities.clone(),
+            caller: Caller::session_of(principal.clone(), self.key).from_peer(*peer),
+            client_info: initialize.client_info.clone(),
+            capabilities: initialize.capabilities.clone(),
             log_level: self.log_level(),
             wants_progress,
-            tasks: self.initialize.tasks(),
+            tasks: initialize.tasks(),
             trace: Parent::default(),
         }
     }

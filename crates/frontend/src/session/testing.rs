@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fanlight_canonical::{Call, Core, Listen, Listening, Principal, SessionKey};
 use fanlight_protocol::{Json, Response, Revision, RpcError};
 
+use super::Client;
 use super::Session;
 use crate::eras::legacy::InitializeParams;
+use crate::memory::ByteBudget;
 
 type Answer = dyn Fn(Listen) -> Result<Listening, RpcError> + Send + Sync;
 
@@ -37,7 +39,9 @@ impl ListenCore {
             client_info: Some(Json::literal(r#"{"name":"c"}"#)),
             capabilities: Json::literal(r#"{"sampling":{}}"#),
         };
-        Session::new(principal, initialize, Arc::default(), 1, self)
+        let memory = ByteBudget::new(1 << 10).reserve(None, initialize.len()).unwrap();
+        let client = Client { principal, peer: None, initialize, _memory: memory };
+        Session::new(client, Arc::default(), 1, self)
     }
 
     /// How many sessions have ended.

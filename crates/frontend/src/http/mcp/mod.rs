@@ -23,6 +23,7 @@ use super::arrived::Arrived;
 use super::connection;
 use super::fields::Fields;
 
+use super::body::BodyLimits;
 use super::reply::{self, Refusal, Reply, ReplyBody};
 use super::serve::{Addresses, Serve};
 use super::sse_transport::SseTransport;
@@ -176,7 +177,7 @@ impl<C: Core> Endpoint<C> {
 
     async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
         let accepts = negotiate::check(&arrived.fields)?;
-        let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
+        let text = body::read(body, BodyLimits::new(&self.settings, origin.peer)).await?;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         let exchange = Exchange { endpoint: self, fields: &arrived.fields, accepts };
         match self.ingress.receive(&exchange, origin, text).await? {

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::sessions::SseSessions;
 use self::stream::SseSessionStream;
 use super::arrived::{Arrived, stream_permit};
+use super::body::BodyLimits;
 use super::events::stream::EventStream;
 use super::fields::Fields;
 use super::reply::{self, Refusal, Reply};
@@ -135,7 +136,7 @@ impl<C: Core> SseTransport<C> {
             let message = "no such session: its event stream has ended; open a new one with GET";
             Refusal::invalid(StatusCode::NOT_FOUND, message)
         })?;
-        let text = body::read(body, self.settings.max_body, self.settings.body_timeout).await?;
+        let text = body::read(body, BodyLimits::new(&self.settings, origin.peer)).await?;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         connection.take(origin, text).await?;
         Ok(reply::empty(StatusCode::ACCEPTED))
