@@ -9,7 +9,8 @@
 //! | `backend` | composes the others |
 //! | `tasks` | translates between the two dialects of tasks, where client and server differ |
 //! | `direct` | bounds its time |
-//! | `sessions` | admits it, and chooses the connection that its client may use |
+//! | `concurrency` | lets it wait for a permit, shared fairly among clients |
+//! | `sessions` | chooses the connection that its client may use |
 //! | `connection` | makes it a request of the server's era, and judges the reply |
 //! | `transport` | sends the request and reads the reply, over HTTP, stdio or the legacy SSE transport |
 //! | `request` | the request and what belongs to it: deadline, span, era's dialect, requests of the server |
@@ -18,6 +19,7 @@
 //! outside of calls.
 
 mod backend;
+mod concurrency;
 mod connection;
 mod direct;
 mod handshake;

@@ -39,7 +39,7 @@ impl ServerRequests<'_> {
         loop {
             tokio::select! {
                 biased;
-                reply = open.next() => self.send(reply.text, Some(reply.pause)),
+                reply = open.next() => self.send(reply.text, reply.pause),
                 request = requests.recv() => match request {
                     Some(UnsolicitedRequest::Request(request)) => match self.ask(&request, &deadline) {
                         Ok(question) => open.add(question),

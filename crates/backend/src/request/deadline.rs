@@ -1,10 +1,12 @@
 //! The progress of a call, and its time limit, which can be paused.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::concurrency::{CallPermit, Reacquiring};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
@@ -32,6 +34,10 @@ pub(crate) struct PausableDeadline {
     /// notification that comes between two waits is kept for the next.
     changed: Notify,
     expired: AtomicBool,
+    /// When the limit is exceeded if there is no pause.
+    due: OnceLock<Instant>,
+    /// Given back during pauses.
+    pub(crate) permit: CallPermit,
 }
 
 /// The time limit was exceeded.
@@ -51,6 +57,7 @@ impl PausableDeadline {
     ) -> impl Future<Output = Result<T, Expired>> + Send {
         async move {
             let mut timer = pin!(sleep(limit));
+            let _ = self.due.set(timer.deadline());
             // Set during a pause.
             let mut remaining = None;
             loop {
@@ -78,6 +85,11 @@ impl PausableDeadline {
         }
     }
 
+    /// Whether the limit of a call that has not been paused is exceeded, even if [`Self::limit`] has not noticed yet.
+    pub(crate) fn is_over(&self) -> bool {
+        self.due.get().is_some_and(|due| *due <= Instant::now())
+    }
+
     /// Whether the limit was exceeded. Already true while the limited future is being dropped.
     pub(crate) fn has_expired(&self) -> bool {
         self.expired.load(Ordering::Relaxed)
@@ -88,7 +100,35 @@ impl PausableDeadline {
         let one_more = |pauses| (pauses < most).then_some(pauses + 1);
         self.pauses.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
         self.changed.notify_one();
+        self.permit.give_back();
         Some(Pause(Arc::clone(self)))
+    }
+}
+
+impl Pause {
+    /// Prepares for the end of the pause: if it is the only one, the call is to hold a permit again before its server
+    /// continues. If that takes time, the pause ends now, so that the time of waiting is counted.
+    pub(crate) fn prepare_end(self) -> Result<Self, Continuing> {
+        if self.0.pauses.load(Ordering::Acquire) > 1 {
+            return Ok(self);
+        }
+        match self.0.permit.reacquire() {
+            None => Ok(self),
+            Some(reacquiring) => Err(Continuing { deadline: Arc::clone(&self.0), reacquiring }),
+        }
+    }
+}
+
+/// A call that waits for a permit to continue.
+pub(crate) struct Continuing {
+    deadline: Arc<PausableDeadline>,
+    reacquiring: Reacquiring,
+}
+
+impl Continuing {
+    /// Ready once the call holds a permit.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.reacquiring.as_mut().poll(cx).map(|permit| self.deadline.permit.hold(permit))
     }
 }
 

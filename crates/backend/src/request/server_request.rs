@@ -6,7 +6,7 @@
 use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::request::deadline::{PausableDeadline, Pause};
+use crate::request::deadline::{Continuing, PausableDeadline, Pause};
 use crate::request::declared::Declared;
 use crate::request::trace::server_request_answered;
 use crate::request::{pong_text, refusal_text};
@@ -97,7 +97,11 @@ impl PendingServerRequest {
 
 /// The pending requests of one call.
 #[derive(Default)]
-pub(crate) struct OpenServerRequests(Vec<Open>);
+pub(crate) struct OpenServerRequests {
+    open: Vec<Open>,
+    /// A reply that is sent once the call has a permit again.
+    delayed: Option<(Bytes, Continuing)>,
+}
 
 struct Open {
     request: PendingServerRequest,
@@ -107,19 +111,19 @@ struct Open {
 /// A response for the server.
 pub(crate) struct ServerRequestReply {
     pub(crate) text: Bytes,
-    /// Keeps the call's deadline paused.
-    pub(crate) pause: Pause,
+    /// Keeps the call's deadline paused until the reply has been sent.
+    pub(crate) pause: Option<Pause>,
 }
 
 impl OpenServerRequests {
     pub(crate) fn add(&mut self, request: PendingServerRequest) {
         let deadline = Box::pin(sleep_until(request.deadline));
-        self.0.push(Open { request, deadline });
+        self.open.push(Open { request, deadline });
     }
 
     /// Drops a request that the server has cancelled.
     pub(crate) fn cancel(&mut self, id: &Json) {
-        self.0.retain(|open| !is_same(&open.request.id, id));
+        self.open.retain(|open| !is_same(&open.request.id, id));
     }
 
     /// Waits for the reply to any of them; pends forever if there is none. Can be dropped and called again.
@@ -128,11 +132,26 @@ impl OpenServerRequests {
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<ServerRequestReply> {
-        for at in 0..self.0.len() {
-            let Some(open) = self.0.get_mut(at) else { break };
+        if self.delayed.is_none() {
+            let (text, pause) = ready!(self.poll_answered(context));
+            match pause.prepare_end() {
+                Ok(pause) => return Poll::Ready(ServerRequestReply { text, pause: Some(pause) }),
+                Err(continuing) => self.delayed = Some((text, continuing)),
+            }
+        }
+        let Some((_, continuing)) = &mut self.delayed else { return Poll::Pending };
+        ready!(continuing.poll(context));
+        match self.delayed.take() {
+            Some((text, _)) => Poll::Ready(ServerRequestReply { text, pause: None }),
+            None => Poll::Pending,
+        }
+    }
+
+    fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<(Bytes, Pause)> {
+        for at in 0..self.open.len() {
+            let Some(open) = self.open.get_mut(at) else { break };
             if let Poll::Ready(text) = open.poll_text(context) {
-                let pause = self.0.swap_remove(at).request.pause;
-                return Poll::Ready(ServerRequestReply { text, pause });
+                return Poll::Ready((text, self.open.swap_remove(at).request.pause));
             }
         }
         Poll::Pending

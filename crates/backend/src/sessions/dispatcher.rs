@@ -1,14 +1,13 @@
 //! Sending one request: a permit, then a connection, then the exchange.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use fanlight_protocol::Response;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::concurrency::{CallPermit, FairQueue, Full, Permit};
 use crate::connection::{Connection, Failure};
 use crate::request::deadline::CallProgress;
-use crate::sessions::shares::{SharePermit, Shares};
 use crate::sessions::{Lease, SessionPool};
 use crate::settings::Timeouts;
 use fanlight_canonical::BackendError;
@@ -19,40 +18,22 @@ pub(crate) struct Dispatcher {
     pub(crate) pool: Arc<SessionPool>,
     pub(crate) timeouts: Timeouts,
     concurrency: usize,
-    /// Requests that run or wait, at most twice as many as may run.
-    admitted: AtomicUsize,
-    running: Semaphore,
-    /// How many of these one client may have.
-    shares: Shares,
+    queue: FairQueue,
 }
 
-/// The right of one request to run. Fields are dropped in order of declaration.
-struct ConcurrencyPermit<'a> {
-    _running: SemaphorePermit<'a>,
-    _admitted: Admitted<'a>,
-    _within: SharePermit,
-}
+/// A call that runs with a permit, which it gives back when this is dropped.
+struct Running<'a>(&'a CallPermit);
 
-/// A request that runs or waits.
-struct Admitted<'a>(&'a AtomicUsize);
-
-impl Drop for Admitted<'_> {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.end();
     }
 }
 
 impl Dispatcher {
     pub(crate) fn new(pool: Arc<SessionPool>, timeouts: Timeouts, concurrency: usize) -> Self {
-        let concurrency = concurrency.clamp(1, Semaphore::MAX_PERMITS / 2);
-        Self {
-            pool,
-            timeouts,
-            concurrency,
-            admitted: AtomicUsize::new(0),
-            running: Semaphore::new(concurrency),
-            shares: Shares::of(concurrency),
-        }
+        let concurrency = concurrency.max(1);
+        Self { pool, timeouts, concurrency, queue: FairQueue::new(concurrency) }
     }
 
     /// Sends one request once there is a permit for it. The caller bounds the time.
@@ -82,13 +63,19 @@ impl Dispatcher {
         progress: &'a CallProgress,
     ) -> impl Future<Output = Result<Response, BackendError>> + Send {
         async move {
-            let mut _permit = None;
+            // Ends after everything below.
+            let mut _running = None;
             if is_limited {
                 // A request to a backend that is down does not queue behind those that wait for a permit.
                 if let Some(error) = self.pool.down(&call.context) {
                     return Err(error);
                 }
-                _permit = Some(self.permit(&call.context).await?);
+                let permit = match self.queue.claim(&call.context).try_acquire() {
+                    Some(permit) => permit,
+                    None => Box::pin(self.wait(&call.context, progress)).await?,
+                };
+                progress.deadline.permit.hold(permit);
+                _running = Some(Running(&progress.deadline.permit));
             }
             // Rare and large: boxed to keep the future of every call small.
             let lease = match self.pool.lease_at_once(&call.context) {
@@ -143,16 +130,16 @@ impl Dispatcher {
         self.pool.lease(client).await
     }
 
-    async fn permit(&self, client: &CallContext) -> Result<ConcurrencyPermit<'_>, BackendError> {
-        let busy = || BackendError::Busy { limit: self.concurrency };
-        let within = self.shares.enter(&client.caller).await.ok_or_else(busy)?;
-        let before = self.admitted.fetch_add(1, Ordering::Relaxed);
-        let admitted = Admitted(&self.admitted);
-        if before >= 2 * self.concurrency {
-            return Err(busy());
+    /// Waits for a permit. A call whose time is over by then is not sent any more.
+    async fn wait(&self, client: &CallContext, progress: &CallProgress) -> Result<Permit, BackendError> {
+        let permit = self.permit(client).await?;
+        if progress.deadline.is_over() {
+            return Err(BackendError::Timeout { after: self.timeouts.call, sent: false });
         }
-        // The semaphore is never closed.
-        let running = self.running.acquire().await.map_err(|_| BackendError::ShuttingDown)?;
-        Ok(ConcurrencyPermit { _running: running, _admitted: admitted, _within: within })
+        Ok(permit)
+    }
+
+    async fn permit(&self, client: &CallContext) -> Result<Permit, BackendError> {
+        self.queue.claim(client).acquire().await.map_err(|Full| BackendError::Busy { limit: self.concurrency })
     }
 }

@@ -8,7 +8,6 @@
 //! reached.
 
 pub(crate) mod dispatcher;
-mod shares;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,0 +1,148 @@
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use fanlight_canonical::Caller;
+use fanlight_protocol::Json;
+use futures_util::FutureExt as _;
+
+use super::*;
+
+fn peer(number: u8) -> Option<Peer> {
+    Some(Peer::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number))))
+}
+
+fn by(caller: Caller, info: &'static str) -> CallContext {
+    let context = Arc::unwrap_or_clone(CallContext::internal());
+    CallContext { caller, client_info: Some(Json::literal(info)), ..context }
+}
+
+/// A modern client at an address.
+fn modern(address: u8, info: &'static str) -> CallContext {
+    by(Caller::request_of(Principal::anonymous()).from_peer(peer(address)), info)
+}
+
+fn session(address: u8, number: u64) -> CallContext {
+    by(Caller::session_of(Principal::anonymous(), SessionKey(number)).from_peer(peer(address)), "{}")
+}
+
+fn named(subject: &str) -> CallContext {
+    by(Caller::request_of(Principal::named("https://issuer.example", subject)), "{}")
+}
+
+/// As many permits as a client gets at once.
+fn all(queue: &FairQueue, context: &CallContext) -> Vec<Permit> {
+    std::iter::from_fn(|| queue.claim(context).try_acquire()).collect()
+}
+
+fn is_unused(queue: &FairQueue) -> bool {
+    let state = queue.lock();
+    (state.free, state.waiting) == (queue.0.concurrency, 0)
+        && state.owners.is_empty()
+        && state.clients.is_empty()
+        && state.turns.is_empty()
+}
+
+#[test]
+fn client_leaves_permits_to_others() {
+    let pairs = [
+        (session(1, 1), session(1, 2)),
+        (modern(1, r#"{"name":"a"}"#), modern(1, r#"{"name":"b"}"#)),
+        (modern(1, "{}"), modern(2, "{}")),
+        (modern(1, "{}"), session(1, 1)),
+        (named("ann"), named("bob")),
+    ];
+    for (one, other) in pairs {
+        for (concurrency, most) in [(4, 3), (256, 192)] {
+            let queue = FairQueue::new(concurrency);
+            let held = all(&queue, &one);
+            assert_eq!(held.len(), most);
+            let other_held = all(&queue, &other);
+            assert!(!other_held.is_empty());
+            drop((held, other_held));
+            assert!(is_unused(&queue));
+        }
+    }
+}
+
+#[test]
+fn sessions_of_one_peer_leave_permits_to_other_peers() {
+    let queue = FairQueue::new(16);
+    let held: Vec<_> = (0..100).flat_map(|number| all(&queue, &session(1, number))).collect();
+    assert!(held.len() < 16);
+    assert!(queue.claim(&session(2, 1000)).try_acquire().is_some());
+    assert!(queue.claim(&modern(2, "{}")).try_acquire().is_some());
+}
+
+#[test]
+fn single_permit_is_given_to_any_client() {
+    let queue = FairQueue::new(1);
+    assert_eq!(all(&queue, &session(1, 1)).len(), 1);
+    assert_eq!(all(&queue, &modern(1, "{}")).len(), 1);
+    assert!(is_unused(&queue));
+}
+
+#[tokio::test]
+async fn waiting_clients_are_served_in_turn() {
+    let queue = FairQueue::new(1);
+    let (one, other) = (queue.claim(&session(1, 1)), queue.claim(&session(2, 2)));
+    let held = one.try_acquire().unwrap();
+    let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(one.clone().acquire_again())).collect();
+    assert!(waiting.iter_mut().all(|waiting| waiting.as_mut().now_or_never().is_none()));
+    let mut late = Box::pin(other.clone().acquire_again());
+    assert!(late.as_mut().now_or_never().is_none());
+    drop(held);
+    let first = waiting.remove(0).now_or_never().expect("it came first");
+    drop(first);
+    let of_other = late.now_or_never().expect("the other client has its turn");
+    // The second leaves the queue, and the third moves up.
+    drop(waiting.remove(0));
+    drop(of_other);
+    drop(waiting.remove(0).now_or_never().expect("nobody else waits"));
+    assert!(is_unused(&queue));
+}
+
+#[tokio::test]
+async fn permit_of_a_waiter_that_has_gone_is_given_to_the_next() {
+    let queue = FairQueue::new(1);
+    let claim = queue.claim(&session(1, 1));
+    let held = claim.try_acquire().unwrap();
+    let mut gone = Box::pin(claim.clone().acquire_again());
+    let mut next = Box::pin(claim.clone().acquire_again());
+    assert!(gone.as_mut().now_or_never().is_none() && next.as_mut().now_or_never().is_none());
+    drop(held);
+    drop(gone);
+    drop(next.now_or_never().expect("the permit was given back"));
+    assert!(is_unused(&queue));
+}
+
+#[tokio::test]
+async fn waiting_requests_are_bounded_for_each_client_and_in_all() {
+    let queue = FairQueue::new(4);
+    let claim = |number| queue.claim(&session(1, number));
+    let _held: Vec<_> = (0..4).filter_map(|number| claim(number).try_acquire()).collect();
+    let mut waiting: Vec<_> = (0..5).map(|_| Box::pin(async { claim(1).acquire().await.map(drop) })).collect();
+    let outcomes = waiting.iter_mut().map(|waiting| waiting.as_mut().now_or_never());
+    let refused = outcomes.filter(|outcome| *outcome == Some(Err(Full))).count();
+    assert_eq!(refused, 2, "three wait, and leave space for another client");
+    let mut other = Box::pin(async { claim(2).acquire().await.map(drop) });
+    assert!(other.as_mut().now_or_never().is_none());
+    assert_eq!(claim(3).acquire().await.map(drop), Err(Full));
+}
+
+#[tokio::test]
+async fn call_that_waits_for_its_client_holds_no_permit() {
+    let queue = FairQueue::new(1);
+    let (one, other) = (queue.claim(&session(1, 1)), queue.claim(&session(2, 2)));
+    let call = CallPermit::default();
+    call.hold(one.try_acquire().unwrap());
+    assert!(other.try_acquire().is_none());
+    call.give_back();
+    let of_other = other.try_acquire().unwrap();
+    let mut again = call.reacquire().expect("there is no permit");
+    assert!(again.as_mut().now_or_never().is_none());
+    drop(of_other);
+    call.hold(again.now_or_never().unwrap());
+    assert!(other.try_acquire().is_none());
+    call.end();
+    assert!(is_unused(&queue));
+}
