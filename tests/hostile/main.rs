@@ -12,8 +12,10 @@
 )]
 
 mod bystander;
+mod fairness;
 mod framing;
 mod json;
+mod memory;
 mod target;
 
 use fanlight_testkit::{harness, raw_client, scripted};

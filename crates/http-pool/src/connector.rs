@@ -1,5 +1,7 @@
 //! Making connections to one server.
 
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use http::Uri;
@@ -35,6 +37,26 @@ pub enum ConnectError {
     /// The runtime that was to make it has ended.
     #[error("the runtime has ended")]
     Stopped,
+}
+
+impl ConnectError {
+    /// Whether the process, or the system, has as many files open as it may: others will be closed.
+    pub(crate) fn is_out_of_files(&self) -> bool {
+        match self {
+            Self::Refused(error) => is_out_of_files(&**error),
+            Self::Timeout | Self::Stopped => false,
+        }
+    }
+}
+
+/// Whether an error was caused by as many open files as the process, or the system, may have.
+#[must_use]
+pub fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
+    /// `ENFILE` and `EMFILE`, equal on all Unix systems.
+    const OUT_OF_FILES: [i32; 2] = [23, 24];
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>()?.raw_os_error())
+        .any(|code| OUT_OF_FILES.contains(&code))
 }
 
 impl Connector {

@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 
 pub use body::ResponseBody;
 pub use body_buffer::BodyBuffer;
-pub use connector::ConnectError;
+pub use connector::{ConnectError, is_out_of_files};
 
 use body::CheckedOut;
 use connection::Connection;

@@ -17,6 +17,9 @@ use crate::Supply;
 use crate::connection::Connection;
 use crate::connector::{ConnectError, Connector};
 
+/// How long to wait before another attempt to connect when the process has as many files open as it may.
+const RETRY_WITHOUT_FILES: Duration = Duration::from_millis(50);
+
 /// The pool of one worker.
 pub(crate) struct Pool {
     connector: Connector,
@@ -77,6 +80,13 @@ impl Pool {
             tokio::spawn(Attempt(Arc::clone(self)).make());
         }
         receiver
+    }
+
+    /// Whether a request waits for a connection.
+    fn is_awaited(&self) -> bool {
+        let mut state = self.state();
+        state.waiting.retain(|waiting| !waiting.is_closed());
+        !state.waiting.is_empty()
     }
 
     /// Starts the reaper if there is none. Needs a tokio runtime.
@@ -148,13 +158,21 @@ impl State {
 
 impl Attempt {
     async fn make(self) {
-        let made = self.0.connector.clone().connect().await;
-        match made {
-            Ok(connection) => {
-                self.0.start_reaper();
-                self.0.give(connection);
+        loop {
+            match self.0.connector.clone().connect().await {
+                Ok(connection) => {
+                    self.0.start_reaper();
+                    return self.0.give(connection);
+                }
+                // Other connections will be closed, or given back. The requests bound their own time.
+                Err(error) if error.is_out_of_files() => {
+                    if !self.0.is_awaited() {
+                        return;
+                    }
+                    sleep(RETRY_WITHOUT_FILES).await;
+                }
+                Err(error) => return self.0.state().fail(error),
             }
-            Err(error) => self.0.state().fail(error),
         }
     }
 }

@@ -178,6 +178,20 @@ impl Backend {
         self.received(method)
     }
 
+    /// How many messages of `method` have named this tool or prompt so far.
+    pub fn count_of_target(&self, method: &str, target: &str) -> usize {
+        let name = format!("\"{target}\"");
+        self.received(method).iter().filter(|message| message.member("params.name") == Some(name.as_str())).count()
+    }
+
+    /// Waits until `count` messages of `method` have named this tool or prompt.
+    pub async fn wait_for_target(&self, method: &str, target: &str, count: usize) {
+        let mut all = self.shared.received.subscribe();
+        while self.count_of_target(method, target) < count {
+            within(&format!("{count} × {method} of {target}"), all.changed()).await.unwrap();
+        }
+    }
+
     /// Waits for the client's response to the server request of `call` with this raw id.
     pub async fn answer_to(&self, id: &str, call: &Received) -> Arc<Received> {
         within(&format!("the answer to {id}"), self.shared.answer_to(id, call)).await

@@ -1,11 +1,11 @@
 //! A raw HTTP/1.1 client: a test chooses every byte that it sends and sees every byte that it receives.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::event::Event;
 use crate::harness::within;
@@ -23,7 +23,17 @@ pub struct Connection {
 impl Connection {
     /// Connects to this address.
     pub async fn open(address: SocketAddr) -> Self {
-        let stream = within("a connection", TcpStream::connect(address)).await.unwrap();
+        Self::over(within("a connection", TcpStream::connect(address)).await.unwrap(), address)
+    }
+
+    /// Connects from this address of the machine.
+    pub async fn open_from(local: IpAddr, address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((local, 0).into()).unwrap();
+        Self::over(within("a connection", socket.connect(address)).await.unwrap(), address)
+    }
+
+    fn over(stream: TcpStream, address: SocketAddr) -> Self {
         stream.set_nodelay(true).unwrap();
         let checks = schema::listening_at(address);
         Self { stream: BufReader::new(stream), host: address.to_string(), checks, peer: None }

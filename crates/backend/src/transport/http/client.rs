@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_http_pool::{self as pooled, BodyBuffer, PoolSettings, PooledClient};
@@ -17,8 +18,12 @@ use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{Url, redirect};
+use tokio::time::sleep;
 
 use crate::log::excerpt;
+
+/// How long to wait before another attempt to connect when the process has as many files open as it may.
+const RETRY_WITHOUT_FILES: Duration = Duration::from_millis(50);
 
 /// The client of one server.
 pub(super) enum HttpClient {
@@ -104,7 +109,7 @@ impl HttpClient {
                 let mut request = reqwest::Request::new(method, target.url.clone());
                 *request.headers_mut() = headers;
                 *request.body_mut() = (!body.is_empty()).then(|| body.into());
-                ResponseFuture::Reqwest(Box::pin(client.execute(request)))
+                ResponseFuture::Reqwest(Box::pin(execute_with_files(client.clone(), request)))
             }
         }
     }
@@ -112,6 +117,18 @@ impl HttpClient {
     /// Whether requests must come with a `Host` header.
     pub(super) fn needs_host(&self) -> bool {
         matches!(self, Self::Pooled(_))
+    }
+}
+
+/// Sends a request; waits while the process has as many files open as it may. The caller bounds the time.
+async fn execute_with_files(client: reqwest::Client, request: reqwest::Request) -> reqwest::Result<reqwest::Response> {
+    loop {
+        // Always there, since the body is in memory.
+        let Some(copy) = request.try_clone() else { return client.execute(request).await };
+        match client.execute(copy).await {
+            Err(error) if error.is_connect() && pooled::is_out_of_files(&error) => sleep(RETRY_WITHOUT_FILES).await,
+            outcome => return outcome,
+        }
     }
 }
 

@@ -1,0 +1,162 @@
+//! Clients that take all the permits of a server: by calls that hang, and by calls that are suspended.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use fanlight_testkit::slicer::{member, plain_string};
+use tokio::task::JoinSet;
+
+use crate::harness::{Gateway, within};
+use crate::raw_client::{
+    Connection, JSON_HEADERS, LegacySession, Response, legacy_request, modern_headers, modern_request,
+    modern_request_with, post_modern,
+};
+use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport};
+use crate::target::{Bounds, Target};
+
+const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const FEW: &str = r#""limits":{"concurrency":4}"#;
+const CAN_BE_ASKED: &str = r#"{"elicitation":{"form":{}}}"#;
+const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"elicitation/create","params":{"message":"m","requestedSchema":{"type":"object","properties":{}}}}"#;
+
+/// Sends a modern request from this address; the response is read later.
+async fn send_from(local: IpAddr, gateway: SocketAddr, body: &str) -> Connection {
+    let mut connection = Connection::open_from(local, gateway).await;
+    let own = modern_headers(body);
+    let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let headers: Vec<(&str, &str)> = JSON_HEADERS.into_iter().chain(own).collect();
+    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    connection
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hanging_calls_of_a_modern_client_leave_permits_to_others() {
+    let target = Target::with(FEW).await;
+    target.backend.on_target("tools/call", "hang", Reply::fault(Fault::Hang));
+    let gateway = target.gateway.mcp;
+    let call = modern_request("1", "tools/call", r#""name":"hang""#, "");
+    let mut hanging = Vec::new();
+    for _ in 0..40 {
+        hanging.push(send_from(ATTACKER, gateway, &call).await);
+    }
+    target.backend.wait_for_target("tools/call", "hang", 3).await;
+    // Another client of the attacker's network, which says that it is another.
+    let own_name =
+        modern_request("1", "tools/call", r#""name":"t""#, "").replace(r#""name":"raw""#, r#""name":"other""#);
+    let mut response = send_from(ATTACKER, gateway, &own_name).await.response().await;
+    assert!(member(&response.text().await, "result.content").is_some());
+    assert_eq!(target.backend.count_of_target("tools/call", "hang"), 3, "a client has its share, and no more");
+    target.withstood(Bounds::SMALL).await;
+    drop(hanging);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hanging_calls_of_a_legacy_session_leave_permits_to_others() {
+    let target = Target::with(FEW).await;
+    target.backend.on_target("tools/call", "hang", Reply::fault(Fault::Hang));
+    let session = std::sync::Arc::new(LegacySession::open(target.gateway.mcp).await);
+    let mut hanging = JoinSet::new();
+    for id in 1..=40 {
+        let session = std::sync::Arc::clone(&session);
+        let request = legacy_request(&id.to_string(), "tools/call", r#""name":"hang""#);
+        hanging.spawn(async move { session.post(&request).await });
+    }
+    target.backend.wait_for_target("tools/call", "hang", 3).await;
+    let other = LegacySession::open(target.gateway.mcp).await;
+    let mut response = other.post(&legacy_request("1", "tools/call", r#""name":"t""#)).await;
+    let text = response.messages().await.1;
+    assert!(member(&text, "result.content").is_some(), "{text}");
+    hanging.shutdown().await;
+    target.withstood(Bounds::SMALL).await;
+}
+
+/// A suspended call: the request, and what a retry of it must add.
+struct Suspended {
+    state: String,
+}
+
+async fn suspend(gateway: SocketAddr, local: IpAddr) -> Suspended {
+    let call = modern_request_with(CAN_BE_ASKED, "1", "tools/call", r#""name":"ask""#, "");
+    let mut response = send_from(local, gateway, &call).await.response().await;
+    let (_, text) = response.messages().await;
+    assert_eq!(member(&text, "result.resultType"), Some(r#""input_required""#), "{text}");
+    Suspended { state: member(&text, "result.requestState").and_then(plain_string).unwrap().to_owned() }
+}
+
+impl Suspended {
+    async fn resume(self, gateway: SocketAddr, local: IpAddr) -> Response {
+        let params = format!(
+            r#""name":"ask","requestState":"{}","inputResponses":{{"input-1":{{"action":"accept","content":{{}}}}}}"#,
+            self.state
+        );
+        let retry = modern_request_with(CAN_BE_ASKED, "2", "tools/call", &params, "");
+        send_from(local, gateway, &retry).await.response().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn suspended_calls_hold_no_permits_and_wait_for_one_to_continue() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        let backend = Backend::start(Era::Legacy, transport).await;
+        backend.offers_tools(&["t", "ask", "hang"]);
+        let gate = Gate::new();
+        backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
+        backend.on_target("tools/call", "ask", Reply::conclude(|_, _| r#"{"content":[]}"#.to_owned()).asking(&[ASK]));
+        backend.on_target("tools/call", "hang", Reply::result(r#"{"content":[]}"#).gated(&gate));
+        let gateway =
+            Gateway::start(&format!(r#"{{"mcpServers":{{{}}},"limits":{{"concurrency":1}}}}"#, backend.entry("only")))
+                .await;
+        let mut suspended = Vec::new();
+        for _ in 0..10 {
+            suspended.push(suspend(gateway.mcp, ATTACKER).await);
+        }
+        let plain = modern_request("1", "tools/call", r#""name":"t""#, "");
+        let answer = post_modern(gateway.mcp, &plain).await.messages().await.1;
+        assert!(member(&answer, "result.content").is_some(), "{answer}");
+        // While another call has the only permit, the answer is not passed to the server.
+        let hang = modern_request("1", "tools/call", r#""name":"hang""#, "");
+        let holding = tokio::spawn(async move { post_modern(gateway.mcp, &hang).await.messages().await.1 });
+        gate.reached(1).await;
+        let calls = backend.received("tools/call");
+        let asked: Vec<_> =
+            calls.iter().filter(|call| call.member("params.name") == Some(r#""ask""#)).cloned().collect();
+        let mut resuming = JoinSet::new();
+        for call in suspended {
+            resuming.spawn(call.resume(gateway.mcp, ATTACKER));
+        }
+        assert_eq!(asked.len(), 10);
+        gate.open();
+        let answer = within("the call with the permit", holding).await.unwrap();
+        assert!(member(&answer, "result.content").is_some(), "{answer}");
+        while let Some(response) = within("the resumed calls", resuming.join_next()).await {
+            let answer = response.unwrap().messages().await.1;
+            assert!(member(&answer, "result.content").is_some(), "{answer}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_that_has_waited_until_its_deadline_is_not_sent() {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend.offers_tools(&["t", "hang"]);
+    backend.on("tools/call", Reply::fault(Fault::Hang));
+    let text = format!(
+        r#"{{"mcpServers":{{{}}},"limits":{{"concurrency":1}},"timeouts":{{"call":"1s"}}}}"#,
+        backend.entry("only")
+    );
+    let gateway = Gateway::start(&text).await;
+    // The first call connects, which must not be part of what is compared.
+    let warm = modern_request("1", "tools/list", "", "");
+    post_modern(gateway.mcp, &warm).await.text().await;
+    let call = modern_request("1", "tools/call", r#""name":"hang""#, "");
+    let first = send_from(ATTACKER, gateway.mcp, &call).await;
+    backend.wait_for("tools/call", 1).await;
+    let second = send_from(ATTACKER, gateway.mcp, &call).await;
+    let mut sent = 0;
+    for connection in [first, second] {
+        let text = connection.response().await.messages().await.1;
+        assert!(member(&text, "error").is_some(), "{text}");
+        sent += usize::from(text.contains("may have been carried out"));
+    }
+    // The second may have had some milliseconds left when the first gave up its permit: what it says is true.
+    assert_eq!(backend.received("tools/call").len(), sent);
+}

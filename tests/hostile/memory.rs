@@ -1,0 +1,162 @@
+//! Clients that have the gateway keep as many of their bytes as it will: unfinished bodies, bodies of calls that hang,
+//! lines of stdio clients, descriptions in sessions.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use fanlight_testkit::slicer::member;
+use fanlight_testkit::usage;
+use tokio::task::JoinSet;
+
+use crate::harness::{Gateway, within};
+use crate::raw_client::{
+    Connection, JSON_HEADERS, NEWEST_LEGACY, Response, StdioClient, initialize, modern_headers, modern_request,
+};
+use crate::scripted::{Backend, Era, Fault, Reply, Transport};
+use crate::target::{Bounds, Target};
+
+const MIB: usize = 1 << 20;
+const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+
+/// A call of `tool` with so many bytes of arguments.
+fn call_of(tool: &str, bytes: usize) -> String {
+    let params = format!(r#""name":"{tool}","arguments":{{"x":"{}"}}"#, "x".repeat(bytes));
+    modern_request("1", "tools/call", &params, "")
+}
+
+/// Sends the head of a request and a part of its body.
+async fn begin(connection: &mut Connection, body: &str, framing: (&str, &str), part: &[u8]) {
+    let own = modern_headers(body);
+    let mut headers = JSON_HEADERS.to_vec();
+    headers.extend(own.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    headers.push(framing);
+    let mut bytes = connection.head("POST", "/mcp", &headers);
+    bytes.extend_from_slice(part);
+    // It may be refused before it has been read.
+    let _ = connection.send(&bytes).await;
+}
+
+/// Sends a whole request.
+async fn send_from(local: IpAddr, gateway: SocketAddr, body: &str) -> Connection {
+    let mut connection = Connection::open_from(local, gateway).await;
+    let length = body.len().to_string();
+    begin(&mut connection, body, ("Content-Length", &length), body.as_bytes()).await;
+    connection
+}
+
+async fn assert_busy(mut response: Response) {
+    assert_eq!(response.status, 503);
+    assert_eq!(response.header("retry-after"), Some("1"));
+    let text = response.text().await;
+    assert_eq!(member(&text, "error.code"), Some("-32603"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_bodies_are_bounded_and_leave_memory_to_others() {
+    const LENGTH: usize = 15 * MIB;
+    const SENT: usize = 2 * MIB;
+    let target = Target::with(r#""limits":{"requestMemory":"32MiB"}"#).await;
+    let gateway = target.gateway.mcp;
+    let body = call_of("t", LENGTH);
+    let (length, chunk) = (body.len().to_string(), format!("{SENT:x}\r\n{}\r\n", &body[..SENT]));
+    let mut attempts = JoinSet::new();
+    for attempt in 0..60 {
+        let mut connection = Connection::open_from(ATTACKER, gateway).await;
+        match attempt % 2 {
+            0 => begin(&mut connection, &body, ("Content-Length", &length), &body.as_bytes()[..SENT]).await,
+            _ => begin(&mut connection, &body, ("Transfer-Encoding", "chunked"), chunk.as_bytes()).await,
+        }
+        attempts.spawn(async move { assert_busy(connection.response().await).await });
+    }
+    for refused in 0..50 {
+        within(&format!("refusal {refused}"), attempts.join_next()).await.unwrap().unwrap();
+    }
+    let call = call_of("t", 3 * MIB);
+    let mut response = send_from(OTHER, gateway, &call).await.response().await;
+    assert!(member(&response.text().await, "result.content").is_some(), "another client has its share");
+    attempts.shutdown().await;
+    target.withstood(Bounds { memory: 64 << 20, ..Bounds::SMALL }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_of_hanging_calls_count_until_the_calls_end() {
+    let target = Target::with(r#""limits":{"requestMemory":"32MiB"}"#).await;
+    target.backend.on_target("tools/call", "hang", Reply::fault(Fault::Hang));
+    let gateway = target.gateway.mcp;
+    let call = call_of("hang", 4 * MIB);
+    let mut hanging = Vec::new();
+    for count in 1..=3 {
+        hanging.push(send_from(ATTACKER, gateway, &call).await);
+        target.backend.wait_for_target("tools/call", "hang", count).await;
+    }
+    assert_busy(send_from(ATTACKER, gateway, &call_of("t", 5 * MIB)).await.response().await).await;
+    drop(hanging);
+    // The end of the connections is noticed soon.
+    for attempt in 0.. {
+        let mut response = send_from(ATTACKER, gateway, &call_of("t", 5 * MIB)).await.response().await;
+        if response.status == 200 {
+            assert!(member(&response.text().await, "result.content").is_some());
+            break;
+        }
+        assert!(attempt < 100, "the memory was not given back");
+    }
+    target.withstood(Bounds { memory: 96 << 20, processor: Duration::from_secs(10), ..Bounds::SMALL }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_of_a_stdio_client_are_bounded_together() {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend.on_target("tools/call", "hang", Reply::fault(Fault::Hang));
+    let entry = backend.entry("only");
+    let mut gateway = Gateway::stdio(&format!(r#"{{"mcpServers":{{{entry}}},"limits":{{"requestMemory":"4MiB"}}}}"#));
+    let mut client = StdioClient::of(&mut gateway);
+    let call =
+        |id: u32, tool: &str, bytes: usize| call_of(tool, bytes).replacen(r#""id":1"#, &format!(r#""id":{id}"#), 1);
+    client.send(&call(1, "hang", MIB)).await;
+    backend.wait_for("tools/call", 1).await;
+    for id in 2..6 {
+        let (_, refused) = client.call(&call(id, "t", 2 * MIB)).await;
+        assert_eq!(member(&refused, "error.code"), Some("-32603"), "{refused}");
+        assert!(refused.contains("memory"), "{refused}");
+    }
+    let (_, answer) = client.call(&call(7, "t", 100)).await;
+    assert!(member(&answer, "result.content").is_some(), "{answer}");
+    client.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#).await;
+    backend.wait_abandoned("tools/call").await;
+    let (_, answer) = client.call(&call(8, "t", 2 * MIB)).await;
+    assert!(member(&answer, "result.content").is_some(), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn descriptions_of_clients_are_bounded_in_sum() {
+    const SIZE: usize = 100 << 10;
+    let target = Target::with(r#""limits":{"clientDescriptions":"2MiB"}"#).await;
+    let gateway = target.gateway.mcp;
+    let capabilities = |size: usize| format!(r#"{{"experimental":{{"x":{{"x":"{}"}}}}}}"#, "x".repeat(size));
+    let open = async |local: IpAddr, size: usize| {
+        let mut connection = Connection::open_from(local, gateway).await;
+        let body = initialize(NEWEST_LEGACY, &capabilities(size));
+        connection.request("POST", "/mcp", &JSON_HEADERS, body.as_bytes()).await;
+        let mut response = connection.response().await;
+        (response.status, response.header("mcp-session-id").map(str::to_owned), response.text().await)
+    };
+    let before = usage::resident_memory(target.gateway.pid());
+    let mut opened = 0;
+    for _ in 0..200 {
+        match open(ATTACKER, SIZE).await {
+            (200, Some(_), _) => opened += 1,
+            (status, session, text) => {
+                assert_eq!((status, session), (503, None), "{text}");
+                assert_eq!(member(&text, "id"), Some("0"), "{text}");
+            }
+        }
+    }
+    assert!((5..=10).contains(&opened), "{opened} sessions");
+    let (status, session, text) = open(OTHER, 64 << 10).await;
+    assert!(status == 200 && session.is_some(), "{text}");
+    let grown = usage::resident_memory(target.gateway.pid()).saturating_sub(before);
+    assert!(grown < 24 << 20, "{grown} bytes");
+    target.withstood(Bounds { processor: Duration::from_secs(10), ..Bounds::SMALL }).await;
+}
