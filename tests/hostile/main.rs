@@ -16,6 +16,7 @@ mod fairness;
 mod framing;
 mod json;
 mod memory;
+mod slow_readers;
 mod target;
 
 use fanlight_testkit::{harness, raw_client, scripted};

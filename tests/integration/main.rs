@@ -33,6 +33,7 @@ mod paging;
 mod rmcp_peers;
 mod server_requests;
 mod sessions;
+mod shutdown;
 mod sse_transport;
 mod standard_streams;
 mod streams;

@@ -45,7 +45,7 @@ impl DirectClient {
                     Err(BackendError::Timeout { after: limit, sent: sent() })
                 }),
                 () = self.shutdown.cancelled() => {
-                    Err(if sent() { BackendError::ClosedEarly } else { BackendError::ShuttingDown })
+                    Err(if sent() { BackendError::Interrupted } else { BackendError::ShuttingDown })
                 }
             }
         }

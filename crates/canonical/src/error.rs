@@ -78,6 +78,9 @@ pub enum BackendError {
         /// What it offered.
         offered: String,
     },
+    /// Fanlight was shut down while the backend was at it.
+    #[error("had not answered when Fanlight was shut down")]
+    Interrupted,
     /// Fanlight is shutting down.
     #[error("is being shut down")]
     ShuttingDown,
@@ -136,6 +139,7 @@ impl BackendError {
             Self::Timeout { sent, .. } => *sent,
             Self::Exited { .. }
             | Self::ClosedEarly
+            | Self::Interrupted
             | Self::ResponseTooLarge { .. }
             | Self::Malformed { .. }
             | Self::Status { .. } => true,
@@ -148,9 +152,11 @@ impl BackendError {
         match self {
             Self::Timeout { .. } => Outcome::Timeout,
             Self::Unauthorized { .. } => Outcome::Unauthorized,
-            Self::Unreachable { .. } | Self::Exited { .. } | Self::ClosedEarly | Self::ShuttingDown => {
-                Outcome::Unreachable
-            }
+            Self::Unreachable { .. }
+            | Self::Exited { .. }
+            | Self::ClosedEarly
+            | Self::Interrupted
+            | Self::ShuttingDown => Outcome::Unreachable,
             Self::Busy { .. }
             | Self::TooManySessions { .. }
             | Self::ResponseTooLarge { .. }
@@ -173,7 +179,7 @@ impl BackendError {
             Self::ResponseTooLarge { .. } => ErrorType::ResponseTooLarge,
             Self::Malformed { .. } => ErrorType::InvalidResponse,
             Self::NoCommonRevision { .. } => ErrorType::NoCommonRevision,
-            Self::ShuttingDown => ErrorType::ShuttingDown,
+            Self::ShuttingDown | Self::Interrupted => ErrorType::ShuttingDown,
         }
     }
 }

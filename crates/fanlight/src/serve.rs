@@ -43,7 +43,7 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace)?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
     let workers = Workers::start(loaded.config.limits.workers)?;
-    let settings = frontend_settings(&loaded.config, &telemetry);
+    let settings = frontend_settings(&loaded.config, &telemetry, &backends_end);
     let settings = Arc::new(FrontendSettings { workers: workers.runtimes(), ..settings });
     welcome::print(&loaded, address, admin.as_ref().and_then(|admin| admin.local_addr().ok()));
 
@@ -79,7 +79,7 @@ async fn stdio_until(mut loaded: Loaded, args: &StdioArgs, shutdown: Cancellatio
     let backends_end = CancellationToken::new();
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace)?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
-    let settings = Arc::new(frontend_settings(&loaded.config, &telemetry));
+    let settings = Arc::new(frontend_settings(&loaded.config, &telemetry, &backends_end));
     let core = Arc::clone(&assembly.gateway);
     let insight = Insight::default();
     let admin_listener = AdminListener::start(admin, &loaded.config, || {

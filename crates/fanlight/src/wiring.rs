@@ -212,8 +212,12 @@ fn transport(transport: &fanlight_config::Transport) -> TransportSettings {
     }
 }
 
-/// The settings of the client edge, without worker threads.
-pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> FrontendSettings {
+/// The settings of the client edge, without worker threads. Calls that outlast the shutdown end with the backends.
+pub(crate) fn frontend_settings(
+    config: &Config,
+    telemetry: &Telemetry,
+    backends_end: &CancellationToken,
+) -> FrontendSettings {
     let request_memory = config.limits.request_memory.unwrap_or_else(memory::quarter);
     FrontendSettings {
         path: config.path.clone(),
@@ -223,6 +227,7 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Front
         keys: keys(config),
         max_body: config.limits.request_body.min(request_memory),
         request_memory: ByteBudget::new(request_memory),
+        answer_memory: ByteBudget::new(config.limits.answer_memory.unwrap_or_else(memory::quarter)),
         max_header: config.limits.header,
         max_line: config.limits.request_body.min(request_memory),
         max_concurrent: config.limits.concurrency,
@@ -248,8 +253,10 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Front
         header_timeout: config.timeouts.header,
         body_timeout: config.timeouts.body,
         idle_connection: config.timeouts.idle_connection,
+        write_timeout: config.timeouts.write,
         session_idle: config.timeouts.session_idle,
         drain: config.timeouts.drain,
+        give_up: backends_end.clone(),
         stream_after: config.timeouts.stream,
         keep_alive: config.timeouts.keep_alive,
         resume: config.timeouts.resume,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 use crate::facts::Identify;
 use crate::memory::ByteBudget;
@@ -28,6 +29,8 @@ pub struct FrontendSettings {
     pub max_body: usize,
     /// Holds all requests of clients.
     pub request_memory: ByteBudget,
+    /// Holds answers for clients that read slowly.
+    pub answer_memory: ByteBudget,
     /// The largest HTTP request head; at least 8 KiB are always allowed.
     pub max_header: usize,
     /// Levels of arrays and objects in one message.
@@ -77,12 +80,16 @@ pub struct FrontendSettings {
     pub header_timeout: Duration,
     /// Time for one HTTP request body.
     pub body_timeout: Duration,
-    /// How long a connection may carry no request, or make no progress in taking an answer.
+    /// How long a connection may carry no request.
     pub idle_connection: Duration,
+    /// How long a client may take nothing of what it is sent, or much less than a kibibyte a second.
+    pub write_timeout: Duration,
     /// How long a session may have no request.
     pub session_idle: Duration,
     /// Time to finish what is in flight after shutdown was asked for.
     pub drain: Duration,
+    /// Cancelled when that time is over: the core then answers what still runs with errors.
+    pub give_up: CancellationToken,
     /// How long an HTTP client that accepts event streams waits for its answer before one begins.
     pub stream_after: Duration,
     /// How long an event stream may be silent before a comment keeps it alive.
@@ -96,6 +103,9 @@ pub struct FrontendSettings {
     /// What the trace context of clients is worth.
     pub trust_inbound: TrustInbound,
 }
+
+/// How long the errors of what did not finish in time may take to reach their clients.
+pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 impl FrontendSettings {
     /// Most listen-only streams. A quarter of the connections is reserved for requests: listening clients wait for
@@ -116,6 +126,7 @@ impl Default for FrontendSettings {
             keys: Keys::default(),
             max_body: 16 << 20,
             request_memory: ByteBudget::new(1 << 30),
+            answer_memory: ByteBudget::new(1 << 30),
             max_header: 64 << 10,
             nesting: 128,
             workers: Vec::new(),
@@ -140,8 +151,10 @@ impl Default for FrontendSettings {
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_connection: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(60),
             session_idle: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(10),
+            give_up: CancellationToken::new(),
             stream_after: Duration::from_secs(5),
             keep_alive: Duration::from_secs(25),
             resume: Duration::from_secs(5 * 60),

@@ -30,7 +30,7 @@ pub(crate) struct Connector {
 pub enum ConnectError {
     /// The address was not found, or the server refused.
     #[error("{0}")]
-    Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Refused(#[source] Box<dyn Error + Send + Sync>),
     /// The time was up.
     #[error("no connection in time")]
     Timeout,
@@ -54,9 +54,15 @@ impl ConnectError {
 pub fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
     /// `ENFILE` and `EMFILE`, equal on all Unix systems.
     const OUT_OF_FILES: [i32; 2] = [23, 24];
-    std::iter::successors(Some(error), |error| error.source())
-        .filter_map(|error| error.downcast_ref::<io::Error>()?.raw_os_error())
-        .any(|code| OUT_OF_FILES.contains(&code))
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let code = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        if code.is_some_and(|code| OUT_OF_FILES.contains(&code)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 impl Connector {

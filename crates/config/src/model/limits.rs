@@ -26,6 +26,9 @@ options! {
         /// Bytes of all requests of clients in memory, those included that are still arriving. A client's share is as
         /// much as it leaves free for others. Default: a quarter of the memory that the process may use.
         "requestMemory" => request_memory: Option<usize> = None, Maybe(size(MIB, 1 << 40)), example "# 1GiB";
+        /// Bytes of long answers that wait for clients that read slowly. A client's share is as much as it leaves free for
+        /// others; further answers are refused. Default: a quarter of the memory that the process may use.
+        "answerMemory" => answer_memory: Option<usize> = None, Maybe(size(MIB, 1 << 40)), example "# 1GiB";
         /// Bytes of one message of a backend: a line, an SSE event or a JSON body.
         "message" => message: usize = 64 * MIB, size(KIB, GIB);
         /// Bytes of the head of one HTTP request.
@@ -149,6 +152,8 @@ options! {
         "drain" => drain: Duration = seconds(10), time(Duration::ZERO, seconds(86_400));
         /// A client connection without a request.
         "idleConnection" => idle_connection: Duration = seconds(75), TIME;
+        /// A client that takes nothing of what it is sent, or much less than a kibibyte a second.
+        "write" => write: Duration = seconds(60), TIME;
         /// A call without an answer, before its event stream begins.
         "stream" => stream: Duration = seconds(5), TIME;
         /// An event stream without an event, before a comment keeps it alive.

@@ -74,7 +74,7 @@ async fn both(
     let front = tokio::spawn(serve_http(
         listener,
         Arc::clone(&assembly.gateway),
-        Arc::new(frontend_settings(config, &fanlight_telemetry::Telemetry::off())),
+        Arc::new(frontend_settings(config, &fanlight_telemetry::Telemetry::off(), &CancellationToken::new())),
         end.clone(),
     ));
     let client = Client::new(url, config.timeouts.call)?;

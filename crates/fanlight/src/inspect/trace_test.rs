@@ -106,7 +106,7 @@ async fn with_own_gateway(
         let end = CancellationToken::new();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(other)?;
         let url = format!("http://{}{}", listener.local_addr().map_err(other)?, config.path);
-        let settings = Arc::new(frontend_settings(config, telemetry));
+        let settings = Arc::new(frontend_settings(config, telemetry, &CancellationToken::new()));
         let front = tokio::spawn(serve_http(listener, Arc::clone(&assembly.gateway), settings, end.clone()));
         let client = Client::new(url, config.timeouts.call)?;
         let answer = call(&client, args, arguments, ids).await;

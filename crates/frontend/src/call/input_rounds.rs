@@ -19,17 +19,20 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use crate::eras::fault;
 use crate::eras::input::{self, InputRequest, InputRequired};
 
 /// Bounds of the rounds of one call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Limits {
     /// The number of rounds.
     pub(crate) rounds: usize,
     /// The time for the answers of one round.
     pub(crate) timeout: Duration,
+    /// Ends the wait for answers when it is cancelled.
+    pub(crate) give_up: CancellationToken,
 }
 
 /// Answers `call`, in as many rounds as it takes within `limits`.
@@ -50,7 +53,8 @@ pub(crate) fn resolve_input_rounds<C: Core>(
             }
             rounds += 1;
             // Boxed, since few calls need input.
-            match Box::pin(answers(&call, &required, limits.timeout)).await {
+            let answers = limits.give_up.run_until_cancelled(answers(&call, &required, limits.timeout));
+            match Box::pin(answers).await.unwrap_or_else(|| Err(interrupted())) {
                 Ok(answers) => {
                     call.params = Some(input::next_params(first.as_ref(), &answers, required.state.as_ref()));
                 }
@@ -131,6 +135,12 @@ fn named(key: &Json) -> String {
 
 fn too_many(rounds: usize) -> RpcError {
     RpcError::new(code::INTERNAL, format!("the server asked for input more than {rounds} times, the limit here"))
+}
+
+fn interrupted() -> RpcError {
+    let message =
+        "Fanlight was shut down while the server waited for the client's input; the request was not completed";
+    RpcError::new(code::INTERNAL, message)
 }
 
 fn broken(reason: &str) -> RpcError {

@@ -6,7 +6,7 @@
 //!
 //! Source: 2026-07-28 basic/transports/stdio, 2025-11-25 basic/transports.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use fanlight_canonical::Core;
@@ -26,7 +26,7 @@ use crate::facts::TransportFacts;
 use crate::ingress::{Reason, Refusal};
 use crate::insight::Insight;
 use crate::memory::Spent;
-use crate::settings::FrontendSettings;
+use crate::settings::{FrontendSettings, LAST_ANSWERS};
 use crate::trace::{self, Ending};
 
 /// How much is read at a time, at least.
@@ -61,7 +61,7 @@ pub async fn serve_stdio_observed<C: Core>(
     shutdown: CancellationToken,
     insight: &Insight,
 ) -> Result<(), FrontendError> {
-    let drain = settings.drain;
+    let (drain, give_up) = (settings.drain, settings.give_up.clone());
     let (limit, telemetry) = (settings.max_line, settings.telemetry.clone());
     let (lines, queue) = mpsc::channel(QUEUE);
     let connection = Connection::new(core, &settings, lines, ChannelOptions::default())?;
@@ -78,14 +78,14 @@ pub async fn serve_stdio_observed<C: Core>(
         }
     };
     connection.close();
-    let deadline = Instant::now() + drain;
-    let finished = timeout_at(deadline, async {
-        tokio::select! {
-            () = connection.finished() => Ok(()),
-            written = &mut writer => written,
-        }
-    });
-    let output = finished.await;
+    let mut deadline = Instant::now() + drain;
+    let mut output = timeout_at(deadline, finished(&connection, writer.as_mut())).await;
+    if output.is_err() {
+        tracing::warn!("ending requests that did not finish in time");
+        give_up.cancel();
+        deadline = Instant::now() + LAST_ANSWERS;
+        output = timeout_at(deadline, finished(&connection, writer.as_mut())).await;
+    }
     connection.cut();
     connection.finished().await;
     // The last sender: the writer ends once it has written what is queued.
@@ -97,6 +97,17 @@ pub async fn serve_stdio_observed<C: Core>(
     };
     input.map_err(FrontendError::Input)?;
     closed_is_fine(output).map_err(FrontendError::Output)
+}
+
+/// Waits until no request is running, or the writer has failed.
+async fn finished<C: Core>(
+    connection: &Connection<C>,
+    writer: Pin<&mut impl Future<Output = std::io::Result<()>>>,
+) -> std::io::Result<()> {
+    tokio::select! {
+        () = connection.finished() => Ok(()),
+        written = writer => written,
+    }
 }
 
 fn closed_is_fine(written: std::io::Result<()>) -> std::io::Result<()> {

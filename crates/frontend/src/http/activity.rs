@@ -1,20 +1,25 @@
 //! When a connection has been idle, slow or stuck for too long.
 //!
 //! A connection is closed when the head of a request takes too long to arrive, when it has carried no request for too
-//! long, or when its client takes nothing of what is sent for too long. hyper's own head timeout does not distinguish
+//! long, or when its client takes nothing of what is sent, or next to nothing, for too long. hyper's own head timeout does not distinguish
 //! the first two. One timer for each connection checks what the I/O has recorded, so that no request sets
 //! a timer; a limit may therefore be noticed late, by at most the head timeout.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+
+/// Bytes a second: a client that reads as many never counts as stuck.
+const SLOWEST: u32 = 1 << 10;
 
 /// The recorded activity of one connection.
 #[derive(Debug)]
 pub(crate) struct Activity {
     header_timeout: Duration,
     idle_timeout: Duration,
+    write_timeout: Duration,
     state: Mutex<State>,
 }
 
@@ -29,6 +34,14 @@ struct State {
     since: Instant,
     /// Since when the client has taken nothing of what is being written.
     blocked_since: Option<Instant>,
+    /// For how long the client had taken nothing when it last took something, less what that was worth at [`SLOWEST`]
+    /// and the time for which nothing was waiting to be taken.
+    arrears: Duration,
+    /// When the client last took something after it had taken nothing.
+    unblocked: Instant,
+    /// Pieces of HTTP/2 responses that have not been written yet, and since when.
+    unsent: HashMap<u64, Instant>,
+    next_piece: u64,
 }
 
 /// Why a connection is to be closed.
@@ -42,15 +55,20 @@ pub(crate) enum Expired {
 
 impl Activity {
     /// The activity of a connection that has just been accepted: its first head is awaited.
-    pub(crate) fn new(header_timeout: Duration, idle_timeout: Duration) -> Arc<Self> {
+    pub(crate) fn new(header_timeout: Duration, idle_timeout: Duration, write_timeout: Duration) -> Arc<Self> {
+        let now = Instant::now();
         let state = State {
             requests: 0,
             is_head_arriving: true,
             is_multiplexed: false,
-            since: Instant::now(),
+            since: now,
             blocked_since: None,
+            arrears: Duration::ZERO,
+            unblocked: now,
+            unsent: HashMap::new(),
+            next_piece: 0,
         };
-        Arc::new(Self { header_timeout, idle_timeout, state: Mutex::new(state) })
+        Arc::new(Self { header_timeout, idle_timeout, write_timeout, state: Mutex::new(state) })
     }
 
     /// Records that a request has arrived. It ends when the result is dropped.
@@ -76,14 +94,32 @@ impl Activity {
         }
     }
 
-    /// Records whether a write made progress.
-    pub(super) fn record_write(&self, has_progress: bool) {
+    /// Records how many bytes a write took; `None` if it took nothing and waits.
+    pub(super) fn record_write(&self, taken: Option<usize>) {
         let mut state = self.state();
-        if has_progress {
-            state.blocked_since = None;
-        } else {
-            state.blocked_since.get_or_insert_with(Instant::now);
+        match (taken, state.blocked_since) {
+            (Some(_), None) | (None, Some(_)) => {}
+            (Some(taken), Some(since)) => {
+                let now = Instant::now();
+                let worth = Duration::from_secs(u64::try_from(taken).unwrap_or(u64::MAX)) / SLOWEST;
+                state.arrears = (state.arrears + (now - since)).saturating_sub(worth);
+                (state.blocked_since, state.unblocked) = (None, now);
+            }
+            (None, None) => {
+                let now = Instant::now();
+                state.arrears = state.arrears.saturating_sub(now - state.unblocked);
+                state.blocked_since = Some(now);
+            }
         }
+    }
+
+    /// Records that a piece of an HTTP/2 response is to be written. It has been when the result is dropped.
+    pub(super) fn begin_piece(self: &Arc<Self>) -> UnsentPiece {
+        let mut state = self.state();
+        let number = state.next_piece;
+        state.next_piece += 1;
+        state.unsent.insert(number, Instant::now());
+        UnsentPiece { activity: Arc::clone(self), number }
     }
 
     /// Waits for `grace`, and then until the connection is to be closed.
@@ -101,8 +137,13 @@ impl Activity {
     fn next_expiry(&self) -> (Expired, Duration) {
         let state = self.state();
         let left = |since: Instant, limit: Duration| limit.saturating_sub(since.elapsed());
+        // The stream of a piece is reset first, if it still can be.
+        let longest = self.write_timeout + self.header_timeout;
+        if let Some(since) = state.unsent.values().min().filter(|since| since.elapsed() >= longest) {
+            return (Expired::Stuck, left(*since, longest));
+        }
         if let Some(since) = state.blocked_since {
-            (Expired::Stuck, left(since, self.idle_timeout))
+            (Expired::Stuck, left(since, self.write_timeout.saturating_sub(state.arrears)))
         } else if state.requests > 0 {
             (Expired::Idle, self.header_timeout.max(Duration::from_millis(1)))
         } else if state.is_head_arriving && !state.is_multiplexed {
@@ -115,6 +156,19 @@ impl Activity {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing that can panic runs under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A piece of an HTTP/2 response that has not been written yet.
+#[derive(Debug)]
+pub(crate) struct UnsentPiece {
+    activity: Arc<Activity>,
+    number: u64,
+}
+
+impl Drop for UnsentPiece {
+    fn drop(&mut self) {
+        self.activity.state().unsent.remove(&self.number);
     }
 }
 
@@ -136,10 +190,11 @@ mod tests {
 
     const HEAD: Duration = Duration::from_secs(10);
     const IDLE: Duration = Duration::from_secs(75);
+    const WRITE: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
     async fn new_connection_expires_after_head_timeout() {
-        let activity = Activity::new(HEAD, IDLE);
+        let activity = Activity::new(HEAD, IDLE, WRITE);
         let start = Instant::now();
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Stuck);
         assert_eq!(start.elapsed(), HEAD);
@@ -147,7 +202,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn idle_connection_expires_after_idle_timeout() {
-        let activity = Activity::new(HEAD, IDLE);
+        let activity = Activity::new(HEAD, IDLE, WRITE);
         drop(activity.begin_request(false));
         let start = Instant::now();
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Idle);
@@ -156,7 +211,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn dripping_head_counts_from_its_first_byte() {
-        let activity = Activity::new(HEAD, IDLE);
+        let activity = Activity::new(HEAD, IDLE, WRITE);
         drop(activity.begin_request(false));
         activity.record_read();
         tokio::time::advance(HEAD / 2).await;
@@ -168,23 +223,69 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn active_request_keeps_the_connection_open() {
-        let activity = Activity::new(HEAD, IDLE);
+        let activity = Activity::new(HEAD, IDLE, WRITE);
         let request = activity.begin_request(false);
         assert!(tokio::time::timeout(IDLE * 100, activity.expired(Duration::ZERO)).await.is_err());
         drop(request);
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Idle);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn blocked_write_expires_after_idle_timeout_without_progress() {
-        let activity = Activity::new(HEAD, IDLE);
+    /// A client takes so many bytes each second; returns for how long it is served.
+    async fn served(bytes: usize) -> Duration {
+        let activity = Activity::new(HEAD, IDLE, WRITE);
         let _request = activity.begin_request(true);
-        activity.record_write(false);
-        tokio::time::advance(IDLE / 2).await;
-        activity.record_write(true);
-        activity.record_write(false);
+        activity.record_write(None);
+        let start = Instant::now();
+        let reading = async {
+            loop {
+                sleep(Duration::from_secs(1)).await;
+                if bytes > 0 {
+                    activity.record_write(Some(bytes));
+                    activity.record_write(None);
+                }
+                if start.elapsed() > 100 * WRITE {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            expired = activity.expired(Duration::ZERO) => assert_eq!(expired, Expired::Stuck),
+            () = reading => {}
+        }
+        start.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_takes_next_to_nothing_is_stuck() {
+        for (bytes, longest) in [(0, WRITE + HEAD), (1, WRITE + HEAD), (512, 2 * WRITE + HEAD)] {
+            let served = served(bytes).await;
+            assert!(served >= WRITE && served <= longest, "{bytes} bytes a second: {served:?}");
+        }
+        assert!(served(1100).await > 100 * WRITE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn arrears_are_forgotten_while_nothing_waits_to_be_taken() {
+        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let _request = activity.begin_request(true);
+        for _ in 0..20 {
+            activity.record_write(None);
+            tokio::time::advance(WRITE / 2).await;
+            assert!(activity.next_expiry().1 > Duration::ZERO);
+            activity.record_write(Some(1));
+            tokio::time::advance(WRITE / 2).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_with_a_piece_that_is_never_sent_is_stuck() {
+        let activity = Activity::new(HEAD, IDLE, WRITE);
+        let _request = activity.begin_request(true);
+        let piece = activity.begin_piece();
         let start = Instant::now();
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Stuck);
-        assert!(start.elapsed() >= IDLE && start.elapsed() <= IDLE + HEAD);
+        assert!(start.elapsed() >= WRITE + HEAD && start.elapsed() <= WRITE + 2 * HEAD);
+        drop(piece);
+        assert!(tokio::time::timeout(IDLE * 100, activity.expired(Duration::ZERO)).await.is_err());
     }
 }

@@ -13,13 +13,13 @@ use super::connection::Connection;
 use super::serve::Serve;
 use super::workers::Workers;
 use crate::error::FrontendError;
-use crate::settings::FrontendSettings;
+use crate::settings::{FrontendSettings, LAST_ANSWERS};
 
 /// How often [`Serve::clean_up`] is called.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Serves until `shutdown`, then lets requests finish for [`FrontendSettings::drain`], then cancels `cut`, which ends
-/// all that is left.
+/// Serves until `shutdown`, then lets requests finish for [`FrontendSettings::drain`], then has the core answer the rest
+/// with errors, and cancels `cut`, which ends all that is left.
 pub(crate) async fn serve<S: Serve>(
     listener: TcpListener,
     endpoint: Arc<S>,
@@ -57,12 +57,15 @@ pub(crate) async fn serve<S: Serve>(
     }
     endpoint.drain();
     connections.close();
-    let drained = timeout(settings.drain, async {
+    let finished = async || {
         connections.wait().await;
         endpoint.finished().await;
-    });
-    if drained.await.is_err() {
-        tracing::warn!(connections = connections.len(), "closing connections that did not finish in time");
+    };
+    if timeout(settings.drain, finished()).await.is_err() {
+        tracing::warn!(connections = connections.len(), "ending requests that did not finish in time");
+        settings.give_up.cancel();
+        // Clients that do not take even these errors are disconnected.
+        let _ = timeout(LAST_ANSWERS, finished()).await;
     }
     cut.cancel();
     connections.wait().await;

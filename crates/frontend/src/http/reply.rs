@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use fanlight_canonical::Peer;
 use fanlight_http_edge::{Permit, Rejection};
 use fanlight_protocol::json::Chunks;
-use fanlight_protocol::{Json, RpcError, code, sse};
+use fanlight_protocol::{Json, RpcError, code, partial, sse};
 use fanlight_telemetry::Metrics;
 use fanlight_telemetry::metrics::Direction;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
@@ -17,11 +18,13 @@ use http_body::{Body, Frame, SizeHint};
 use smallvec::smallvec;
 
 use super::activity::ActiveRequest;
+use super::connection::{PIECE, StreamWrites};
 use super::events::stream::EventStream;
 use super::events::{Endings, EventBatch, ONE_PIECE, Pieces};
 use crate::call::RenderedCall;
 use crate::eras::fault;
 use crate::ingress::{self, Reason};
+use crate::memory::{ByteBudget, Spent};
 use crate::trace::Ending;
 
 /// A header map of a larger capacity is not reused for the next request of a connection.
@@ -49,7 +52,36 @@ pub(crate) struct ReplyBody {
     endings: Endings,
     /// Counts the bytes of it.
     counters: Option<Arc<Metrics>>,
+    /// What is left of a piece of which a part has been sent, HTTP/2 only.
+    rest: Bytes,
+    /// The bounds of an HTTP/2 stream.
+    writes: Option<StreamWrites>,
+    /// Counts what a stream holds for a client that reads slowly.
+    memory: Option<Box<AnswerMemory>>,
 }
+
+/// The memory for answers, and the client whose share is used.
+#[derive(Debug)]
+struct AnswerMemory {
+    budget: ByteBudget,
+    peer: Option<Peer>,
+}
+
+impl AnswerMemory {
+    /// The same pieces, counted until they have been sent.
+    fn count(&self, pieces: impl Iterator<Item = Bytes>) -> Result<Ready, Spent> {
+        let count = |piece: Bytes| {
+            if piece.len() <= UNCOUNTED_ANSWER {
+                return Ok(piece);
+            }
+            Ok(self.budget.reserve(self.peer, piece.len())?.hold(piece))
+        };
+        Ok(pieces.map(count).collect::<Result<Pieces, Spent>>()?.into_iter())
+    }
+}
+
+/// Pieces up to this size are not counted.
+const UNCOUNTED_ANSWER: usize = 64 << 10;
 
 /// Pieces that are ready to be sent; nearly always one.
 type Ready = smallvec::IntoIter<[Bytes; 1]>;
@@ -124,6 +156,9 @@ impl ReplyBody {
             bypasses_hyper: false,
             endings: Endings::new(),
             counters: None,
+            rest: Bytes::new(),
+            writes: None,
+            memory: None,
         }
     }
 
@@ -145,6 +180,44 @@ impl ReplyBody {
     /// Whether it is a listen-only stream.
     pub(crate) fn only_listens(&self) -> bool {
         self.permit.is_some() && self.stream.is_some()
+    }
+
+    /// Bounds how long the client of an HTTP/2 stream may take for a piece.
+    pub(in crate::http) fn track_writes(&mut self, writes: StreamWrites) {
+        self.writes = Some(writes);
+    }
+
+    /// Counts what it holds, now and later, for a client that may read slowly.
+    pub(crate) fn count_memory(&mut self, budget: &ByteBudget, peer: Option<Peer>) -> Result<(), Spent> {
+        let is_large = self.ready.as_slice().iter().any(|piece| piece.len() > UNCOUNTED_ANSWER);
+        if !is_large && self.stream.is_none() {
+            return Ok(());
+        }
+        let memory = AnswerMemory { budget: budget.clone(), peer };
+        if is_large {
+            self.ready = memory.count(self.ready.clone())?;
+        }
+        self.memory = self.stream.is_some().then(|| Box::new(memory));
+        Ok(())
+    }
+
+    /// The id of the request that it answers, if it is one JSON text.
+    pub(crate) fn id(&self) -> Option<Json> {
+        let first = self.ready.as_slice().first().filter(|_| self.form == Form::Json)?;
+        partial::id_in_head(first.get(..PIECE).unwrap_or(first))
+    }
+
+    /// The next ready piece. Of a long one, an HTTP/2 stream is given a part.
+    fn next_piece(&mut self) -> Option<Bytes> {
+        let Some(writes) = &self.writes else { return self.ready.next() };
+        let mut piece = std::mem::take(&mut self.rest);
+        if piece.is_empty() {
+            piece = self.ready.next()?;
+        }
+        if piece.len() > PIECE {
+            self.rest = piece.split_off(PIECE);
+        }
+        Some(writes.give(piece))
     }
 
     /// Has the connection send it without hyper.
@@ -169,8 +242,11 @@ impl Body for ReplyBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
+        if let Some(writes) = &this.writes {
+            writes.asked_for_more();
+        }
         loop {
-            if let Some(piece) = this.ready.next() {
+            if let Some(piece) = this.next_piece() {
                 if let Some(counters) = &this.counters {
                     counters.client_bytes(Direction::Transmit, piece.len() as u64);
                 }
@@ -181,8 +257,18 @@ impl Body for ReplyBody {
             let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
             match std::task::ready!(stream.poll_next(cx)) {
                 Some(EventBatch { pieces, endings }) => {
-                    this.ready = pieces.into_iter();
                     this.endings = endings;
+                    this.ready = match &this.memory {
+                        None => pieces.into_iter(),
+                        Some(memory) => match memory.count(pieces.into_iter()) {
+                            Ok(ready) => ready,
+                            Err(Spent) => {
+                                tracing::warn!(peer = ?memory.peer, "event stream ended: too many bytes wait for clients that read slowly (limits.answerMemory)");
+                                this.stream = None;
+                                return Poll::Ready(None);
+                            }
+                        },
+                    };
                 }
                 None => this.stream = None,
             }
@@ -190,12 +276,14 @@ impl Body for ReplyBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ready.as_slice().is_empty() && self.stream.is_none()
+        self.rest.is_empty() && self.ready.as_slice().is_empty() && self.stream.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
         match self.stream {
-            None => SizeHint::with_exact(self.ready.as_slice().iter().map(|piece| piece.len() as u64).sum()),
+            None => SizeHint::with_exact(
+                self.ready.as_slice().iter().chain([&self.rest]).map(|piece| piece.len() as u64).sum(),
+            ),
             Some(_) => SizeHint::default(),
         }
     }
@@ -242,6 +330,12 @@ impl Refusal {
             Self::invalid(StatusCode::METHOD_NOT_ALLOWED, format!("this HTTP method is not served here; {allow} are"));
         refusal.allow = Some(allow);
         refusal
+    }
+
+    /// This refusal of a request with this id, if it is known.
+    pub(crate) fn of_request(mut self: Box<Self>, id: Option<Json>) -> Box<Self> {
+        self.id = id;
+        self
     }
 
     /// This refusal of a request whose call has been started.

@@ -212,10 +212,13 @@ impl<C: Core> Ingress<C> {
             CallContext { trace: span.parent(), ..client.context(takes_messages && progress_token.is_some()) };
         let logs = legacy::log_gate(client.log_level());
         let filter = NotificationFilter { progress_token, logs, era: Era::Legacy };
-        let limits =
-            input_rounds::Limits { rounds: self.settings.max_input_rounds, timeout: self.settings.input_timeout };
+        let limits = || input_rounds::Limits {
+            rounds: self.settings.max_input_rounds,
+            timeout: self.settings.input_timeout,
+            give_up: self.settings.give_up.clone(),
+        };
         let core_request = CoreRequest {
-            input_rounds: method.may_need_input().then_some(limits),
+            input_rounds: method.may_need_input().then(limits),
             method,
             params: request.params.take(),
             context,

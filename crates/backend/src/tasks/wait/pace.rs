@@ -94,6 +94,7 @@ pub(super) fn is_transient(error: &BackendError) -> bool {
     !matches!(
         error,
         BackendError::ShuttingDown
+            | BackendError::Interrupted
             | BackendError::Unauthorized { .. }
             | BackendError::NoCommonRevision { .. }
             | BackendError::ResponseTooLarge { .. }

@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn pool_serves_plain_http_only() {
-        let time = std::time::Duration::from_secs(5);
+        let time = Duration::from_secs(5);
         let settings = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 4 };
         for (url, plain) in [("http://127.0.0.1:1", true), ("https://127.0.0.1:1", false)] {
             let target = Target::new(Url::parse(url).unwrap()).unwrap();

@@ -1,6 +1,7 @@
 //! One connection of a client: its HTTP version, its requests, and its end.
 
 mod ending;
+mod http2;
 mod listen_only;
 mod tracked_io;
 
@@ -12,14 +13,16 @@ use std::task::Poll;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use self::ending::{End, Ending};
+use self::http2::StreamExecutor;
+pub(super) use self::http2::{PIECE, StreamWrites};
 use self::listen_only::ListenOnly;
 pub(super) use self::listen_only::can_bypass_hyper;
 use self::tracked_io::TrackedIo;
@@ -57,7 +60,8 @@ impl<S: Serve> Connection<S> {
     where
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        let activity = Activity::new(self.settings.header_timeout, self.settings.idle_connection);
+        let FrontendSettings { header_timeout, idle_connection, write_timeout, .. } = *self.settings;
+        let activity = Activity::new(header_timeout, idle_connection, write_timeout);
         let mut ending = Ending::new(&self.shutdown, &self.cut, &activity, self.settings.header_timeout);
         let mut stream = TrackedIo::new(stream, Arc::clone(&activity));
         let is_http2 = tokio::select! {
@@ -154,13 +158,20 @@ impl<S: Serve> Connection<S> {
     ) where
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
+        let streams = StreamExecutor::new(self.settings.write_timeout);
         let service = service_fn(|request| {
+            let writes = streams.begin(activity);
             // Boxed, since hyper keeps this future's memory until the response body ends, and a request needs much
             // more than a stream does.
             let answer = Box::pin(self.answer(request, addresses, activity.begin_request(true)));
-            async move { Ok::<_, Infallible>(answer.await) }
+            async move {
+                let mut response = answer.await;
+                response.body_mut().track_writes(writes);
+                Ok::<_, Infallible>(response)
+            }
         });
-        let mut connection = pin!(http2(&self.settings).serve_connection(TokioIo::new(stream), service));
+        let builder = http2::builder(&self.settings, streams.clone());
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         loop {
             tokio::select! {
                 biased;
@@ -252,15 +263,6 @@ fn http1(settings: &FrontendSettings) -> http1::Builder {
         // `Activity` has this timeout, since it distinguishes a slow head from an idle connection.
         .header_read_timeout(None)
         .max_buf_size(settings.max_header.max(MIN_HEADER));
-    builder
-}
-
-fn http2(settings: &FrontendSettings) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(settings.http2_streams)
-        .max_header_list_size(u32::try_from(settings.max_header).unwrap_or(u32::MAX));
     builder
 }
 

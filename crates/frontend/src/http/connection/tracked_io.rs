@@ -24,6 +24,13 @@ impl<S> TrackedIo<S> {
         Self { inner, activity, unread: Vec::new() }
     }
 
+    fn record_write(&self, result: &Poll<io::Result<usize>>) {
+        self.activity.record_write(match result {
+            Poll::Ready(written) => Some(*written.as_ref().unwrap_or(&0)),
+            Poll::Pending => None,
+        });
+    }
+
     /// Puts back `bytes`, which were read last; the next read returns them again.
     pub(super) fn unread(&mut self, bytes: &[u8]) {
         self.unread.splice(..0, bytes.iter().copied());
@@ -84,7 +91,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TrackedIo<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.activity.record_write(result.is_ready());
+        self.record_write(&result);
         result
     }
 
@@ -94,7 +101,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedIo<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.activity.record_write(result.is_ready());
+        self.record_write(&result);
         result
     }
 
@@ -121,7 +128,7 @@ mod tests {
     use super::*;
 
     fn tracked<S>(inner: S) -> TrackedIo<S> {
-        TrackedIo::new(inner, Activity::new(Duration::from_secs(10), Duration::from_secs(75)))
+        TrackedIo::new(inner, Activity::new(Duration::from_secs(10), Duration::from_secs(75), Duration::from_secs(60)))
     }
 
     #[tokio::test]

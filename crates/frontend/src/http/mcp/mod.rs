@@ -8,7 +8,7 @@ mod headers;
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Principal};
+use fanlight_canonical::{Core, Peer, Principal};
 use fanlight_http_edge::{ConcurrencyLimit, Guard, Origins};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
@@ -78,6 +78,9 @@ impl<C: Core> Serve for Endpoint<C> {
                         Box::pin(self.other_method(&arrived, &origin)).await
                     };
                     let mut response = reply.unwrap_or_else(|refusal| refusal.into_response());
+                    if response.body_mut().count_memory(&self.settings.answer_memory, origin.peer).is_err() {
+                        response = answer_without_memory(response.body(), origin.peer).into_response();
+                    }
                     response.body_mut().count(self.settings.telemetry.metrics());
                     response
                 }
@@ -201,6 +204,13 @@ impl<C: Core> Endpoint<C> {
     ) -> Result<ActiveSession, Box<ingress::Refusal>> {
         self.sessions.enter(session_id(fields)?, principal).await.ok_or_else(unknown_session)
     }
+}
+
+/// Refuses to hold an answer. The memory of a client's requests does not bound that of their answers.
+fn answer_without_memory(answer: &ReplyBody, peer: Option<Peer>) -> Box<Refusal> {
+    tracing::warn!(?peer, "answer dropped: too many bytes wait for clients that read slowly (limits.answerMemory)");
+    let message = "busy: the memory for answers is in use; the request has been carried out, and its answer is lost";
+    Refusal::busy(message).of_request(answer.id())
 }
 
 fn session_id<'a>(fields: &Fields<'a>) -> Result<&'a str, Box<ingress::Refusal>> {

@@ -109,7 +109,7 @@ impl<C: Core> SseTransport<C> {
         }
         let permit = stream_permit(streams)?;
         let (queue, messages) = mpsc::channel(QUEUE);
-        let write_timeout = Some(self.settings.idle_connection);
+        let write_timeout = Some(self.settings.write_timeout);
         let options = ChannelOptions { legacy_only: true, write_timeout, cut: self.sessions.cut.child_token() };
         let connection = Connection::new(Arc::clone(&self.core), &self.settings, queue, options)
             .map_err(|error| unavailable(&error.to_string()))?;

@@ -1,0 +1,127 @@
+//! HTTP/2 streams whose clients take nothing of their responses: a window of zero would hold a response for ever. Such a
+//! stream is reset; the connection and its other streams stay.
+//!
+//! hyper asks a response for its next piece once there is window for the one before. So a response notes when it has
+//! given a piece away, and a timer beside the stream's task ends the task, which resets the stream.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::rt::Executor;
+use hyper::server::conn::http2;
+use hyper_util::rt::TokioTimer;
+use tokio::time::{Instant, sleep_until};
+
+use super::super::activity::{Activity, UnsentPiece};
+use crate::settings::FrontendSettings;
+
+/// Most bytes that are given to hyper at once, and that wait within hyper for one stream.
+pub(in crate::http) const PIECE: usize = 64 << 10;
+/// How long a client may take to answer a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+pub(super) fn builder(settings: &FrontendSettings, streams: StreamExecutor) -> http2::Builder<StreamExecutor> {
+    let mut builder = http2::Builder::new(streams);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(settings.http2_streams)
+        .max_header_list_size(u32::try_from(settings.max_header).unwrap_or(u32::MAX))
+        .max_send_buf_size(2 * PIECE)
+        .keep_alive_interval(settings.keep_alive)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// Runs the streams of one connection.
+#[derive(Clone)]
+pub(super) struct StreamExecutor {
+    /// That of the request which hyper has just read: hyper calls the service and executes the stream in one poll.
+    begun: Arc<Mutex<Option<Arc<Waiting>>>>,
+    limit: Duration,
+}
+
+/// Since when the response waits for its client to take a piece.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<Option<Instant>>);
+
+/// The response of one stream, as far as its writing is concerned.
+#[derive(Debug)]
+pub(in crate::http) struct StreamWrites {
+    waiting: Arc<Waiting>,
+    activity: Arc<Activity>,
+}
+
+impl StreamExecutor {
+    /// Resets streams whose clients take longer than `limit` for one piece.
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { begun: Arc::default(), limit }
+    }
+
+    /// Begins the stream that is executed next.
+    pub(super) fn begin(&self, activity: &Arc<Activity>) -> StreamWrites {
+        let waiting = Arc::<Waiting>::default();
+        *lock(&self.begun) = Some(Arc::clone(&waiting));
+        StreamWrites { waiting, activity: Arc::clone(activity) }
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
+    fn execute(&self, stream: F) {
+        let (waiting, limit) = (lock(&self.begun).take(), self.limit);
+        tokio::spawn(async move {
+            let Some(waiting) = waiting else { return stream.await };
+            let mut stream = pin!(stream);
+            tokio::select! {
+                biased;
+                () = stream.as_mut() => {}
+                () = waiting.longer_than(limit) => tracing::debug!(?limit, "HTTP/2 stream reset: its client takes nothing"),
+            }
+        });
+    }
+}
+
+impl Waiting {
+    /// Resolves once a piece has waited for so long.
+    async fn longer_than(&self, limit: Duration) {
+        loop {
+            let now = Instant::now();
+            let since = lock(&self.0).unwrap_or(now);
+            if now - since >= limit {
+                return;
+            }
+            sleep_until(since + limit).await;
+        }
+    }
+}
+
+impl StreamWrites {
+    /// hyper asks for more: the client has window for what was given before.
+    pub(in crate::http) fn asked_for_more(&self) {
+        *lock(&self.waiting.0) = None;
+    }
+
+    /// A piece that is given to hyper.
+    pub(in crate::http) fn give(&self, piece: Bytes) -> Bytes {
+        *lock(&self.waiting.0) = Some(Instant::now());
+        Bytes::from_owner(Given { piece, _unsent: self.activity.begin_piece() })
+    }
+}
+
+/// A piece within hyper.
+struct Given {
+    piece: Bytes,
+    _unsent: UnsentPiece,
+}
+
+impl AsRef<[u8]> for Given {
+    fn as_ref(&self) -> &[u8] {
+        &self.piece
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that can panic runs under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
