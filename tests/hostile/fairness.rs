@@ -15,8 +15,8 @@ use crate::target::{Bounds, Target};
 
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const FEW: &str = r#""limits":{"concurrency":4}"#;
-const CAN_BE_ASKED: &str = r#"{"elicitation":{"form":{}}}"#;
-const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"elicitation/create","params":{"message":"m","requestedSchema":{"type":"object","properties":{}}}}"#;
+const CAN_BE_ASKED: &str = r#"{"roots":{}}"#;
+const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
 
 /// Sends a modern request from this address; the response is read later.
 async fn send_from(local: IpAddr, gateway: SocketAddr, body: &str) -> Connection {
@@ -84,10 +84,8 @@ async fn suspend(gateway: SocketAddr, local: IpAddr) -> Suspended {
 
 impl Suspended {
     async fn resume(self, gateway: SocketAddr, local: IpAddr) -> Response {
-        let params = format!(
-            r#""name":"ask","requestState":"{}","inputResponses":{{"input-1":{{"action":"accept","content":{{}}}}}}"#,
-            self.state
-        );
+        let params =
+            format!(r#""name":"ask","requestState":"{}","inputResponses":{{"input-1":{{"roots":[]}}}}"#, self.state);
         let retry = modern_request_with(CAN_BE_ASKED, "2", "tools/call", &params, "");
         send_from(local, gateway, &retry).await.response().await
     }

@@ -203,8 +203,13 @@ impl ReplyBody {
 
     /// The id of the request that it answers, if it is one JSON text.
     pub(crate) fn id(&self) -> Option<Json> {
-        let first = self.ready.as_slice().first().filter(|_| self.form == Form::Json)?;
-        partial::id_in_head(first.get(..PIECE).unwrap_or(first))
+        const HEAD: usize = 1 << 10;
+        if self.form != Form::Json {
+            return None;
+        }
+        let pieces = self.ready.as_slice().iter();
+        let head: Vec<u8> = pieces.flat_map(|piece| piece.get(..HEAD).unwrap_or(piece)).take(HEAD).copied().collect();
+        partial::id_in_head(&head)
     }
 
     /// The next ready piece. Of a long one, an HTTP/2 stream is given a part.
