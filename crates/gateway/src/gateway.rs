@@ -19,8 +19,8 @@ use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target, by_prefix};
 use crate::tasks::Tasks;
 use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, Topology};
-use crate::uris::{self, Asked, HandedOut, Opened, Renaming, places};
-use crate::{fault, listening};
+use crate::uris::{self, Asked, HandedOut, Opened, Renaming};
+use crate::{fault, listening, uri_places};
 
 /// Settings of the core.
 pub struct GatewaySettings {
@@ -300,7 +300,7 @@ impl Gateway {
         if let Some(how) = given.opens {
             self.handed_out.opened(&context.caller, backend, how);
         }
-        let places = places::in_response(method, &response);
+        let places = uri_places::in_response(method, &response);
         match topology.get(backend) {
             Some(backend) if !places.is_empty() => {
                 let (lists, handed_out) = (&self.lists, &*self.handed_out);

@@ -18,6 +18,7 @@ mod reads;
 mod routing;
 mod tasks;
 mod topology;
+mod uri_places;
 mod uris;
 
 pub use gateway::{Gateway, GatewaySettings};

@@ -14,7 +14,7 @@ use super::ListKind;
 use super::part::Loaded;
 use crate::merge::Contribution;
 use crate::topology::ListLimits;
-use crate::uris::places;
+use crate::uri_places as places;
 
 /// Reads one backend's list. The pages before a failure are kept. The requests are made in `context`.
 pub(super) async fn one(

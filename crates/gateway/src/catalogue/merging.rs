@@ -1,23 +1,25 @@
-//! Adding the entries of one backend to a snapshot, under names and URIs that no earlier entry has.
+//! Merging the lists of backends into a snapshot, each entry under a name or URI that no earlier one has.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fanlight_protocol::json::{Edits, Json, Kind};
 
 use super::ListKind;
-use super::snapshot::{Collision, Entry, Snapshot};
+use super::snapshot::{Collision, Entry, Part, Snapshot};
 use super::uri_template::UriTemplate;
+use crate::merge::{self, Contribution, Except};
 use crate::topology::{BackendId, Member, Topology};
-use crate::uris::places;
+use crate::uri_places as places;
 
 /// What the entries of one backend are merged with.
 #[derive(Clone, Copy)]
-pub(super) struct Merging<'a> {
-    pub(super) kind: ListKind,
-    pub(super) member: &'a Member,
-    pub(super) topology: &'a Topology,
-    pub(super) claiming: &'a [Arc<Snapshot>],
+struct Merging<'a> {
+    kind: ListKind,
+    member: &'a Member,
+    topology: &'a Topology,
+    claiming: &'a [Arc<Snapshot>],
 }
 
 /// What of an entry clients know under other names.
@@ -48,7 +50,37 @@ impl Merging<'_> {
 }
 
 impl Snapshot {
-    pub(super) fn add(&mut self, element: Json, merging: &Merging<'_>) {
+    /// Merges the backends' lists in configuration order: of two entries with one key, the first wins. `claiming` are
+    /// lists that say which backends have the URIs that entries name.
+    pub(super) fn new(
+        kind: ListKind,
+        parts: Vec<(BackendId, Contribution)>,
+        topology: &Topology,
+        claiming: &[Arc<Self>],
+    ) -> Self {
+        static GENERATION: AtomicU64 = AtomicU64::new(1);
+        let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
+        let mut snapshot = Self { generation, topology: topology.number(), kind: Some(kind), ..Self::default() };
+        for (backend, contribution) in parts {
+            let start = snapshot.entries.len();
+            let member = topology.get(backend);
+            for result in &contribution.results {
+                let list = result.get(kind.member()).unwrap_or_else(Json::null);
+                for element in list.elements() {
+                    let merging = member.map(|member| Merging { kind, member, topology, claiming });
+                    merging.iter().for_each(|merging| snapshot.add(list.slice(element.clone()), merging));
+                }
+            }
+            snapshot.parts.push(Part { backend, entries: start..snapshot.entries.len(), contribution });
+        }
+        let collisions = snapshot.collisions_json();
+        let more: Vec<_> = collisions.map(|list| (merge::COLLISIONS_KEY, list)).into_iter().collect();
+        let except = Except { members: &[kind.member(), "nextCursor", "resultType"], replaced: &[] };
+        snapshot.rest = merge::merge(snapshot.contributions(), except, &more);
+        snapshot
+    }
+
+    fn add(&mut self, element: Json, merging: &Merging<'_>) {
         let Merging { kind, member, .. } = *merging;
         let (backend, naming) = (member.id, &member.naming);
         let range = element.members().find(|member| member.is(&element, kind.key())).map(|member| member.value);

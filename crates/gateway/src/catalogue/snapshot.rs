@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+
 use std::time::Duration;
 
 use fanlight_canonical::{Outcome, Principal};
@@ -14,11 +14,10 @@ use foldhash::fast::RandomState;
 use tracing::warn;
 
 use super::ListKind;
-use super::merging::Merging;
 use super::pages::{self, Pages};
 use super::uri_template::UriTemplate;
-use crate::merge::{self, Contribution, Except, Merged};
-use crate::topology::{self, BackendId, Topology};
+use crate::merge::{self, Contribution, Merged};
+use crate::topology::{self, BackendId};
 
 /// How many collisions a log line names.
 const NAMED: usize = 5;
@@ -26,31 +25,31 @@ const NAMED: usize = 5;
 /// One state of a merged list.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    generation: u64,
+    pub(super) generation: u64,
     /// The number of the topology that it was made for.
-    topology: u64,
-    kind: Option<ListKind>,
+    pub(super) topology: u64,
+    pub(super) kind: Option<ListKind>,
     pub(super) entries: Vec<Entry>,
     /// In configuration order.
-    parts: Vec<Part>,
+    pub(super) parts: Vec<Part>,
     pub(super) index: HashMap<String, usize, RandomState>,
     /// The URIs that entries of tools and skills name, and the first backend that names each.
     pub(super) named: HashMap<String, BackendId, RandomState>,
     /// The positions of tools by the names that their backends give them, where these differ from the clients'.
     pub(super) bare: HashMap<String, Vec<usize>, RandomState>,
     pub(super) templates: Vec<(UriTemplate, usize)>,
-    rest: Merged,
+    pub(super) rest: Merged,
     pub(super) collisions: Vec<Collision>,
-    pages: Pages,
+    pub(super) pages: Pages,
 }
 
 /// What one backend gave.
 #[derive(Debug)]
-struct Part {
-    backend: BackendId,
+pub(super) struct Part {
+    pub(super) backend: BackendId,
     /// Which entries are its.
-    entries: Range<usize>,
-    contribution: Contribution,
+    pub(super) entries: Range<usize>,
+    pub(super) contribution: Contribution,
 }
 
 /// One entry of a merged list.
@@ -82,37 +81,7 @@ pub struct Collision {
 }
 
 impl Snapshot {
-    /// Merges the backends' lists in configuration order: of two entries with one key, the first wins. `claiming` are
-    /// lists that say which backends have the URIs that entries name.
-    pub(super) fn new(
-        kind: ListKind,
-        parts: Vec<(BackendId, Contribution)>,
-        topology: &Topology,
-        claiming: &[Arc<Self>],
-    ) -> Self {
-        static GENERATION: AtomicU64 = AtomicU64::new(1);
-        let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
-        let mut snapshot = Self { generation, topology: topology.number(), kind: Some(kind), ..Self::default() };
-        for (backend, contribution) in parts {
-            let start = snapshot.entries.len();
-            let member = topology.get(backend);
-            for result in &contribution.results {
-                let list = result.get(kind.member()).unwrap_or_else(Json::null);
-                for element in list.elements() {
-                    let merging = member.map(|member| Merging { kind, member, topology, claiming });
-                    merging.iter().for_each(|merging| snapshot.add(list.slice(element.clone()), merging));
-                }
-            }
-            snapshot.parts.push(Part { backend, entries: start..snapshot.entries.len(), contribution });
-        }
-        let collisions = snapshot.collisions_json();
-        let more: Vec<_> = collisions.map(|list| (merge::COLLISIONS_KEY, list)).into_iter().collect();
-        let except = Except { members: &[kind.member(), "nextCursor", "resultType"], replaced: &[] };
-        snapshot.rest = merge::merge(snapshot.contributions(), except, &more);
-        snapshot
-    }
-
-    fn collisions_json(&self) -> Option<Json> {
+    pub(super) fn collisions_json(&self) -> Option<Json> {
         if self.collisions.is_empty() {
             return None;
         }

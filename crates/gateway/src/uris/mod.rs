@@ -1,12 +1,11 @@
 //! URIs of resources among several backends: whose each is, and what clients call it.
 //!
 //! A URI that one backend claims stays. Of those that claim the same, the first has it ([`Claims`]), and clients know
-//! what the others call so under aliases ([`crate::Naming::alias`]), wherever it stands in what these send (`places`).
+//! what the others call so under aliases ([`crate::Naming::alias`]), wherever it stands in what these send (`uri_places`).
 //! What no list has belongs to the first that hands it out to a client ([`HandedOut`]).
 
 mod claims;
 mod handed_out;
-pub(crate) mod places;
 mod renaming;
 
 use fanlight_protocol::json::Json;
