@@ -18,10 +18,10 @@ mod framing;
 mod http2;
 mod json;
 mod memory;
-mod slow_readers;
 mod redirects;
 mod request_state;
 mod sessions;
+mod slow_readers;
 mod target;
 mod terminal;
 

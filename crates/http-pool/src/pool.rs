@@ -17,6 +17,12 @@ use crate::Supply;
 use crate::connection::Connection;
 use crate::connector::{ConnectError, Connector};
 
+/// Idle connections that are kept for the whole idle timeout. Each takes some 25 KiB, so that more of them are closed soon
+/// after a burst of requests.
+const KEPT: usize = 16;
+/// How often those beyond are closed that have not been used since the last time.
+const SURPLUS_INTERVAL: Duration = Duration::from_secs(5);
+
 /// How long to wait before another attempt to connect when the process has as many files open as it may.
 const RETRY_WITHOUT_FILES: Duration = Duration::from_millis(50);
 
@@ -34,6 +40,8 @@ struct State {
     /// Each with the period in which it became idle, so that no request reads the clock. Every one has had
     /// [`Connection::rest`] called with the reaper's waker, or has been polled by the reaper since.
     idle: Vec<(Box<Connection>, u64)>,
+    /// How many connections at the beginning of `idle` have not been used since surplus ones were closed last.
+    unused: usize,
     /// The number of the current period; a period is half of the idle timeout.
     period: u64,
     /// Requests without a connection, in order of arrival.
@@ -58,7 +66,10 @@ impl Pool {
 
     /// An idle connection.
     pub(crate) fn take(&self) -> Option<Box<Connection>> {
-        self.state().idle.pop().map(|(connection, _)| connection)
+        let mut state = self.state();
+        let (connection, _) = state.idle.pop()?;
+        state.unused = state.unused.min(state.idle.len());
+        Some(connection)
     }
 
     /// Takes back a connection that can be used again.
@@ -111,6 +122,23 @@ impl Pool {
         let is_useless =
             |(connection, since): &mut (Box<Connection>, u64)| *since + 2 <= period || !connection.poll_is_open(cx);
         let closed: Vec<_> = state.idle.extract_if(.., is_useless).collect();
+        state.unused = state.unused.min(state.idle.len());
+        drop(state);
+        drop(closed);
+    }
+
+    /// Whether there are idle connections that are not kept for long.
+    fn has_surplus(&self) -> bool {
+        self.state().idle.len() > KEPT
+    }
+
+    /// Closes idle connections that have not been used lately, except for a few.
+    fn close_surplus(&self) {
+        let mut state = self.state();
+        let surplus = state.unused.saturating_sub(KEPT);
+        let closed: Vec<_> = state.idle.drain(..surplus).collect();
+        state.unused = state.idle.len();
+        state.idle.shrink_to(2 * KEPT);
         drop(state);
         drop(closed);
     }
@@ -142,6 +170,9 @@ impl State {
             reaper.wake_by_ref();
         }
         self.idle.push((connection, self.period));
+        if self.idle.len() == KEPT + 1 {
+            reaper.wake_by_ref();
+        }
         None
     }
 
@@ -191,6 +222,8 @@ impl Drop for Attempt {
 impl Reaper {
     async fn run(self, period: Duration) {
         let mut timer = pin!(sleep(period));
+        // Runs while there is a surplus.
+        let mut surplus_timer = pin!(None);
         poll_fn(|cx| {
             let Some(pool) = self.0.upgrade() else { return Poll::Ready(()) };
             let mut period_passed = false;
@@ -199,6 +232,17 @@ impl Reaper {
                 timer.as_mut().reset(Instant::now() + period);
             }
             pool.reap(cx, period_passed);
+            while pool.has_surplus() {
+                if surplus_timer.is_none() {
+                    surplus_timer.set(Some(sleep(SURPLUS_INTERVAL)));
+                }
+                let Some(timer) = surplus_timer.as_mut().as_pin_mut() else { break };
+                if timer.poll(cx).is_pending() {
+                    break;
+                }
+                surplus_timer.set(None);
+                pool.close_surplus();
+            }
             Poll::Pending
         })
         .await;

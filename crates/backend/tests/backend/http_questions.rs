@@ -260,6 +260,6 @@ async fn call_paused_for_the_client_ends_with_its_backend() {
     });
     let question = messages.question().await;
     backend.stop().await;
-    assert_eq!(sending.await.unwrap(), Err(BackendError::ClosedEarly));
+    assert_eq!(sending.await.unwrap(), Err(BackendError::Interrupted));
     assert!(question.answer.is_closed());
 }

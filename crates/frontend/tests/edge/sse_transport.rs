@@ -196,7 +196,7 @@ async fn sse_stream_is_kept_alive() {
 
 #[tokio::test]
 async fn sse_client_that_does_not_read_is_disconnected() {
-    let settings = FrontendSettings { idle_connection: Duration::from_millis(300), ..FrontendSettings::default() };
+    let settings = FrontendSettings { write_timeout: Duration::from_millis(300), ..FrontendSettings::default() };
     let mut server = Server::with(settings).await;
     let mut client = SseClient::session(&server, "2024-11-05").await;
     let key = server.log.began().await.context.session().unwrap();

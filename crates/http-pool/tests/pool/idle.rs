@@ -256,3 +256,38 @@ fn connections_end_with_their_runtime() {
         tokio::join!(answered(&listener), called(&client, &target));
     });
 }
+
+#[tokio::test(start_paused = true)]
+async fn idle_connections_of_a_burst_are_closed_soon_except_for_a_few() {
+    const BURST: usize = 60;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = listener.local_addr().unwrap();
+    let uri = format!("http://{target}/mcp").parse().unwrap();
+    let client = PooledClient::new(uri, PoolSettings { max_idle: 100 * BURST, ..SETTINGS });
+    let server = async {
+        let mut streams = Vec::new();
+        for _ in 0..BURST {
+            streams.push(listener.accept().await.unwrap().0);
+        }
+        for stream in &mut streams {
+            read_request(stream).await;
+        }
+        for stream in &mut streams {
+            stream.write_all(OK).await.unwrap();
+        }
+        streams
+    };
+    let calls = futures_util::future::join_all((0..BURST).map(|_| called(&client, &target)));
+    let (mut streams, _) = tokio::join!(server, calls);
+    let began = Instant::now();
+    let mut ended = 0;
+    while ended < BURST - 16 {
+        let (_, at, _) =
+            futures_util::future::select_all(streams.iter_mut().map(|stream| closed(stream).boxed_local())).await;
+        drop(streams.swap_remove(at));
+        ended += 1;
+    }
+    assert!(began.elapsed().as_secs() <= 10, "{:?}", began.elapsed());
+    let mut last = futures_util::future::select_all(streams.iter_mut().map(|stream| closed(stream).boxed_local()));
+    assert!(tokio::time::timeout(Duration::from_secs(30), &mut last).await.is_err(), "the few are kept");
+}

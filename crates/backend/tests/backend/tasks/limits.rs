@@ -49,7 +49,7 @@ async fn wait_ends_with_the_backend() {
         backend.stop().await;
     };
     let (outcome, ()) = tokio::join!(waiting, gone);
-    assert!(matches!(outcome, Err(BackendError::ShuttingDown | BackendError::ClosedEarly)), "{outcome:?}");
+    assert!(matches!(outcome, Err(BackendError::ShuttingDown | BackendError::Interrupted)), "{outcome:?}");
 }
 
 #[tokio::test]
