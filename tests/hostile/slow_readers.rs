@@ -22,6 +22,10 @@ async fn target_with_long_answers(bytes: usize) -> Target {
     target
 }
 
+/// The answers are long, and a debug build takes its time.
+const LONG: Bounds =
+    Bounds { memory: 128 << 20, processor: Duration::from_secs(20), time: Duration::from_secs(60), ..Bounds::SMALL };
+
 /// Waits until the process has no more open files than this.
 async fn until_closed(pid: u32, files: usize) {
     within("the gateway to close connections", async {
@@ -55,7 +59,7 @@ async fn http1_client_that_reads_nothing_or_little_is_disconnected() {
     // Both, and the connections to the server, whose idle ones may stay.
     until_closed(target.gateway.pid(), files + 2).await;
     drip.abort();
-    target.withstood(Bounds { memory: 128 << 20, processor: Duration::from_secs(10), ..Bounds::SMALL }).await;
+    target.withstood(LONG).await;
 }
 
 /// An HTTP/2 client that writes frames as it likes.
@@ -172,7 +176,7 @@ async fn http2_stream_without_window_is_reset_and_its_connection_serves_on() {
     client.call(11, "t").await;
     client.until_end_of(11).await;
     while client.next_after_duties().await.0 != PING {}
-    target.withstood(Bounds { memory: 128 << 20, processor: Duration::from_secs(10), ..Bounds::SMALL }).await;
+    target.withstood(LONG).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -199,5 +203,5 @@ async fn answers_that_nobody_reads_are_bounded_in_sum() {
         }
     }
     assert!(statuses.iter().filter(|status| **status == 503).count() >= 8, "{statuses:?}");
-    target.withstood(Bounds { memory: 128 << 20, processor: Duration::from_secs(10), ..Bounds::SMALL }).await;
+    target.withstood(LONG).await;
 }

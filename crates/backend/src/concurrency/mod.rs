@@ -3,8 +3,9 @@
 //!
 //! A client is a session, or the requests without one that give the same `clientInfo`. All clients of one principal are
 //! one owner; those of anonymous clients are told apart by the network they connect from ([`Peer`]). A client, and
-//! likewise an owner, may run requests as long as there are as many free permits as the share asks for: alone it leaves a
-//! quarter (an owner an eighth) free, and the more others do the same, the less each of them gets.
+//! likewise an owner, may run requests as long as there are as many free permits as its share asks for: alone it leaves an
+//! eighth (an owner a sixteenth) free, and the more others do the same, the less each of them gets. Of few permits, one or
+//! two are kept for others.
 
 mod call_permit;
 
@@ -20,12 +21,27 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::call_permit::{CallPermit, Reacquiring};
 
-/// How many requests a client may run for each permit that stays free.
-const CLIENT_SHARE: usize = 3;
-/// How many requests an owner may run for each permit that stays free.
-const OWNER_SHARE: usize = 7;
-/// With as many permits in all, the last free one is for an owner that has none.
-const LAST_IS_KEPT: usize = 8;
+/// Bounds the requests of one client.
+const CLIENT: Share = Share { for_each_free: 7, kept: [(4, 1), (8, 2)] };
+/// Bounds the requests of one owner.
+const OWNER: Share = Share { for_each_free: 15, kept: [(8, 1), (8, 1)] };
+
+/// How many of something one may take.
+struct Share {
+    /// As many for each that stays free.
+    for_each_free: usize,
+    /// With so many in all, so many are kept for others.
+    kept: [(usize, usize); 2],
+}
+
+impl Share {
+    /// Whether one more may be taken where one has taken so many, so many are `free`, and there are so many in `all`.
+    fn allows(&self, taken: usize, free: usize, all: usize) -> bool {
+        let kept = self.kept.iter().filter(|(of, _)| all >= *of).map(|(_, kept)| *kept).max().unwrap_or(0);
+        taken == 0 || (free > kept && taken < self.for_each_free.saturating_mul(free))
+    }
+}
+
 /// Bytes of `clientInfo` that tell clients apart.
 const COMPARED: usize = 256;
 
@@ -231,8 +247,7 @@ impl State {
         }
         let of_owner = self.owners.get(&client.owner).map_or(0, |count| count.running);
         let of_client = self.clients.get(client).map_or(0, |requests| requests.running);
-        let is_last_kept = self.free == 1 && concurrency >= LAST_IS_KEPT && of_owner > 0;
-        !is_last_kept && is_within(of_owner, OWNER_SHARE, self.free) && is_within(of_client, CLIENT_SHARE, self.free)
+        OWNER.allows(of_owner, self.free, concurrency) && CLIENT.allows(of_client, self.free, concurrency)
     }
 
     /// Whether one more request of this client may wait.
@@ -243,7 +258,7 @@ impl State {
         }
         let of_owner = self.owners.get(&client.owner).map_or(0, |count| count.waiting);
         let of_client = self.clients.get(client).map_or(0, |requests| requests.waiting.len());
-        is_within(of_owner, OWNER_SHARE, left) && is_within(of_client, CLIENT_SHARE, left)
+        OWNER.allows(of_owner, left, concurrency) && CLIENT.allows(of_client, left, concurrency)
     }
 
     /// Takes the waiting request whose turn it is from its queue; it has a permit then. `None` if no waiting request may
@@ -279,11 +294,6 @@ impl State {
             self.clients.remove(client);
         }
     }
-}
-
-/// Whether one more may be taken by who has this many, where `left` are left.
-fn is_within(taken: usize, share: usize, left: usize) -> bool {
-    taken == 0 || taken < share.saturating_mul(left)
 }
 
 impl Permit {

@@ -130,9 +130,12 @@ impl Dispatcher {
         self.pool.lease(client).await
     }
 
-    /// Waits for a permit. A call whose time is over by then is not sent any more.
+    /// Waits for a permit. A call whose time is over by then, or whose backend ends, is not sent any more.
     async fn wait(&self, client: &CallContext, progress: &CallProgress) -> Result<Permit, BackendError> {
         let permit = self.permit(client).await?;
+        if self.pool.has_ended() {
+            return Err(BackendError::ShuttingDown);
+        }
         if progress.deadline.is_over() {
             return Err(BackendError::Timeout { after: self.timeouts.call, sent: false });
         }

@@ -99,6 +99,11 @@ impl SessionPool {
         pool
     }
 
+    /// Whether the backend has been ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.settings.shutdown.is_cancelled()
+    }
+
     /// The connection that Fanlight itself uses.
     pub(crate) fn base(&self) -> &SupervisedConnection {
         &self.base
