@@ -10,6 +10,7 @@
 
 pub mod catalogue;
 pub mod cursor;
+mod extensions;
 pub mod fault;
 mod gateway;
 mod listening;

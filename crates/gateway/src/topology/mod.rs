@@ -121,6 +121,11 @@ impl Member {
         self.client.name()
     }
 
+    /// Whether any of its tools may be hidden.
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.permits_tool.is_some()
+    }
+
     /// Whether the tool that the backend calls `original` exists for clients.
     pub(crate) fn permits_tool(&self, original: &str) -> bool {
         self.permits_tool.as_ref().is_none_or(|permits| permits(original))
