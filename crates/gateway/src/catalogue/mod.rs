@@ -15,7 +15,7 @@ mod pages;
 mod part;
 mod reading;
 mod snapshot;
-mod uri_template;
+pub mod uri_template;
 mod watch;
 
 use std::collections::{HashMap, VecDeque};
