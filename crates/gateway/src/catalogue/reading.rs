@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendClient, Parent};
+use fanlight_canonical::{BackendClient, CallContext, Parent};
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
@@ -54,7 +54,8 @@ impl Catalogue {
         let Begun { backend, number, reflects } = begun;
         let (reader, catalogue) = (Arc::clone(self), Arc::clone(self));
         let reading = trace.clone().scope(async move {
-            let loaded = load::one(reader.kind, client.as_ref(), &limits, &trace).await;
+            let context = CallContext::for_lists_with(reader.capabilities.current(), &trace);
+            let loaded = load::one(reader.kind, client.as_ref(), &limits, context).await;
             reader.with(|state| {
                 state.last_read = Some(Instant::now());
                 let part = state.part(backend);
