@@ -11,7 +11,6 @@
 )]
 
 mod admin;
-mod aggregate;
 mod batches;
 mod cancellation;
 mod cli;
@@ -32,6 +31,7 @@ mod module_cycles;
 mod observe;
 mod paging;
 mod rmcp_peers;
+mod server_faults;
 mod server_requests;
 mod sessions;
 mod sse_transport;

@@ -3,7 +3,7 @@
 //! A request arrives in canonical form ([`fanlight_canonical::Call`]) and is answered by a
 //! [`fanlight_protocol::Response`]; [`Gateway::handle`] is the whole life of a request. Each policy
 //! has one module: [`naming`](Naming), [`merge`] (`_meta` and hints), [`cursor`], [`fault`] (errors),
-//! `tasks` (which backend has a task), `uris` (which backend has a resource).
+//! `tasks` (which backend has a task).
 //!
 //! HTTP, transports, eras and revisions are the edges' business: `tests/integration/layers.rs` checks
 //! that this crate reaches no HTTP library.
@@ -18,12 +18,10 @@ mod reads;
 mod routing;
 mod tasks;
 mod topology;
-mod uri_places;
-mod uris;
 
 pub use gateway::{Gateway, GatewaySettings};
 pub use reads::CacheLimits;
-pub use topology::{BackendEntry, BackendId, ListLimits, Naming, ToolFilter, namings};
+pub use topology::{BackendEntry, BackendId, ByteLimits, ListLimits, Naming, ToolFilter, namings};
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,7 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Ans
     let kinds: Vec<ListKind> =
         ListKind::ALL.into_iter().filter(|kind| wanted.as_ref().is_none_or(|wanted| wanted == kind.member())).collect();
     if kinds.is_empty() {
-        return Err(Refusal::bad_request("`kind` must be tools, resources, resourceTemplates, prompts or skills"));
+        return Err(Refusal::bad_request("`kind` must be tools, resources, resourceTemplates or prompts"));
     }
     let lists = join_all(kinds.into_iter().map(|kind| async move { (kind, gateway.listed(kind).await) })).await;
     let mut answer = ObjectBuilder::new();
@@ -52,6 +52,9 @@ fn list(snapshot: &Snapshot) -> Json {
         let mut object = ObjectBuilder::new();
         object.string("backend", &contribution.backend).string("outcome", contribution.outcome.as_str());
         optional(&mut object, "reason", contribution.reason.as_deref());
+        if contribution.is_stale {
+            object.member("stale", &Json::literal("true"));
+        }
         backends.push(&object.finish());
     }
     let mut object = ObjectBuilder::new();

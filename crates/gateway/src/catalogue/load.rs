@@ -1,30 +1,31 @@
 //! Reading the whole list of one backend: all pages, within a deadline.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendClient, BackendError, Call, CallContext, Outcome, ServerMessages};
+use fanlight_canonical::{BackendClient, BackendError, Call, CallContext, Outcome, Parent, ServerMessages};
 use fanlight_protocol::json::{Json, Kind, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
 use super::ListKind;
+use super::memory::ReservedBytes;
 use super::part::Loaded;
 use crate::merge::Contribution;
 use crate::topology::ListLimits;
-use crate::uri_places as places;
 
-/// Reads one backend's list. The pages before a failure are kept. The requests are made in `context`.
+/// Reads one backend's list. The pages before a failure are kept. The requests belong to `trace`.
 pub(super) async fn one(
     kind: ListKind,
     backend: &dyn BackendClient,
     limits: &ListLimits,
-    context: Arc<CallContext>,
+    reserved: ReservedBytes,
+    trace: &Parent,
 ) -> Loaded {
-    let (results, received) = (Vec::new(), Instant::now());
-    let mut walk = Walk { kind, backend, limits, context, results, entries: 0, received, expires: None };
+    let received = Instant::now();
+    let (results, entries, expires) = (Vec::new(), 0, None);
+    let mut walk = Walk { kind, backend, limits, trace, results, entries, reserved, received, expires };
     let (outcome, reason) = match walk.run().await {
         Ok(()) => (Outcome::Ok, None),
         Err(failure) => {
@@ -37,22 +38,19 @@ pub(super) async fn one(
             (failure.outcome, Some(failure.reason))
         }
     };
-    let contribution = Contribution { backend: backend.name().to_owned(), outcome, reason, results: walk.results };
-    let names_uris = match kind {
-        ListKind::Tools => contribution.results.iter().any(|page| places::may_name_app(page.bytes())),
-        ListKind::Skills => !contribution.results.is_empty(),
-        _ => false,
-    };
-    Loaded { contribution, received: walk.received, expires: walk.expires, names_uris }
+    let Walk { results, reserved, received, expires, .. } = walk;
+    let contribution = Contribution { backend: backend.name().to_owned(), outcome, reason, results, is_stale: false };
+    Loaded { contribution, received, expires, read: received, reserved }
 }
 
 struct Walk<'a> {
     kind: ListKind,
     backend: &'a dyn BackendClient,
     limits: &'a ListLimits,
-    context: Arc<CallContext>,
+    trace: &'a Parent,
     results: Vec<Json>,
     entries: usize,
+    reserved: ReservedBytes,
     received: Instant,
     expires: Option<Instant>,
 }
@@ -67,7 +65,7 @@ impl Walk<'_> {
         let deadline = Instant::now() + self.limits.timeout;
         let described = timeout_at(deadline, self.backend.describe()).await;
         let description = described.map_err(|_| timed_out(self.limits.timeout))?.map_err(failed)?;
-        if !description.capabilities().is_some_and(|all| self.kind.is_offered_by(&all)) {
+        if description.capabilities().is_none_or(|all| all.get(self.kind.capability()).is_none()) {
             return Ok(());
         }
         let mut seen = HashSet::new();
@@ -77,19 +75,31 @@ impl Walk<'_> {
             let result = page.map_err(|_| timed_out(self.limits.timeout))??;
             // Any string is a cursor, the empty one too (server/utilities/pagination).
             let next = result.get("nextCursor").filter(|next| next.kind() == Kind::String);
+            let entries = self.entries + result.get(self.kind.member()).map_or(0, |list| list.elements().count());
+            // A short text can have very many entries, each of which takes memory.
+            if entries > self.limits.entries {
+                return Err(self.too_many_entries());
+            }
+            self.reserved
+                .grow(result.bytes().len(), self.limits.bytes)
+                .map_err(|error| cut_short(&error.to_string()))?;
             self.note_expiry(&result);
-            self.entries += result.get(self.kind.member()).map_or(0, |list| list.elements().count());
+            self.entries = entries;
             self.results.push(result);
             let Some(next) = next else { return Ok(()) };
-            if self.entries >= self.limits.entries {
-                return Err(cut_short(&format!("more than {} entries", self.limits.entries)));
+            if self.entries == self.limits.entries {
+                return Err(self.too_many_entries());
             }
             if !seen.insert(next.clone().into_bytes()) {
                 return Err(cut_short("it repeated a cursor"));
             }
             cursor = Some(next);
         }
-        Err(cut_short(&format!("more than {} pages", self.limits.pages)))
+        Err(cut_short(&format!("it has more than {} pages", self.limits.pages)))
+    }
+
+    fn too_many_entries(&self) -> Failure {
+        cut_short(&format!("it has more than {} entries", self.limits.entries))
     }
 
     /// Each page's time counts from its arrival (2026-07-28 server/utilities/caching, Interaction with
@@ -113,7 +123,7 @@ impl Walk<'_> {
         let call = Call {
             method: self.kind.method(),
             params,
-            context: Arc::clone(&self.context),
+            context: CallContext::for_lists(self.trace),
             messages: ServerMessages::discard(),
         };
         let response = self.backend.request(call).await.map_err(failed)?;
@@ -136,7 +146,7 @@ pub(crate) fn answered(error: &Json) -> String {
 }
 
 fn failed(error: BackendError) -> Failure {
-    Failure { outcome: error.outcome(), reason: error.to_string() }
+    Failure { outcome: error.outcome(), reason: error.for_clients().to_string() }
 }
 
 fn timed_out(after: Duration) -> Failure {

@@ -9,15 +9,14 @@
 mod announce;
 mod background;
 mod describe;
-mod extensions;
 mod kind;
 mod load;
-mod merging;
+mod memory;
 mod pages;
 mod part;
 mod reading;
 mod snapshot;
-pub mod uri_template;
+mod uri_template;
 mod watch;
 
 use std::collections::{HashMap, VecDeque};
@@ -26,7 +25,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{BackendState, Parent};
 use fanlight_protocol::Json;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 pub(crate) use describe::{all as describe_all, only as describe_only};
@@ -36,21 +35,20 @@ pub(crate) use load::{answered, cut_off};
 pub use snapshot::{Collision, Entry, Snapshot};
 pub(crate) use watch::{ListWatcher, updated_uri};
 
-use crate::topology::{BackendId, ListLimits, Topology};
+use crate::topology::{BackendId, CurrentTopology, ListLimits, Topology};
 use announce::Announcer;
 use background::Background;
-use extensions::ListCapabilities;
+use memory::ListMemory;
 use part::Part;
 
 /// One list of all backends.
 pub(crate) struct Catalogue {
     kind: ListKind,
-    /// The lists that say which backends have the URIs that entries of this one name.
-    claiming: Vec<Arc<Catalogue>>,
-    /// What is declared to servers when the list is read.
-    capabilities: Arc<ListCapabilities>,
+    /// For work that no request began.
+    topology: Arc<CurrentTopology>,
     announcer: Arc<Announcer>,
     background: Background,
+    memory: Arc<ListMemory>,
     state: Mutex<State>,
     /// Held while a snapshot is made, so that it is made once for all requests that wait for it.
     merging: Mutex<()>,
@@ -61,8 +59,8 @@ struct State {
     parts: HashMap<BackendId, Part>,
     /// Incremented by each reading that found something new.
     version: u64,
-    /// What the newest snapshot was made of.
-    merged: Option<Basis>,
+    /// The version and the topology that the newest snapshot was made of.
+    merged: Option<(u64, u64)>,
     /// Newest first, all of one topology.
     snapshots: VecDeque<Arc<Snapshot>>,
     last_read: Option<Instant>,
@@ -76,38 +74,22 @@ struct State {
     begun: bool,
 }
 
-/// What a snapshot is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Basis {
-    /// The version of the parts.
-    version: u64,
-    /// The number of the topology.
-    topology: u64,
-    /// The sum of the generations of the claiming lists, each of which only grows.
-    claims: u64,
-}
-
-/// The catalogues, by kind.
-pub(crate) struct Catalogues([Arc<Catalogue>; 5]);
+/// The four catalogues, by kind.
+pub(crate) struct Catalogues([Arc<Catalogue>; 4]);
 
 impl Catalogues {
-    fn new(announcer: &Arc<Announcer>, background: &Background) -> Self {
-        let capabilities = Arc::<ListCapabilities>::default();
-        let new = |kind, claiming: &[&Arc<Catalogue>]| {
-            Arc::new(Catalogue {
-                kind,
-                claiming: claiming.iter().map(|list| Arc::clone(list)).collect(),
-                capabilities: Arc::clone(&capabilities),
-                announcer: Arc::clone(announcer),
-                background: background.clone(),
-                state: Mutex::default(),
-                merging: Mutex::default(),
-            })
+    fn new(topology: &Arc<CurrentTopology>, announcer: &Arc<Announcer>, background: &Background) -> Self {
+        let memory = Arc::<ListMemory>::default();
+        let new = |kind| Catalogue {
+            kind,
+            topology: Arc::clone(topology),
+            announcer: Arc::clone(announcer),
+            background: background.clone(),
+            memory: Arc::clone(&memory),
+            state: Mutex::default(),
+            merging: Mutex::default(),
         };
-        let resources = new(ListKind::Resources, &[]);
-        let skills = new(ListKind::Skills, &[&resources]);
-        let tools = new(ListKind::Tools, &[&resources, &skills]);
-        Self([tools, resources, new(ListKind::ResourceTemplates, &[]), new(ListKind::Prompts, &[]), skills])
+        Self(ListKind::ALL.map(|kind| Arc::new(new(kind))))
     }
 
     /// The catalogues that a change may concern.
@@ -116,22 +98,12 @@ impl Catalogues {
     }
 
     pub(crate) fn of(&self, kind: ListKind) -> &Arc<Catalogue> {
-        let [tools, resources, templates, prompts, skills] = &self.0;
+        let [tools, resources, templates, prompts] = &self.0;
         match kind {
             ListKind::Tools => tools,
             ListKind::Resources => resources,
             ListKind::ResourceTemplates => templates,
             ListKind::Prompts => prompts,
-            ListKind::Skills => skills,
-        }
-    }
-
-    /// A client with these capabilities asks for a list: if it has an extension that was not declared to servers yet,
-    /// they may have listed less than they have.
-    pub(crate) fn declare_extensions(&self, client: &Json) {
-        let [tools, ..] = &self.0;
-        if tools.capabilities.add(client) {
-            self.0.iter().for_each(|catalogue| catalogue.mark_stale());
         }
     }
 
@@ -141,6 +113,13 @@ impl Catalogues {
             catalogue.with(|state| state.parts.retain(|backend, _| topology.get(*backend).is_some()));
         }
     }
+}
+
+/// Whether to wait for backends that have not answered in time before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    Short,
+    Long,
 }
 
 /// What a client is served.
@@ -173,7 +152,7 @@ impl Catalogue {
         };
         let down: Vec<BackendId> = topology.ids().filter(|backend| is_down(*backend)).collect();
         let serves = |backend, part: &Part| part.is_fresh(arrived) && !down.contains(&backend);
-        let (snapshot, is_cached) = self.snapshot_with(topology, serves, trace).await;
+        let (snapshot, is_cached) = self.snapshot_with(topology, serves, Patience::Short, trace).await;
         let ttl_left = self.ttl_left(&snapshot, arrived);
         Served { snapshot, ttl_left, is_cached }
     }
@@ -181,7 +160,7 @@ impl Catalogue {
     /// The list as it is now, asking every backend. Requests that arrive while they are being asked
     /// get the same answer.
     pub(crate) async fn refresh(self: &Arc<Self>, topology: &Arc<Topology>) -> Arc<Snapshot> {
-        self.snapshot_with(topology, |_, _| false, &Parent::default()).await.0
+        self.snapshot_with(topology, |_, _| false, Patience::Long, &Parent::default()).await.0
     }
 
     /// The newest snapshot, taking the first if there is none and a new one if the newest is not to be
@@ -228,7 +207,10 @@ impl Catalogue {
         let unknown = topology.limits.unknown;
         let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
         match due {
-            true => Some(self.snapshot_with(topology, |_, part| part.announces && !part.is_behind(), trace).await.0),
+            true => {
+                let serves = |_, part: &Part| part.announces && !part.is_behind();
+                Some(self.snapshot_with(topology, serves, Patience::Short, trace).await.0)
+            }
             false => None,
         }
     }
@@ -333,69 +315,42 @@ impl Catalogue {
         self: &Arc<Self>,
         topology: &Arc<Topology>,
         serves: impl Fn(BackendId, &Part) -> bool,
+        patience: Patience,
         trace: &Parent,
     ) -> (Arc<Snapshot>, bool) {
         let needed: Vec<_> = self.with(|state| {
             let needed = topology.ids().filter_map(|backend| {
                 let part = state.part(backend);
-                (!serves(backend, part)).then_some((backend, part.announced))
+                (!serves(backend, part)).then_some((backend, part.announced, part.is_hanging))
             });
             needed.collect()
         });
-        let began = join_all(needed.into_iter().map(|(backend, need)| self.read(topology, backend, need, trace))).await;
-        let mut is_cached = !began.contains(&true);
-        if self.needs_claims(topology) {
-            for list in &self.claiming {
-                is_cached &= list.has_been_read(topology, trace).await;
-            }
-        }
-        (self.merge(topology), is_cached)
-    }
-
-    /// Reads the list if it has not been read. Returns whether it had been.
-    fn has_been_read<'a>(self: &'a Arc<Self>, topology: &'a Arc<Topology>, trace: &'a Parent) -> BoxFuture<'a, bool> {
-        Box::pin(async move { self.newest_or_first(topology, trace).await.1 })
-    }
-
-    /// Whether an entry may name a URI that another backend claims.
-    fn needs_claims(&self, topology: &Topology) -> bool {
-        let names_uris = |part: &Part| part.loaded.as_ref().is_some_and(|loaded| loaded.names_uris);
-        topology.backends().len() > 1
-            && !self.claiming.is_empty()
-            && self.with(|state| state.parts.values().any(names_uris))
-    }
-
-    /// Merges the parts again if they name URIs that may have got other owners.
-    fn reconsider_claims(&self, topology: &Arc<Topology>) {
-        if self.needs_claims(topology) && self.newest(topology).is_some() {
-            self.merge(topology);
-        }
+        // Each request would else take as long as a list may.
+        let (hanging, others): (Vec<_>, Vec<_>) =
+            needed.into_iter().partition(|(.., is_hanging)| *is_hanging && patience == Patience::Short);
+        hanging.iter().for_each(|(backend, need, _)| self.read_in_background(topology, *backend, *need));
+        let reading = others.into_iter().map(|(backend, need, _)| self.read(topology, backend, need, trace));
+        let began = join_all(reading).await;
+        (self.merge(topology), hanging.is_empty() && !began.contains(&true))
     }
 
     /// The snapshot of the parts as they are, made again if any has something new.
     fn merge(&self, topology: &Arc<Topology>) -> Arc<Snapshot> {
         let _one_at_a_time = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
-        let claiming: Vec<_> = match self.needs_claims(topology) {
-            true => self.claiming.iter().filter_map(|list| list.newest(topology)).collect(),
-            false => Vec::new(),
-        };
-        let claims = claiming.iter().map(|list| list.generation()).sum();
         let parts = self.with(|state| {
             state.suspect &= state.parts.values().any(|part| part.reflects < part.announced);
-            let basis = Basis { version: state.version, topology: topology.number(), claims };
-            if state.merged == Some(basis) {
+            if state.merged == Some((state.version, topology.number())) {
                 return None;
             }
             let all = topology.ids().map(|backend| {
                 let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
                 Some((backend, loaded.contribution.clone()))
             });
-            Some((basis, all.collect::<Option<Vec<_>>>()?))
+            Some((state.version, all.collect::<Option<Vec<_>>>()?))
         });
         match parts {
-            Some((basis, parts)) => {
-                let snapshot = Snapshot::new(self.kind, parts, topology, &claiming);
-                self.accept(basis, Arc::new(snapshot), &topology.limits)
+            Some((version, parts)) => {
+                self.accept(version, Arc::new(Snapshot::new(self.kind, parts, topology)), &topology.limits)
             }
             None => self.newest(topology).unwrap_or_default(),
         }
@@ -403,7 +358,7 @@ impl Catalogue {
 
     /// Keeps `snapshot` unless it equals the newest one, whose cursors then stay valid. One of an
     /// earlier topology serves only the requests that began with that.
-    fn accept(&self, basis: Basis, snapshot: Arc<Snapshot>, limits: &ListLimits) -> Arc<Snapshot> {
+    fn accept(&self, version: u64, snapshot: Arc<Snapshot>, limits: &ListLimits) -> Arc<Snapshot> {
         let previous = self.with(|state| state.snapshots.front().cloned());
         let topology = previous.as_ref().map_or(0, |previous| previous.topology());
         if topology > snapshot.topology() {
@@ -413,7 +368,7 @@ impl Catalogue {
         let is_news = !is_same_topology || previous.as_ref().is_none_or(|previous| !previous.equals(&snapshot));
         let has_changed = previous.as_ref().map(|previous| !previous.offers_the_same(&snapshot));
         let (newest, has_changed, pause) = self.with(|state| {
-            state.merged = Some(basis);
+            state.merged = Some((version, snapshot.topology()));
             if is_news {
                 // What an earlier topology had is neither listed any more nor are its backends kept.
                 if !is_same_topology {

@@ -46,7 +46,7 @@ impl ListWatcher {
         let (announcer, background) = (Arc::<Announcer>::default(), Background::default());
         Arc::new(Self {
             topology: Arc::clone(topology),
-            catalogues: Catalogues::new(&announcer, &background),
+            catalogues: Catalogues::new(topology, &announcer, &background),
             announcer,
             reads: Arc::clone(reads),
             background,
@@ -186,11 +186,6 @@ impl ListWatcher {
     async fn update(&self, part: Part) -> Part {
         let ((change, backend), topology) = (part, self.topology());
         join_all(self.catalogues.changed_by(change).map(|catalogue| catalogue.update(&topology, backend))).await;
-        if change == Change::Resources {
-            for kind in [ListKind::Skills, ListKind::Tools] {
-                self.catalogues.of(kind).reconsider_claims(&topology);
-            }
-        }
         part
     }
 

@@ -16,7 +16,7 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Message, Method, Notification, Response};
 use tokio::sync::Semaphore;
 
-use crate::{BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits};
+use crate::{BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits};
 
 /// Answers each `method` or `method params` from a script; records what it was sent.
 pub(super) struct Fake {
@@ -280,7 +280,6 @@ pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, ca
         lists: limits(page_size),
         cache,
         max_tasks: 100,
-        max_handed_out: 100,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };
@@ -302,6 +301,8 @@ pub(super) fn limits(page_size: usize) -> ListLimits {
         unannounced: Duration::from_secs(5),
         unknown: Duration::from_secs(5),
         listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
+        bytes: ByteLimits { one: 1 << 20, all: 4 << 20 },
+        stale: Duration::from_secs(600),
     }
 }
 

@@ -4,7 +4,6 @@
 //! [`CurrentTopology`] holds the newest one. A request takes it once, at its beginning, and uses it to
 //! its end. State that outlives a request belongs to a [`BackendId`], never to a backend's position.
 
-mod alias;
 mod naming;
 mod send;
 mod settings;
@@ -20,7 +19,7 @@ use tokio::sync::Notify;
 
 pub(crate) use naming::client_objection;
 pub use naming::{Naming, namings};
-pub use settings::{BackendEntry, ListLimits, ToolFilter};
+pub use settings::{BackendEntry, ByteLimits, ListLimits, ToolFilter};
 
 /// Identifies a backend while this process runs. A backend that a changed configuration keeps has the
 /// same id before and after the change.
@@ -95,14 +94,6 @@ impl Topology {
     /// The name of a backend; empty for one that is not in this topology.
     pub(crate) fn name(&self, backend: BackendId) -> &str {
         self.get(backend).map_or("", Member::name)
-    }
-
-    /// The backend whose alias `uri` is, and the URI that the backend itself has for it.
-    pub(crate) fn unalias(&self, uri: &str) -> Option<(&Member, String)> {
-        if !alias::has_form(uri) {
-            return None;
-        }
-        self.backends.iter().find_map(|backend| Some((backend, backend.naming.unalias(uri)?)))
     }
 
     /// The only backend, if there is but one and nothing is renamed or hidden: then everything passes
