@@ -1,5 +1,7 @@
 //! The core against backends that answer from a script.
 
+mod aliases;
+mod apps;
 mod changes;
 mod fake;
 mod freshness;

@@ -4,6 +4,7 @@
 //! [`CurrentTopology`] holds the newest one. A request takes it once, at its beginning, and uses it to
 //! its end. State that outlives a request belongs to a [`BackendId`], never to a backend's position.
 
+mod alias;
 mod naming;
 mod send;
 mod settings;
@@ -94,6 +95,14 @@ impl Topology {
     /// The name of a backend; empty for one that is not in this topology.
     pub(crate) fn name(&self, backend: BackendId) -> &str {
         self.get(backend).map_or("", Member::name)
+    }
+
+    /// The backend whose alias `uri` is, and the URI that the backend itself has for it.
+    pub(crate) fn unalias(&self, uri: &str) -> Option<(&Member, String)> {
+        if !alias::has_form(uri) {
+            return None;
+        }
+        self.backends.iter().find_map(|backend| Some((backend, backend.naming.unalias(uri)?)))
     }
 
     /// The only backend, if there is but one and nothing is renamed or hidden: then everything passes
