@@ -17,6 +17,7 @@ mod fairness;
 mod framing;
 mod http2;
 mod json;
+mod lists;
 mod memory;
 mod redirects;
 mod request_state;

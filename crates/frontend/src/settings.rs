@@ -66,6 +66,8 @@ pub struct FrontendSettings {
     pub description_memory: ByteBudget,
     /// Messages in one batch.
     pub max_batch: usize,
+    /// Parameters of one tool that clients mirror into headers.
+    pub max_mirrored_params: usize,
     /// Events kept per legacy HTTP session, so that a broken stream can be resumed.
     pub replay_events: usize,
     /// The size of those events per session.
@@ -143,6 +145,7 @@ impl Default for FrontendSettings {
             max_description: 128 << 10,
             description_memory: ByteBudget::new(32 << 20),
             max_batch: 100,
+            max_mirrored_params: 64,
             replay_events: 1000,
             replay_bytes: 1 << 20,
             replay_total_bytes: 256 << 20,

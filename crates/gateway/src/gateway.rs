@@ -6,7 +6,7 @@ use std::time::Duration;
 use fanlight_canonical::{BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
-use fanlight_protocol::{Method, Response, RpcError};
+use fanlight_protocol::{Method, Response, RpcError, code};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -20,7 +20,7 @@ use crate::routing::{Lookup, Routed, Target, by_prefix};
 use crate::tasks::Tasks;
 use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, Topology};
 use crate::uris::{self, Asked, HandedOut, Opened, Renaming};
-use crate::{fault, listening, uri_places};
+use crate::{extensions, fault, listening, uri_places};
 
 /// Settings of the core.
 pub struct GatewaySettings {
@@ -266,8 +266,37 @@ impl Gateway {
                 Ok(self.received(topology, &context, backend, &method, response, Given::default()).await)
             }
             (Method::SetLogLevel, _) => send_to_all_with(topology, "logging", &call).await,
-            (method, _) => Err(fault::unknown_method(method.as_str())),
+            _ => self.unknown(topology, call).await,
         }
+    }
+
+    /// A method that Fanlight does not know: for the backend of what its parameters name, else for those that may have
+    /// it, until one does.
+    async fn unknown(&self, topology: &Arc<Topology>, call: Call) -> Result<Response, RpcError> {
+        let unknown = fault::unknown_method(call.method.as_str());
+        let Method::Other(method) = &call.method else { return Err(unknown) };
+        let lookup = self.lookup(topology, &call.context);
+        if let Some(params) = &call.params {
+            let task_owner = self.tasks.known_owner(&call.context, Some(params)).await;
+            let task_owner = task_owner.filter(|owner| topology.get(*owner).is_some());
+            if let Some(routed) = lookup.target_of_unknown(params, task_owner).await? {
+                return self.send(topology, routed, call).await;
+            }
+        }
+        let described = join_all(topology.ids().map(async |backend| {
+            let capabilities = topology.briefly(topology.capabilities(backend)).await.ok()?;
+            Some((backend, capabilities))
+        }));
+        let described: Vec<_> = described.await.into_iter().flatten().collect();
+        for backend in extensions::that_may_have(method, &described) {
+            let response = topology.send(backend, call.clone()).await?;
+            // It certainly has not carried out what it does not know.
+            if response.error_code() != Some(code::METHOD_NOT_FOUND) {
+                self.tasks.note(&call.context, backend, &response).await;
+                return Ok(response);
+            }
+        }
+        Err(unknown)
     }
 
     /// Sends a request to one backend, and remembers whose task it is if the answer has created one.
@@ -385,18 +414,27 @@ impl Gateway {
         match (not_asked, refusal) {
             (Some(error), _) => Err(error),
             (None, Some(refusal)) => Ok(refusal),
+            (None, None) if call.method != Method::ReadResource => {
+                Err(fault::invalid_params(format!("nothing is served at {uri}")))
+            }
             (None, None) => Err(fault::unknown_resource(uri)),
         }
     }
 
-    /// Sends a read to a backend if it has resources at all.
+    /// Sends a read to a backend if it has resources, or skills, at all.
     async fn read_if_capable(
         &self,
         topology: &Topology,
         backend: &Member,
         call: Call,
     ) -> Option<(BackendId, Result<Response, RpcError>)> {
-        if !topology.has_capability(backend.id, "resources").await {
+        let capabilities = topology.briefly(topology.capabilities(backend.id)).await.ok()?;
+        let is_capable = match call.method {
+            Method::GetSkill => ListKind::Skills.is_offered_by(&capabilities),
+            Method::ReadDirectory => extensions::reads_directories(&capabilities),
+            _ => capabilities.get("resources").is_some(),
+        };
+        if !is_capable {
             return None;
         }
         let answer = self.ask(backend, call).await;

@@ -10,6 +10,7 @@
 
 pub mod catalogue;
 pub mod cursor;
+mod extensions;
 pub mod fault;
 mod gateway;
 mod listening;
@@ -23,7 +24,7 @@ mod uris;
 
 pub use gateway::{Gateway, GatewaySettings};
 pub use reads::CacheLimits;
-pub use topology::{BackendEntry, BackendId, ListLimits, Naming, ToolFilter, namings};
+pub use topology::{BackendEntry, BackendId, ByteLimits, ListLimits, Naming, ToolFilter, namings};
 
 #[cfg(test)]
 mod tests;

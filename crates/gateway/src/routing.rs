@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fanlight_canonical::CallContext;
-use fanlight_protocol::json::Json;
+use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
 use crate::catalogue::{Entry, ListKind, ListWatcher, Snapshot};
-use crate::fault;
 use crate::topology::{BackendId, Member, Topology};
 use crate::uris::{self, Asked, Claims, HandedOut, Opened};
+use crate::{extensions, fault};
 
 /// Where a request is sent.
 #[derive(Clone, Debug)]
@@ -76,6 +76,58 @@ impl Lookup<'_> {
             Method::Subscribe | Method::Unsubscribe => Some(router.subscription().await),
             Method::Complete => Some(router.by_reference().await),
             _ => None,
+        }
+    }
+
+    /// The target of a request of an unknown method: the backend that has what its parameters name. `None` if they name
+    /// nothing known. `task_owner` is the backend of their task.
+    pub(crate) async fn target_of_unknown(
+        self,
+        params: &Json,
+        task_owner: Option<BackendId>,
+    ) -> Result<Option<Routed>, RpcError> {
+        let names = extensions::names(params);
+        let mut found = task_owner;
+        let mut edits = Edits::new(params.bytes().clone());
+        let mut is_edited = false;
+        for name in &names {
+            let Some((backend, original)) = self.named(&name.text).await? else { continue };
+            if found.is_some_and(|other| other != backend) {
+                return Err(fault::invalid_params("params name things of several servers"));
+            }
+            found = Some(backend);
+            if original != name.text {
+                edits.replace(name.place.clone(), Json::string(&original).into_bytes());
+                is_edited = true;
+            }
+        }
+        let params = if is_edited { edits.finish_json() } else { params.clone() };
+        Ok(found.map(|backend| Routed { backend, params, asked: None, opens: None }))
+    }
+
+    /// The backend that has what clients call `name`, and what it calls that.
+    async fn named(self, name: &str) -> Result<Option<(BackendId, String)>, RpcError> {
+        let Self { topology, lists, context, .. } = self;
+        for kind in [ListKind::Tools, ListKind::Prompts] {
+            let list = lists.known(kind, topology, &context.trace).await;
+            let entry = list.find(name);
+            if let Some((entry, original)) = entry.and_then(|entry| Some((entry, entry.original.as_ref()?.as_str()?))) {
+                return Ok(Some((entry.backend, original.into_owned())));
+            }
+        }
+        if let Some((backend, original)) = by_prefix(topology, name) {
+            // A filter must not be passed by other methods than calls.
+            return match backend.is_filtered() {
+                true => Err(fault::unknown_name("name", name, &[])),
+                false => Ok(Some((backend.id, original.to_owned()))),
+            };
+        }
+        match name.contains(':').then_some(self.locate(name)) {
+            Some(place) => match place.await {
+                Place::At(backend, original) => Ok(Some((backend, original))),
+                Place::Unlisted => Ok(None),
+            },
+            None => Ok(None),
         }
     }
 

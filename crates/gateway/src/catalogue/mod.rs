@@ -12,12 +12,13 @@ mod describe;
 mod extensions;
 mod kind;
 mod load;
+mod memory;
 mod merging;
 mod pages;
 mod part;
 mod reading;
 mod snapshot;
-mod uri_template;
+pub mod uri_template;
 mod watch;
 
 use std::collections::{HashMap, VecDeque};
@@ -36,10 +37,11 @@ pub(crate) use load::{answered, cut_off};
 pub use snapshot::{Collision, Entry, Snapshot};
 pub(crate) use watch::{ListWatcher, updated_uri};
 
-use crate::topology::{BackendId, ListLimits, Topology};
+use crate::topology::{BackendId, CurrentTopology, ListLimits, Topology};
 use announce::Announcer;
 use background::Background;
 use extensions::ListCapabilities;
+use memory::ListMemory;
 use part::Part;
 
 /// One list of all backends.
@@ -49,8 +51,11 @@ pub(crate) struct Catalogue {
     claiming: Vec<Arc<Catalogue>>,
     /// What is declared to servers when the list is read.
     capabilities: Arc<ListCapabilities>,
+    /// For work that no request began.
+    topology: Arc<CurrentTopology>,
     announcer: Arc<Announcer>,
     background: Background,
+    memory: Arc<ListMemory>,
     state: Mutex<State>,
     /// Held while a snapshot is made, so that it is made once for all requests that wait for it.
     merging: Mutex<()>,
@@ -91,15 +96,18 @@ struct Basis {
 pub(crate) struct Catalogues([Arc<Catalogue>; 5]);
 
 impl Catalogues {
-    fn new(announcer: &Arc<Announcer>, background: &Background) -> Self {
+    fn new(topology: &Arc<CurrentTopology>, announcer: &Arc<Announcer>, background: &Background) -> Self {
+        let memory = Arc::<ListMemory>::default();
         let capabilities = Arc::<ListCapabilities>::default();
         let new = |kind, claiming: &[&Arc<Catalogue>]| {
             Arc::new(Catalogue {
                 kind,
                 claiming: claiming.iter().map(|list| Arc::clone(list)).collect(),
                 capabilities: Arc::clone(&capabilities),
+                topology: Arc::clone(topology),
                 announcer: Arc::clone(announcer),
                 background: background.clone(),
+                memory: Arc::clone(&memory),
                 state: Mutex::default(),
                 merging: Mutex::default(),
             })
@@ -143,6 +151,13 @@ impl Catalogues {
     }
 }
 
+/// Whether to wait for backends that have not answered in time before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    Short,
+    Long,
+}
+
 /// What a client is served.
 pub(crate) struct Served {
     pub(crate) snapshot: Arc<Snapshot>,
@@ -173,7 +188,7 @@ impl Catalogue {
         };
         let down: Vec<BackendId> = topology.ids().filter(|backend| is_down(*backend)).collect();
         let serves = |backend, part: &Part| part.is_fresh(arrived) && !down.contains(&backend);
-        let (snapshot, is_cached) = self.snapshot_with(topology, serves, trace).await;
+        let (snapshot, is_cached) = self.snapshot_with(topology, serves, Patience::Short, trace).await;
         let ttl_left = self.ttl_left(&snapshot, arrived);
         Served { snapshot, ttl_left, is_cached }
     }
@@ -181,7 +196,7 @@ impl Catalogue {
     /// The list as it is now, asking every backend. Requests that arrive while they are being asked
     /// get the same answer.
     pub(crate) async fn refresh(self: &Arc<Self>, topology: &Arc<Topology>) -> Arc<Snapshot> {
-        self.snapshot_with(topology, |_, _| false, &Parent::default()).await.0
+        self.snapshot_with(topology, |_, _| false, Patience::Long, &Parent::default()).await.0
     }
 
     /// The newest snapshot, taking the first if there is none and a new one if the newest is not to be
@@ -228,7 +243,10 @@ impl Catalogue {
         let unknown = topology.limits.unknown;
         let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
         match due {
-            true => Some(self.snapshot_with(topology, |_, part| part.announces && !part.is_behind(), trace).await.0),
+            true => {
+                let serves = |_, part: &Part| part.announces && !part.is_behind();
+                Some(self.snapshot_with(topology, serves, Patience::Short, trace).await.0)
+            }
             false => None,
         }
     }
@@ -333,17 +351,23 @@ impl Catalogue {
         self: &Arc<Self>,
         topology: &Arc<Topology>,
         serves: impl Fn(BackendId, &Part) -> bool,
+        patience: Patience,
         trace: &Parent,
     ) -> (Arc<Snapshot>, bool) {
         let needed: Vec<_> = self.with(|state| {
             let needed = topology.ids().filter_map(|backend| {
                 let part = state.part(backend);
-                (!serves(backend, part)).then_some((backend, part.announced))
+                (!serves(backend, part)).then_some((backend, part.announced, part.is_hanging))
             });
             needed.collect()
         });
-        let began = join_all(needed.into_iter().map(|(backend, need)| self.read(topology, backend, need, trace))).await;
-        let mut is_cached = !began.contains(&true);
+        // Each request would else take as long as a list may.
+        let (hanging, others): (Vec<_>, Vec<_>) =
+            needed.into_iter().partition(|(.., is_hanging)| *is_hanging && patience == Patience::Short);
+        hanging.iter().for_each(|(backend, need, _)| self.read_in_background(topology, *backend, *need));
+        let reading = others.into_iter().map(|(backend, need, _)| self.read(topology, backend, need, trace));
+        let began = join_all(reading).await;
+        let mut is_cached = hanging.is_empty() && !began.contains(&true);
         if self.needs_claims(topology) {
             for list in &self.claiming {
                 is_cached &= list.has_been_read(topology, trace).await;

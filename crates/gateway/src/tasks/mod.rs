@@ -99,6 +99,12 @@ impl Tasks {
         }
     }
 
+    /// The backend of the task that `params` name, if it is known.
+    pub(crate) async fn known_owner(&self, context: &CallContext, params: Option<&Json>) -> Option<BackendId> {
+        let task = task_id(params).ok()?;
+        self.owners.find(&TaskKey::new(&context.caller, &task)).await
+    }
+
     /// The backends that have these tasks, without the tasks that no backend has.
     pub(crate) async fn owners_of(
         &self,

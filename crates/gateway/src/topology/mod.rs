@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 
 pub(crate) use naming::client_objection;
 pub use naming::{Naming, namings};
-pub use settings::{BackendEntry, ListLimits, ToolFilter};
+pub use settings::{BackendEntry, ByteLimits, ListLimits, ToolFilter};
 
 /// Identifies a backend while this process runs. A backend that a changed configuration keeps has the
 /// same id before and after the change.
@@ -119,6 +119,11 @@ impl Member {
     /// The name that the configuration gives the backend.
     pub(crate) fn name(&self) -> &str {
         self.client.name()
+    }
+
+    /// Whether any of its tools may be hidden.
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.permits_tool.is_some()
     }
 
     /// Whether the tool that the backend calls `original` exists for clients.

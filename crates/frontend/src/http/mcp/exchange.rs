@@ -4,13 +4,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use fanlight_canonical::Core;
+use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::json::Value;
 use fanlight_protocol::{Method, Request, Revision, RpcError};
 use fanlight_telemetry::Parent;
 use tokio::time::timeout;
 
 use super::super::fields::Fields;
-use super::super::negotiate::Accepts;
 use super::{Endpoint, headers};
 use crate::call::DetachedCalls;
 use crate::eras::params::{Meta, Params};
@@ -51,7 +51,8 @@ impl<C: Core> Transport for Exchange<'_, C> {
             && let Some(name) = params.name().and_then(Value::as_str)
             && let Some(tool) = core.tool(&name, trace).await
         {
-            headers::check_params(self.fields, &headers::mirrored(&tool), params)?;
+            let mirrored = self.endpoint.mirrored_params.of(&name, &tool)?;
+            headers::check_params(self.fields, mirrored.as_deref().unwrap_or_default(), params)?;
         }
         Ok(())
     }
