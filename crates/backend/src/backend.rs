@@ -42,8 +42,18 @@ impl Backend {
     /// Needs a tokio runtime around it.
     #[must_use]
     pub fn start(settings: BackendSettings, shutdown: CancellationToken) -> Arc<Self> {
-        let BackendSettings { name, transport, era, sessions, catalogue, timeouts, limits, identity, telemetry } =
-            settings;
+        let BackendSettings {
+            name,
+            transport,
+            processes,
+            era,
+            sessions,
+            catalogue,
+            timeouts,
+            limits,
+            identity,
+            telemetry,
+        } = settings;
         let name: Arc<str> = name.into();
         let tasks = TaskTracker::new();
         let shutdown = shutdown.child_token();
@@ -70,7 +80,9 @@ impl Backend {
         let sse_first = matches!(transport, TransportSettings::Sse { .. });
         let (transport, target) = match transport {
             TransportSettings::Stdio { command, args, env, cwd } => {
-                ("stdio", Target::Stdio(ProcessSettings { command, args, env, cwd }))
+                let policy = processes;
+                let (name, grace) = (Arc::clone(&name), timeouts.process_stop);
+                ("stdio", Target::Stdio(ProcessSettings { name, command, args, env, cwd, policy, grace }))
             }
             TransportSettings::Http { url, headers } => ("http", http(&url, &headers)),
             TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),

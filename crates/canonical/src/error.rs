@@ -45,6 +45,12 @@ pub enum BackendError {
         /// How it ended, if that is known.
         status: Option<String>,
     },
+    /// The connection was ended by Fanlight, since the server did not behave.
+    #[error("was ended: {reason}")]
+    GivenUp {
+        /// What it did.
+        reason: String,
+    },
     /// The connection or stream ended before the answer.
     #[error("closed the connection before it answered")]
     ClosedEarly,
@@ -135,6 +141,7 @@ impl BackendError {
             | Self::ShuttingDown => false,
             Self::Timeout { sent, .. } => *sent,
             Self::Exited { .. }
+            | Self::GivenUp { .. }
             | Self::ClosedEarly
             | Self::ResponseTooLarge { .. }
             | Self::Malformed { .. }
@@ -148,9 +155,11 @@ impl BackendError {
         match self {
             Self::Timeout { .. } => Outcome::Timeout,
             Self::Unauthorized { .. } => Outcome::Unauthorized,
-            Self::Unreachable { .. } | Self::Exited { .. } | Self::ClosedEarly | Self::ShuttingDown => {
-                Outcome::Unreachable
-            }
+            Self::Unreachable { .. }
+            | Self::Exited { .. }
+            | Self::GivenUp { .. }
+            | Self::ClosedEarly
+            | Self::ShuttingDown => Outcome::Unreachable,
             Self::Busy { .. }
             | Self::TooManySessions { .. }
             | Self::ResponseTooLarge { .. }
@@ -168,7 +177,7 @@ impl BackendError {
             Self::Unauthorized { status } | Self::Status { status } => ErrorType::HttpStatus(*status),
             Self::Timeout { .. } => ErrorType::Timeout,
             Self::Busy { .. } | Self::TooManySessions { .. } => ErrorType::Overloaded,
-            Self::Exited { .. } => ErrorType::BackendExited,
+            Self::Exited { .. } | Self::GivenUp { .. } => ErrorType::BackendExited,
             Self::ClosedEarly => ErrorType::ConnectionClosed,
             Self::ResponseTooLarge { .. } => ErrorType::ResponseTooLarge,
             Self::Malformed { .. } => ErrorType::InvalidResponse,

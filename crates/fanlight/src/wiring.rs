@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fanlight_backend::{
-    Backend, BackendSettings, EraChoice, Identity, RetryDelays, Secret, SessionPolicy, TelemetrySettings,
-    TransportSettings,
+    Backend, BackendSettings, EraChoice, Identity, ProcessPolicy, RetryDelays, SessionPolicy, TelemetrySettings,
 };
 use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Loaded, TrustChoice};
@@ -22,6 +21,7 @@ use tracing::warn;
 use crate::cli::CommonArgs;
 use crate::demo;
 use crate::failure::Failure;
+use crate::guard;
 
 const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
 
@@ -135,7 +135,8 @@ fn tool_filter(server: &fanlight_config::Server) -> Option<ToolFilter> {
 fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry: &Telemetry) -> BackendSettings {
     BackendSettings {
         name: server.name.clone(),
-        transport: transport(&server.transport),
+        transport: server.transport.clone(),
+        processes: ProcessPolicy { inherit_env: server.inherit_env.clone(), guard: guard::program() },
         era: match server.era {
             fanlight_config::EraChoice::Auto => EraChoice::Auto,
             fanlight_config::EraChoice::Legacy => EraChoice::Legacy,
@@ -155,6 +156,7 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             session_idle: config.timeouts.backend_session_idle,
             task: config.timeouts.task,
             process_stop: config.timeouts.process_stop,
+            ping: config.timeouts.ping,
             session_end: config.timeouts.session_end,
             idle_connection: config.timeouts.backend_idle_connection,
             reconnect: RetryDelays { shortest: config.timeouts.reconnect, longest: config.timeouts.reconnect_max },
@@ -169,6 +171,8 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             },
             subscriptions: config.limits.subscriptions,
             message_bytes: config.limits.message,
+            invalid_output: config.limits.invalid_output,
+            process_log: config.limits.process_log,
             nesting: config.limits.nesting,
             tasks: config.limits.tasks,
             task_bytes: config.limits.task_results,
@@ -188,26 +192,6 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
                 max_bytes: config.limits.recorded_content,
             },
         },
-    }
-}
-
-fn transport(transport: &fanlight_config::Transport) -> TransportSettings {
-    let secrets = |pairs: &[(String, fanlight_config::Secret)]| {
-        pairs.iter().map(|(name, value)| (name.clone(), Secret::new(value.expose()))).collect()
-    };
-    match transport {
-        fanlight_config::Transport::Stdio { command, args, env, cwd } => TransportSettings::Stdio {
-            command: command.clone(),
-            args: args.clone(),
-            env: secrets(env),
-            cwd: cwd.clone(),
-        },
-        fanlight_config::Transport::Http { url, headers } => {
-            TransportSettings::Http { url: url.clone(), headers: secrets(headers) }
-        }
-        fanlight_config::Transport::Sse { url, headers } => {
-            TransportSettings::Sse { url: url.clone(), headers: secrets(headers) }
-        }
     }
 }
 

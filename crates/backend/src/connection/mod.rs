@@ -7,6 +7,7 @@ pub(crate) mod supervisor;
 mod tool_table;
 mod tools;
 
+use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -276,6 +277,32 @@ impl Connection {
             () = self.lost.cancelled() => self.loss.get().copied().unwrap_or(Loss::Ended),
             Some(()) = OptionFuture::from(self.gone.as_ref().map(CancellationToken::cancelled)) => Loss::Ended,
         }
+    }
+
+    /// Waits until it is doubtful whether the server still answers.
+    pub(crate) async fn doubted(&self) {
+        match self.transport.channel() {
+            Some(channel) => channel.liveness.doubted().await,
+            None => pending().await,
+        }
+    }
+
+    /// Pings the server, and gives the connection up if there is no answer within `limit`.
+    pub(crate) async fn prove(&self, limit: Duration) {
+        // Modern servers have no `ping`.
+        let method = if self.era() == Era::Modern { Method::Discover } else { Method::Ping };
+        let answer = self.ask_for(limit, &self.context.root, &method, None).await;
+        if answer.is_none()
+            && !self.is_lost()
+            && let Some(channel) = self.transport.channel()
+        {
+            channel.give_up(format!("calls had timed out, and it answered no ping within {limit:?}"));
+        }
+    }
+
+    /// Why the connection was given up, if it was.
+    pub(crate) fn given_up(&self) -> Option<BackendError> {
+        self.transport.channel()?.liveness.given_up()
     }
 
     /// Ends the session or begins to end the process; bounded.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::{Parent, Propagation};
@@ -97,6 +98,17 @@ impl Connection {
 
     /// [`Connection::ask`] as part of `within`.
     pub(super) async fn ask_within(&self, within: &Parent, method: &Method, params: Option<&Json>) -> Option<Response> {
+        self.ask_for(PREPARATION, within, method, params).await
+    }
+
+    /// [`Connection::ask_within`] with another time limit.
+    pub(super) async fn ask_for(
+        &self,
+        limit: Duration,
+        within: &Parent,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> Option<Response> {
         let own = OwnRequest::new(&self.context, within);
         let departing = SentMessage { method, params, name: None, id: own.id, attempt: 1 };
         let (mut sending, propagation) = self.sending(within, departing);
@@ -109,8 +121,8 @@ impl Connection {
             mirror: self.mirror(method, params, named(method, params).as_ref(), &[]),
             propagation,
         };
-        let limit = BackendError::Timeout { after: PREPARATION, sent: true };
-        let outcome = timeout(PREPARATION, self.transport.exchange(outgoing)).await.unwrap_or(Err(limit));
+        let expired = BackendError::Timeout { after: limit, sent: true };
+        let outcome = timeout(limit, self.transport.exchange(outgoing)).await.unwrap_or(Err(expired));
         sending.ended(method, span_outcome(&outcome));
         match outcome {
             Ok(Reply::Answer { response, .. }) => Some(response),

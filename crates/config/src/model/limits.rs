@@ -25,6 +25,11 @@ options! {
         "requestBody" => request_body: usize = 16 * MIB, size(KIB, GIB);
         /// Bytes of one message of a backend: a line, an SSE event or a JSON body.
         "message" => message: usize = 64 * MIB, size(KIB, GIB);
+        /// Bytes that a stdio backend may write to its standard output, besides `message`, without a message among them;
+        /// then its process is ended. An invalid line counts as 1 KiB at least.
+        "invalidOutput" => invalid_output: usize = 64 * MIB, size(KIB, 16 * GIB);
+        /// Bytes of the standard error of a stdio backend that are read a second; a process that writes more has to wait.
+        "processLog" => process_log: usize = 4 * MIB, size(KIB, GIB);
         /// Bytes of the head of one HTTP request.
         "header" => header: usize = 64 * KIB, size(KIB, MIB);
         /// Levels of nesting in one JSON message.
@@ -95,6 +100,10 @@ options! {
         "traceFileBytes" => trace_file_bytes: usize = 64 * MIB, size(KIB, 1 << 40);
         /// Earlier files of `--trace-file` that are kept.
         "traceFiles" => trace_files: usize = 3, count(0, 1000);
+        /// Spans that wait to be written by `--trace-file`, and by `--trace-console`; further ones are dropped and counted.
+        "spanQueue" => span_queue: usize = 4096, count(1, 1_000_000);
+        /// Bytes of log lines that wait for the reader of standard error; further lines are dropped and counted.
+        "logBytes" => log_bytes: usize = MIB, size(KIB, GIB);
         /// Names of tools, and of prompts, that metrics tell apart per backend; others are counted as `_OTHER`.
         "metricNames" => metric_names: usize = 100, count(0, 100_000);
         /// Series of one histogram; others are counted as one, `otel_metric_overflow`.
@@ -151,6 +160,8 @@ options! {
         "resume" => resume: Duration = seconds(300), TIME;
         /// Each step of ending a stdio backend: its process ending by itself, after SIGTERM, after SIGKILL.
         "processStop" => process_stop: Duration = seconds(2), TIME;
+        /// A stdio backend's answer to a ping, which it gets after calls have timed out; then its process is ended.
+        "ping" => ping: Duration = seconds(5), TIME;
         /// A backend's answer to the end of a session.
         "sessionEnd" => session_end: Duration = seconds(1), TIME;
         /// Pause before the second attempt to connect to a backend, or to open a stream there. It doubles with each
@@ -174,6 +185,8 @@ options! {
         "cache" => cache: Duration = seconds(86_400), LONG_TIME;
         /// Delivering the last spans and metrics on shutdown.
         "flush" => flush: Duration = seconds(3), time(Duration::ZERO, seconds(86_400));
+        /// Writing the last log lines on shutdown, where the reader of standard error is slow.
+        "logFlush" => log_flush: Duration = Duration::from_millis(500), time(Duration::ZERO, seconds(3600));
     }
 }
 

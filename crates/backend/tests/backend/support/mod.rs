@@ -29,6 +29,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
     BackendSettings {
         name: "tested".into(),
         transport,
+        processes: Default::default(),
         era: EraChoice::Auto,
         sessions: SessionPolicy::PerClient,
         catalogue: false,
@@ -40,6 +41,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             session_idle: PATIENCE,
             task: PATIENCE,
             process_stop: Duration::from_secs(2),
+            ping: Duration::from_secs(5),
             session_end: Duration::from_secs(1),
             idle_connection: Duration::from_secs(90),
             reconnect: fanlight_backend::RetryDelays {
@@ -52,6 +54,8 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             sessions: 8,
             subscriptions: 100,
             message_bytes: 1 << 20,
+            invalid_output: 1 << 20,
+            process_log: 1 << 20,
             nesting: 64,
             tasks: 8,
             task_bytes: 1 << 20,
