@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
-use fanlight_tests::slicer::member;
+use fanlight_testkit::slicer::member;
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use tokio::process::Child;
 
@@ -122,7 +122,10 @@ async fn trace_file_has_only_whole_lines_after_a_full_disk() {
     let config = TempFile::new("yaml", &config(&[server.entry("b")]));
     // The signal that comes with the limit would end the process; a full disk sends none.
     let mut command = tokio::process::Command::new("sh");
-    command.kill_on_drop(true).args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(crate::harness::binary());
+    command
+        .kill_on_drop(true)
+        .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
+        .arg(fanlight_testkit::programs::fanlight());
     command.args(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--trace-file"]).arg(&file);
     command.arg("--config").arg(config.path());
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -32,7 +32,6 @@ mod module_cycles;
 mod observe;
 mod paging;
 mod processes;
-mod raw_client;
 mod rmcp_peers;
 mod server_requests;
 mod sessions;

@@ -211,11 +211,6 @@ pub fn fanlight() -> Command {
     command
 }
 
-/// The path of the binary under test.
-pub(crate) fn binary() -> &'static Path {
-    &BINARY
-}
-
 fn spawn(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
