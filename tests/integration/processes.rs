@@ -212,13 +212,13 @@ async fn command_that_cannot_be_started_is_named() {
 /// Fails until the server has been started anew, and returns the first error.
 async fn replaced(gateway: &Running, server: &Backend, starts: usize) -> String {
     let first = gateway.call().await;
-    server.children(starts).await;
     within("a result", async {
         while !gateway.call().await.contains("\"result\"") {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     })
     .await;
+    server.children(starts).await;
     first
 }
 
