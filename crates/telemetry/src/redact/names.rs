@@ -41,10 +41,11 @@ pub(super) fn is_secret(name: &str) -> bool {
     }
     words(name).any(|word| {
         let word = word.trim_end_matches(|c: char| c.is_ascii_digit()).to_lowercase();
-        let single = if word.len() > 4 || word == "pins" || word == "otps" { word.strip_suffix('s') } else { None };
-        let single = single.filter(|single| !single.ends_with('s')).unwrap_or(&word);
-        let is_end = |end: &&str| single.ends_with(*end) && !HARMLESS.contains(&single);
-        WORDS.contains(&single) || ENDS.iter().any(|end| is_end(&end))
+        let is_one = |word: &str| {
+            let is_end = ENDS.iter().any(|end| word.ends_with(end)) && !HARMLESS.contains(&word);
+            is_end || WORDS.contains(&word)
+        };
+        is_one(&word) || word.strip_suffix('s').is_some_and(is_one)
     })
 }
 
