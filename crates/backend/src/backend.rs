@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use fanlight_canonical::{BackendClient, BackendStatus, Call, Listen, Listening, Pending, SessionKey};
+use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::Response;
 use fanlight_protocol::result::ServerDescription;
 use tokio::time::timeout;
@@ -72,9 +73,14 @@ impl Backend {
             telemetry,
             root,
         };
-        let bounds = (timeouts.connect, timeouts.idle_connection);
+        let bounds = PoolSettings {
+            connect_timeout: timeouts.connect,
+            idle_timeout: timeouts.idle_connection,
+            max_idle: limits.concurrency,
+            probes: TcpProbes { interval: timeouts.tcp_probe, unacknowledged: timeouts.tcp_unacknowledged },
+        };
         let http = |url: &str, headers: &[(String, Secret)]| {
-            let endpoint = HttpEndpoint::new(url, headers, &identity, bounds, limits.concurrency);
+            let endpoint = HttpEndpoint::new(url, headers, &identity, bounds);
             endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint)))
         };
         let sse_first = matches!(transport, TransportSettings::Sse { .. });

@@ -126,6 +126,31 @@ pub struct Timeouts {
     pub ping: Duration,
     /// Pauses between attempts to connect, or to open a stream.
     pub reconnect: RetryDelays,
+    /// Pauses before the event stream of a call is taken up again, where the server names none.
+    pub resume: RetryDelays,
+    /// Opening the GET stream of a legacy server, before subscriptions are made without it.
+    pub stream_opening: Duration,
+    /// Delivering a client's answer to the server that asked for it.
+    pub delivery: Duration,
+    /// A message of Fanlight's own that prepares or follows a call, such as a cancellation.
+    pub own_message: Duration,
+    /// Polling of tasks.
+    pub task_polls: PollIntervals,
+    /// Interval of TCP probes on a silent connection.
+    pub tcp_probe: Duration,
+    /// How long sent bytes may stay unacknowledged.
+    pub tcp_unacknowledged: Duration,
+}
+
+/// Intervals between polls of one task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollIntervals {
+    /// Where the server suggests none.
+    pub usual: Duration,
+    /// The least of its suggestions that is followed.
+    pub shortest: Duration,
+    /// The greatest.
+    pub longest: Duration,
 }
 
 /// Pauses between attempts, which double from the shortest to the longest.
@@ -154,6 +179,10 @@ pub struct Limits {
     pub process_log: usize,
     /// Levels of arrays and objects in one message.
     pub nesting: usize,
+    /// Requests of the server that one call may have open.
+    pub call_requests: usize,
+    /// Inputs that one task may ask for while a call waits for it.
+    pub task_inputs: usize,
     /// Bytes of memory that are kept for a moment for the next long bodies, by all backends together.
     pub spare_bytes: usize,
     /// Tasks remembered for translation between the two ways of speaking of them, and as many

@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fanlight_backend::{
-    Backend, BackendSettings, EraChoice, Identity, ProcessPolicy, RetryDelays, SessionPolicy, TelemetrySettings,
+    Backend, BackendSettings, EraChoice, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
+    TelemetrySettings,
 };
 use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Loaded, TrustChoice};
 use fanlight_frontend::{FrontendSettings, Identify};
-use fanlight_gateway::{BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter};
+use fanlight_gateway::{
+    BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits, ToolFilter,
+};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
@@ -89,7 +92,12 @@ impl Assembly {
                 bytes: config.limits.cache_bytes,
                 longest: config.timeouts.cache,
             },
-            max_tasks: config.limits.tasks,
+            tasks: TaskLimits {
+                owners: config.limits.tasks,
+                grace: config.timeouts.task_owner_grace,
+                endless: config.timeouts.task_owner,
+                longest: config.timeouts.task_owner_max,
+            },
             keys: keys(config),
             identity: identity_json(),
         };
@@ -160,6 +168,20 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             session_end: config.timeouts.session_end,
             idle_connection: config.timeouts.backend_idle_connection,
             reconnect: RetryDelays { shortest: config.timeouts.reconnect, longest: config.timeouts.reconnect_max },
+            resume: RetryDelays {
+                shortest: config.timeouts.backend_resume,
+                longest: config.timeouts.backend_resume_max,
+            },
+            stream_opening: config.timeouts.stream_opening,
+            delivery: config.timeouts.delivery,
+            own_message: config.timeouts.own_message,
+            task_polls: PollIntervals {
+                usual: config.timeouts.task_poll,
+                shortest: config.timeouts.task_poll_min,
+                longest: config.timeouts.task_poll_max,
+            },
+            tcp_probe: config.timeouts.tcp_probe,
+            tcp_unacknowledged: config.timeouts.tcp_unacknowledged,
         },
         limits: fanlight_backend::Limits {
             concurrency: server.concurrency,
@@ -177,6 +199,8 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             tasks: config.limits.tasks,
             task_bytes: config.limits.task_results,
             client_description: config.limits.client_description,
+            call_requests: config.limits.call_requests,
+            task_inputs: config.limits.task_inputs,
             spare_bytes: config.limits.spare_bytes,
         },
         identity: identity(),
@@ -233,6 +257,10 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Front
         stream_after: config.timeouts.stream,
         keep_alive: config.timeouts.keep_alive,
         resume: config.timeouts.resume,
+        sse_retry: config.timeouts.sse_retry,
+        refused_body: (config.timeouts.refused_body, config.limits.refused_body),
+        collect_requests: config.timeouts.collect_requests,
+        listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
         telemetry: telemetry.clone(),
         trust_inbound: match config.telemetry.trust_inbound {
             TrustChoice::True => TrustInbound::Trust,

@@ -17,7 +17,7 @@ use crate::catalogue::{ListKind, ListWatcher, Served, Snapshot, describe_all, de
 use crate::cursor::{CursorSeal, KeyError, Keys, Position};
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Target, by_prefix};
-use crate::tasks::Tasks;
+use crate::tasks::{TaskLimits, Tasks};
 use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, Topology};
 use crate::{fault, listening};
 
@@ -29,8 +29,8 @@ pub struct GatewaySettings {
     pub lists: ListLimits,
     /// Bounds for results that are served again.
     pub cache: CacheLimits,
-    /// Tasks whose backend is remembered.
-    pub max_tasks: usize,
+    /// Bounds on the memory of which backend has which task.
+    pub tasks: TaskLimits,
     /// The keys that seal cursors; made at random if there are none, so that cursors then end with
     /// the process.
     pub keys: Keys,
@@ -67,7 +67,7 @@ impl Gateway {
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
-        let tasks = Tasks::new(settings.max_tasks);
+        let tasks = Tasks::new(settings.tasks);
         Ok(Self { topology, lists, reads, tasks, seal, identity: settings.identity, _ends_tasks })
     }
 

@@ -21,6 +21,7 @@ mod topology;
 
 pub use gateway::{Gateway, GatewaySettings};
 pub use reads::CacheLimits;
+pub use tasks::TaskLimits;
 pub use topology::{BackendEntry, BackendId, ListLimits, Naming, ToolFilter, namings};
 
 #[cfg(test)]

@@ -143,7 +143,12 @@ impl Scene {
                 listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
             },
             cache: CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO },
-            max_tasks: 10,
+            tasks: fanlight_gateway::TaskLimits {
+                owners: 100,
+                grace: Duration::from_secs(300),
+                endless: Duration::from_secs(86_400),
+                longest: Duration::from_secs(30 * 86_400),
+            },
             keys: fanlight_protocol::seal::Keys::default(),
             identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
         });

@@ -27,15 +27,13 @@ use crate::handshake::{Agreed, Known};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::Dialect;
 use crate::request::{Reply, TransportContext, span_outcome};
-use crate::settings::RetryDelays;
+use crate::settings::{RetryDelays, Timeouts};
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
 use tool_table::ToolTable;
 use tools::MirroredMembers;
 
-/// How long a request that only prepares another may take.
-const PREPARATION: Duration = Duration::from_secs(5);
 /// How long an era verdict is taken as fresh: a server that rejects a request so soon after it was
 /// probed means the request.
 const FRESH: Duration = Duration::from_secs(5);
@@ -315,6 +313,11 @@ impl Connection {
         self.users.close();
         self.users.wait().await;
         self.close().await;
+    }
+
+    /// The bounds on time.
+    pub(crate) fn timeouts(&self) -> &Timeouts {
+        &self.context.timeouts
     }
 
     /// Pauses between attempts to open a stream on it.

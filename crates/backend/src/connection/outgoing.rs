@@ -8,8 +8,8 @@ use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::{Parent, Propagation};
 use tokio::time::timeout;
 
+use super::Connection;
 use super::tools::MirroredMembers;
-use super::{Connection, PREPARATION};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::{Mirror, MirroredParam, named};
 use crate::request::trace::{RequestSpan, SentMessage, params_with};
@@ -98,7 +98,7 @@ impl Connection {
 
     /// [`Connection::ask`] as part of `within`.
     pub(super) async fn ask_within(&self, within: &Parent, method: &Method, params: Option<&Json>) -> Option<Response> {
-        self.ask_for(PREPARATION, within, method, params).await
+        self.ask_for(self.context.timeouts.own_message, within, method, params).await
     }
 
     /// [`Connection::ask_within`] with another time limit.

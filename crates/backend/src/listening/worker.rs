@@ -88,7 +88,7 @@ impl ListeningWorker {
                     registry,
                     connection,
                     session,
-                    limit: context.timeouts.question,
+                    limits: context.ask_limits(),
                     tasks: &context.tasks,
                 };
                 let own = legacy::Own { registry, connection, session, is_repeated };

@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use self::deadline::PausableDeadline;
 use self::declared::Declared;
 use self::dialect::Mirror;
+use self::server_request::AskLimits;
 use self::trace::RequestSpan;
 use crate::settings::{Limits, Timeouts};
 use crate::subscriptions::UnsolicitedSender;
@@ -45,6 +46,11 @@ pub(crate) struct TransportContext {
 }
 
 impl TransportContext {
+    /// Bounds on the requests of the server to a client.
+    pub(crate) fn ask_limits(&self) -> AskLimits {
+        AskLimits { answer: self.timeouts.question, pending: self.limits.call_requests }
+    }
+
     pub(crate) fn next_id(&self) -> i64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }

@@ -22,8 +22,14 @@ use crate::request::trace::server_request_answered;
 use crate::request::{pong_text, refusal_text};
 use fanlight_canonical::ServerRequest;
 
-/// The most requests that may be pending in one call.
-pub(crate) const MAX_PENDING: usize = 16;
+/// Bounds on the requests of a server to the client of one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AskLimits {
+    /// The client's time to answer one.
+    pub(crate) answer: Duration,
+    /// How many may be pending.
+    pub(crate) pending: usize,
+}
 
 /// A reply to a server that needs no client.
 pub(crate) struct ImmediateReply {
@@ -75,12 +81,12 @@ impl PendingServerRequest {
     pub(crate) fn new(
         request: &Request,
         call_deadline: &Arc<PausableDeadline>,
-        limit: Duration,
+        limits: AskLimits,
         span: ServerSpan,
     ) -> Result<(Self, ServerRequest), Bytes> {
-        let too_many =
-            || cannot_ask_text(&request.id, &format!("{MAX_PENDING} requests of this call are open already"));
-        let pause = call_deadline.pause(MAX_PENDING).ok_or_else(too_many)?;
+        let AskLimits { answer: limit, pending } = limits;
+        let too_many = || cannot_ask_text(&request.id, &format!("{pending} requests of this call are open already"));
+        let pause = call_deadline.pause(pending).ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
         let deadline = Instant::now() + limit;
         let (method, params, trace) = (request.method.clone(), request.params.clone(), span.parent());
@@ -177,6 +183,7 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(600);
+    const LIMITS: AskLimits = AskLimits { answer: LIMIT, pending: 16 };
 
     fn request(id: &str) -> Request {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list","params":{{"x":1.0}}}}"#);
@@ -188,7 +195,7 @@ mod tests {
 
     fn ask(requests: &mut OpenServerRequests, call_deadline: &Arc<PausableDeadline>, id: &str) -> ServerRequest {
         let (pending, asked) =
-            PendingServerRequest::new(&request(id), call_deadline, LIMIT, ServerSpan::off()).ok().unwrap();
+            PendingServerRequest::new(&request(id), call_deadline, LIMITS, ServerSpan::off()).ok().unwrap();
         requests.add(pending);
         asked
     }
@@ -225,12 +232,12 @@ mod tests {
     async fn cancelled_requests_are_closed_and_no_longer_counted() {
         let (mut requests, call_deadline) = (OpenServerRequests::default(), Arc::default());
         let mut asked: Vec<_> =
-            (0..MAX_PENDING).map(|id| ask(&mut requests, &call_deadline, &format!("\"{id}\""))).collect();
-        assert!(PendingServerRequest::new(&request("99"), &call_deadline, LIMIT, ServerSpan::off()).is_err());
+            (0..LIMITS.pending).map(|id| ask(&mut requests, &call_deadline, &format!("\"{id}\""))).collect();
+        assert!(PendingServerRequest::new(&request("99"), &call_deadline, LIMITS, ServerSpan::off()).is_err());
         requests.cancel(&Json::literal(r#""\u0033""#));
         assert!(asked.remove(3).answer.is_closed());
         assert!(asked.iter().all(|asked| !asked.answer.is_closed()));
-        assert!(PendingServerRequest::new(&request("99"), &call_deadline, LIMIT, ServerSpan::off()).is_ok());
+        assert!(PendingServerRequest::new(&request("99"), &call_deadline, LIMITS, ServerSpan::off()).is_ok());
         drop(requests);
         assert!(asked.iter().all(|asked| asked.answer.is_closed()));
     }

@@ -77,7 +77,15 @@ async fn legacy_status_is_translated_if_nothing_has_to_be_inlined() {
         process_stop: long,
         session_end: long,
         idle_connection: long,
+        ping: long,
         reconnect: crate::RetryDelays { shortest: long, longest: long },
+        resume: crate::RetryDelays { shortest: long, longest: long },
+        stream_opening: long,
+        delivery: long,
+        own_message: long,
+        task_polls: crate::PollIntervals { usual: long, shortest: long, longest: long },
+        tcp_probe: long,
+        tcp_unacknowledged: long,
     };
     let limits = Limits {
         concurrency: 1,

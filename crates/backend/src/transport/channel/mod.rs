@@ -20,7 +20,7 @@ use self::pending::{Outcome, PendingCall, PendingCalls, ServerRequestEvent};
 pub(crate) use self::reader::Reader;
 pub(crate) use self::writer::{Begun, MessageWriter, SendFuture, Sent};
 use crate::log::Throttle;
-use crate::request::server_request::{MAX_PENDING, OpenServerRequests};
+use crate::request::server_request::OpenServerRequests;
 use crate::request::{OutgoingRequest, Reply, TransportContext, cancelled_text};
 use fanlight_canonical::BackendError;
 
@@ -98,7 +98,7 @@ impl Channel {
         // Without declared capabilities the server may send no request.
         let (asks, asked) = match self.shared.context.declared.is_empty() {
             true => (None, None),
-            false => Some(mpsc::channel(2 * MAX_PENDING)).unzip(),
+            false => Some(mpsc::channel(2 * self.shared.context.limits.call_requests)).unzip(),
         };
         let waiting = PendingCall {
             answer,

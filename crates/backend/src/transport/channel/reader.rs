@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
             };
         let span = trace::asked(&self.shared.context.telemetry, &trace, request);
         let (pending, for_client) =
-            PendingServerRequest::new(request, &deadline, self.shared.context.timeouts.question, span)?;
+            PendingServerRequest::new(request, &deadline, self.shared.context.ask_limits(), span)?;
         let place = asks.try_reserve().map_err(|_| unasked("the call is ending"))?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             return Err(unasked("its queue is full"));

@@ -18,13 +18,10 @@ use crate::request::server_request::{
 };
 use crate::request::trace;
 use crate::request::{ActiveRequest, Reply, meant_for, messages, request_number};
+use crate::settings::RetryDelays;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::ServerMessage;
 
-/// The delay before a stream is taken up again, if the server asks for none.
-const PAUSE: Duration = Duration::from_secs(1);
-/// What failing attempts let it grow to.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Attempts in a row that bring nothing at all; then the stream is given up.
 const FUTILE: u32 = 5;
 
@@ -113,19 +110,20 @@ impl HttpTransport {
         let Some(last_event) = position.last_event.as_ref().filter(|_| !self.is_modern()) else {
             return Err(reading.ended());
         };
+        let RetryDelays { shortest, longest } = self.context.timeouts.resume;
         let mut retry = position.retry;
         loop {
             if *futile >= FUTILE {
                 return Err(reading.ended());
             }
             let _ = request.messages.try_send(ServerMessage::Pause { retry });
-            self.pause(retry.unwrap_or(PAUSE), &mut reading.requests).await;
+            self.pause(retry.unwrap_or(shortest), &mut reading.requests).await;
             match self.get(Some(last_event)).await {
                 Ok(Opened::Stream(stream)) => return Ok(*stream),
                 Ok(Opened::Refused { status: 408 | 429 | 500 | 502..=504 }) | Err(_) => *futile += 1,
                 Ok(Opened::Refused { .. }) => return Err(reading.ended()),
             }
-            retry = Some(retry.unwrap_or(PAUSE).saturating_mul(2).min(LONGEST_PAUSE).max(retry.unwrap_or_default()));
+            retry = Some(retry.unwrap_or(shortest).saturating_mul(2).min(longest).max(retry.unwrap_or_default()));
         }
     }
 
@@ -196,7 +194,7 @@ impl HttpTransport {
             return self.reply_to_server(text).await;
         }
         let span = trace::asked(&self.context.telemetry, &request.sending.parent(), asked);
-        match PendingServerRequest::new(asked, request.deadline, self.context.timeouts.question, span) {
+        match PendingServerRequest::new(asked, request.deadline, self.context.ask_limits(), span) {
             Ok((pending, for_client)) => {
                 let sent = request.messages.send(ServerMessage::Request(for_client));
                 match timeout_at(pending.deadline(), sent).await {
