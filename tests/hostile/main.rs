@@ -16,6 +16,7 @@ mod bystander;
 mod framing;
 mod http2;
 mod json;
+mod lists;
 mod redirects;
 mod request_state;
 mod sessions;

@@ -33,6 +33,7 @@ mod observe;
 mod paging;
 mod processes;
 mod rmcp_peers;
+mod server_faults;
 mod server_requests;
 mod sessions;
 mod sse_transport;

@@ -110,6 +110,8 @@ pub struct Timeouts {
     /// A whole call, with waiting for a connection and a permit. Does not run while the
     /// server waits for an answer of the client.
     pub call: Duration,
+    /// A whole call, with the time of the client's answers; `call`, if that is longer.
+    pub call_total: Duration,
     /// The client's answer to a request of the server during a call.
     pub question: Duration,
     /// A client's own session without a call; then it is closed.
@@ -124,8 +126,12 @@ pub struct Timeouts {
     pub idle_connection: Duration,
     /// The answer to a ping, which a process gets after a call has timed out.
     pub ping: Duration,
+    /// Pause after a failed attempt to connect, before a request has the next one made.
+    pub reconnect_on_demand: Duration,
     /// Pauses between attempts to connect, or to open a stream.
     pub reconnect: RetryDelays,
+    /// Collecting the server's announcements of changes of one list.
+    pub list_settle: Duration,
     /// Pauses before the event stream of a call is taken up again, where the server names none.
     pub resume: RetryDelays,
     /// Opening the GET stream of a legacy server, before subscriptions are made without it.
@@ -180,7 +186,7 @@ pub struct Limits {
     /// Levels of arrays and objects in one message.
     pub nesting: usize,
     /// Requests of the server that one call may have open.
-    pub call_requests: usize,
+    pub open_server_requests: usize,
     /// Inputs that one task may ask for while a call waits for it.
     pub task_inputs: usize,
     /// Bytes of memory that are kept for a moment for the next long bodies, by all backends together.
@@ -193,6 +199,12 @@ pub struct Limits {
     /// Bytes of a client's capabilities, and of its information. A client with more declares none
     /// to legacy servers.
     pub client_description: usize,
+    /// Parameters of one tool that are mirrored into headers. A tool with more is not listed.
+    pub mirrored_params: usize,
+    /// Bytes read of a tool list for the sake of calls.
+    pub list_bytes: usize,
+    /// Requests to the client that the server may send during one call.
+    pub server_requests: usize,
 }
 
 /// The name and version of Fanlight, as `clientInfo` and in `User-Agent`.

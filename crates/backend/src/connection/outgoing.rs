@@ -98,17 +98,30 @@ impl Connection {
 
     /// [`Connection::ask`] as part of `within`.
     pub(super) async fn ask_within(&self, within: &Parent, method: &Method, params: Option<&Json>) -> Option<Response> {
+        match self.try_ask(within, method, params).await {
+            Ok(Reply::Answer { response, .. }) => Some(response),
+            _ => None,
+        }
+    }
+
+    /// [`Connection::ask_within`] with the reason why there is no answer.
+    pub(super) async fn try_ask(
+        &self,
+        within: &Parent,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> Result<Reply, BackendError> {
         self.ask_for(self.context.timeouts.own_message, within, method, params).await
     }
 
-    /// [`Connection::ask_within`] with another time limit.
+    /// [`Connection::try_ask`] with another time limit.
     pub(super) async fn ask_for(
         &self,
         limit: Duration,
         within: &Parent,
         method: &Method,
         params: Option<&Json>,
-    ) -> Option<Response> {
+    ) -> Result<Reply, BackendError> {
         let own = OwnRequest::new(&self.context, within);
         let departing = SentMessage { method, params, name: None, id: own.id, attempt: 1 };
         let (mut sending, propagation) = self.sending(within, departing);
@@ -124,10 +137,7 @@ impl Connection {
         let expired = BackendError::Timeout { after: limit, sent: true };
         let outcome = timeout(limit, self.transport.exchange(outgoing)).await.unwrap_or(Err(expired));
         sending.ended(method, span_outcome(&outcome));
-        match outcome {
-            Ok(Reply::Answer { response, .. }) => Some(response),
-            _ => None,
-        }
+        outcome
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::Connection;
 use crate::request::deadline::{PausableDeadline, Pause};
-use crate::request::server_request::{AskLimits, OpenServerRequests, PendingServerRequest, cannot_ask_text};
+use crate::request::server_request::{OpenServerRequests, PendingServerRequest, ServerRequestLimits, cannot_ask_text};
 use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest};
 
 /// Forwards the server requests of one session's own connection.
@@ -23,7 +23,7 @@ pub(super) struct ServerRequests<'a> {
     pub(super) registry: &'a SubscriptionRegistry,
     pub(super) connection: &'a Arc<Connection>,
     pub(super) session: &'a Caller,
-    pub(super) limits: AskLimits,
+    pub(super) limits: ServerRequestLimits,
     pub(super) tasks: &'a TaskTracker,
 }
 

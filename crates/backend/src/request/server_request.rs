@@ -16,20 +16,11 @@ use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::request::deadline::{PausableDeadline, Pause};
+use crate::request::deadline::{PausableDeadline, Pause, PauseLimits};
 use crate::request::declared::Declared;
 use crate::request::trace::server_request_answered;
 use crate::request::{pong_text, refusal_text};
 use fanlight_canonical::ServerRequest;
-
-/// Bounds on the requests of a server to the client of one call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AskLimits {
-    /// The client's time to answer one.
-    pub(crate) answer: Duration,
-    /// How many may be pending.
-    pub(crate) pending: usize,
-}
 
 /// A reply to a server that needs no client.
 pub(crate) struct ImmediateReply {
@@ -65,6 +56,17 @@ pub(crate) fn cancelled_id(notification: &Notification) -> Option<Json> {
     if notification.method == Method::Cancelled { notification.params()?.get("requestId") } else { None }
 }
 
+/// Bounds on the requests of the server that are sent to the client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerRequestLimits {
+    /// The time for the client's answer.
+    pub(crate) answer: Duration,
+    /// Requests in one call that may be open at the same time.
+    pub(crate) open: usize,
+    /// Requests in one call.
+    pub(crate) number: usize,
+}
+
 /// A request of the server that was sent to the client. It pauses the call's deadline.
 pub(crate) struct PendingServerRequest {
     id: Json,
@@ -81,12 +83,15 @@ impl PendingServerRequest {
     pub(crate) fn new(
         request: &Request,
         call_deadline: &Arc<PausableDeadline>,
-        limits: AskLimits,
+        limits: ServerRequestLimits,
         span: ServerSpan,
     ) -> Result<(Self, ServerRequest), Bytes> {
-        let AskLimits { answer: limit, pending } = limits;
-        let too_many = || cannot_ask_text(&request.id, &format!("{pending} requests of this call are open already"));
-        let pause = call_deadline.pause(pending).ok_or_else(too_many)?;
+        let ServerRequestLimits { answer: limit, open, number } = limits;
+        let too_many = || {
+            let why = format!("at most {open} requests at once, and {number} in all, are allowed in one call");
+            cannot_ask_text(&request.id, &why)
+        };
+        let pause = call_deadline.pause(PauseLimits { open, ever: number }).ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
         let deadline = Instant::now() + limit;
         let (method, params, trace) = (request.method.clone(), request.params.clone(), span.parent());
@@ -183,7 +188,7 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(600);
-    const LIMITS: AskLimits = AskLimits { answer: LIMIT, pending: 16 };
+    const LIMITS: ServerRequestLimits = ServerRequestLimits { answer: LIMIT, open: 16, number: 100 };
 
     fn request(id: &str) -> Request {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list","params":{{"x":1.0}}}}"#);
@@ -232,7 +237,7 @@ mod tests {
     async fn cancelled_requests_are_closed_and_no_longer_counted() {
         let (mut requests, call_deadline) = (OpenServerRequests::default(), Arc::default());
         let mut asked: Vec<_> =
-            (0..LIMITS.pending).map(|id| ask(&mut requests, &call_deadline, &format!("\"{id}\""))).collect();
+            (0..LIMITS.open).map(|id| ask(&mut requests, &call_deadline, &format!("\"{id}\""))).collect();
         assert!(PendingServerRequest::new(&request("99"), &call_deadline, LIMITS, ServerSpan::off()).is_err());
         requests.cancel(&Json::literal(r#""\u0033""#));
         assert!(asked.remove(3).answer.is_closed());

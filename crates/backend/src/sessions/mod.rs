@@ -307,8 +307,8 @@ fn open(
     for_client: Option<ForClient>,
     asked_by: &Parent,
 ) -> Arc<SupervisedConnection> {
-    let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting };
-    let (sender, state) = watch::channel(State { phase, revision: None, attempted: false });
+    let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting { after: None } };
+    let (sender, state) = watch::channel(State { phase, revision: None, attempted: false, attempts: 0 });
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let context = TransportContext { declared: Arc::new(declared), outlet, ..settings.context.clone() };

@@ -50,6 +50,7 @@ struct Warnings {
     ambiguous_log: Throttle,
     slow_client: Throttle,
     oversize: Throttle,
+    server_request: Throttle,
 }
 
 impl Channel {
@@ -98,7 +99,7 @@ impl Channel {
         // Without declared capabilities the server may send no request.
         let (asks, asked) = match self.shared.context.declared.is_empty() {
             true => (None, None),
-            false => Some(mpsc::channel(2 * self.shared.context.limits.call_requests)).unzip(),
+            false => Some(mpsc::channel(2 * self.shared.context.limits.open_server_requests)).unzip(),
         };
         let waiting = PendingCall {
             answer,
@@ -129,8 +130,8 @@ impl Channel {
             None => Sent::Accepted,
         };
         match sent {
-            Sent::Rejected(status @ (401 | 403)) => Err(BackendError::Unauthorized { status }),
-            Sent::Rejected(status) => {
+            Sent::Rejected { status: status @ (401 | 403), .. } => Err(BackendError::Unauthorized { status }),
+            Sent::Rejected { status, .. } => {
                 tracing::debug!(backend = &*self.shared.context.name, status, "notification not accepted");
                 Ok(())
             }
@@ -182,9 +183,9 @@ impl Shared {
                     }
                     sent = next_sent(&mut sending) => match sent {
                         Ok(Sent::Accepted) => {}
-                        Ok(Sent::Rejected(status)) => {
+                        Ok(Sent::Rejected { status, pause }) => {
                             place.sent = false;
-                            return Ok(Reply::Rejected { status, error: None });
+                            return Ok(Reply::Rejected { status, error: None, pause });
                         }
                         Err(error) => {
                             place.sent = error.may_have_run();
