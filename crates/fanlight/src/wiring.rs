@@ -100,6 +100,7 @@ impl Assembly {
                 endless: config.timeouts.task_owner,
                 longest: config.timeouts.task_owner_max,
             },
+            max_handed_out: config.limits.handed_out_uris,
             keys: keys(config),
             identity: identity_json(),
         };

@@ -151,6 +151,7 @@ impl Scene {
                 endless: Duration::from_secs(86_400),
                 longest: Duration::from_secs(30 * 86_400),
             },
+            max_handed_out: 10,
             keys: fanlight_protocol::seal::Keys::default(),
             identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
         });
