@@ -15,6 +15,7 @@ mod browser;
 mod bystander;
 mod fairness;
 mod framing;
+mod http1;
 mod http2;
 mod json;
 mod lists;

@@ -57,6 +57,12 @@ pub enum BackendError {
         /// How it ended, if that is known.
         status: Option<String>,
     },
+    /// The connection was ended by Fanlight, since the server did not behave.
+    #[error("was ended: {reason}")]
+    GivenUp {
+        /// What it did.
+        reason: String,
+    },
     /// The connection or stream ended before the answer.
     #[error("closed the connection before it answered")]
     ClosedEarly,
@@ -187,6 +193,7 @@ impl BackendError {
             | Self::ShuttingDown => false,
             Self::Timeout { sent, .. } => *sent,
             Self::Exited { .. }
+            | Self::GivenUp { .. }
             | Self::ClosedEarly
             | Self::Interrupted
             | Self::ResponseTooLarge { .. }
@@ -205,6 +212,7 @@ impl BackendError {
             Self::Unauthorized { .. } => Outcome::Unauthorized,
             Self::Unreachable { .. }
             | Self::Exited { .. }
+            | Self::GivenUp { .. }
             | Self::ClosedEarly
             | Self::Interrupted
             | Self::ShuttingDown => Outcome::Unreachable,
@@ -229,7 +237,7 @@ impl BackendError {
             }
             Self::Timeout { .. } => ErrorType::Timeout,
             Self::Busy { .. } | Self::TooManySessions { .. } => ErrorType::Overloaded,
-            Self::Exited { .. } => ErrorType::BackendExited,
+            Self::Exited { .. } | Self::GivenUp { .. } => ErrorType::BackendExited,
             Self::ClosedEarly => ErrorType::ConnectionClosed,
             Self::ResponseTooLarge { .. } => ErrorType::ResponseTooLarge,
             Self::Malformed { .. } => ErrorType::InvalidResponse,
@@ -257,6 +265,7 @@ impl fmt::Display for ForClients<'_> {
             | E::Timeout { .. }
             | E::Busy { .. }
             | E::Exited { .. }
+            | E::GivenUp { .. }
             | E::ClosedEarly
             | E::TooManySessions { .. }
             | E::ResponseTooLarge { .. }
