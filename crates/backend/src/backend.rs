@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendClient, BackendStatus, Call, Listen, Listening, Pending, SessionKey};
+use fanlight_canonical::{BackendClient, BackendStatus, Call, CallContext, Listen, Listening, Pending, SessionKey};
 use fanlight_protocol::Response;
 use fanlight_protocol::result::ServerDescription;
 use tokio::time::timeout;
@@ -57,6 +57,7 @@ impl Backend {
             timeouts,
             declared: Arc::new(Declared::nothing()),
             outlet: UnsolicitedSender::new(Arc::clone(&registry), Origin::Base).0,
+            stream_is_late: Arc::default(),
             ids: Arc::new(AtomicI64::new(1)),
             tasks: tasks.clone(),
             telemetry,
@@ -116,6 +117,10 @@ impl BackendClient for Backend {
 
     fn describe(&self) -> Pending<'_, ServerDescription> {
         self.client.describe()
+    }
+
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        self.client.describe_to(client)
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Response};
 
-use crate::call::Call;
+use crate::call::{Call, CallContext};
 use crate::caller::SessionKey;
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
@@ -22,6 +22,13 @@ pub trait BackendClient: Send + Sync + 'static {
     /// The server's description of itself, connecting first if needed: a view of the text of its
     /// `initialize` or `server/discover` result.
     fn describe(&self) -> Pending<'_, ServerDescription>;
+
+    /// The server's description of itself as it gives it to clients like this one: a server that serves more than one
+    /// era may describe itself differently in each.
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        let _ = client;
+        self.describe()
+    }
 
     /// Sends one request and waits for its response, which may be a JSON-RPC error of the backend.
     /// Results are views of the text received ([`Response::view`]). Notifications that belong to the

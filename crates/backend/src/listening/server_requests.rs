@@ -1,5 +1,7 @@
-//! Server requests of a legacy server that belong to no call.
+//! Server requests of a legacy server that do not say which call they belong to.
 //!
+//! They go to the client's listener, else on the stream of its oldest running call: a server may send outside of a
+//! call's stream what it needs for the call.
 //! They follow the rules of server requests during calls: the client is asked only what it has
 //! declared, the number of open requests is bounded, and so is the time to answer.
 
@@ -22,11 +24,12 @@ use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest};
 /// Longest time for sending an answer to the server.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// Forwards the server requests of one session's own connection.
+/// Forwards the server requests of a connection that one client has to itself.
 pub(super) struct ServerRequests<'a> {
     pub(super) registry: &'a SubscriptionRegistry,
     pub(super) connection: &'a Arc<Connection>,
-    pub(super) session: &'a Caller,
+    /// The client's session, if it has one.
+    pub(super) session: Option<&'a Caller>,
     /// Longest time for the client to answer.
     pub(super) limit: Duration,
     pub(super) tasks: &'a TaskTracker,
@@ -42,7 +45,7 @@ impl ServerRequests<'_> {
                 reply = open.next() => self.send(reply.text, Some(reply.pause)),
                 request = requests.recv() => match request {
                     Some(UnsolicitedRequest::Request(request)) => match self.ask(&request, &deadline) {
-                        Ok(question) => open.add(question),
+                        Ok(pending) => open.add(pending),
                         Err(text) => self.send(text, None),
                     },
                     Some(UnsolicitedRequest::Cancelled(id)) => open.cancel(&id),
@@ -53,17 +56,21 @@ impl ServerRequests<'_> {
     }
 
     /// Asks the client. Returns the message for the server if that is not possible.
-    fn ask(&self, request: &Request, deadline: &Arc<PausableDeadline>) -> Result<PendingServerRequest, Bytes> {
-        let Some(messages) = self.registry.listener_of(self.session) else {
-            let why = "no call is running that the request could belong to, and the client does not listen";
-            return Err(cannot_ask_text(&request.id, why));
+    fn ask(&self, request: &Request, outside: &Arc<PausableDeadline>) -> Result<PendingServerRequest, Bytes> {
+        let listener = self.session.and_then(|session| self.registry.listener_of(session));
+        let (messages, deadline) = match listener {
+            Some(messages) => (messages, Arc::clone(outside)),
+            None => self.connection.oldest_call().ok_or_else(|| {
+                let why = "no call is running that the request could belong to, and the client does not listen";
+                cannot_ask_text(&request.id, why)
+            })?,
         };
-        let (question, for_client) = PendingServerRequest::new(request, deadline, self.limit, ServerSpan::off())?;
+        let (pending, for_client) = PendingServerRequest::new(request, &deadline, self.limit, ServerSpan::off())?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             self.registry.warn_of_slow(1);
             return Err(cannot_ask_text(&request.id, "it does not keep up"));
         }
-        Ok(question)
+        Ok(pending)
     }
 
     /// Sends a message to the server in a task of its own. The request counts as open meanwhile.

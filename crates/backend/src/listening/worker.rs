@@ -34,7 +34,7 @@ impl ListeningWorker {
         // A session may have had another connection before, which was closed for others.
         let mut is_repeated = match &self.origin {
             Origin::Session(session) => !self.registry.recorded().of(session).is_empty(),
-            Origin::Base | Origin::Pooled(_) => false,
+            Origin::Base | Origin::Pooled(_) | Origin::Request(_) => false,
         };
         let mut state = self.state.clone();
         while let Some(connection) = connected(&mut state, || self.reconnect(is_repeated)).await {
@@ -54,7 +54,7 @@ impl ListeningWorker {
         match &self.origin {
             Origin::Base => self.registry.close(),
             Origin::Session(session) => self.registry.connection_ended(session),
-            Origin::Pooled(_) => {}
+            Origin::Pooled(_) | Origin::Request(_) => {}
         }
     }
 
@@ -87,7 +87,7 @@ impl ListeningWorker {
                 let server_requests = ServerRequests {
                     registry,
                     connection,
-                    session,
+                    session: Some(session),
                     limit: context.timeouts.question,
                     tasks: &context.tasks,
                 };
@@ -95,7 +95,15 @@ impl ListeningWorker {
                 tokio::join!(server_requests.forward(requests), own.keep());
             }
             (Origin::Pooled(principal), Era::Legacy) => legacy::keep_pooled(registry, connection, principal).await,
-            (Origin::Session(_) | Origin::Pooled(_), Era::Modern) => {}
+            (Origin::Request(principal), Era::Legacy) => {
+                let (limit, tasks) = (context.timeouts.question, &context.tasks);
+                let server_requests = ServerRequests { registry, connection, session: None, limit, tasks };
+                tokio::join!(
+                    server_requests.forward(requests),
+                    legacy::keep_of_request(registry, connection, principal)
+                );
+            }
+            (Origin::Session(_) | Origin::Pooled(_) | Origin::Request(_), Era::Modern) => {}
         }
         std::future::pending::<()>().await;
     }

@@ -7,7 +7,7 @@ pub(crate) mod server_request;
 pub(crate) mod trace;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
@@ -34,6 +34,8 @@ pub(crate) struct TransportContext {
     pub(crate) declared: Arc<Declared>,
     /// Takes what the server sends outside of calls.
     pub(crate) outlet: UnsolicitedSender,
+    /// The server is known to open its stream outside of calls late.
+    pub(crate) stream_is_late: Arc<AtomicBool>,
     /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
     pub(crate) ids: Arc<AtomicI64>,
     /// Every task of the backend, so that stopping can wait for all of them.

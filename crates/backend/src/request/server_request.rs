@@ -32,7 +32,7 @@ pub(crate) struct ImmediateReply {
     pub(crate) missing: Option<MissingCapability>,
 }
 
-/// The reply to a request of the server that needs no client; `None` if the client is to be asked.
+/// The reply to a request of the server that needs no client; `None` if the client is to be asked, which `declared` records.
 pub(crate) fn reply_immediately(request: &Request, declared: &Declared) -> Option<ImmediateReply> {
     if request.method == Method::Ping {
         return Some(ImmediateReply { text: pong_text(&request.id), missing: None });
@@ -44,7 +44,10 @@ pub(crate) fn reply_immediately(request: &Request, declared: &Declared) -> Optio
         None if declared.is_empty() => {
             RpcError::new(code::METHOD_NOT_FOUND, format!("no client takes the request {}", request.method))
         }
-        None => return None,
+        None => {
+            declared.note_asked();
+            return None;
+        }
     };
     Some(ImmediateReply { text: refusal_text(&request.id, &refusal), missing })
 }
