@@ -58,6 +58,7 @@ impl Backend {
             declared: Arc::new(Declared::nothing()),
             outlet: UnsolicitedSender::new(Arc::clone(&registry), Origin::Base).0,
             stream_is_late: Arc::default(),
+            end: shutdown.clone(),
             ids: Arc::new(AtomicI64::new(1)),
             tasks: tasks.clone(),
             telemetry,

@@ -205,7 +205,11 @@ impl Supervisor {
             own_info: &self.settings.own_info,
             trace: &trace,
         };
-        let limit = self.settings.timeouts.connect;
+        let limit = match handshake.is_second_era {
+            // A modern server that does not answer `initialize` at all has no use for it.
+            true => self.settings.timeouts.connect.min(self.settings.timeouts.probe),
+            false => self.settings.timeouts.connect,
+        };
         let agreed = timeout(limit, handshake.run(|| self.open()))
             .await
             .unwrap_or(Err(BackendError::Timeout { after: limit, sent: false }));

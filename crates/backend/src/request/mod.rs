@@ -14,6 +14,7 @@ use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, partial};
 use fanlight_telemetry::{BackendTelemetry, ErrorType, Parent, Propagation};
 use http::header::HeaderValue;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::deadline::PausableDeadline;
@@ -38,6 +39,8 @@ pub(crate) struct TransportContext {
     pub(crate) stream_is_late: Arc<AtomicBool>,
     /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
     pub(crate) ids: Arc<AtomicI64>,
+    /// Cancelled when the connection is given up for good.
+    pub(crate) end: CancellationToken,
     /// Every task of the backend, so that stopping can wait for all of them.
     pub(crate) tasks: TaskTracker,
     /// What spans and counters of the backend need.

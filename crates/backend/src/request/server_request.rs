@@ -1,7 +1,8 @@
 //! Requests of a legacy server to the client (elicitation, sampling, roots) that are pending while a call runs.
 //!
-//! They belong to the future of the call: when it ends or is dropped, they are dropped, which closes
-//! [`ServerRequest::answer`] for the client edge.
+//! They belong to the future of the call. If that is dropped, so are they, which closes [`ServerRequest::answer`] for the
+//! client edge, and the server gets an error. If the server ends the call before they are answered, the client may still
+//! answer: whether it can is for the client edge to say. In every case the server gets a reply.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
@@ -21,6 +22,9 @@ use crate::request::declared::Declared;
 use crate::request::trace::server_request_answered;
 use crate::request::{pong_text, refusal_text};
 use fanlight_canonical::ServerRequest;
+
+/// Why a request is not answered whose call was cancelled or has failed.
+pub(crate) const CALL_HAS_ENDED: &str = "the call that the request belonged to has ended";
 
 /// The most requests that may be pending in one call.
 pub(crate) const MAX_PENDING: usize = 16;
@@ -123,6 +127,15 @@ impl OpenServerRequests {
     /// Drops a request that the server has cancelled.
     pub(crate) fn cancel(&mut self, id: &Json) {
         self.0.retain(|open| !is_same(&open.request.id, id));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Drops all of them, and returns the replies for the server, which say that the client cannot be asked.
+    pub(crate) fn refuse_all(&mut self, why: &str) -> Vec<Bytes> {
+        self.0.drain(..).map(|open| cannot_ask_text(&open.request.id, why)).collect()
     }
 
     /// Waits for the reply to any of them; pends forever if there is none. Can be dropped and called again.

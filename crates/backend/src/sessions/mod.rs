@@ -433,7 +433,12 @@ fn open(
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let declared = Arc::new(declared);
-    let context = TransportContext { declared: Arc::clone(&declared), outlet, ..settings.context.clone() };
+    let context = TransportContext {
+        declared: Arc::clone(&declared),
+        outlet,
+        end: end.clone(),
+        ..settings.context.clone()
+    };
     let tasks = &settings.context.tasks;
     let supervisor = Supervisor {
         context: context.clone(),

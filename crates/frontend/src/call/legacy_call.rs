@@ -1,8 +1,8 @@
 //! A legacy client's call. The server's notifications and requests to the client are sent on the call's
 //! own stream; the client's answers arrive as other messages, through its session.
 //!
-//! Server requests end with their call, or when the call is dropped: then the server gets an error
-//! that says that the client cannot be asked.
+//! Server requests end with a call that is cancelled or dropped: then the server gets an error that says that the client
+//! cannot be asked. If the server ends the call, the client can still answer them.
 //!
 //! Source: 2025-11-25 basic/transports, Sending Messages to the Server.
 
@@ -30,13 +30,12 @@ pub(crate) struct LegacyCall {
     open: Vec<u64>,
     /// What the client is sent before anything else of the call.
     outbox: VecDeque<Chunks>,
-    /// The last item, if it is known.
-    end: Option<Option<Item>>,
+    is_cancelled: bool,
 }
 
 impl LegacyCall {
     pub(crate) fn new(call: CoreCall, filter: NotificationFilter, session: Arc<Session>) -> Self {
-        Self { call, filter, session, open: Vec::new(), outbox: VecDeque::new(), end: None }
+        Self { call, filter, session, open: Vec::new(), outbox: VecDeque::new(), is_cancelled: false }
     }
 
     fn open_server_request(&mut self, request: ServerRequest) {
@@ -58,10 +57,11 @@ impl LegacyCall {
         });
     }
 
-    fn finish(&mut self, end: Option<Item>) {
+    /// The call is over without a response: the client need not answer any more.
+    fn cancelled(&mut self) {
         let withdrawn = self.open.drain(..).filter_map(|number| self.session.server_requests.withdraw(number));
         self.outbox.extend(withdrawn.map(|text| Chunks::from(text.into_bytes())));
-        self.end = Some(end);
+        self.is_cancelled = true;
     }
 }
 
@@ -71,8 +71,8 @@ impl ResponseStream<Response> for LegacyCall {
             if let Some(message) = self.outbox.pop_front() {
                 return Poll::Ready(Some(ResponseItem::Message(message)));
             }
-            if let Some(end) = self.end.take() {
-                return Poll::Ready(end);
+            if self.is_cancelled {
+                return Poll::Ready(None);
             }
             match self.call.poll_next(cx) {
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Notification(notification)))) => {
@@ -83,18 +83,19 @@ impl ResponseStream<Response> for LegacyCall {
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Request(request)))) => {
                     self.open_server_request(request);
                 }
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::StreamBegun))) => {
+                    return Poll::Ready(Some(ResponseItem::StreamBegun));
+                }
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Pause { retry }))) => {
                     return Poll::Ready(Some(ResponseItem::Pause(retry)));
                 }
-                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(_)) | ResponseItem::Pause(_))) => {}
-                // Nearly always there are no server requests to withdraw.
-                Poll::Ready(Some(ResponseItem::Response(response))) if self.open.is_empty() => {
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(_)) | ResponseItem::Pause(_) | ResponseItem::StreamBegun)) => {}
+                // What the server still asks stays open: the client can answer it until the server withdraws it.
+                Poll::Ready(Some(ResponseItem::Response(response))) => {
+                    self.open.clear();
                     return Poll::Ready(Some(ResponseItem::Response(response)));
                 }
-                Poll::Ready(Some(ResponseItem::Response(response))) => {
-                    self.finish(Some(ResponseItem::Response(response)));
-                }
-                Poll::Ready(None) => self.finish(None),
+                Poll::Ready(None) => self.cancelled(),
                 Poll::Pending => {
                     self.withdraw_closed(cx);
                     if self.outbox.is_empty() {

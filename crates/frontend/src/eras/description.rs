@@ -34,7 +34,10 @@ pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json 
         missing.member(SERVER_INFO, &view.server_info().unwrap_or_else(own_identity));
     }
     let described = set_version(description, PROTOCOL_VERSION, SUPPORTED_VERSIONS, &version, missing);
-    with_tasks(described, legacy::tasks(revision))
+    let dialect = legacy::tasks(revision);
+    // What a server says in its legacy era holds in that era: the extension is none of it.
+    let is_legacy = description.get(PROTOCOL_VERSION).is_some();
+    if is_legacy && dialect == Some(TaskDialect::Requested) { described } else { with_tasks(described, dialect) }
 }
 
 /// The result of `server/discover`, but for the members that every modern result may need added

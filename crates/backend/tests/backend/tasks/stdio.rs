@@ -1,8 +1,8 @@
 //! Tasks of a child process, which may end and be started again while they run.
 
-use super::{by, extension, get, plain};
+use super::{extension, get, plain};
 use crate::support::child::Child;
-use crate::support::{json, send, settings, start};
+use crate::support::{PATIENCE, json, settings, start};
 
 const INITIALIZE: &str = r#"
     *'"method":"initialize"'*) result '{"protocolVersion":"2025-11-25","capabilities":{"tasks":{"requests":{"tools":{"call":{}}}}}}';;
@@ -34,7 +34,8 @@ async fn modern_task_survives_the_restart_of_its_server() {
 "#,
     );
     let backend = start(settings(child.transport()));
-    assert_eq!(get(&backend, plain(1), "tools/call", r#"{"name":"needs"}"#).await, r#"{ "n":1.0}"#);
+    let client = crate::support::of_session(1, "{}");
+    assert_eq!(get(&backend, client, "tools/call", r#"{"name":"needs"}"#).await, r#"{ "n":1.0}"#);
     assert_eq!(child.starts().len(), 2);
 }
 
@@ -44,8 +45,7 @@ async fn server_request_of_a_task_reaches_the_client_that_waits_for_it() {
         r#"{INITIALIZE}
     *'"method":"tasks/get"'*) result '{{"taskId":"t1","status":"input_required","ttl":null}}';;
     *'"method":"tasks/result"'*) say '{{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{{"_meta":{{"io.modelcontextprotocol/related-task":{{"taskId":"t1"}}}}}}}}';;
-    *'"method":"x/slow"'*) slow=$id;;
-    *'"id":"q"'*) printf '%s' "$line" > "$STATE/answer"; id=$slow; result '{{}}';;
+    *'"id":"q"'*) printf '%s' "$line" > "$STATE/answer";;
 "#
     ));
     let backend = start(settings(child.transport()));
@@ -57,16 +57,17 @@ async fn server_request_of_a_task_reaches_the_client_that_waits_for_it() {
         }
     };
     get(&backend, of(1), "tools/call", r#"{"name":"needs"}"#).await;
-    // Another client of the same process waits for something else: several could be meant.
-    let (slow, _inbox) = by(of(2), "x/slow", "");
-    let client = async {
-        let task = json(&get(&backend, of(3), "tasks/get", r#"{"taskId":"t1"}"#).await);
-        let requests = task.get("inputRequests").unwrap();
-        let key = requests.members().next().unwrap().name(&requests).unwrap();
-        let update = format!(r#"{{"taskId":"t1","inputResponses":{{"{key}":{{"action":"accept"}}}}}}"#);
-        get(&backend, of(4), "tasks/update", &update).await;
+    // Later requests about the task, which have callers of their own, reach the process that has it.
+    let task = json(&get(&backend, of(3), "tasks/get", r#"{"taskId":"t1"}"#).await);
+    let requests = task.get("inputRequests").unwrap();
+    let key = requests.members().next().unwrap().name(&requests).unwrap();
+    let update = format!(r#"{{"taskId":"t1","inputResponses":{{"{key}":{{"action":"accept"}}}}}}"#);
+    get(&backend, of(4), "tasks/update", &update).await;
+    let answered = async {
+        while !child.has("answer") {
+            tokio::task::yield_now().await;
+        }
     };
-    let (outcome, ()) = tokio::join!(send(&backend, slow), client);
-    outcome.unwrap();
+    tokio::time::timeout(PATIENCE, answered).await.unwrap();
     assert_eq!(child.file("answer"), r#"{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}"#);
 }

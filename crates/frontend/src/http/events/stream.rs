@@ -97,7 +97,7 @@ impl Content {
                     events.put(None, text.parts());
                     events.end(ending);
                 }
-                Some(ResponseItem::Pause(_)) => {}
+                Some(ResponseItem::Pause(_) | ResponseItem::StreamBegun) => {}
                 None => return Poll::Ready(false),
             },
             Self::Reader(reader) => match ready!(reader.poll_next(cx)) {
@@ -112,6 +112,7 @@ impl Content {
                     events.put_text(format!("retry: {}\n\n", retry.unwrap_or(RETRY).as_millis()).as_bytes());
                     return Poll::Ready(false);
                 }
+                Some(ResponseItem::StreamBegun) => {}
                 None => return Poll::Ready(false),
             },
         }
