@@ -6,22 +6,25 @@ mod stdio;
 
 use std::net::SocketAddr;
 
-use fanlight_tests::slicer;
+use crate::slicer;
 
-pub(crate) use self::http::{Connection, Response};
-pub(crate) use self::stdio::StdioClient;
+pub use self::event::Event;
+pub use self::http::{Connection, Response};
+pub use self::stdio::StdioClient;
 
-pub(crate) const MODERN: &str = "2026-07-28";
-pub(crate) const NEWEST_LEGACY: &str = "2025-11-25";
+/// The revision without a handshake.
+pub const MODERN: &str = "2026-07-28";
+/// The newest revision with a handshake.
+pub const NEWEST_LEGACY: &str = "2025-11-25";
 /// Every revision with a handshake.
-pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", NEWEST_LEGACY];
+pub const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", NEWEST_LEGACY];
 
 /// The content headers of both kinds of POST.
-pub(crate) const JSON_HEADERS: [(&str, &str); 2] =
+pub const JSON_HEADERS: [(&str, &str); 2] =
     [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
 
 /// POSTs a body to `/mcp` on a new connection, with the content headers and `headers`.
-pub(crate) async fn post(address: SocketAddr, headers: &[(&str, &str)], body: &str) -> Response {
+pub async fn post(address: SocketAddr, headers: &[(&str, &str)], body: &str) -> Response {
     let mut connection = Connection::open(address).await;
     let mut all = JSON_HEADERS.to_vec();
     all.extend_from_slice(headers);
@@ -30,19 +33,19 @@ pub(crate) async fn post(address: SocketAddr, headers: &[(&str, &str)], body: &s
 }
 
 /// The `_meta` members that every modern request must have, as raw text without braces.
-pub(crate) fn modern_meta(capabilities: &str) -> String {
+pub fn modern_meta(capabilities: &str) -> String {
     format!(
         r#""io.modelcontextprotocol/protocolVersion":"{MODERN}","io.modelcontextprotocol/clientInfo":{{"name":"raw","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{capabilities}"#
     )
 }
 
 /// A modern request from raw parts. `params` are members without braces, `meta` likewise; both may be empty.
-pub(crate) fn modern_request(id: &str, method: &str, params: &str, meta: &str) -> String {
+pub fn modern_request(id: &str, method: &str, params: &str, meta: &str) -> String {
     modern_request_with("{}", id, method, params, meta)
 }
 
 /// [`modern_request`] from a client with these raw capabilities.
-pub(crate) fn modern_request_with(capabilities: &str, id: &str, method: &str, params: &str, meta: &str) -> String {
+pub fn modern_request_with(capabilities: &str, id: &str, method: &str, params: &str, meta: &str) -> String {
     let comma = |text: &str| if text.is_empty() { "" } else { "," };
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}{}"_meta":{{{}{}{meta}}}}}}}"#,
@@ -53,13 +56,13 @@ pub(crate) fn modern_request_with(capabilities: &str, id: &str, method: &str, pa
 }
 
 /// A legacy request from raw parts; `params` are members without braces.
-pub(crate) fn legacy_request(id: &str, method: &str, params: &str) -> String {
+pub fn legacy_request(id: &str, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}}}}}"#)
 }
 
 /// The headers that a modern request's body requires (2026-07-28 streamable-http, Request Metadata). Names with escapes
 /// or characters outside visible ASCII are not supported; a test adds their headers itself.
-pub(crate) fn modern_headers(body: &str) -> Vec<(String, String)> {
+pub fn modern_headers(body: &str) -> Vec<(String, String)> {
     let text = |path: &[&str]| slicer::member_at(body, path).and_then(slicer::plain_string).map(str::to_owned);
     let version = text(&["params", "_meta", "io.modelcontextprotocol/protocolVersion"]);
     let name = text(&["params", "name"]).or_else(|| text(&["params", "uri"]));
@@ -71,50 +74,55 @@ pub(crate) fn modern_headers(body: &str) -> Vec<(String, String)> {
 }
 
 /// POSTs a modern request with the headers that its body requires.
-pub(crate) async fn post_modern(address: SocketAddr, body: &str) -> Response {
+pub async fn post_modern(address: SocketAddr, body: &str) -> Response {
     let headers = modern_headers(body);
     let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     post(address, &headers, body).await
 }
 
 /// Opens a `subscriptions/listen` stream of a modern client: `notifications` is the raw filter object.
-pub(crate) async fn listen(address: SocketAddr, id: &str, notifications: &str) -> Response {
+pub async fn listen(address: SocketAddr, id: &str, notifications: &str) -> Response {
     post_modern(address, &modern_request(id, LISTEN, &format!(r#""notifications":{notifications}"#), "")).await
 }
 
-pub(crate) const LISTEN: &str = "subscriptions/listen";
+/// The method of a modern client's subscription.
+pub const LISTEN: &str = "subscriptions/listen";
 
 /// The `initialize` request of a legacy client with these raw capabilities.
-pub(crate) fn initialize(revision: &str, capabilities: &str) -> String {
+pub fn initialize(revision: &str, capabilities: &str) -> String {
     let params = format!(
         r#""protocolVersion":"{revision}","capabilities":{capabilities},"clientInfo":{{"name":"raw","version":"1"}}"#
     );
     legacy_request("0", "initialize", &params)
 }
 
-pub(crate) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+/// The notification that completes a legacy handshake.
+pub const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 /// A legacy client's session over HTTP.
-pub(crate) struct LegacySession {
+pub struct LegacySession {
     address: SocketAddr,
-    pub(crate) session: Option<String>,
-    pub(crate) revision: String,
+    /// The session id, if the server has given one.
+    pub session: Option<String>,
+    /// The negotiated revision.
+    pub revision: String,
     /// The result of `initialize`, raw.
-    pub(crate) initialize_result: String,
+    pub initialize_result: String,
 }
 
 impl LegacySession {
     /// Initializes with the newest legacy revision.
-    pub(crate) async fn open(address: SocketAddr) -> Self {
+    pub async fn open(address: SocketAddr) -> Self {
         Self::open_as(address, NEWEST_LEGACY).await
     }
 
-    pub(crate) async fn open_as(address: SocketAddr, revision: &str) -> Self {
+    /// Initializes with this revision.
+    pub async fn open_as(address: SocketAddr, revision: &str) -> Self {
         Self::open_with(address, revision, "{}").await
     }
 
     /// Initializes with these raw capabilities.
-    pub(crate) async fn open_with(address: SocketAddr, revision: &str, capabilities: &str) -> Self {
+    pub async fn open_with(address: SocketAddr, revision: &str, capabilities: &str) -> Self {
         let mut response = post(address, &[], &initialize(revision, capabilities)).await;
         let session = response.header("mcp-session-id").map(str::to_owned);
         assert_eq!(response.status, 200, "initialize");
@@ -128,12 +136,12 @@ impl LegacySession {
     }
 
     /// POSTs a raw message within the session.
-    pub(crate) async fn post(&self, body: &str) -> Response {
+    pub async fn post(&self, body: &str) -> Response {
         post(self.address, &self.headers(), body).await
     }
 
     /// Opens the session's stream, or resumes one after this event. Dropping the response closes the stream.
-    pub(crate) async fn stream(&self, last_event_id: Option<&str>) -> Response {
+    pub async fn stream(&self, last_event_id: Option<&str>) -> Response {
         let mut headers = self.headers();
         headers.push(("Accept", "text/event-stream"));
         headers.extend(last_event_id.map(|id| ("Last-Event-ID", id)));
@@ -143,7 +151,7 @@ impl LegacySession {
     }
 
     /// Ends the session.
-    pub(crate) async fn delete(&self) -> Response {
+    pub async fn delete(&self) -> Response {
         let mut connection = Connection::open(self.address).await;
         connection.request("DELETE", "/mcp", &self.headers(), b"").await;
         connection.response().await
@@ -162,7 +170,7 @@ impl LegacySession {
 
 #[cfg(test)]
 mod tests {
-    use fanlight_tests::slicer::compact;
+    use crate::slicer::compact;
 
     use super::*;
 

@@ -7,18 +7,19 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
 use crate::schema::{Checks, Direction, Listening};
+use crate::{programs, usage};
 
 /// The timeout of every wait; much longer than a loaded machine needs, so exceeding it is a failure.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Lines of the log that are kept for failure messages.
 const LOG_LINES: usize = 400;
@@ -28,7 +29,7 @@ const LOG_LINES: usize = 400;
 /// # Panics
 ///
 /// If the time expires; `what` names the event in the message.
-pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
         Err(_) => panic!("waited {PATIENCE:?} in vain for {what}"),
@@ -36,12 +37,13 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
 }
 
 /// A running `fanlight run` with its listeners.
-pub(crate) struct Gateway {
+pub struct Gateway {
     /// The address of the MCP endpoint.
-    pub(crate) mcp: SocketAddr,
+    pub mcp: SocketAddr,
     /// The address of the admin listener.
-    pub(crate) admin: SocketAddr,
-    pub(crate) log: ShownLog,
+    pub admin: SocketAddr,
+    /// What it has written to standard output and error.
+    pub log: ShownLog,
     listening: Listening,
     child: Child,
     _files: TempFile,
@@ -49,12 +51,12 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// Starts `fanlight run` on free ports and waits until it has logged its addresses.
-    pub(crate) async fn start(config_text: &str) -> Self {
+    pub async fn start(config_text: &str) -> Self {
         Self::start_with(config_text, &[]).await
     }
 
     /// [`Self::start`] with more arguments.
-    pub(crate) async fn start_with(config_text: &str, more: &[&str]) -> Self {
+    pub async fn start_with(config_text: &str, more: &[&str]) -> Self {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
         command.args(["run", "--config"]).arg(config.path()).args(more);
@@ -62,17 +64,17 @@ impl Gateway {
     }
 
     /// [`Self::start`] with a soft and a hard limit of open files.
-    pub(crate) async fn start_with_files(config_text: &str, soft: u32, hard: u32) -> Self {
+    pub async fn start_with_files(config_text: &str, soft: u32, hard: u32) -> Self {
         let config = TempFile::new("yaml", config_text);
         let mut command = Command::new("sh");
         let limited = format!("ulimit -Sn {soft}; ulimit -Hn {hard} 2>/dev/null; exec \"$0\" \"$@\"");
-        command.kill_on_drop(true).args(["-c", &limited]).arg(BINARY.as_path());
+        command.kill_on_drop(true).args(["-c", &limited]).arg(programs::fanlight());
         command.args(["run", "--config"]).arg(config.path());
         Self::running(command, config).await
     }
 
     /// Starts it without subcommand and configuration, in an empty folder: the embedded demo.
-    pub(crate) async fn demo() -> Self {
+    pub async fn demo() -> Self {
         let folder = TempFile::folder();
         let mut command = fanlight();
         command.current_dir(folder.path());
@@ -91,17 +93,17 @@ impl Gateway {
     }
 
     /// The schema checks of all its messages to raw clients.
-    pub(crate) fn checks(&self) -> &Checks {
+    pub fn checks(&self) -> &Checks {
         &self.listening.checks
     }
 
     /// Starts `fanlight stdio` with raw standard input and output.
-    pub(crate) fn stdio(config_text: &str) -> StdioGateway {
+    pub fn stdio(config_text: &str) -> StdioGateway {
         Self::stdio_with(config_text, &[])
     }
 
     /// [`Self::stdio`] with more arguments.
-    pub(crate) fn stdio_with(config_text: &str, more: &[&str]) -> StdioGateway {
+    pub fn stdio_with(config_text: &str, more: &[&str]) -> StdioGateway {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
         command.args(["stdio", "--config"]).arg(config.path()).args(more).stdin(Stdio::piped());
@@ -113,53 +115,53 @@ impl Gateway {
     }
 
     /// The URL of the MCP endpoint.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://{}/mcp", self.mcp)
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
     /// The peak of its resident memory so far, in bytes.
-    pub(crate) fn peak_memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    pub fn peak_memory(&self) -> u64 {
+        usage::peak_memory(self.pid())
     }
 
     /// The number of its threads whose name begins with this.
-    pub(crate) fn threads(&self, name: &str) -> usize {
-        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id().unwrap())).unwrap();
-        let names = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("comm")).unwrap());
-        names.filter(|own| own.starts_with(name)).count()
+    pub fn threads(&self, name: &str) -> usize {
+        usage::threads(self.pid(), name)
     }
 
     /// Its soft and hard limit of open files.
-    pub(crate) fn max_files(&self) -> (u64, u64) {
-        let limits = fs::read_to_string(format!("/proc/{}/limits", self.child.id().unwrap())).unwrap();
-        let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
-        let mut files = files.split_whitespace().map_while(|number| number.parse().ok());
-        (files.next().unwrap(), files.next().unwrap())
+    pub fn max_files(&self) -> (u64, u64) {
+        usage::max_files(self.pid())
     }
 
     /// Sends SIGTERM twice, the second when the first has been logged, and waits until it has exited.
-    pub(crate) async fn terminate_twice(mut self) -> ExitStatus {
+    pub async fn terminate_twice(mut self) -> ExitStatus {
         send_signal(&self.child, rustix::process::Signal::TERM);
         self.log.line_with("a second signal stops immediately").await;
         signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
     }
 
     /// Sends SIGTERM, as a service manager does, and waits until it has exited.
-    pub(crate) async fn terminate(mut self) -> ExitStatus {
+    pub async fn terminate(mut self) -> ExitStatus {
         signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
     }
 }
 
 /// A running `fanlight stdio`.
-pub(crate) struct StdioGateway {
+pub struct StdioGateway {
     /// Taken by the client; dropping it ends the gateway's input.
-    pub(crate) stdin: Option<ChildStdin>,
-    pub(crate) stdout: Option<ChildStdout>,
-    pub(crate) log: ShownLog,
+    pub stdin: Option<ChildStdin>,
+    /// Taken by the client, as `stdin`.
+    pub stdout: Option<ChildStdout>,
+    /// What it has written to standard error.
+    pub log: ShownLog,
     /// The schema checks of all its messages.
-    pub(crate) checks: Checks,
+    pub checks: Checks,
     child: Child,
     _config: TempFile,
 }
@@ -172,7 +174,7 @@ impl Drop for StdioGateway {
 
 impl StdioGateway {
     /// The number of TCP sockets on which it listens.
-    pub(crate) fn listening_sockets(&self) -> usize {
+    pub fn listening_sockets(&self) -> usize {
         let process = format!("/proc/{}", self.child.id().unwrap());
         let files = fs::read_dir(format!("{process}/fd")).unwrap();
         let open: Vec<PathBuf> = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).collect();
@@ -186,7 +188,7 @@ impl StdioGateway {
     }
 
     /// Waits until it has exited by itself.
-    pub(crate) async fn ended(&mut self) -> ExitStatus {
+    pub async fn ended(&mut self) -> ExitStatus {
         within("the gateway to end", self.child.wait()).await.unwrap()
     }
 }
@@ -196,14 +198,15 @@ fn send_signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid.expect("it has ended already"), signal).unwrap();
 }
 
-pub(crate) async fn signal_and_wait(child: &mut Child, signal: rustix::process::Signal) -> ExitStatus {
+/// Sends a signal to a gateway and waits until it has exited.
+pub async fn signal_and_wait(child: &mut Child, signal: rustix::process::Signal) -> ExitStatus {
     send_signal(child, signal);
     within("the gateway to end", child.wait()).await.unwrap()
 }
 
 /// A command that runs the binary under test; the process is killed when the test ends.
-pub(crate) fn fanlight() -> Command {
-    let mut command = Command::new(BINARY.as_path());
+pub fn fanlight() -> Command {
+    let mut command = Command::new(programs::fanlight());
     command.kill_on_drop(true);
     command
 }
@@ -213,52 +216,9 @@ fn spawn(mut command: Command) -> Child {
     command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
 }
 
-/// The binary under test, in the parent of this test's folder. `cargo test --workspace` has built it; if only this
-/// package is tested, it may be missing or older than its sources, and is built here, once. `FANLIGHT_TEST_BINARY`
-/// names another binary, for tests of a release.
-static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    if let Some(binary) = std::env::var_os("FANLIGHT_TEST_BINARY") {
-        return binary.into();
-    }
-    let test = std::env::current_exe().unwrap();
-    let profile_folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
-    let binary = profile_folder.join(format!("fanlight{}", std::env::consts::EXE_SUFFIX));
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
-    if modified(&binary).is_none_or(|built| built < newest(&sources)) {
-        build(profile_folder);
-    }
-    assert!(binary.exists(), "{} is missing; run `cargo test --workspace`", binary.display());
-    binary
-});
-
-fn build(profile_folder: &Path) {
-    let mut cargo = std::process::Command::new(env!("CARGO"));
-    cargo.args(["build", "-p", "fanlight", "--manifest-path"]);
-    cargo.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"));
-    cargo.arg("--target-dir").args(profile_folder.parent());
-    if profile_folder.ends_with("release") {
-        cargo.arg("--release");
-    }
-    let status = cargo.status().unwrap();
-    assert!(status.success(), "`cargo build -p fanlight` failed: {status}");
-}
-
-fn modified(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path).ok()?.modified().ok()
-}
-
-fn newest(folder: &Path) -> SystemTime {
-    fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter_map(|path| if path.is_dir() { Some(newest(&path)) } else { modified(&path) })
-        .max()
-        .unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
 /// The output of a process, line by line.
 #[derive(Clone)]
-pub(crate) struct Log(Arc<watch::Sender<VecDeque<String>>>);
+pub struct Log(Arc<watch::Sender<VecDeque<String>>>);
 
 impl Default for Log {
     fn default() -> Self {
@@ -268,7 +228,7 @@ impl Default for Log {
 
 impl Log {
     /// Records the lines of a stream, each with `name` in front, and prints them if the test fails.
-    pub(crate) fn shown(name: &'static str, stream: impl AsyncRead + Unpin + Send + 'static) -> ShownLog {
+    pub fn shown(name: &'static str, stream: impl AsyncRead + Unpin + Send + 'static) -> ShownLog {
         let log = Self::default();
         log.follow(name, stream);
         ShownLog(log)
@@ -295,12 +255,12 @@ impl Log {
     }
 
     /// All recorded lines.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         self.0.borrow().iter().map(|line| format!("{line}\n")).collect()
     }
 
     /// Waits for a line that contains `part` and returns it.
-    pub(crate) async fn line_with(&self, part: &str) -> String {
+    pub async fn line_with(&self, part: &str) -> String {
         let mut changes = self.0.subscribe();
         let found = |lines: &VecDeque<String>| lines.iter().any(|line| line.contains(part));
         let waited = tokio::time::timeout(PATIENCE, changes.wait_for(found)).await;
@@ -311,7 +271,8 @@ impl Log {
         lines.iter().find(|line| line.contains(part)).cloned().unwrap()
     }
 
-    pub(crate) async fn address(&self, before: &str, after: &str) -> SocketAddr {
+    /// Waits for a line with an address between these texts, and returns the address.
+    pub async fn address(&self, before: &str, after: &str) -> SocketAddr {
         let ended = "out| (closed)";
         let line = tokio::select! {
             line = self.line_with(before) => line,
@@ -324,7 +285,7 @@ impl Log {
 }
 
 /// The log of a process under test, which is printed if the test that owns it fails.
-pub(crate) struct ShownLog(Log);
+pub struct ShownLog(Log);
 
 impl Deref for ShownLog {
     type Target = Log;
@@ -343,23 +304,25 @@ impl Drop for ShownLog {
 }
 
 /// A temporary file or folder, which is deleted when this is dropped.
-pub(crate) struct TempFile(PathBuf);
+pub struct TempFile(PathBuf);
 
 impl TempFile {
-    pub(crate) fn new(extension: &str, text: &str) -> Self {
+    /// A file with this text.
+    pub fn new(extension: &str, text: &str) -> Self {
         let file = Self::unused(extension);
         fs::write(file.path(), text).unwrap();
         file
     }
 
     /// An empty folder.
-    pub(crate) fn folder() -> Self {
+    pub fn folder() -> Self {
         let folder = Self::unused("d");
         fs::create_dir(folder.path()).unwrap();
         folder
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::slicer;
 use bytes::Bytes;
-use fanlight_tests::slicer;
 
 use super::http::Events;
 use super::stdio::Output;
@@ -13,9 +13,9 @@ use crate::harness::within;
 
 /// An open stream to one client: an event stream over HTTP, or the standard output of one child.
 #[derive(Clone)]
-pub(crate) struct Stream {
+pub struct Stream {
     /// The request that opened it, or `HTTP GET` with its headers.
-    pub(crate) request: Arc<Received>,
+    pub request: Arc<Received>,
     channel: Channel,
     shared: Arc<Shared>,
 }
@@ -53,34 +53,34 @@ impl Stream {
     }
 
     /// Sends one whole message.
-    pub(crate) async fn message(&self, message: &str) {
+    pub async fn message(&self, message: &str) {
         self.shared.record_sent(message);
         within("the client to read", self.channel.message(message)).await;
     }
 
     /// HTTP: sends one whole message as an event with an id to resume from.
-    pub(crate) async fn event(&self, id: &str, message: &str) {
+    pub async fn event(&self, id: &str, message: &str) {
         self.shared.record_sent(message);
         self.raw(&format!("id: {id}\nevent: message\ndata: {message}\n\n")).await;
     }
 
     /// HTTP: sends this text unchanged, for priming events, `retry` and comments.
-    pub(crate) async fn raw(&self, text: &str) {
+    pub async fn raw(&self, text: &str) {
         self.part(Some(Ok(Bytes::copy_from_slice(text.as_bytes())))).await;
     }
 
     /// Sends the response to the request that opened the stream, with this raw result.
-    pub(crate) async fn result(&self, result: &str) {
+    pub async fn result(&self, result: &str) {
         self.message(&response(&self.request, "result", result)).await;
     }
 
     /// `subscriptions/listen`: acknowledges this raw filter object.
-    pub(crate) async fn acknowledge(&self, notifications: &str) {
+    pub async fn acknowledge(&self, notifications: &str) {
         self.notify("notifications/subscriptions/acknowledged", &format!(r#""notifications":{notifications}"#)).await;
     }
 
     /// `subscriptions/listen`: sends a notification with the subscription id; `params` are raw members without braces.
-    pub(crate) async fn notify(&self, method: &str, params: &str) {
+    pub async fn notify(&self, method: &str, params: &str) {
         let id = self.request.member("id").expect("a request with an id");
         let comma = if params.is_empty() { "" } else { "," };
         let meta = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}"#);
@@ -88,28 +88,28 @@ impl Stream {
     }
 
     /// HTTP: ends the stream regularly.
-    pub(crate) async fn end(&self) {
+    pub async fn end(&self) {
         self.part(None).await;
     }
 
     /// HTTP: closes the connection in the middle of the stream.
-    pub(crate) async fn cut(&self) {
+    pub async fn cut(&self) {
         self.part(Some(Err(io::ErrorKind::ConnectionAborted.into()))).await;
     }
 
     /// HTTP: waits until the client has closed it.
-    pub(crate) async fn closed(&self) {
+    pub async fn closed(&self) {
         let Channel::Events(events) = &self.channel else { panic!("standard output cannot be closed") };
         within("the stream to close", events.closed()).await;
     }
 
     /// The event after which the client resumes, if it does.
-    pub(crate) fn resumes_after(&self) -> Option<&str> {
+    pub fn resumes_after(&self) -> Option<&str> {
         self.request.header("last-event-id")
     }
 
     /// The raw filter of a `subscriptions/listen` request.
-    pub(crate) fn filter(&self) -> Option<&str> {
+    pub fn filter(&self) -> Option<&str> {
         slicer::member(&self.request.text, "params.notifications")
     }
 

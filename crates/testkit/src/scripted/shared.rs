@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use fanlight_tests::slicer;
+use crate::slicer;
 use tokio::sync::watch;
 
 use super::{Era, Received, Reply, Stream};

@@ -33,7 +33,7 @@ pub(crate) enum Direction {
 
 /// The validation of one gateway's messages to its clients, or to one backend.
 #[derive(Clone)]
-pub(crate) struct Checks(Arc<State>);
+pub struct Checks(Arc<State>);
 
 struct State {
     direction: Direction,
@@ -64,19 +64,19 @@ impl Checks {
 
     /// From now on, messages may violate this one definition, such as `CallToolResult`, at this JSON pointer in it
     /// (empty: anywhere). The reason is for readers.
-    pub(crate) fn excuse(&self, definition: &'static str, place: &'static str, reason: &str) {
+    pub fn excuse(&self, definition: &'static str, place: &'static str, reason: &str) {
         assert!(!reason.is_empty(), "say why {definition} may be broken");
         self.0.excuses.lock().unwrap().push((definition, place));
     }
 
     /// One peer of the gateway, by a unique name: a session, a connection or a single exchange.
-    pub(crate) fn peer(&self, name: impl Into<String>) -> Peer {
+    pub fn peer(&self, name: impl Into<String>) -> Peer {
         Peer { checks: self.clone(), name: name.into() }
     }
 
     /// Fails the test if there was a violation, unless it fails already. For the `Drop` of the owner of the checked
     /// process.
-    pub(crate) fn conclude(&self) {
+    pub fn conclude(&self) {
         let violations = self.0.violations.lock().unwrap();
         if !violations.is_empty() && !std::thread::panicking() {
             panic!("{} message(s) of the gateway break the schema:\n{}", violations.len(), violations.join("\n"));
@@ -94,14 +94,14 @@ impl Checks {
 }
 
 /// One peer of the gateway.
-pub(crate) struct Peer {
+pub struct Peer {
     checks: Checks,
     name: String,
 }
 
 impl Peer {
     /// Records a message of the peer to the gateway, in this revision if the transport names one.
-    pub(crate) fn sent(&self, text: &str, revision: Option<&str>) {
+    pub fn sent(&self, text: &str, revision: Option<&str>) {
         for message in parsed(text).into_iter().flat_map(messages) {
             let Some(mut request) = Request::of(&message) else { continue };
             if request.revision.is_none() {
@@ -112,12 +112,12 @@ impl Peer {
     }
 
     /// Records the negotiated revision.
-    pub(crate) fn negotiated(&self, revision: &str) {
+    pub fn negotiated(&self, revision: &str) {
         self.checks.0.revisions.lock().unwrap().insert(self.name.clone(), revision.to_owned());
     }
 
     /// The negotiated revision, if any.
-    pub(crate) fn revision(&self) -> Option<String> {
+    pub fn revision(&self) -> Option<String> {
         self.checks.0.revisions.lock().unwrap().get(&self.name).cloned()
     }
 
@@ -126,13 +126,13 @@ impl Peer {
     /// # Panics
     ///
     /// If it violates the schema; also recorded for [`Checks::conclude`].
-    pub(crate) fn received(&self, text: &str) {
+    pub fn received(&self, text: &str) {
         let broken = self.violations(text);
         assert!(broken.is_empty(), "the gateway violates the schema:\n{}", broken.join("\n"));
     }
 
     /// [`Self::received`] without a panic, for tasks whose panic would be lost.
-    pub(crate) fn violations(&self, text: &str) -> Vec<String> {
+    pub fn violations(&self, text: &str) -> Vec<String> {
         let Some(official) = self.checks.0.official else { return Vec::new() };
         let violations = match parsed(text) {
             Ok(value) => self.validate(official, value),

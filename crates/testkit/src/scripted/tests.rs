@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::Stdio;
 
-use fanlight_tests::slicer;
+use crate::slicer;
 use tokio::process::{Child, Command};
 
 use super::reply::End;

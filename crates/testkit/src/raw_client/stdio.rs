@@ -1,6 +1,6 @@
 //! Newline-delimited messages over a child's pipes.
 
-use fanlight_tests::slicer;
+use crate::slicer;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 
@@ -9,7 +9,7 @@ use crate::harness::{StdioGateway, within};
 use crate::schema::Peer;
 
 /// A client over standard input and output: one message per line.
-pub(crate) struct StdioClient {
+pub struct StdioClient {
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
     peer: Option<Peer>,
@@ -17,18 +17,18 @@ pub(crate) struct StdioClient {
 
 impl StdioClient {
     /// The client of a gateway, whose messages are checked against the schema.
-    pub(crate) fn of(gateway: &mut StdioGateway) -> Self {
+    pub fn of(gateway: &mut StdioGateway) -> Self {
         let pipes = (gateway.stdin.take().unwrap(), gateway.stdout.take().unwrap());
         Self { peer: Some(gateway.checks.peer("stdio")), ..Self::unchecked(pipes.0, pipes.1) }
     }
 
     /// The client of a server other than a gateway.
-    pub(crate) fn unchecked(stdin: ChildStdin, stdout: ChildStdout) -> Self {
+    pub fn unchecked(stdin: ChildStdin, stdout: ChildStdout) -> Self {
         Self { stdin: Some(stdin), stdout: BufReader::new(stdout), peer: None }
     }
 
     /// Sends one message and a line break.
-    pub(crate) async fn send(&mut self, message: &str) {
+    pub async fn send(&mut self, message: &str) {
         if let Some(peer) = &self.peer {
             peer.sent(message, None);
         }
@@ -38,7 +38,7 @@ impl StdioClient {
     }
 
     /// The next line without its break; `None` at the end.
-    pub(crate) async fn receive(&mut self) -> Option<String> {
+    pub async fn receive(&mut self) -> Option<String> {
         let mut line = String::new();
         let length = within("a line", self.stdout.read_line(&mut line)).await.unwrap();
         let line = (length > 0).then(|| line.trim_end_matches('\n').to_owned())?;
@@ -49,7 +49,7 @@ impl StdioClient {
     }
 
     /// Sends a request and returns the messages before its response, and the response.
-    pub(crate) async fn call(&mut self, request: &str) -> (Vec<String>, String) {
+    pub async fn call(&mut self, request: &str) -> (Vec<String>, String) {
         let id = slicer::member(request, "id").expect("an id").to_owned();
         self.send(request).await;
         let mut before = Vec::new();
@@ -63,19 +63,19 @@ impl StdioClient {
     }
 
     /// Completes a legacy handshake and returns its result, raw.
-    pub(crate) async fn initialize(&mut self, revision: &str) -> String {
+    pub async fn initialize(&mut self, revision: &str) -> String {
         self.initialize_with(revision, "{}").await
     }
 
     /// [`Self::initialize`] with these raw capabilities.
-    pub(crate) async fn initialize_with(&mut self, revision: &str, capabilities: &str) -> String {
+    pub async fn initialize_with(&mut self, revision: &str, capabilities: &str) -> String {
         let (_, answer) = self.call(&initialize(revision, capabilities)).await;
         self.send(INITIALIZED).await;
         slicer::member(&answer, "result").unwrap_or_else(|| panic!("initialize failed: {answer}")).to_owned()
     }
 
     /// Ends the input, as a client does to end a server.
-    pub(crate) fn close_input(&mut self) {
+    pub fn close_input(&mut self) {
         self.stdin = None;
     }
 }

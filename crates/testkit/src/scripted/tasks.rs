@@ -4,19 +4,20 @@ use super::Era;
 
 /// One state of a task.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Task<'a> {
-    pub(crate) id: &'a str,
+pub struct Task<'a> {
+    /// The task id.
+    pub id: &'a str,
     /// As on the wire: `working`, `input_required`, `completed`, `failed` or `cancelled`.
-    pub(crate) status: &'a str,
+    pub status: &'a str,
     /// Its lifetime, in milliseconds.
-    pub(crate) ttl: u32,
+    pub ttl: u32,
     /// The poll interval, in milliseconds.
-    pub(crate) poll: u32,
+    pub poll: u32,
 }
 
 impl Task<'_> {
     /// Its members, raw, without braces.
-    pub(crate) fn members(&self, era: Era) -> String {
+    pub fn members(&self, era: Era) -> String {
         let Self { id, status, ttl, poll } = self;
         let (ttl_name, poll_name) = match era {
             Era::Legacy => ("ttl", "pollInterval"),
@@ -28,7 +29,7 @@ impl Task<'_> {
     }
 
     /// The result of a call that runs as a task.
-    pub(crate) fn created(&self, era: Era) -> String {
+    pub fn created(&self, era: Era) -> String {
         match era {
             Era::Legacy => format!(r#"{{"task":{{{}}}}}"#, self.members(era)),
             Era::Modern => format!(r#"{{"resultType":"task",{}}}"#, self.members(era)),
@@ -37,13 +38,13 @@ impl Task<'_> {
 
     /// The result of `tasks/get`. `more` are the members of this status in the extension (`result`, `error`,
     /// `inputRequests`), raw, without braces.
-    pub(crate) fn got(&self, era: Era, more: &str) -> String {
+    pub fn got(&self, era: Era, more: &str) -> String {
         let comma = if more.is_empty() { "" } else { "," };
         era.complete(&format!("{}{comma}{more}", self.members(era)))
     }
 
     /// The notification of a new status.
-    pub(crate) fn notification(&self, era: Era, more: &str) -> String {
+    pub fn notification(&self, era: Era, more: &str) -> String {
         let comma = if more.is_empty() { "" } else { "," };
         let method = match era {
             Era::Legacy => "notifications/tasks/status",

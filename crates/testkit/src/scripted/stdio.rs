@@ -1,9 +1,9 @@
 //! The scripted server as child processes: each connects to the test and forwards the bytes (see
-//! `fanlight_tests::wire`).
+//! `crate::wire`).
 
 use std::sync::Arc;
 
-use fanlight_tests::wire::{self, Command};
+use crate::wire::{self, Command};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};

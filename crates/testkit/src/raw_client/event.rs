@@ -2,16 +2,17 @@
 
 /// The text between two empty lines of an event stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Event {
+pub struct Event {
     /// The id to resume after; `Some("")` resets it (WHATWG HTML, Server-sent events).
-    pub(crate) id: Option<String>,
-    pub(crate) kind: Option<String>,
+    pub id: Option<String>,
+    /// The event type.
+    pub kind: Option<String>,
     /// The delay before reconnecting, in milliseconds.
-    pub(crate) retry: Option<u64>,
+    pub retry: Option<u64>,
     /// Data lines, joined; empty if there are none, as in a comment or a priming event.
-    pub(crate) data: String,
+    pub data: String,
     /// Lines that begin with a colon, as keep-alives do.
-    pub(crate) comments: Vec<String>,
+    pub comments: Vec<String>,
 }
 
 impl Event {

@@ -12,7 +12,7 @@ use crate::harness::within;
 use crate::schema::{self, Checks, Peer};
 
 /// One connection to an HTTP/1.1 server. Messages of a gateway are checked against the schema.
-pub(crate) struct Connection {
+pub struct Connection {
     stream: BufReader<TcpStream>,
     host: String,
     checks: Option<Checks>,
@@ -21,7 +21,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) async fn open(address: SocketAddr) -> Self {
+    /// Connects to this address.
+    pub async fn open(address: SocketAddr) -> Self {
         let stream = within("a connection", TcpStream::connect(address)).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let checks = schema::listening_at(address);
@@ -29,12 +30,12 @@ impl Connection {
     }
 
     /// Sends bytes unchanged.
-    pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         within("the server to read", self.stream.get_mut().write_all(bytes)).await
     }
 
     /// Sends a whole request; `Host` and `Content-Length` are added unless given.
-    pub(crate) async fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
+    pub async fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
         let length = body.len().to_string();
         let mut all = headers.to_vec();
         if !has(headers, "content-length") {
@@ -61,7 +62,7 @@ impl Connection {
     }
 
     /// The head of a request, for tests that send the body themselves; `Host` is added unless given.
-    pub(crate) fn head(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+    pub fn head(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !has(headers, "host") {
             head.push_str(&format!("Host: {}\r\n", self.host));
@@ -74,7 +75,7 @@ impl Connection {
     }
 
     /// Reads the head of the next response; the body is read through the [`Response`].
-    pub(crate) async fn response(self) -> Response {
+    pub async fn response(self) -> Response {
         within("a response", self.read_head()).await.expect("a response")
     }
 
@@ -137,10 +138,11 @@ impl Body {
 }
 
 /// A response whose body is read by the test. Dropping it closes the connection.
-pub(crate) struct Response {
-    pub(crate) status: u16,
+pub struct Response {
+    /// The status code of the response.
+    pub status: u16,
     /// Names in lower case.
-    pub(crate) headers: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
     body: Body,
     connection: Connection,
     /// Body bytes that have been read but not yet returned as an event.
@@ -149,16 +151,18 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    /// The first value of this header, whose name is in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    pub(crate) fn is_event_stream(&self) -> bool {
+    /// Whether the body is an event stream.
+    pub fn is_event_stream(&self) -> bool {
         self.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"))
     }
 
     /// The rest of the body; an error if the server ended it early.
-    pub(crate) async fn bytes(&mut self) -> io::Result<Vec<u8>> {
+    pub async fn bytes(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = std::mem::take(&mut self.pending);
         while let Some(part) = within("the body", self.part()).await? {
             bytes.extend_from_slice(&part);
@@ -180,17 +184,17 @@ impl Response {
     }
 
     /// The rest of the body as text.
-    pub(crate) async fn text(&mut self) -> String {
+    pub async fn text(&mut self) -> String {
         String::from_utf8(self.bytes().await.expect("a whole body")).expect("UTF-8")
     }
 
     /// The rest of the body and the connection for the next request.
-    pub(crate) async fn finish(mut self) -> (String, Connection) {
+    pub async fn finish(mut self) -> (String, Connection) {
         (self.text().await, self.connection)
     }
 
     /// The data of the next event that has any, or `None` at the end of the stream.
-    pub(crate) async fn event(&mut self) -> io::Result<Option<String>> {
+    pub async fn event(&mut self) -> io::Result<Option<String>> {
         // Comments can come for ever, so the timeout is around the loop.
         within("an event with data", async {
             while let Some(event) = self.whole_event().await? {
@@ -204,7 +208,7 @@ impl Response {
     }
 
     /// The next event or comment with all its fields, or `None` at the end of the stream.
-    pub(crate) async fn whole_event(&mut self) -> io::Result<Option<Event>> {
+    pub async fn whole_event(&mut self) -> io::Result<Option<Event>> {
         loop {
             if let Some(end) = find(&self.pending, b"\n\n") {
                 let text: Vec<u8> = self.pending.drain(..end + 2).collect();
@@ -223,7 +227,7 @@ impl Response {
     }
 
     /// The messages before the response, and the response, whether the body is an event stream or JSON.
-    pub(crate) async fn messages(&mut self) -> (Vec<String>, String) {
+    pub async fn messages(&mut self) -> (Vec<String>, String) {
         if !self.is_event_stream() {
             return (Vec::new(), self.text().await);
         }

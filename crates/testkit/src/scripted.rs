@@ -23,24 +23,27 @@ use std::sync::atomic::Ordering;
 
 use tokio::task::AbortHandle;
 
-pub(crate) use self::era::Era;
-pub(crate) use self::received::Received;
-pub(crate) use self::reply::{Fault, Gate, Reply};
+pub use self::era::Era;
+pub use self::received::Received;
+pub use self::reply::{Fault, Gate, Reply};
 use self::shared::{Rule, Shared};
-pub(crate) use self::stream::Stream;
-pub(crate) use self::tasks::Task;
+pub use self::stream::Stream;
+pub use self::tasks::Task;
 use crate::harness::within;
+use crate::programs;
 use crate::schema::Checks;
 
 /// The transport of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub enum Transport {
+    /// Streamable HTTP on loopback.
     Http,
+    /// A child process per client, over its standard input and output.
     Stdio,
 }
 
 /// A running scripted server; dropping it ends the server.
-pub(crate) struct Backend {
+pub struct Backend {
     shared: Arc<Shared>,
     /// Its members in a configuration, raw text without braces.
     settings: String,
@@ -55,7 +58,8 @@ impl Drop for Backend {
 }
 
 impl Backend {
-    pub(crate) async fn start(era: Era, transport: Transport) -> Self {
+    /// Starts a server with the default responses of its era.
+    pub async fn start(era: Era, transport: Transport) -> Self {
         let shared = Arc::new(Shared::new(era));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -65,7 +69,7 @@ impl Backend {
                 tokio::spawn(http::serve(listener, Arc::clone(&shared))),
             ),
             Transport::Stdio => (
-                format!(r#""command":"{}","args":["{address}"]"#, env!("CARGO_BIN_EXE_scripted-stdio")),
+                format!(r#""command":"{}","args":["{address}"]"#, programs::scripted_stdio().display()),
                 tokio::spawn(stdio::serve(listener, Arc::clone(&shared))),
             ),
         };
@@ -73,63 +77,63 @@ impl Backend {
     }
 
     /// Its entry in `mcpServers`.
-    pub(crate) fn entry(&self, name: &str) -> String {
+    pub fn entry(&self, name: &str) -> String {
         self.entry_with(name, "")
     }
 
     /// Its entry in `mcpServers` with more members, raw text.
-    pub(crate) fn entry_with(&self, name: &str, more: &str) -> String {
+    pub fn entry_with(&self, name: &str, more: &str) -> String {
         let comma = if more.is_empty() { "" } else { "," };
         format!(r#""{name}":{{{}{comma}{more}}}"#, self.settings)
     }
 
     /// The entry of a child that does not exit when its input ends, stdio only: the gateway has to kill it.
-    pub(crate) fn stubborn_entry(&self, name: &str) -> String {
+    pub fn stubborn_entry(&self, name: &str) -> String {
         let settings = self.settings.strip_suffix(']').expect("arguments at the end");
         format!(r#""{name}":{{{settings},"stubborn"]}}"#)
     }
 
     /// From now on, responds to `method` with `reply`.
-    pub(crate) fn on(&self, method: &str, reply: Reply) {
+    pub fn on(&self, method: &str, reply: Reply) {
         self.add(Rule { method: method.to_owned(), target: None, once: false, reply });
     }
 
     /// Responds only to the next `method` with `reply`.
-    pub(crate) fn once(&self, method: &str, reply: Reply) {
+    pub fn once(&self, method: &str, reply: Reply) {
         self.add(Rule { method: method.to_owned(), target: None, once: true, reply });
     }
 
     /// From now on, responds to `method` for this tool or prompt name, this URI or this task with `reply`.
-    pub(crate) fn on_target(&self, method: &str, target: &str, reply: Reply) {
+    pub fn on_target(&self, method: &str, target: &str, reply: Reply) {
         self.add(Rule { method: method.to_owned(), target: Some(target.to_owned()), once: false, reply });
     }
 
     /// The schema checks of all messages of the gateway to it.
-    pub(crate) fn checks(&self) -> &Checks {
+    pub fn checks(&self) -> &Checks {
         &self.shared.checks
     }
 
     /// Declares these capabilities, raw, instead of the default ones.
-    pub(crate) fn declares(&self, capabilities: &str) {
+    pub fn declares(&self, capabilities: &str) {
         let (method, result) = self.shared.era.handshake(capabilities);
         self.on(method, Reply::result(result));
     }
 
     /// From now on, responds to a GET with a stream that the test writes; until then with 405.
-    pub(crate) fn serves_get(&self) {
+    pub fn serves_get(&self) {
         self.shared.serves_get.store(true, Ordering::Relaxed);
     }
 
     /// Waits for the stream with this number, in the order in which clients opened them: by GET, or by a request whose
     /// reply is [`Reply::driven`].
-    pub(crate) async fn stream(&self, number: usize) -> Stream {
+    pub async fn stream(&self, number: usize) -> Stream {
         let mut streams = self.shared.streams.subscribe();
         let what = format!("stream {number}");
         within(&what, streams.wait_for(|streams| streams.len() > number)).await.unwrap()[number].clone()
     }
 
     /// Waits for the newest stream of this session of a client, HTTP only.
-    pub(crate) async fn stream_of(&self, session: &str) -> Stream {
+    pub async fn stream_of(&self, session: &str) -> Stream {
         let of_session = |stream: &&Stream| stream.request.header("mcp-session-id") == Some(session);
         let mut streams = self.shared.streams.subscribe();
         let found = streams.wait_for(|streams| streams.iter().any(|stream| of_session(&stream)));
@@ -138,19 +142,19 @@ impl Backend {
     }
 
     /// All streams that clients have opened so far, the newest last.
-    pub(crate) fn streams(&self) -> Vec<Stream> {
+    pub fn streams(&self) -> Vec<Stream> {
         self.shared.streams.borrow().clone()
     }
 
     /// Lists these tools, each with only a name and a schema.
-    pub(crate) fn offers_tools(&self, names: &[&str]) {
+    pub fn offers_tools(&self, names: &[&str]) {
         let tools: Vec<String> =
             names.iter().map(|name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#)).collect();
         self.on("tools/list", self.list("tools", &tools.join(",")));
     }
 
     /// The response to a list method in this server's era: `member` is the list's name, `entries` its raw elements.
-    pub(crate) fn list(&self, member: &str, entries: &str) -> Reply {
+    pub fn list(&self, member: &str, entries: &str) -> Reply {
         Reply::result(self.shared.era.cacheable(&format!(r#""{member}":[{entries}]"#)))
     }
 
@@ -160,13 +164,13 @@ impl Backend {
     }
 
     /// Every message of `method` so far.
-    pub(crate) fn received(&self, method: &str) -> Vec<Arc<Received>> {
+    pub fn received(&self, method: &str) -> Vec<Arc<Received>> {
         let all = self.shared.received.borrow();
         all.iter().filter(|message| message.method() == method).cloned().collect()
     }
 
     /// Waits until `count` messages of `method` have arrived and returns them.
-    pub(crate) async fn wait_for(&self, method: &str, count: usize) -> Vec<Arc<Received>> {
+    pub async fn wait_for(&self, method: &str, count: usize) -> Vec<Arc<Received>> {
         let mut all = self.shared.received.subscribe();
         let enough =
             |all: &Vec<Arc<Received>>| all.iter().filter(|message| message.method() == method).count() >= count;
@@ -175,19 +179,19 @@ impl Backend {
     }
 
     /// Waits for the client's response to the server request of `call` with this raw id.
-    pub(crate) async fn answer_to(&self, id: &str, call: &Received) -> Arc<Received> {
+    pub async fn answer_to(&self, id: &str, call: &Received) -> Arc<Received> {
         within(&format!("the answer to {id}"), self.shared.answer_to(id, call)).await
     }
 
     /// Waits until the client has closed a request of `method` before its response.
-    pub(crate) async fn wait_abandoned(&self, method: &str) {
+    pub async fn wait_abandoned(&self, method: &str) {
         let mut abandoned = self.shared.abandoned.subscribe();
         let what = format!("the client to leave {method}");
         within(&what, abandoned.wait_for(|methods| methods.iter().any(|left| left == method))).await.unwrap();
     }
 
     /// Waits until `count` child processes have been started, and returns their process ids in order. stdio only.
-    pub(crate) async fn children(&self, count: usize) -> Vec<u32> {
+    pub async fn children(&self, count: usize) -> Vec<u32> {
         let mut children = self.shared.children.subscribe();
         let what = format!("{count} child processes");
         within(&what, children.wait_for(|started| started.len() >= count)).await.unwrap().clone()
@@ -206,6 +210,6 @@ fn huge_result(size: usize) -> String {
 }
 
 /// A configuration with these entries of `mcpServers`.
-pub(crate) fn config<S: Borrow<str>>(entries: &[S]) -> String {
+pub fn config<S: Borrow<str>>(entries: &[S]) -> String {
     format!(r#"{{"mcpServers":{{{}}}}}"#, entries.join(","))
 }

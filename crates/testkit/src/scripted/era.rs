@@ -4,8 +4,10 @@ use super::Reply;
 
 /// The handshake of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Era {
+pub enum Era {
+    /// Up to 2025-11-25, with `initialize`.
     Legacy,
+    /// 2026-07-28, with `server/discover`.
     Modern,
 }
 
@@ -32,7 +34,7 @@ impl Era {
     }
 
     /// A whole result with the members that a list or read must have in this era.
-    pub(crate) fn cacheable(self, members: &str) -> String {
+    pub fn cacheable(self, members: &str) -> String {
         match self {
             Self::Legacy => format!("{{{members}}}"),
             Self::Modern => format!(r#"{{"resultType":"complete",{members},"ttlMs":0,"cacheScope":"private"}}"#),
@@ -40,7 +42,7 @@ impl Era {
     }
 
     /// A whole result with the members that any result must have in this era.
-    pub(crate) fn complete(self, members: &str) -> String {
+    pub fn complete(self, members: &str) -> String {
         match self {
             Self::Legacy => format!("{{{members}}}"),
             Self::Modern => format!(r#"{{"resultType":"complete",{members}}}"#),

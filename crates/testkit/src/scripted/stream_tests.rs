@@ -1,7 +1,7 @@
 //! Longer exchanges of the scripted server with the raw clients, without a gateway: server requests during a call,
 //! streams that a test writes, broken streams that are resumed, subscriptions and tasks.
 
-use fanlight_tests::slicer::member;
+use crate::slicer::member;
 
 use super::tests::{address, child};
 use super::*;
@@ -135,7 +135,7 @@ async fn subscription_is_acknowledged_and_notified_over_http() {
     assert_eq!(before.len(), 2);
     assert_eq!(member(&before[0], "params.notifications"), Some(FILTER));
     for message in &before {
-        let id = fanlight_tests::slicer::member_at(message, &["params", "_meta", SUBSCRIPTION_ID]);
+        let id = crate::slicer::member_at(message, &["params", "_meta", SUBSCRIPTION_ID]);
         assert_eq!(id, Some(r#""sub""#), "{message}");
     }
     assert_eq!(member(&last, "id"), Some(r#""sub""#));

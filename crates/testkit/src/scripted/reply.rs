@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_tests::slicer;
+use crate::slicer;
 use tokio::sync::watch;
 
 use super::stream::Channel;
@@ -11,7 +11,7 @@ use crate::harness::within;
 
 /// The reply to a request.
 #[derive(Clone)]
-pub(crate) struct Reply {
+pub struct Reply {
     /// stdio: written to standard error before anything else.
     pub(super) stderr: Vec<u8>,
     /// The steps before the response.
@@ -48,7 +48,7 @@ pub(super) enum End {
 
 /// A fault of a response.
 #[derive(Clone, Debug)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// No response.
     Hang,
     /// stdio: the process exits with this code. HTTP: the connection closes without a response.
@@ -80,37 +80,38 @@ impl End {
 
 impl Reply {
     /// A response with this result, raw.
-    pub(crate) fn result(raw: impl Into<String>) -> Self {
+    pub fn result(raw: impl Into<String>) -> Self {
         Self::of(End::Result(raw.into()))
     }
 
     /// A response with this error object, raw.
-    pub(crate) fn error(raw: impl Into<String>) -> Self {
+    pub fn error(raw: impl Into<String>) -> Self {
         Self::of(End::Error(raw.into()))
     }
 
     /// A response whose raw result depends on the request.
-    pub(crate) fn compute(result: impl Fn(&Received) -> String + Send + Sync + 'static) -> Self {
+    pub fn compute(result: impl Fn(&Received) -> String + Send + Sync + 'static) -> Self {
         Self::of(End::Compute(Arc::new(result)))
     }
 
     /// A response whose raw result depends on the request and on the client's responses to [`Reply::asking`], in the
     /// order of the server requests.
-    pub(crate) fn conclude(result: impl Fn(&Received, &[Arc<Received>]) -> String + Send + Sync + 'static) -> Self {
+    pub fn conclude(result: impl Fn(&Received, &[Arc<Received>]) -> String + Send + Sync + 'static) -> Self {
         Self::of(End::Conclude(Arc::new(result)))
     }
 
     /// An event stream, or lines, that the test writes: see [`super::Backend::stream`].
-    pub(crate) fn driven() -> Self {
+    pub fn driven() -> Self {
         Self::of(End::Driven).streamed()
     }
 
     /// [`Reply::driven`] for `subscriptions/listen`; the whole filter is acknowledged first.
-    pub(crate) fn listening() -> Self {
+    pub fn listening() -> Self {
         Self::of(End::Acknowledged).streamed()
     }
 
-    pub(crate) fn fault(fault: Fault) -> Self {
+    /// A broken response, or none.
+    pub fn fault(fault: Fault) -> Self {
         Self::of(End::Fault(fault))
     }
 
@@ -119,32 +120,32 @@ impl Reply {
     }
 
     /// stdio: writes this to standard error first.
-    pub(crate) fn complaining(mut self, stderr: &[u8]) -> Self {
+    pub fn complaining(mut self, stderr: &[u8]) -> Self {
         self.stderr = stderr.to_vec();
         self
     }
 
     /// Sends these whole messages first.
-    pub(crate) fn after(mut self, messages: &[&str]) -> Self {
+    pub fn after(mut self, messages: &[&str]) -> Self {
         self.steps.extend(messages.iter().map(|message| Step::Say((*message).to_owned())));
         self
     }
 
     /// Sends these whole server requests, all at once, and waits until the client has responded to each.
-    pub(crate) fn asking(self, requests: &[&str]) -> Self {
+    pub fn asking(self, requests: &[&str]) -> Self {
         let mut reply = self.after(requests);
         reply.steps.push(Step::Answered);
         reply
     }
 
     /// Waits at `gate` before the response, after the earlier messages.
-    pub(crate) fn gated(mut self, gate: &Gate) -> Self {
+    pub fn gated(mut self, gate: &Gate) -> Self {
         self.gate = Some(gate.clone());
         self
     }
 
     /// HTTP: uses an event stream in any case.
-    pub(crate) fn streamed(mut self) -> Self {
+    pub fn streamed(mut self) -> Self {
         self.stream = true;
         self
     }
@@ -190,7 +191,7 @@ fn filled(message: &str, request: &Received) -> String {
 
 /// Holds responses until the test opens it.
 #[derive(Clone)]
-pub(crate) struct Gate(Arc<watch::Sender<GateState>>);
+pub struct Gate(Arc<watch::Sender<GateState>>);
 
 #[derive(Default)]
 struct GateState {
@@ -199,17 +200,18 @@ struct GateState {
 }
 
 impl Gate {
-    pub(crate) fn new() -> Self {
+    /// A closed gate.
+    pub fn new() -> Self {
         Self(Arc::new(watch::Sender::new(GateState::default())))
     }
 
     /// Waits until `count` responses wait at the gate.
-    pub(crate) async fn reached(&self, count: usize) {
+    pub async fn reached(&self, count: usize) {
         within("the gate", self.0.subscribe().wait_for(|state| state.reached >= count)).await.unwrap();
     }
 
     /// Lets all waiting and later responses pass.
-    pub(crate) fn open(&self) {
+    pub fn open(&self) {
         self.0.send_modify(|state| state.open = true);
     }
 

@@ -29,7 +29,7 @@ fn folder() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("FANLIGHT_SPEC") {
         return Some(named.into());
     }
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/spec");
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/spec");
     beside.is_dir().then_some(beside)
 }
 

@@ -1,14 +1,14 @@
 //! A message as the scripted server received it.
 
-use fanlight_tests::slicer;
+use crate::slicer;
 
 /// A message, unchanged.
 #[derive(Debug)]
-pub(crate) struct Received {
+pub struct Received {
     /// The body of a POST, or a line. Empty for other HTTP methods.
-    pub(crate) text: String,
+    pub text: String,
     /// HTTP only; names in lower case.
-    pub(crate) headers: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
     /// The HTTP method, unless it is POST; else the method of the message.
     pub(super) method: String,
 }
@@ -20,26 +20,27 @@ impl Received {
     }
 
     /// The method of the message, or for example `HTTP DELETE`.
-    pub(crate) fn method(&self) -> &str {
+    pub fn method(&self) -> &str {
         &self.method
     }
 
     /// Whether it is the response to a server request.
-    pub(crate) fn is_response(&self) -> bool {
+    pub fn is_response(&self) -> bool {
         self.method.is_empty()
     }
 
     /// The raw text of a member.
-    pub(crate) fn member(&self, path: &str) -> Option<&str> {
+    pub fn member(&self, path: &str) -> Option<&str> {
         slicer::member(&self.text, path)
     }
 
     /// The raw text of a member whose name has dots.
-    pub(crate) fn member_at(&self, path: &[&str]) -> Option<&str> {
+    pub fn member_at(&self, path: &[&str]) -> Option<&str> {
         slicer::member_at(&self.text, path)
     }
 
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    /// The first value of this header, whose name is in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 

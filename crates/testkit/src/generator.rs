@@ -59,30 +59,32 @@ const BREAKS: [&str; 4] = ["", " ", "\n", "\r\n\t"];
 /// The maximum nesting.
 const MAX_DEPTH: usize = 24;
 
-pub(crate) struct Generator {
+/// A source of random JSON text; one seed always gives the same texts.
+pub struct Generator {
     random: fastrand::Rng,
     keys: usize,
     spaces: &'static [&'static str],
 }
 
 impl Generator {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// A generator of texts in one line.
+    pub fn new(seed: u64) -> Self {
         Self { random: fastrand::Rng::with_seed(seed), keys: 0, spaces: &SPACES }
     }
 
     /// A generator that adds line breaks between tokens.
-    pub(crate) fn with_line_breaks(seed: u64) -> Self {
+    pub fn with_line_breaks(seed: u64) -> Self {
         Self { spaces: &BREAKS, ..Self::new(seed) }
     }
 
     /// Any value.
-    pub(crate) fn value(&mut self) -> String {
+    pub fn value(&mut self) -> String {
         let depth = self.random.usize(0..5);
         self.value_of_depth(depth)
     }
 
     /// Deeply nested arrays and objects.
-    pub(crate) fn deep(&mut self) -> String {
+    pub fn deep(&mut self) -> String {
         let mut text = self.scalar();
         for _ in 0..MAX_DEPTH {
             text = if self.random.bool() { format!("[{text}]") } else { format!("{{{}:{text}}}", self.key()) };
@@ -91,14 +93,14 @@ impl Generator {
     }
 
     /// An object with a few members.
-    pub(crate) fn object(&mut self) -> String {
+    pub fn object(&mut self) -> String {
         let members = self.members();
         let (before, after) = (self.space(), self.space());
         format!("{{{before}{members}{after}}}")
     }
 
     /// Members without braces, at least one, to be combined with other members.
-    pub(crate) fn members(&mut self) -> String {
+    pub fn members(&mut self) -> String {
         let count = self.random.usize(1..5);
         let members: Vec<String> = (0..count)
             .map(|_| {
@@ -111,14 +113,14 @@ impl Generator {
     }
 
     /// A string, which is sometimes long.
-    pub(crate) fn string(&mut self) -> String {
+    pub fn string(&mut self) -> String {
         let pieces = if self.random.usize(0..40) == 0 { 20_000 } else { self.random.usize(0..6) };
         let text: String = (0..pieces).map(|_| *self.pick(&PIECES)).collect();
         format!("\"{text}\"")
     }
 
     /// A JSON-RPC id: a string or an integer, whose text must be kept.
-    pub(crate) fn id(&mut self) -> String {
+    pub fn id(&mut self) -> String {
         let number = self.random.u32(..);
         match self.random.usize(0..4) {
             0 => number.to_string(),
@@ -190,7 +192,7 @@ impl Generator {
 }
 
 /// Runs `case` for a number of seeds and names the seed that failed. `FANLIGHT_TEST_SEED` runs one seed only.
-pub(crate) async fn for_seeds<F: Future<Output = ()>>(count: u64, case: impl Fn(u64) -> F) {
+pub async fn for_seeds<F: Future<Output = ()>>(count: u64, case: impl Fn(u64) -> F) {
     /// Prints the seed if the case panics.
     struct Named(u64);
     impl Drop for Named {
@@ -211,7 +213,7 @@ pub(crate) async fn for_seeds<F: Future<Output = ()>>(count: u64, case: impl Fn(
 
 #[cfg(test)]
 mod tests {
-    use fanlight_tests::slicer;
+    use crate::slicer;
 
     use super::*;
 

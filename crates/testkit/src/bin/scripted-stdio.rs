@@ -1,4 +1,4 @@
-//! An MCP server over stdio that a test controls over a loopback connection (see `fanlight_tests::wire`).
+//! An MCP server over stdio that a test controls over a loopback connection (see `fanlight_testkit::wire`).
 //!
 //! Usage: `scripted-stdio 127.0.0.1:PORT [stubborn]`. It exits when its standard input ends, as a well-behaved server
 //! does, unless it is `stubborn`; it always exits when the connection to its test ends.
@@ -8,7 +8,7 @@ use std::net::{Shutdown, TcpStream};
 use std::process::ExitCode;
 use std::thread;
 
-use fanlight_tests::wire::{self, Command};
+use fanlight_testkit::wire::{self, Command};
 
 fn main() -> ExitCode {
     match run() {
