@@ -18,6 +18,8 @@ mod tasks;
 mod tests;
 
 use std::borrow::Borrow;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -42,11 +44,33 @@ pub enum Transport {
     Stdio,
 }
 
+/// How a child process differs from a well-behaved one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Habit {
+    /// It does not exit when its input ends.
+    Stubborn,
+    /// It does not exit on SIGTERM.
+    Immune,
+    /// It starts a process of its own, a [`Habit::Stubborn`] one with its other habits, which counts among
+    /// [`Backend::children`].
+    Parent,
+}
+
+impl Habit {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stubborn => "stubborn",
+            Self::Immune => "immune",
+            Self::Parent => "parent",
+        }
+    }
+}
+
 /// A running scripted server; dropping it ends the server.
 pub struct Backend {
     shared: Arc<Shared>,
-    /// Its members in a configuration, raw text without braces.
-    settings: String,
+    transport: Transport,
+    address: SocketAddr,
     task: AbortHandle,
 }
 
@@ -63,17 +87,34 @@ impl Backend {
         let shared = Arc::new(Shared::new(era));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (settings, task) = match transport {
-            Transport::Http => (
-                format!(r#""type":"http","url":"http://{address}/mcp""#),
-                tokio::spawn(http::serve(listener, Arc::clone(&shared))),
-            ),
-            Transport::Stdio => (
-                format!(r#""command":"{}","args":["{address}"]"#, programs::scripted_stdio().display()),
-                tokio::spawn(stdio::serve(listener, Arc::clone(&shared))),
-            ),
+        let task = match transport {
+            Transport::Http => tokio::spawn(http::serve(listener, Arc::clone(&shared))),
+            Transport::Stdio => tokio::spawn(stdio::serve(listener, Arc::clone(&shared))),
         };
-        Self { shared, settings, task: task.abort_handle() }
+        Self { shared, transport, address, task: task.abort_handle() }
+    }
+
+    /// The URL of its endpoint, HTTP only.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// The command that starts one of its child processes, and its arguments, stdio only.
+    pub fn command(&self, habits: &[Habit]) -> (&'static Path, Vec<String>) {
+        let habits = habits.iter().map(|habit| habit.name().to_owned());
+        (programs::scripted_stdio(), std::iter::once(self.address.to_string()).chain(habits).collect())
+    }
+
+    /// Its members in a configuration, raw text without braces.
+    fn settings(&self, habits: &[Habit]) -> String {
+        match self.transport {
+            Transport::Http => format!(r#""type":"http","url":"{}""#, self.url()),
+            Transport::Stdio => {
+                let (program, arguments) = self.command(habits);
+                let arguments: Vec<String> = arguments.iter().map(|argument| format!("\"{argument}\"")).collect();
+                format!(r#""command":"{}","args":[{}]"#, program.display(), arguments.join(","))
+            }
+        }
     }
 
     /// Its entry in `mcpServers`.
@@ -84,13 +125,12 @@ impl Backend {
     /// Its entry in `mcpServers` with more members, raw text.
     pub fn entry_with(&self, name: &str, more: &str) -> String {
         let comma = if more.is_empty() { "" } else { "," };
-        format!(r#""{name}":{{{}{comma}{more}}}"#, self.settings)
+        format!(r#""{name}":{{{}{comma}{more}}}"#, self.settings(&[]))
     }
 
     /// The entry of a child that does not exit when its input ends, stdio only: the gateway has to kill it.
     pub fn stubborn_entry(&self, name: &str) -> String {
-        let settings = self.settings.strip_suffix(']').expect("arguments at the end");
-        format!(r#""{name}":{{{settings},"stubborn"]}}"#)
+        format!(r#""{name}":{{{}}}"#, self.settings(&[Habit::Stubborn]))
     }
 
     /// From now on, responds to `method` with `reply`.
@@ -188,6 +228,11 @@ impl Backend {
         let mut abandoned = self.shared.abandoned.subscribe();
         let what = format!("the client to leave {method}");
         within(&what, abandoned.wait_for(|methods| methods.iter().any(|left| left == method))).await.unwrap();
+    }
+
+    /// The process ids of all child processes so far, in order. stdio only.
+    pub fn started(&self) -> Vec<u32> {
+        self.shared.children.borrow().clone()
     }
 
     /// Waits until `count` child processes have been started, and returns their process ids in order. stdio only.

@@ -14,12 +14,14 @@ pub enum Command {
     Stderr = 2,
     /// Exit at once; the payload is one byte, the exit code.
     Exit = 3,
+    /// Send SIGKILL to oneself; without a payload.
+    Kill = 4,
 }
 
 impl Command {
     /// The command with this number.
     pub fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Stdout, Self::Stderr, Self::Exit].into_iter().find(|command| *command as u8 == byte)
+        [Self::Stdout, Self::Stderr, Self::Exit, Self::Kill].into_iter().find(|command| *command as u8 == byte)
     }
 }
 
@@ -41,7 +43,7 @@ mod tests {
 
     #[test]
     fn head_round_trips() {
-        for command in [Command::Stdout, Command::Stderr, Command::Exit] {
+        for command in [Command::Stdout, Command::Stderr, Command::Exit, Command::Kill] {
             assert_eq!(parse_head(frame_head(command, 50 << 20)), Some((command, 50 << 20)));
         }
         assert_eq!(parse_head([9, 0, 0, 0, 0]), None);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fanlight_canonical::{BackendClient, CallContext};
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Json, Response};
+use fanlight_testkit::scripted;
 use tokio::sync::Notify;
 
 use crate::support::child::Child;
@@ -14,12 +15,7 @@ use crate::support::{call, client, listen, listening, of_session, send, settings
 
 const ROOTS: &str = r#"{"roots":{}}"#;
 const REFUSAL: &str = r#"{"code":-32022,"message":"no","data":{"supported":["2026-07-28"],"requested":"2025-11-25"}}"#;
-const BOTH: &str = r#"
-    *'"method":"server/discover"'*) result '{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}';;
-    *'"method":"initialize"'*) result '{"protocolVersion":"2025-11-25","capabilities":{}}';;
-    *'"method":"notifications/initialized"'*) ;;
-    *'"method":"x/y"'*) result '{"process":'$$'}';;
-"#;
+const LEGACY: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}"#;
 
 /// What a server of both eras answers to a handshake.
 fn both(seen: &Seen) -> Option<Reply> {
@@ -110,18 +106,20 @@ async fn server_whose_legacy_era_fails_for_now_is_used_in_the_modern_one() {
 
 #[tokio::test]
 async fn stdio_clients_that_cannot_be_asked_share_the_modern_process() {
-    let child = Child::new(BOTH);
+    let child = Child::modern().await;
+    child.on("initialize", scripted::Reply::result(LEGACY));
+    child.on("x/y", scripted::Reply::result("{}"));
     let backend = start(settings(child.transport()));
-    let process = async |session, capabilities: &str| {
-        send(&backend, listening(call("x/y", ""), of_session(session, capabilities)).0).await.unwrap()
+    let ask = async |session, capabilities: &str| {
+        send(&backend, listening(call("x/y", ""), of_session(session, capabilities)).0).await.unwrap();
     };
-    let shared = process(1, "{}").await;
-    assert_eq!(process(2, r#"{"experimental":{},"extensions":{"a/b":{}},"roots":null}"#).await, shared);
-    assert_eq!(child.starts().len(), 1);
-    let own = process(3, ROOTS).await;
-    assert!(own != shared && process(4, r#"{"elicitation":{}}"#).await != own);
-    assert_eq!(process(3, ROOTS).await, own);
-    assert_eq!(child.starts().len(), 3);
+    ask(1, "{}").await;
+    ask(2, r#"{"experimental":{},"extensions":{"a/b":{}},"roots":null}"#).await;
+    assert_eq!((child.started().len(), child.count("initialize")), (1, 0));
+    ask(3, ROOTS).await;
+    ask(4, r#"{"elicitation":{}}"#).await;
+    ask(3, ROOTS).await;
+    assert_eq!((child.started().len(), child.count("initialize")), (3, 2));
     backend.stop().await;
 }
 

@@ -1,14 +1,17 @@
 //! An MCP server over stdio that a test controls over a loopback connection (see `fanlight_testkit::wire`).
 //!
-//! Usage: `scripted-stdio 127.0.0.1:PORT [stubborn]`. It exits when its standard input ends, as a well-behaved server
-//! does, unless it is `stubborn`; it always exits when the connection to its test ends.
+//! Usage: `scripted-stdio 127.0.0.1:PORT [stubborn] [immune] [parent]`. It exits when its standard input ends, as a
+//! well-behaved server does, unless it is `stubborn`, and on SIGTERM, unless it is `immune`. A `parent` starts a
+//! stubborn process of its own. It always exits when the connection to its test ends.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::thread;
 
 use fanlight_testkit::wire::{self, Command};
+
+const USAGE: &str = "usage: scripted-stdio ADDRESS [stubborn] [immune] [parent]";
 
 fn main() -> ExitCode {
     match run() {
@@ -22,10 +25,24 @@ fn main() -> ExitCode {
 
 fn run() -> io::Result<ExitCode> {
     let mut arguments = std::env::args().skip(1);
-    let address = arguments.next().ok_or_else(|| io::Error::other("usage: scripted-stdio ADDRESS [stubborn]"))?;
-    let stubborn = arguments.next().is_some_and(|argument| argument == "stubborn");
-    let mut control = TcpStream::connect(address)?;
+    let address = arguments.next().ok_or_else(|| io::Error::other(USAGE))?;
+    let (mut stubborn, mut immune, mut parent) = (false, false, false);
+    for habit in arguments {
+        match habit.as_str() {
+            "stubborn" => stubborn = true,
+            "immune" => immune = true,
+            "parent" => parent = true,
+            _ => return Err(io::Error::other(USAGE)),
+        }
+    }
+    if immune {
+        survive_termination()?;
+    }
+    let mut control = TcpStream::connect(&address)?;
     writeln!(control, "{}", std::process::id())?;
+    if parent {
+        start_child(&address, immune)?;
+    }
     let to_test = control.try_clone()?;
     thread::spawn(move || {
         forward_stdin(&to_test);
@@ -37,6 +54,20 @@ fn run() -> io::Result<ExitCode> {
         }
     });
     obey(BufReader::new(control))
+}
+
+/// Handles SIGTERM, by doing nothing, in place of its default, which would end the process.
+fn survive_termination() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let _context = runtime.enter();
+    // The handler stays installed after this value is dropped.
+    tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map(drop)
+}
+
+/// Starts a copy of this process that lives on when this one has ended.
+fn start_child(address: &str, immune: bool) -> io::Result<()> {
+    let mut child = std::process::Command::new(std::env::current_exe()?);
+    child.args([address, "stubborn"]).args(immune.then_some("immune")).stdin(Stdio::null()).spawn().map(drop)
 }
 
 /// Sends standard input to the test until either ends.
@@ -62,6 +93,7 @@ fn obey(mut from_test: impl Read) -> io::Result<ExitCode> {
                 payload.read_exact(&mut code)?;
                 return Ok(ExitCode::from(code[0]));
             }
+            Command::Kill => rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?,
         }
     }
 }

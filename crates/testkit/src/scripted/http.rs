@@ -47,7 +47,12 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
         .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
     if head.method != Method::POST {
-        let request = shared.record(Received { text: String::new(), headers, method: format!("HTTP {}", head.method) });
+        let request = shared.record(Received {
+            text: String::new(),
+            headers,
+            process: None,
+            method: format!("HTTP {}", head.method),
+        });
         if let Some(reply) = shared.reply(&request) {
             return single(reply, request, shared).await;
         }
@@ -174,7 +179,7 @@ async fn send_events(events: &Events, reply: Reply, request: &Received, shared: 
             let _ = events.send(Some(Ok(bytes.into()))).await;
             event(&response(request, "result", &result))
         }
-        End::Fault(fault @ Fault::Status(..)) => panic!("{fault:?} comes instead of a stream"),
+        End::Fault(fault @ (Fault::Status(..) | Fault::Kill)) => panic!("{fault:?} comes instead of a stream"),
         _ => unreachable!("answered above"),
     };
     send(events, &last).await;

@@ -9,6 +9,8 @@ pub struct Received {
     pub text: String,
     /// HTTP only; names in lower case.
     pub headers: Vec<(String, String)>,
+    /// stdio only: the process that received it.
+    pub process: Option<u32>,
     /// The HTTP method, unless it is POST; else the method of the message.
     pub(super) method: String,
 }
@@ -16,7 +18,11 @@ pub struct Received {
 impl Received {
     pub(super) fn message(text: String, headers: Vec<(String, String)>) -> Self {
         let method = slicer::member(&text, "method").and_then(slicer::plain_string).unwrap_or_default().to_owned();
-        Self { text, headers, method }
+        Self { text, headers, process: None, method }
+    }
+
+    pub(super) fn line(text: String, process: u32) -> Self {
+        Self { process: Some(process), ..Self::message(text, Vec::new()) }
     }
 
     /// The method of the message, or for example `HTTP DELETE`.

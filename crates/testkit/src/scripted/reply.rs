@@ -19,6 +19,8 @@ pub struct Reply {
     pub(super) gate: Option<Gate>,
     /// HTTP: respond with an event stream even without earlier messages.
     pub(super) stream: bool,
+    /// stdio: the process exits with this code after the response.
+    pub(super) exit: Option<u8>,
     pub(super) end: End,
 }
 
@@ -39,6 +41,10 @@ pub(super) enum End {
     Result(String),
     Error(String),
     Compute(Arc<dyn Fn(&Received) -> String + Send + Sync>),
+    /// A whole message.
+    Written(Arc<dyn Fn(&Received) -> String + Send + Sync>),
+    /// Another reply, which depends on the request.
+    Chosen(Arc<dyn Fn(&Received) -> Reply + Send + Sync>),
     Conclude(Arc<Conclude>),
     Driven,
     /// Written by the test, after the whole filter has been acknowledged.
@@ -53,6 +59,8 @@ pub enum Fault {
     Hang,
     /// stdio: the process exits with this code. HTTP: the connection closes without a response.
     Die(u8),
+    /// stdio: the process sends SIGKILL to itself.
+    Kill,
     /// HTTP: the body breaks off in the middle.
     BreakOff,
     /// HTTP: the stream ends regularly after half an event.
@@ -73,7 +81,8 @@ impl End {
             Self::Error(error) => Some(response(request, "error", error)),
             Self::Compute(compute) => Some(response(request, "result", &compute(request))),
             Self::Conclude(conclude) => Some(response(request, "result", &conclude(request, answers))),
-            Self::Driven | Self::Acknowledged | Self::Fault(_) => None,
+            Self::Written(write) => Some(write(request)),
+            Self::Driven | Self::Acknowledged | Self::Fault(_) | Self::Chosen(_) => None,
         }
     }
 }
@@ -100,6 +109,16 @@ impl Reply {
         Self::of(End::Conclude(Arc::new(result)))
     }
 
+    /// A response that is written as a whole, with its id and all, and may be invalid.
+    pub fn written(response: impl Fn(&Received) -> String + Send + Sync + 'static) -> Self {
+        Self::of(End::Written(Arc::new(response)))
+    }
+
+    /// A reply that depends on the request.
+    pub fn chosen(reply: impl Fn(&Received) -> Self + Send + Sync + 'static) -> Self {
+        Self::of(End::Chosen(Arc::new(reply)))
+    }
+
     /// An event stream, or lines, that the test writes: see [`super::Backend::stream`].
     pub fn driven() -> Self {
         Self::of(End::Driven).streamed()
@@ -116,12 +135,18 @@ impl Reply {
     }
 
     fn of(end: End) -> Self {
-        Self { stderr: Vec::new(), steps: Vec::new(), gate: None, stream: false, end }
+        Self { stderr: Vec::new(), steps: Vec::new(), gate: None, stream: false, exit: None, end }
     }
 
     /// stdio: writes this to standard error first.
     pub fn complaining(mut self, stderr: &[u8]) -> Self {
         self.stderr = stderr.to_vec();
+        self
+    }
+
+    /// stdio: the process exits with this code after the response.
+    pub fn exiting(mut self, code: u8) -> Self {
+        self.exit = Some(code);
         self
     }
 

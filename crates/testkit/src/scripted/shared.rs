@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::slicer;
 use tokio::sync::watch;
 
+use super::reply::End;
 use super::{Era, Received, Reply, Stream};
 use crate::raw_client::{MODERN, NEWEST_LEGACY};
 use crate::schema::{Checks, Direction, Peer};
@@ -90,7 +91,10 @@ impl Shared {
 
     /// The reply of a rule for this message, else the default of the era; `None` if it is not a request.
     pub(super) fn reply(&self, received: &Received) -> Option<Reply> {
-        if let Some(reply) = self.ruled(received) {
+        if let Some(mut reply) = self.ruled(received) {
+            while let End::Chosen(choose) = &reply.end {
+                reply = choose(received);
+            }
             return Some(reply);
         }
         received.member("id").filter(|_| !received.is_response())?;

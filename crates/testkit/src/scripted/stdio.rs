@@ -26,12 +26,12 @@ async fn serve_child(control: TcpStream, shared: Arc<Shared>) {
     let output = Arc::new(Output(Mutex::new(to_child)));
     let mut lines = BufReader::new(from_child).split(b'\n');
     let Ok(Some(pid)) = lines.next_segment().await else { return };
-    let pid = String::from_utf8_lossy(&pid).parse().expect("a process id first");
+    let pid: u32 = String::from_utf8_lossy(&pid).parse().expect("a process id first");
     shared.children.send_modify(|children| children.push(pid));
     let mut answers = tokio::task::JoinSet::new();
     while let Ok(Some(line)) = lines.next_segment().await {
         let text = String::from_utf8(line).expect("UTF-8 on standard input");
-        let request = shared.record(Received::message(text, Vec::new()));
+        let request = shared.record(Received::line(text, pid));
         if let Some(reply) = shared.reply(&request) {
             answers.spawn(answer(reply, request, Arc::clone(&output), Arc::clone(&shared)));
         }
@@ -49,7 +49,11 @@ async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>, share
     let answers = reply.take_steps(&request, &shared, Some(&channel)).await;
     if let Some(response) = reply.end.response(&request, &answers) {
         shared.record_sent(&response);
-        return output.line(&response).await;
+        output.line(&response).await;
+        if let Some(code) = reply.exit {
+            output.send(Command::Exit, &[code]).await;
+        }
+        return;
     }
     match reply.end {
         End::Driven => shared.opened(Stream::of_lines(request, output, Arc::clone(&shared))),
@@ -59,6 +63,7 @@ async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>, share
             shared.opened(stream);
         }
         End::Fault(Fault::Die(code)) => output.send(Command::Exit, &[code]).await,
+        End::Fault(Fault::Kill) => output.send(Command::Kill, &[]).await,
         End::Fault(Fault::Garbage(bytes, result)) => {
             output.send(Command::Stdout, &bytes).await;
             output.line(&response(&request, "result", &result)).await;

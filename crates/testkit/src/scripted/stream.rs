@@ -74,6 +74,11 @@ impl Stream {
         self.message(&response(&self.request, "result", result)).await;
     }
 
+    /// [`Self::result`] with this raw error.
+    pub async fn error(&self, error: &str) {
+        self.message(&response(&self.request, "error", error)).await;
+    }
+
     /// `subscriptions/listen`: acknowledges this raw filter object.
     pub async fn acknowledge(&self, notifications: &str) {
         self.notify("notifications/subscriptions/acknowledged", &format!(r#""notifications":{notifications}"#)).await;

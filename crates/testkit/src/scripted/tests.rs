@@ -11,16 +11,14 @@ use super::*;
 use crate::raw_client::{LegacySession, MODERN, StdioClient, legacy_request, modern_request, post_modern};
 
 pub(super) fn address(backend: &Backend) -> SocketAddr {
-    let url = backend.settings.split("http://").nth(1).unwrap();
-    url.strip_suffix("/mcp\"").unwrap().parse().unwrap()
+    backend.address
 }
 
 /// Starts the child as a gateway would.
 pub(super) fn child(backend: &Backend) -> (StdioClient, Child) {
-    let entry = format!("{{{}}}", backend.settings);
-    let text = |path: &str| slicer::member(&entry, path).and_then(slicer::plain_string).unwrap().to_owned();
-    let mut command = Command::new(text("command"));
-    command.arg(text("args.0")).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let (program, arguments) = backend.command(&[]);
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().unwrap();
     (StdioClient::unchecked(child.stdin.take().unwrap(), child.stdout.take().unwrap()), child)
 }
