@@ -129,7 +129,7 @@ async fn server_request_outside_of_a_call_s_stream_reaches_the_client_of_the_cal
     let (open, mut streams) = feeds();
     let gate = Arc::new(Notify::new());
     let answered = Arc::clone(&gate);
-    let server = Server::start(move |seen| match seen.method().as_str() {
+    let mut server = Server::start(move |seen| match seen.method().as_str() {
         "" if seen.verb == "GET" => open(seen),
         "" if seen.verb == "POST" => {
             answered.notify_one();
@@ -137,7 +137,7 @@ async fn server_request_outside_of_a_call_s_stream_reaches_the_client_of_the_cal
         }
         "x/ask" => {
             let result = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, seen.id());
-            Reply::Gated(String::new(), Arc::clone(&gate), crate::support::server::event(&result))
+            Reply::Gated(": asking\n\n".into(), Arc::clone(&gate), crate::support::server::event(&result))
         }
         _ => legacy(seen, "s").unwrap_or_else(|| seen.result("{}")),
     })
@@ -147,7 +147,9 @@ async fn server_request_outside_of_a_call_s_stream_reaches_the_client_of_the_cal
     let (asking, mut inbox) = listening(call("x/ask", ""), as_session);
     let client_side = async {
         // It is open before the call is sent.
-        streams.next().await.send(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#);
+        let stream = streams.next().await;
+        server.next_of("x/ask").await;
+        stream.send(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#);
         let question = inbox.question().await;
         question.answer.send(Response::from_result(&Json::literal(r#"{"roots":[]}"#))).unwrap();
     };

@@ -6,6 +6,7 @@ pub(crate) mod input_rounds;
 mod legacy_call;
 mod rendered;
 pub(crate) mod subscription;
+mod url_elicitations;
 
 use std::task::{Context, Poll};
 use std::time::Duration;

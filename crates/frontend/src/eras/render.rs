@@ -9,7 +9,7 @@ use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder};
 use fanlight_protocol::{Era, Json, Method, Response, Revision, code, param_header};
 use memchr::memmem;
 
-use super::description;
+use super::{description, structured};
 
 /// How the answer to one request is to be written.
 #[derive(Clone, Debug)]
@@ -43,6 +43,12 @@ impl Rendering {
             Method::Initialize => Some(response.with_body(&description::initialize_result(&result, self.revision))),
             Method::Discover => Some(response.with_body(&description::discover_result(&result))),
             Method::ListTools if self.mirrors_params => mirrorable(response, &result),
+            Method::ListTools if self.revision.era() == Era::Legacy => {
+                structured::tools_for_legacy(&result).map(|result| response.with_body(&result))
+            }
+            Method::CallTool | Method::TaskResult if self.revision.era() == Era::Legacy => {
+                structured::result_for_legacy(&result).map(|result| response.with_body(&result))
+            }
             _ => None,
         };
         let added = match (self.revision.era(), &changed) {
@@ -137,16 +143,18 @@ fn is_cacheable(method: &Method) -> bool {
     )
 }
 
-/// The same error under the code that took the place of -32002, which modern servers must not
-/// emit (2026-07-28 basic/index, Error Codes); `None` if it has another code.
+/// The same error under a code that a modern server may emit, if its own is none: "Implementations of this protocol version
+/// MUST NOT emit" -32002, which -32602 has replaced, and -32042, which nothing has (2026-07-28 basic/index, Error Codes).
 fn with_modern_code(response: &Response) -> Option<Response> {
-    if response.error_code() != Some(code::RESOURCE_NOT_FOUND) {
-        return None;
-    }
+    let code = match response.error_code()? {
+        code::RESOURCE_NOT_FOUND => code::INVALID_PARAMS,
+        code::URL_ELICITATION_REQUIRED => code::URLS_NOT_VISITED,
+        _ => return None,
+    };
     let error = response.error()?;
     let [place] = error.find(["code"]).ok()?;
     let mut edits = Edits::new(error.bytes().clone());
-    edits.replace(place?, code::INVALID_PARAMS.to_string());
+    edits.replace(place?, code.to_string());
     Some(response.with_body(&edits.finish_json()))
 }
 
