@@ -30,12 +30,13 @@ pub(crate) struct LegacyCall {
     open: Vec<u64>,
     /// What the client is sent before anything else of the call.
     outbox: VecDeque<Chunks>,
-    is_cancelled: bool,
+    /// The last item, if it is known.
+    end: Option<Option<Item>>,
 }
 
 impl LegacyCall {
     pub(crate) fn new(call: CoreCall, filter: NotificationFilter, session: Arc<Session>) -> Self {
-        Self { call, filter, session, open: Vec::new(), outbox: VecDeque::new(), is_cancelled: false }
+        Self { call, filter, session, open: Vec::new(), outbox: VecDeque::new(), end: None }
     }
 
     fn open_server_request(&mut self, request: ServerRequest) {
@@ -61,7 +62,7 @@ impl LegacyCall {
     fn cancelled(&mut self) {
         let withdrawn = self.open.drain(..).filter_map(|number| self.session.server_requests.withdraw(number));
         self.outbox.extend(withdrawn.map(|text| Chunks::from(text.into_bytes())));
-        self.is_cancelled = true;
+        self.end = Some(None);
     }
 }
 
@@ -71,8 +72,8 @@ impl ResponseStream<Response> for LegacyCall {
             if let Some(message) = self.outbox.pop_front() {
                 return Poll::Ready(Some(ResponseItem::Message(message)));
             }
-            if self.is_cancelled {
-                return Poll::Ready(None);
+            if let Some(end) = self.end.take() {
+                return Poll::Ready(end);
             }
             match self.call.poll_next(cx) {
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Notification(notification)))) => {
@@ -90,10 +91,15 @@ impl ResponseStream<Response> for LegacyCall {
                     return Poll::Ready(Some(ResponseItem::Pause(retry)));
                 }
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(_)) | ResponseItem::Pause(_) | ResponseItem::StreamBegun)) => {}
-                // What the server still asks stays open: the client can answer it until the server withdraws it.
-                Poll::Ready(Some(ResponseItem::Response(response))) => {
-                    self.open.clear();
+                // Nearly always there are no open server requests.
+                Poll::Ready(Some(ResponseItem::Response(response))) if self.open.is_empty() => {
                     return Poll::Ready(Some(ResponseItem::Response(response)));
+                }
+                // What the server still waits for stays open: the client can answer it.
+                Poll::Ready(Some(ResponseItem::Response(response))) => {
+                    self.withdraw_closed(cx);
+                    self.open.clear();
+                    self.end = Some(Some(ResponseItem::Response(response)));
                 }
                 Poll::Ready(None) => self.cancelled(),
                 Poll::Pending => {

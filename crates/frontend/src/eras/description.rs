@@ -259,8 +259,8 @@ mod tests {
         assert_eq!(discover(odd), odd.replace("[]", VERSIONS));
     }
 
-    fn initialize_newest(capabilities: &str) -> String {
-        let text = format!(r#"{{"protocolVersion":"2025-11-25","capabilities":{capabilities},"serverInfo":{{}}}}"#);
+    fn initialize_newest(version: &str, capabilities: &str) -> String {
+        let text = format!(r#"{{{version},"capabilities":{capabilities},"serverInfo":{{}}}}"#);
         let result = initialize_result(&Json::parse(text.into(), 8).unwrap(), Revision::V2025_11_25);
         result.get("capabilities").unwrap().as_text().to_owned()
     }
@@ -269,12 +269,15 @@ mod tests {
     fn tasks_are_told_of_in_the_words_of_the_client() {
         const LEGACY: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
         const MODERN: &str = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
-        assert_eq!(initialize_newest(&format!("{{ {MODERN}}}")), format!("{{{LEGACY}, {MODERN}}}"));
+        let [modern, legacy] = [r#""supportedVersions":[]"#, r#""protocolVersion":"2025-11-25""#];
+        assert_eq!(initialize_newest(modern, &format!("{{ {MODERN}}}")), format!("{{{LEGACY}, {MODERN}}}"));
+        // What a server says in its legacy era is about that era.
+        assert_eq!(initialize_newest(legacy, &format!("{{ {MODERN}}}")), format!("{{ {MODERN}}}"));
         let as_it_is = r#"{"tasks":{"list":{ }},"x":1.0}"#;
-        assert_eq!(initialize_newest(as_it_is), as_it_is);
+        assert_eq!(initialize_newest(modern, as_it_is), as_it_is);
         let both = format!(r#"{{"tasks":{{"list":{{ }}}},{MODERN}}}"#);
         let merged = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
-        assert_eq!(initialize_newest(&both), format!("{{{merged},{MODERN}}}"));
+        assert_eq!(initialize_newest(modern, &both), format!("{{{merged},{MODERN}}}"));
         // An earlier revision has no tasks to tell of.
         let earlier = |capabilities: &str| {
             let text = format!(r#"{{"capabilities":{capabilities},"serverInfo":{{}}}}"#);

@@ -244,14 +244,17 @@ mod tests {
     }
 
     #[test]
-    fn only_the_forbidden_code_changes_and_only_for_modern_clients() {
+    fn only_forbidden_codes_change_and_only_for_modern_clients() {
         let text = r#"{"jsonrpc":"2.0","id":1.0,"error":{"data":-32002, "code" : -32002,"message":"gone -32002"}}"#;
         assert_eq!(render(Revision::V2025_11_25, "resources/read", text), text);
         assert_eq!(
             render(Revision::V2026_07_28, "resources/read", text),
             text.replace(r#""code" : -32002"#, r#""code" : -32602"#)
         );
-        let other = r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-32042,"message":"m"}}"#;
+        let urls = r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-32042,"message":"m","data":{"elicitations":[ ]}}}"#;
+        assert_eq!(render(Revision::V2025_11_25, "tools/call", urls), urls);
+        assert_eq!(render(Revision::V2026_07_28, "tools/call", urls), urls.replace("-32042", "-31003"));
+        let other = r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-32041,"message":"m"}}"#;
         assert_eq!(render(Revision::V2026_07_28, "tools/call", other), other);
     }
 
