@@ -75,6 +75,9 @@ async fn ambiguous_lengths_are_refused_and_close_the_connection() {
         "Transfer-Encoding: \x0bchunked".to_owned(),
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity".to_owned(),
         format!("Content-Length: {all}\r\nTransfer-Encoding: identity"),
+        format!("Content-Length: {all}\r\nTransfer-Encoding: chunked"),
+        format!("Transfer-Encoding: chunked\r\nContent-Length: {all}"),
+        format!("Transfer-Encoding: chunked\r\nContent-Length: {all}\r\nTransfer-Encoding: chunked"),
         format!("Content-Length: {all}\r\nTransfer-Encoding: xchunked"),
     ];
     for framing in &framings {

@@ -11,9 +11,16 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+mod browser;
 mod bystander;
 mod framing;
+mod http2;
 mod json;
+mod lists;
+mod redirects;
+mod request_state;
+mod sessions;
 mod target;
+mod terminal;
 
 use fanlight_testkit::{harness, raw_client, scripted};

@@ -6,7 +6,7 @@ use fanlight_testkit::usage;
 
 use crate::bystander::Bystander;
 use crate::harness::Gateway;
-use crate::scripted::{Backend, Era, Reply, Transport};
+use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 /// The most that an attack may cost.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,14 @@ impl Bounds {
     };
 }
 
+/// A modern server with a tool `t`.
+async fn well_behaved() -> Backend {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend.offers_tools(&["t"]);
+    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend
+}
+
 /// A gateway in front of one modern server with a tool `t`, with a second client that calls all the while.
 pub(crate) struct Target {
     pub(crate) gateway: Gateway,
@@ -48,17 +56,25 @@ impl Target {
 
     /// With more members of the configuration, raw text.
     pub(crate) async fn with(options: &str) -> Self {
-        let backend = Backend::start(Era::Modern, Transport::Http).await;
-        backend.offers_tools(&["t"]);
-        backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
-        Self::of(backend, options).await
+        Self::of(well_behaved().await, options).await
+    }
+
+    /// With a second server, whose entry in `mcpServers` this is.
+    pub(crate) async fn beside(entry: &str) -> Self {
+        let backend = well_behaved().await;
+        let config = config(&[backend.entry_with("good", r#""prefix":"""#).as_str(), entry]);
+        Self::configured(backend, &config).await
     }
 
     /// In front of this server, which has a tool `t`.
     pub(crate) async fn of(backend: Backend, options: &str) -> Self {
         let comma = if options.is_empty() { "" } else { "," };
         let config = format!(r#"{{"mcpServers":{{{}}}{comma}{options}}}"#, backend.entry("only"));
-        let gateway = Gateway::start(&config).await;
+        Self::configured(backend, &config).await
+    }
+
+    async fn configured(backend: Backend, config: &str) -> Self {
+        let gateway = Gateway::start(config).await;
         let bystander = Bystander::start(gateway.mcp).await;
         let (memory, processor) = (usage::resident_memory(gateway.pid()), usage::processor_time(gateway.pid()));
         Self { gateway, backend, bystander, memory, processor, started: Instant::now() }

@@ -4,8 +4,8 @@
 //! Listening for Messages from the Server), what it needs for a running call included. A call that is sent before that
 //! stream is open may wait for ever for the answer to a request that was lost, so the first one waits for the stream.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::ServerMessages;

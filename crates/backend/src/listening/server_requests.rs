@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::Connection;
 use crate::request::deadline::{PausableDeadline, Pause};
-use crate::request::server_request::{OpenServerRequests, PendingServerRequest, cannot_ask_text};
+use crate::request::server_request::{OpenServerRequests, PendingServerRequest, ServerRequestLimits, cannot_ask_text};
 use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest};
 
 /// Longest time for sending an answer to the server.
@@ -30,8 +30,7 @@ pub(super) struct ServerRequests<'a> {
     pub(super) connection: &'a Arc<Connection>,
     /// The client's session, if it has one.
     pub(super) session: Option<&'a Caller>,
-    /// Longest time for the client to answer.
-    pub(super) limit: Duration,
+    pub(super) limits: ServerRequestLimits,
     pub(super) tasks: &'a TaskTracker,
 }
 
@@ -58,14 +57,17 @@ impl ServerRequests<'_> {
     /// Asks the client. Returns the message for the server if that is not possible.
     fn ask(&self, request: &Request, outside: &Arc<PausableDeadline>) -> Result<PendingServerRequest, Bytes> {
         let listener = self.session.and_then(|session| self.registry.listener_of(session));
-        let (messages, deadline) = match listener {
-            Some(messages) => (messages, Arc::clone(outside)),
-            None => self.connection.oldest_call().ok_or_else(|| {
+        let (messages, deadline, number) = match listener {
+            // No call is kept alive by them, so their number does not matter.
+            Some(messages) => (messages, Arc::clone(outside), usize::MAX),
+            None => {
                 let why = "no call is running that the request could belong to, and the client does not listen";
-                cannot_ask_text(&request.id, why)
-            })?,
+                let call = self.connection.oldest_call().ok_or_else(|| cannot_ask_text(&request.id, why))?;
+                (call.0, call.1, self.limits.number)
+            }
         };
-        let (pending, for_client) = PendingServerRequest::new(request, &deadline, self.limit, ServerSpan::off())?;
+        let limits = ServerRequestLimits { number, ..self.limits };
+        let (pending, for_client) = PendingServerRequest::new(request, &deadline, limits, ServerSpan::off())?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             self.registry.warn_of_slow(1);
             return Err(cannot_ask_text(&request.id, "it does not keep up"));

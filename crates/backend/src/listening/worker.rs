@@ -88,7 +88,7 @@ impl ListeningWorker {
                     registry,
                     connection,
                     session: Some(session),
-                    limit: context.timeouts.question,
+                    limits: context.server_request_limits(),
                     tasks: &context.tasks,
                 };
                 let own = legacy::Own { registry, connection, session, is_repeated };
@@ -96,8 +96,8 @@ impl ListeningWorker {
             }
             (Origin::Pooled(principal), Era::Legacy) => legacy::keep_pooled(registry, connection, principal).await,
             (Origin::Request(principal), Era::Legacy) => {
-                let (limit, tasks) = (context.timeouts.question, &context.tasks);
-                let server_requests = ServerRequests { registry, connection, session: None, limit, tasks };
+                let (limits, tasks) = (context.server_request_limits(), &context.tasks);
+                let server_requests = ServerRequests { registry, connection, session: None, limits, tasks };
                 tokio::join!(
                     server_requests.forward(requests),
                     legacy::keep_of_request(registry, connection, principal)
@@ -123,7 +123,7 @@ pub(super) async fn connected(state: &mut watch::Receiver<State>, idle: impl Fn(
             Phase::Ready(connection) if !connection.is_lost() => return Some(connection),
             Phase::Stopped => return None,
             Phase::Idle => idle(),
-            Phase::Ready(_) | Phase::Connecting | Phase::Down { .. } => {}
+            Phase::Ready(_) | Phase::Connecting { .. } | Phase::Down { .. } => {}
         }
         state.changed().await.ok()?;
     }

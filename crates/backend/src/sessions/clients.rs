@@ -90,7 +90,8 @@ impl ClientConnections {
                 return Ok(());
             }
         }
-        let idle = |(owner, connection): (&Owner, &Arc<SupervisedConnection>)| Some((connection.idle()?, owner.clone()));
+        let idle =
+            |(owner, connection): (&Owner, &Arc<SupervisedConnection>)| Some((connection.idle()?, owner.clone()));
         let longest = self.owned.iter().filter_map(idle).max_by_key(|(idle, _)| *idle);
         let (_, owner) = longest.ok_or(BackendError::TooManySessions { limit })?;
         self.end(&owner);

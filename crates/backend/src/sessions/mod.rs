@@ -94,8 +94,7 @@ impl SessionPool {
         let listeners =
             Listeners::new(Arc::clone(&registry), base.state.clone(), tasks, nesting, patience, limits.sessions);
         let (legacy_era, connections) = Default::default();
-        let pool =
-            Arc::new(Self { settings, policy, catalogue, registry, listeners, base, legacy_era, connections });
+        let pool = Arc::new(Self { settings, policy, catalogue, registry, listeners, base, legacy_era, connections });
         if pool.policy == SessionPolicy::PerClient {
             let (tasks, shutdown) = (&pool.settings.context.tasks, pool.settings.shutdown.clone());
             let sweeping = Arc::clone(&pool);
@@ -164,10 +163,7 @@ impl SessionPool {
     }
 
     /// The server's description of itself for a client: in the client's era, if it is to be served in that.
-    pub(crate) async fn describe_to(
-        self: &Arc<Self>,
-        client: &CallContext,
-    ) -> Result<ServerDescription, BackendError> {
+    pub(crate) async fn describe_to(self: &Arc<Self>, client: &CallContext) -> Result<ServerDescription, BackendError> {
         let base = self.base.ready(self.settings.timeouts.connect).await?;
         if !self.is_second_era(client, &base) {
             return Ok(base.description());
@@ -340,12 +336,7 @@ impl SessionPool {
             && Declared::lets_ask(client, self.largest_description())
     }
 
-    fn open_for(
-        &self,
-        owner: Owner,
-        client: &CallContext,
-        base: &Connection,
-    ) -> Result<InUse, BackendError> {
+    fn open_for(&self, owner: Owner, client: &CallContext, base: &Connection) -> Result<InUse, BackendError> {
         let mut connections = self.connections();
         // Another request of the same client may have been first.
         if let Some(supervised) = connections.existing(&owner) {
@@ -428,17 +419,13 @@ fn open(
     for_client: Option<ForClient>,
     asked_by: &Parent,
 ) -> Arc<SupervisedConnection> {
-    let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting };
-    let (sender, state) = watch::channel(State { phase, revision: None, attempted: false });
+    let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting { after: None } };
+    let (sender, state) = watch::channel(State { phase, revision: None, attempted: false, attempts: 0 });
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let declared = Arc::new(declared);
-    let context = TransportContext {
-        declared: Arc::clone(&declared),
-        outlet,
-        end: end.clone(),
-        ..settings.context.clone()
-    };
+    let context =
+        TransportContext { declared: Arc::clone(&declared), outlet, end: end.clone(), ..settings.context.clone() };
     let tasks = &settings.context.tasks;
     let supervisor = Supervisor {
         context: context.clone(),

@@ -90,7 +90,11 @@ impl ResponseStream<Response> for LegacyCall {
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Pause { retry }))) => {
                     return Poll::Ready(Some(ResponseItem::Pause(retry)));
                 }
-                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(_)) | ResponseItem::Pause(_) | ResponseItem::StreamBegun)) => {}
+                Poll::Ready(Some(
+                    ResponseItem::Message(ServerMessage::Refused(_))
+                    | ResponseItem::Pause(_)
+                    | ResponseItem::StreamBegun,
+                )) => {}
                 // Nearly always there are no open server requests.
                 Poll::Ready(Some(ResponseItem::Response(response))) if self.open.is_empty() => {
                     return Poll::Ready(Some(ResponseItem::Response(response)));

@@ -64,7 +64,8 @@ impl UrlElicitations {
 
     /// Reports to the client those that the server does not ask for any more. `asked` are the inputs that it asks for.
     pub(super) async fn complete(&mut self, asked: &[InputRequest], messages: &ServerMessages) {
-        let is_asked = |known: &UrlElicitation| asked.iter().any(|request| url_of(request).as_ref() == Some(&known.url));
+        let is_asked =
+            |known: &UrlElicitation| asked.iter().any(|request| url_of(request).as_ref() == Some(&known.url));
         let completed: Vec<_> = self.0.extract_if(.., |known| known.is_accepted && !is_asked(known)).collect();
         for UrlElicitation { id, .. } in completed {
             let mut params = ObjectBuilder::new();

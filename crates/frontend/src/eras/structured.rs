@@ -33,7 +33,8 @@ pub(super) fn tools_for_legacy(list: &Json) -> Option<Json> {
 
 /// The result of a tool without structured content that is no object; `None` if there is none of that.
 pub(super) fn result_for_legacy(result: &Json) -> Option<Json> {
-    if !may_have(result, STRUCTURED_CONTENT) || result.get(STRUCTURED_CONTENT).is_none_or(|content| content.is_object()) {
+    if !may_have(result, STRUCTURED_CONTENT) || result.get(STRUCTURED_CONTENT).is_none_or(|content| content.is_object())
+    {
         return None;
     }
     Some(rewrite_object(result, |member| !member.is(result, STRUCTURED_CONTENT), b""))
@@ -56,16 +57,14 @@ mod tests {
     fn output_schemas_that_are_not_of_objects_are_left_out() {
         let of = |text: &'static str| tools_for_legacy(&Json::literal(text)).map(|list| list.as_text().to_owned());
         let list = r#"{ "tools":[{"name":"a","outputSchema":{"type":"object"}}, {"outputSchema" : {"type":"array"},"name":"b","x":1.0},{"name":"c"}],"n":1E2}"#;
-        let expected = r#"{ "tools":[{"name":"a","outputSchema":{"type":"object"}}, {"name":"b","x":1.0},{"name":"c"}],"n":1E2}"#;
+        let expected =
+            r#"{ "tools":[{"name":"a","outputSchema":{"type":"object"}}, {"name":"b","x":1.0},{"name":"c"}],"n":1E2}"#;
         assert_eq!(of(list).as_deref(), Some(expected));
-        for foreign in [
-            r#"{"oneOf":[{"type":"object"}]}"#,
-            r#"{"type":["object","null"]}"#,
-            r#"{"$ref":"a"}"#,
-            "true",
-            "null",
-        ] {
-            let list = Json::parse(format!(r#"{{"tools":[{{"name":"a","output\u0053chema":{foreign}}}]}}"#).into(), 16).unwrap();
+        for foreign in
+            [r#"{"oneOf":[{"type":"object"}]}"#, r#"{"type":["object","null"]}"#, r#"{"$ref":"a"}"#, "true", "null"]
+        {
+            let list = Json::parse(format!(r#"{{"tools":[{{"name":"a","output\u0053chema":{foreign}}}]}}"#).into(), 16)
+                .unwrap();
             assert_eq!(tools_for_legacy(&list).unwrap().as_text(), r#"{"tools":[{"name":"a"}]}"#, "{foreign}");
         }
         assert_eq!(of(r#"{"tools":[{"name":"a","outputSchema":{"type":"obj\u0065ct"}}]}"#), None);
