@@ -59,6 +59,9 @@ options! {
         /// Tasks whose owner is remembered; also, for each backend, tasks that are translated between the eras, and
         /// requests that wait for one.
         "tasks" => tasks: usize = 10_000, count(1, 1_000_000);
+        /// URIs in results whose backend is remembered, for all clients together; also clients whose apps (`ui://`
+        /// resources) are remembered.
+        "handedOutUris" => handed_out_uris: usize = 10_000, count(1, 1_000_000);
         /// Bytes of results that are kept as tasks, per backend.
         "taskResults" => task_results: usize = 64 * MIB, size(KIB, 16 * GIB);
         /// Subscriptions of modern clients per listener; also resources, and tasks, subscribed to by one subscription,

@@ -22,6 +22,8 @@ pub(crate) struct Loaded {
     /// Until when the server allows it to be served: the least of its pages' `ttlMs`, each counted
     /// from when the page arrived. `None` if any page has none.
     pub(crate) expires: Option<Instant>,
+    /// Whether its entries may name URIs that are in other lists.
+    pub(crate) names_uris: bool,
     /// When the results were read, which is earlier than `received` if they are stale.
     pub(crate) read: Instant,
     /// The memory of the results.

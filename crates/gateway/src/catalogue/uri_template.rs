@@ -5,7 +5,7 @@
 
 /// A parsed template.
 #[derive(Clone, Debug)]
-pub(crate) struct UriTemplate(Vec<Part>);
+pub struct UriTemplate(Vec<Part>);
 
 #[derive(Clone, Debug)]
 enum Part {
@@ -19,7 +19,7 @@ enum Part {
 
 impl UriTemplate {
     /// Reads `template`; `None` if its braces do not pair up or it is all literal.
-    pub(crate) fn parse(template: &str) -> Option<Self> {
+    pub fn parse(template: &str) -> Option<Self> {
         let mut parts = Vec::new();
         let mut rest = template;
         while let Some((literal, after)) = rest.split_once('{') {
@@ -43,7 +43,7 @@ impl UriTemplate {
     }
 
     /// Whether `uri` can be an expansion.
-    pub(crate) fn matches(&self, uri: &str) -> bool {
+    pub fn matches(&self, uri: &str) -> bool {
         let text = uri.as_bytes();
         // reached[i]: the parts so far can have produced the first i bytes.
         let mut reached = vec![false; text.len() + 1];

@@ -45,15 +45,15 @@ impl Tasks {
         )
     }
 
-    /// Answers a request about tasks.
+    /// Answers a request about tasks; also says which backend has answered, unless several have.
     pub(crate) async fn handle(
         &self,
         topology: &Topology,
         call: Call,
         seal: &CursorSeal,
-    ) -> Result<Response, RpcError> {
+    ) -> Result<(Option<BackendId>, Response), RpcError> {
         if call.method == Method::ListTasks {
-            return self.list(topology, &call, seal).await;
+            return Ok((None, self.list(topology, &call, seal).await?));
         }
         let task = task_id(call.params.as_ref())?;
         let (method, context) = (call.method.clone(), Arc::clone(&call.context));
@@ -69,7 +69,7 @@ impl Tasks {
             }
             _ => {}
         }
-        Ok(response)
+        Ok((Some(backend), response))
     }
 
     /// Remembers the owner of a task if the answer of a backend has created one.
@@ -97,6 +97,12 @@ impl Tasks {
             Some(backend) => Ok(backend),
             None => self.find(topology, context, task).await,
         }
+    }
+
+    /// The backend of the task that `params` name, if it is known.
+    pub(crate) async fn known_owner(&self, context: &CallContext, params: Option<&Json>) -> Option<BackendId> {
+        let task = task_id(params).ok()?;
+        self.owners.find(&TaskKey::new(&context.caller, &task)).await
     }
 
     /// The backends that have these tasks, without the tasks that no backend has.
