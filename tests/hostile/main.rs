@@ -14,6 +14,7 @@
 mod browser;
 mod bystander;
 mod framing;
+mod http1;
 mod http2;
 mod json;
 mod lists;
