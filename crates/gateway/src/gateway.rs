@@ -17,7 +17,7 @@ use crate::catalogue::{Entry, ListKind, ListWatcher, Served, Snapshot, describe_
 use crate::cursor::{CursorSeal, KeyError, Keys, Position};
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target, by_prefix};
-use crate::tasks::Tasks;
+use crate::tasks::{TaskLimits, Tasks};
 use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, Topology};
 use crate::uris::{self, Asked, HandedOut, Opened, Renaming};
 use crate::{extensions, fault, listening, uri_places};
@@ -30,8 +30,8 @@ pub struct GatewaySettings {
     pub lists: ListLimits,
     /// Bounds for results that are served again.
     pub cache: CacheLimits,
-    /// Tasks whose backend is remembered.
-    pub max_tasks: usize,
+    /// Bounds on the memory of which backend has which task.
+    pub tasks: TaskLimits,
     /// URIs in results whose backend is remembered, and clients whose apps are.
     pub max_handed_out: usize,
     /// The keys that seal cursors; made at random if there are none, so that cursors then end with
@@ -71,7 +71,7 @@ impl Gateway {
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
-        let tasks = Tasks::new(settings.max_tasks);
+        let tasks = Tasks::new(settings.tasks);
         let handed_out = Arc::new(HandedOut::new(settings.max_handed_out));
         Ok(Self { topology, lists, reads, tasks, handed_out, seal, identity: settings.identity, _ends_tasks })
     }

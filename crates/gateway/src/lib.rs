@@ -24,6 +24,7 @@ mod uris;
 
 pub use gateway::{Gateway, GatewaySettings};
 pub use reads::CacheLimits;
+pub use tasks::TaskLimits;
 pub use topology::{BackendEntry, BackendId, ByteLimits, ListLimits, Naming, ToolFilter, namings};
 
 #[cfg(test)]

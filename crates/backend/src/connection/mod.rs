@@ -9,6 +9,7 @@ pub(crate) mod supervisor;
 mod tool_table;
 mod tools;
 
+use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -28,7 +29,7 @@ use crate::handshake::{Agreed, Known};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::Dialect;
 use crate::request::{Reply, TransportContext, span_outcome};
-use crate::settings::{Limits, RetryDelays};
+use crate::settings::{Limits, RetryDelays, Timeouts};
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
@@ -36,8 +37,6 @@ use stream::OutsideStream;
 use tool_table::ToolTable;
 use tools::MirroredMembers;
 
-/// How long a request that only prepares another may take.
-const PREPARATION: Duration = Duration::from_secs(5);
 /// How long an era verdict is taken as fresh: a server that rejects a request so soon after it was
 /// probed means the request.
 const FRESH: Duration = Duration::from_secs(5);
@@ -178,8 +177,9 @@ impl Connection {
                 };
                 let response = match outcome {
                     Ok(Reply::Answer { response, .. }) => response,
-                    Ok(Reply::Rejected { status, pause, .. }) => {
-                        return Err(Box::pin(self.rejection(call, status, pause)).await);
+                    Ok(Reply::Rejected { status, pause, names_session, .. }) => {
+                        let error = BackendError::of_status(status, pause);
+                        return Err(Box::pin(self.rejection(call, status, error, names_session)).await);
                     }
                     Err(error @ BackendError::Unreachable { .. }) => {
                         return Err(Failure::NotRun { loss: Loss::Ended, instead: Err(error) });
@@ -262,6 +262,32 @@ impl Connection {
         }
     }
 
+    /// Waits until it is doubtful whether the server still answers.
+    pub(crate) async fn doubted(&self) {
+        match self.transport.channel() {
+            Some(channel) => channel.liveness.doubted().await,
+            None => pending().await,
+        }
+    }
+
+    /// Pings the server, and gives the connection up if there is no answer within `limit`.
+    pub(crate) async fn prove(&self, limit: Duration) {
+        // Modern servers have no `ping`.
+        let method = if self.era() == Era::Modern { Method::Discover } else { Method::Ping };
+        let answer = self.ask_for(limit, &self.context.root, &method, None).await;
+        if answer.is_err()
+            && !self.is_lost()
+            && let Some(channel) = self.transport.channel()
+        {
+            channel.give_up(format!("calls had timed out, and it answered no ping within {limit:?}"));
+        }
+    }
+
+    /// Why the connection was given up, if it was.
+    pub(crate) fn given_up(&self) -> Option<BackendError> {
+        self.transport.channel()?.liveness.given_up()
+    }
+
     /// Ends the session or begins to end the process; bounded.
     pub(crate) async fn close(&self) {
         self.transport.close().await;
@@ -272,6 +298,11 @@ impl Connection {
         self.users.close();
         self.users.wait().await;
         self.close().await;
+    }
+
+    /// The bounds on time.
+    pub(crate) fn timeouts(&self) -> &Timeouts {
+        &self.context.timeouts
     }
 
     /// Pauses between attempts to open a stream on it.

@@ -6,7 +6,6 @@
 //! declared, the number of open requests is bounded, and so is the time to answer.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::{Caller, ServerMessage};
@@ -20,9 +19,6 @@ use crate::connection::Connection;
 use crate::request::deadline::{PausableDeadline, Pause};
 use crate::request::server_request::{OpenServerRequests, PendingServerRequest, ServerRequestLimits, cannot_ask_text};
 use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest};
-
-/// Longest time for sending an answer to the server.
-const ANSWER: Duration = Duration::from_secs(30);
 
 /// Forwards the server requests of a connection that one client has to itself.
 pub(super) struct ServerRequests<'a> {
@@ -79,7 +75,7 @@ impl ServerRequests<'_> {
     fn send(&self, text: Bytes, pause: Option<Pause>) {
         let connection = Arc::clone(self.connection);
         self.tasks.spawn(async move {
-            let _: Result<_, _> = timeout(ANSWER, connection.tell(text)).await;
+            let _: Result<_, _> = timeout(connection.timeouts().delivery, connection.tell(text)).await;
             drop(pause);
         });
     }

@@ -56,8 +56,6 @@ use notifications::TaskNotifications;
 use owners::TaskOwners;
 use table::{Table, TaskKey};
 
-/// Longest time for cancelling a task that is not awaited any more.
-const CANCELLING: Duration = Duration::from_secs(5);
 /// State of a task besides its result, in bytes: a client's capabilities above all.
 const MAX_TASK_STATE: usize = 32 << 10;
 
@@ -74,6 +72,8 @@ struct Translator {
     max_waits: usize,
     /// Largest kept capabilities of a client, in bytes.
     max_description: usize,
+    /// Inputs that one task may ask for.
+    task_inputs: usize,
     owners: Arc<dyn TaskOwners>,
     /// Results that a modern server returned at once to clients of 2025-11-25 that wanted a task.
     immediate: Table<TaskKey, Arc<ImmediateTask>>,
@@ -112,6 +112,7 @@ impl TaskTranslation {
             waits: Arc::new(Semaphore::new(limit)),
             max_waits: limit,
             max_description: limits.client_description,
+            task_inputs: limits.task_inputs,
             owners,
             immediate: Table::new(limit, limits.task_bytes),
             origins: Table::new(limit, bytes),
@@ -339,8 +340,9 @@ impl Drop for CancelOnDrop {
         if self.armed {
             let translator = Arc::clone(&self.translator);
             let (context, params) = (Arc::clone(&self.context), task_params(&self.id));
+            let limit = translator.inner.timeouts().own_message;
             self.translator.spawn(async move {
-                let _ = timeout(CANCELLING, translator.query(Method::CancelTask, params, &context)).await;
+                let _ = timeout(limit, translator.query(Method::CancelTask, params, &context)).await;
             });
         }
     }

@@ -1,24 +1,27 @@
 //! Replies to requests of a server whose call has ended before they were answered.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::headers::MessageHeaders;
-use super::{HttpEndpoint, HttpTransport, REPLY, SIDE_MESSAGE};
+use super::{HttpEndpoint, HttpTransport};
 use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests, ServerRequestReply};
 
 /// Sends replies of one session, independent of the connection's other users.
 struct Replier {
     endpoint: Arc<HttpEndpoint>,
     headers: MessageHeaders,
+    /// The time for one reply.
+    limit: Duration,
 }
 
 impl Replier {
     async fn send(&self, text: Bytes) {
         let post = self.endpoint.execute(http::Method::POST, self.headers.of_message(), text);
-        if !matches!(timeout(REPLY, post).await, Ok(Ok(http)) if http.status.is_success()) {
+        if !matches!(timeout(self.limit, post).await, Ok(Ok(http)) if http.status.is_success()) {
             tracing::debug!("reply to a request of the server not accepted");
         }
     }
@@ -38,7 +41,7 @@ impl HttpTransport {
                     }
                     None => {
                         for text in requests.refuse_all(CALL_HAS_ENDED) {
-                            let _ = timeout(SIDE_MESSAGE, replier.send(text)).await;
+                            replier.send(text).await;
                         }
                     }
                 }
@@ -51,12 +54,13 @@ impl HttpTransport {
         let replier = self.replier();
         self.endpoint.spawn_detached(&self.context.tasks, async move {
             for text in texts {
-                let _ = timeout(SIDE_MESSAGE, replier.send(text)).await;
+                replier.send(text).await;
             }
         });
     }
 
     fn replier(&self) -> Replier {
-        Replier { endpoint: Arc::clone(&self.endpoint), headers: self.headers.clone() }
+        let limit = self.context.timeouts.delivery;
+        Replier { endpoint: Arc::clone(&self.endpoint), headers: self.headers.clone(), limit }
     }
 }
