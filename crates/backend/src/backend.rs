@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fanlight_canonical::{BackendClient, BackendStatus, Call, CallContext, Listen, Listening, Pending, SessionKey};
 use fanlight_http_pool::{PoolSettings, TcpProbes};
-use fanlight_protocol::Response;
 use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Notification, Response};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -155,6 +155,10 @@ impl BackendClient for Backend {
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
         self.client.listen(listen)
+    }
+
+    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+        self.client.notify(notification, client)
     }
 
     fn end_session(&self, session: SessionKey) {

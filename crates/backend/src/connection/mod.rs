@@ -17,7 +17,7 @@ use std::time::Duration;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
+use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, code};
 use fanlight_telemetry::Parent;
 use futures_util::future::OptionFuture;
 use tokio::sync::OnceCell;
@@ -339,6 +339,11 @@ impl Connection {
     /// What a later connection to the server can go by.
     pub(crate) fn known(&self) -> Known {
         Known { era: self.era(), sse: self.transport.is_sse() }
+    }
+
+    /// Sends a notification of a client.
+    pub(crate) async fn notify(&self, notification: &Notification) -> Result<(), BackendError> {
+        self.transport.notify(notification.text.on_one_line().into_bytes()).await
     }
 
     /// The name of its transport.
