@@ -138,7 +138,7 @@ impl SessionPool {
     pub(crate) fn of_session(&self, client: &CallContext) -> Option<Lease> {
         let supervised = self.existing(client).filter(|_| client.session().is_some())?;
         let connection = supervised.state.borrow().verdict()?.ok()?;
-        Some(Lease { connection, base: Some(Arc::clone(&self.base)), _in_use: Some(supervised) })
+        Some(Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(supervised), release: None })
     }
 
     /// The connection for a client's request, made first if needed.
@@ -313,7 +313,7 @@ impl SessionPool {
             owner: Owner::Request(client.caller.clone()),
             capabilities: Bytes::copy_from_slice(client.capabilities.bytes()),
         });
-        Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(in_use), release: release }
+        Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(in_use), release }
     }
 
     /// `None` if the client uses the base connection of a legacy server.
