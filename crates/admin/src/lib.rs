@@ -16,7 +16,7 @@ mod values;
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fanlight_gateway::Gateway;
 use fanlight_http_edge::{AcceptLimits, Http1Limits, accept_and_spawn, serve_http1};
@@ -30,9 +30,6 @@ use tokio_util::sync::CancellationToken;
 pub use settings::AdminSettings;
 
 use router::{Admin, router};
-
-/// How long running responses may take to end at shutdown.
-const DRAIN: Duration = Duration::from_secs(1);
 
 /// What operators can look at.
 pub struct Subject {
@@ -65,7 +62,7 @@ pub async fn serve_admin(
 ) -> io::Result<()> {
     let address = listener.local_addr()?;
     let connections =
-        AcceptLimits { connections: settings.max_connections, name: "limits.adminConnections", drain: DRAIN };
+        AcceptLimits { connections: settings.max_connections, name: "limits.adminConnections", drain: settings.drain };
     let limits = Http1Limits {
         head: settings.max_header,
         head_timeout: settings.header_timeout,

@@ -49,7 +49,11 @@ pub(crate) struct TransportContext {
 impl TransportContext {
     /// Bounds on the requests of the server during one call.
     pub(crate) fn server_request_limits(&self) -> ServerRequestLimits {
-        ServerRequestLimits { answer: self.timeouts.question, number: self.limits.server_requests }
+        ServerRequestLimits {
+            answer: self.timeouts.question,
+            open: self.limits.open_server_requests,
+            number: self.limits.server_requests,
+        }
     }
 
     pub(crate) fn next_id(&self) -> i64 {
@@ -129,6 +133,8 @@ pub(crate) enum Reply {
         error: Option<Json>,
         /// How long the server asks to be left alone.
         pause: Option<Duration>,
+        /// Whether the body speaks of a session.
+        names_session: bool,
     },
 }
 

@@ -84,13 +84,14 @@ impl Catalogue {
         let Begun { backend, number, reflects } = begun;
         let (reader, catalogue) = (Arc::clone(self), Arc::clone(self));
         let reading = trace.clone().scope(async move {
+            let began = Instant::now();
             let context = CallContext::for_lists_with(reader.capabilities.current(), &trace);
             let loaded = load::one(reader.kind, client.as_ref(), &limits, reader.memory.reserve(), context).await;
             let expires = reader.with(|state| {
                 state.last_read = Some(Instant::now());
                 let part = state.part(backend);
                 let was_announced = part.reflects < reflects;
-                let is_new = part.store(loaded, reflects, limits.stale);
+                let is_new = part.store(loaded, reflects, limits.stale, began.elapsed());
                 let expires = part.expire(limits.stale);
                 state.version += u64::from(is_new);
                 state.read_announced |= is_new && was_announced;
