@@ -145,12 +145,14 @@ impl OpenServerRequests {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.open.is_empty() && self.delayed.is_none()
     }
 
     /// Drops all of them, and returns the replies for the server, which say that the client cannot be asked.
     pub(crate) fn refuse_all(&mut self, why: &str) -> Vec<Bytes> {
-        self.0.drain(..).map(|open| cannot_ask_text(&open.request.id, why)).collect()
+        let delayed = self.delayed.take().map(|(text, _)| text);
+        let refused = self.open.drain(..).map(|open| cannot_ask_text(&open.request.id, why));
+        delayed.into_iter().chain(refused).collect()
     }
 
     /// Waits for the reply to any of them; pends forever if there is none. Can be dropped and called again.
