@@ -15,6 +15,7 @@ mod aggregate;
 mod batches;
 mod cancellation;
 mod cli;
+mod client_notifications;
 mod clients;
 mod concurrency;
 mod demo;

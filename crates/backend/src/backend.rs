@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendClient, BackendStatus, Call, Listen, Listening, Pending, SessionKey};
+use fanlight_canonical::{BackendClient, BackendStatus, Call, CallContext, Listen, Listening, Pending, SessionKey};
 use fanlight_http_pool::{PoolSettings, TcpProbes};
-use fanlight_protocol::Response;
 use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Notification, Response};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -75,6 +75,8 @@ impl Backend {
             timeouts,
             declared: Arc::new(Declared::nothing()),
             outlet: UnsolicitedSender::new(Arc::clone(&registry), Origin::Base).0,
+            stream_is_late: Arc::default(),
+            end: shutdown.clone(),
             ids: Arc::new(AtomicI64::new(1)),
             tasks: tasks.clone(),
             telemetry,
@@ -143,12 +145,20 @@ impl BackendClient for Backend {
         self.client.describe()
     }
 
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        self.client.describe_to(client)
+    }
+
     fn request(&self, call: Call) -> Pending<'_, Response> {
         self.client.request(call)
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
         self.client.listen(listen)
+    }
+
+    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+        self.client.notify(notification, client)
     }
 
     fn end_session(&self, session: SessionKey) {

@@ -10,7 +10,7 @@ use fanlight_canonical::{
     SessionKey, TaskDialect,
 };
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Response, Revision};
+use fanlight_protocol::{Notification, Response, Revision};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +64,10 @@ impl BackendClient for DirectClient {
         Box::pin(async { Ok(self.pool.base().ready(self.caller.timeouts.connect).await?.description()) })
     }
 
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        Box::pin(self.pool.describe_to(client))
+    }
+
     fn request(&self, call: Call) -> Pending<'_, Response> {
         Box::pin(async move {
             let progress = CallProgress::default();
@@ -74,6 +78,15 @@ impl BackendClient for DirectClient {
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
         Box::pin(self.pool.listen(listen))
+    }
+
+    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+        Box::pin(async move {
+            match self.pool.of_session(client) {
+                Some(lease) => lease.connection.notify(notification).await,
+                None => Ok(()),
+            }
+        })
     }
 
     fn end_session(&self, session: SessionKey) {

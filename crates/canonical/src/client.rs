@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Response};
+use fanlight_protocol::{Era, Notification, Response};
 
-use crate::call::Call;
+use crate::call::{Call, CallContext};
 use crate::caller::SessionKey;
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
@@ -23,6 +23,13 @@ pub trait BackendClient: Send + Sync + 'static {
     /// `initialize` or `server/discover` result.
     fn describe(&self) -> Pending<'_, ServerDescription>;
 
+    /// The server's description of itself as it gives it to clients like this one: a server that serves more than one
+    /// era may describe itself differently in each.
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        let _ = client;
+        self.describe()
+    }
+
     /// Sends one request and waits for its response, which may be a JSON-RPC error of the backend.
     /// Results are views of the text received ([`Response::view`]). Notifications that belong to the
     /// request, and requests of the server to the client, are sent to [`Call::messages`] before this
@@ -34,6 +41,12 @@ pub trait BackendClient: Send + Sync + 'static {
     /// loss of a connection: it is set up again, and since something may have been missed meanwhile,
     /// list changes and updates within the interest are announced then.
     fn listen(&self, listen: Listen) -> Pending<'_, Listening>;
+
+    /// Sends a notification of a client, if its session has a connection of its own.
+    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+        let _ = (notification, client);
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// The client's session has ended: the backend may drop all it keeps for it.
     fn end_session(&self, session: SessionKey);

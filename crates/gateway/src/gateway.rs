@@ -6,7 +6,7 @@ use std::time::Duration;
 use fanlight_canonical::{BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
-use fanlight_protocol::{Method, Response, RpcError, code};
+use fanlight_protocol::{Method, Notification, Response, RpcError, code};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -15,6 +15,7 @@ use tokio_util::sync::DropGuard;
 
 use crate::catalogue::{Entry, ListKind, ListWatcher, Served, Snapshot, describe_all, describe_only};
 use crate::cursor::{CursorSeal, KeyError, Keys, Position};
+use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target, by_prefix};
 use crate::tasks::{TaskLimits, Tasks};
@@ -46,8 +47,9 @@ pub struct Gateway {
     topology: Arc<CurrentTopology>,
     pub(crate) lists: Arc<ListWatcher>,
     pub(crate) reads: Arc<Reads>,
-    tasks: Tasks,
+    tasks: Arc<Tasks>,
     handed_out: Arc<HandedOut>,
+    notices: Notices,
     seal: CursorSeal,
     identity: Json,
     _ends_tasks: DropGuard,
@@ -71,9 +73,10 @@ impl Gateway {
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
-        let tasks = Tasks::new(settings.tasks);
+        let tasks = Arc::new(Tasks::new(settings.tasks));
         let handed_out = Arc::new(HandedOut::new(settings.max_handed_out));
-        Ok(Self { topology, lists, reads, tasks, handed_out, seal, identity: settings.identity, _ends_tasks })
+        let notices = Notices::new(&lists, &handed_out, &tasks);
+        Ok(Self { topology, lists, reads, tasks, handed_out, notices, seal, identity: settings.identity, _ends_tasks })
     }
 
     /// Answers one request in canonical form. Never fails: a failure is an error response.
@@ -166,6 +169,11 @@ impl Gateway {
         }
     }
 
+    /// Passes on a notification of a client's session that Fanlight does not know.
+    pub fn notify(&self, notification: Notification, context: Arc<CallContext>) {
+        self.notices.pass_on(self.topology.load(), notification, context);
+    }
+
     /// The state of every backend, in configuration order.
     #[must_use]
     pub fn status(&self) -> Vec<(String, BackendStatus)> {
@@ -198,7 +206,7 @@ impl Gateway {
     async fn pass(&self, only: &Member, call: Call) -> Result<Response, RpcError> {
         let lists_tools = call.method == Method::ListTools;
         if call.method == Method::Discover {
-            return Box::pin(describe(only, true)).await;
+            return Box::pin(describe(only, &call.context, true)).await;
         }
         let answer = self.ask(only, call).await;
         let response = answer.map_err(|error| fault::no_answer(only.name(), &error))?;
@@ -253,9 +261,9 @@ impl Gateway {
     /// Requests that name neither a list nor anything in one.
     async fn unnamed(&self, topology: &Arc<Topology>, call: Call) -> Result<Response, RpcError> {
         match (&call.method, topology.backends()) {
-            (Method::Discover, [only]) => describe(only, false).await,
+            (Method::Discover, [only]) => describe(only, &call.context, false).await,
             (Method::Discover, _) => {
-                let described = describe_all(topology, &self.identity, &call.context.trace).await;
+                let described = describe_all(topology, &self.identity, &call.context).await;
                 Ok(Response::from_result(&described))
             }
             (_, [only]) => topology.send(only.id, call).await,
@@ -458,9 +466,9 @@ fn only_bare<'a>(topology: &Topology, tools: &'a Snapshot, name: &str) -> Option
     all.next().is_none().then_some(only)
 }
 
-/// The description of the only backend, unchanged if that is transparent.
-async fn describe(only: &Member, is_transparent: bool) -> Result<Response, RpcError> {
-    match only.client.describe().await {
+/// The description of the only backend for a client, unchanged if that is transparent.
+async fn describe(only: &Member, client: &CallContext, is_transparent: bool) -> Result<Response, RpcError> {
+    match only.client.describe_to(client).await {
         Ok(description) if is_transparent => Ok(Response::from_result(description.json())),
         Ok(description) => Ok(Response::from_result(&describe_only(&description))),
         Err(error) => Err(fault::no_answer(only.name(), &error)),
@@ -500,6 +508,10 @@ impl Core for Gateway {
 
     fn listen(&self, listen: Listen) -> impl Future<Output = Result<Listening, RpcError>> + Send {
         Self::listen(self, listen)
+    }
+
+    fn notify(&self, notification: Notification, context: Arc<CallContext>) {
+        Self::notify(self, notification, context);
     }
 
     fn end_session(&self, session: SessionKey) {

@@ -15,6 +15,7 @@ pub mod fault;
 mod gateway;
 mod listening;
 pub mod merge;
+mod notices;
 mod reads;
 mod routing;
 mod tasks;

@@ -3,6 +3,7 @@
 mod listening;
 mod outgoing;
 mod rejection;
+mod stream;
 pub(crate) mod supervised;
 pub(crate) mod supervisor;
 mod tool_table;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
+use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, code};
 use fanlight_telemetry::Parent;
 use futures_util::future::OptionFuture;
 use tokio::sync::OnceCell;
@@ -32,6 +33,7 @@ use crate::settings::{Limits, RetryDelays, Timeouts};
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
+use stream::OutsideStream;
 use tool_table::ToolTable;
 use tools::MirroredMembers;
 
@@ -54,6 +56,8 @@ pub(crate) struct Connection {
     tools: Option<ToolTable>,
     tools_loaded: OnceCell<()>,
     since: Instant,
+    /// Of a legacy server over HTTP that may ask the client.
+    outside: Option<OutsideStream>,
     /// The requests that run on it.
     users: TaskTracker,
     /// The connection was made because the era was in doubt.
@@ -115,7 +119,9 @@ impl Connection {
             Era::Modern => transport.is_http().then(|| table(true)),
             Era::Legacy => tasks.map(|_| table(false)),
         };
+        let may_ask = dialect.era() == Era::Legacy && transport.http().is_some() && context.declared.can_be_asked();
         Self {
+            outside: may_ask.then(OutsideStream::new),
             context,
             gone: transport.gone(),
             transport,
@@ -146,6 +152,10 @@ impl Connection {
             }
             let _using = self.users.token();
             // Rare and large: boxed to keep the future of every call small.
+            let _running = match &self.outside {
+                Some(stream) => Some(Box::pin(stream.enter(self, &call.messages, progress)).await),
+                None => None,
+            };
             if let Some(level) = self.log_level_to_raise(call) {
                 Box::pin(self.raise_log_level(level, &call.context.trace)).await;
             }
@@ -329,6 +339,11 @@ impl Connection {
     /// What a later connection to the server can go by.
     pub(crate) fn known(&self) -> Known {
         Known { era: self.era(), sse: self.transport.is_sse() }
+    }
+
+    /// Sends a notification of a client.
+    pub(crate) async fn notify(&self, notification: &Notification) -> Result<(), BackendError> {
+        self.transport.notify(notification.text.on_one_line().into_bytes()).await
     }
 
     /// The name of its transport.

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
 use crate::connection::supervisor::{Phase, State};
+use crate::request::declared::Declared;
 use fanlight_canonical::BackendError;
 
 /// How long a call waits for an attempt to connect to a server that could not be connected to before.
@@ -20,11 +21,14 @@ pub(crate) struct SupervisedConnection {
     /// Wakes the supervisor of a client's connection, which connects on demand.
     wanted: Arc<Notify>,
     end: CancellationToken,
+    declared: Arc<Declared>,
     usage: Mutex<Usage>,
 }
 
 struct Usage {
     users: usize,
+    /// The server has a task that was made on it.
+    has_task: bool,
     /// When the last user left.
     since: Instant,
 }
@@ -33,8 +37,14 @@ struct Usage {
 pub(crate) struct InUse(Arc<SupervisedConnection>);
 
 impl SupervisedConnection {
-    pub(crate) fn new(state: watch::Receiver<State>, wanted: Arc<Notify>, end: CancellationToken) -> Arc<Self> {
-        Arc::new(Self { state, wanted, end, usage: Mutex::new(Usage { users: 0, since: Instant::now() }) })
+    pub(crate) fn new(
+        state: watch::Receiver<State>,
+        wanted: Arc<Notify>,
+        end: CancellationToken,
+        declared: Arc<Declared>,
+    ) -> Arc<Self> {
+        let usage = Mutex::new(Usage { users: 0, has_task: false, since: Instant::now() });
+        Arc::new(Self { state, wanted, end, declared, usage })
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> InUse {
@@ -46,6 +56,26 @@ impl SupervisedConnection {
     pub(crate) fn idle(&self) -> Option<Duration> {
         let usage = self.usage();
         (usage.users == 0).then(|| usage.since.elapsed())
+    }
+
+    /// Whether the server has sent a request for the client on it.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.declared.has_asked()
+    }
+
+    /// Records that the server has a task that was made on it.
+    pub(crate) fn note_task(&self) {
+        self.usage().has_task = true;
+    }
+
+    /// Whether the server has a task that was made on it.
+    pub(crate) fn has_task(&self) -> bool {
+        self.usage().has_task
+    }
+
+    /// Whether it has ended for good.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.end.is_cancelled()
     }
 
     /// Begins to end it for good.

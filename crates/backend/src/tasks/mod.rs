@@ -39,7 +39,7 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -138,6 +138,10 @@ impl BackendClient for TaskTranslation {
         self.0.inner.describe()
     }
 
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        self.0.inner.describe_to(client)
+    }
+
     fn request(&self, call: Call) -> Pending<'_, Response> {
         let Self(translator) = self;
         if !is_about_tasks(&call.method) || translator.inner.task_dialect(&call.context) == Some(None) {
@@ -151,6 +155,10 @@ impl BackendClient for TaskTranslation {
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
         Box::pin(self.0.listen(listen))
+    }
+
+    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+        self.0.inner.notify(notification, client)
     }
 
     fn end_session(&self, session: SessionKey) {
