@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{ResponseItem, ResponseStream};
+use crate::eras::fault;
 use crate::eras::modern::RequestMeta;
 use crate::session::Cancellation;
 
@@ -225,7 +226,7 @@ fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
     let filter =
         filter.ok_or_else(|| invalid("\"notifications\" is missing from the params, or no object".to_owned()))?;
     let keys = [TOOLS, PROMPTS, RESOURCES, URIS, TASKS];
-    let found = filter.find(keys).map_err(|duplicate| invalid(format!("{duplicate} in \"notifications\"")))?;
+    let found = filter.find_distinct(&keys).map_err(|ambiguous| fault::ambiguous(&ambiguous, "\"notifications\""))?;
     let [tools, prompts, resources, uris, tasks] = found.map(|range| range.map(|range| filter.slice(range)));
     let flag = |value: Option<Json>, name: &str| match value {
         None => Ok(false),

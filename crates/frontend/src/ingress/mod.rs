@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_canonical::{Core, Principal};
+use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::ServerSpan;
@@ -150,7 +151,7 @@ impl<C: Core> Ingress<C> {
         origin: &Origin<'_>,
         text: Bytes,
     ) -> Result<Received, Box<Refusal>> {
-        match Message::parse(text, self.settings.nesting) {
+        match Message::parse_from_client(text, self.settings.nesting) {
             Ok(Message::Request(request)) => {
                 self.request(transport, origin, request, false).await.map(Received::Request)
             }
@@ -192,8 +193,11 @@ impl<C: Core> Ingress<C> {
         let Some(session) = session.filter(|session| session.session.revision() == Revision::V2025_03_26) else {
             return Err(self.not_a_message(MessageError::Batch(text)));
         };
-        let messages = Message::parse_batch(text, self.settings.nesting).ok().flatten().unwrap_or_default();
-        fault::check_batch(messages.len(), self.settings.max_batch)?;
+        let messages = Message::parse_batch(text, self.settings.nesting, self.settings.max_batch, Sender::Client)
+            .map_err(|error| fault::of_batch(&error))?;
+        if messages.is_empty() {
+            return Err(RpcError::new(code::INVALID_REQUEST, "a batch without messages").into());
+        }
         let mut requests = Vec::new();
         for message in messages {
             match message {
