@@ -74,6 +74,8 @@ impl Assembly {
         let settings = GatewaySettings {
             backends: entries.collect(),
             lists: ListLimits {
+                uri: config.limits.uri,
+                unknown_tasks: config.limits.unknown_tasks,
                 timeout: config.timeouts.list,
                 pages: config.limits.list_pages,
                 entries: config.limits.list_entries,

@@ -2,6 +2,8 @@
 //!
 //! Errors that backends answer with pass unchanged and are not made here.
 
+use std::borrow::Cow;
+
 use fanlight_canonical::{BackendError, Outcome};
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{RpcError, code};
@@ -35,6 +37,7 @@ pub fn unknown_method(method: &str) -> RpcError {
 /// names the backends that could not be listed, since the name may be one of theirs.
 #[must_use]
 pub fn unknown_name(what: &str, name: &str, unlisted: &[(String, Outcome)]) -> RpcError {
+    let name = excerpt(name);
     if unlisted.is_empty() {
         return RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}"));
     }
@@ -48,6 +51,15 @@ pub fn unknown_name(what: &str, name: &str, unlisted: &[(String, Outcome)]) -> R
     let mut data = ObjectBuilder::new();
     data.member("unlisted", &backends.finish());
     RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}; {reason}")).with_data(data.finish())
+}
+
+/// The beginning of a name, which a client could make as long as a message.
+fn excerpt(name: &str) -> Cow<'_, str> {
+    const SHOWN: usize = 256;
+    match name.char_indices().nth(SHOWN) {
+        Some((cut, _)) => format!("{}…", name.get(..cut).unwrap_or_default()).into(),
+        None => name.into(),
+    }
 }
 
 /// The error for a URI that no backend has; the client's edge gives it the code of its revision.

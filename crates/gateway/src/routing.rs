@@ -29,6 +29,8 @@ pub(crate) enum Place {
     At(BackendId, String),
     /// In no list: any backend that has resources may have it.
     Unlisted,
+    /// Its URI is longer than is compared with lists.
+    Unroutable,
 }
 
 /// What names are looked up in: the topology that the request began with, and the lists of its backends.
@@ -67,6 +69,9 @@ impl Lookup<'_> {
 
     /// Where the resource is that clients know as `uri`.
     pub(crate) async fn locate(self, uri: &str) -> Place {
+        if uri.len() > self.topology.limits.uri {
+            return Place::Unroutable;
+        }
         let unaliased = |backend: &Member| Some(Place::At(backend.id, backend.naming.unalias(uri)?.to_owned()));
         if let Some(place) = self.topology.backends().iter().find_map(unaliased) {
             return place;
@@ -123,6 +128,14 @@ impl<'a> Router<'a> {
         let Lookup { topology, lists, trace } = self.lookup;
         let catalogue = lists.catalogues.of(kind);
         let newest = catalogue.newest(topology);
+        // Backends that are slow to list must not delay the first call of another one's tool.
+        if newest.is_none()
+            && let Some((backend, original)) = by_prefix(topology, &name)
+            && backend.permits_tool(original)
+            && catalogue.entry_of(topology, backend.id, original, trace).await.is_some()
+        {
+            return Ok(Target::One(backend.id, self.renamed(range, &Json::string(original))));
+        }
         let fresh = match newest {
             None => Some(lists.known(kind, topology, trace).await),
             Some(_) => catalogue.recheck(topology, trace).await,
@@ -147,22 +160,26 @@ impl<'a> Router<'a> {
         if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             return Some(Ok(self.to_entry(entry, range)));
         }
-        // A prefix names the backend without any list, also for what the backend does not list.
+        // A prefix names the backend without any list, also for what the backend does not list. But where a filter
+        // exists, only what is listed may be called: a server can know a tool by more names than the filter does.
         let (backend, original) = by_prefix(topology, &name)?;
-        Some(match kind != ListKind::Tools || backend.permits_tool(original) {
-            true => Ok(Target::One(backend.id, self.renamed(range, &Json::string(original)))),
-            false => Err(fault::unknown_name(noun(kind), &name, &[])),
-        })
+        let is_open = kind != ListKind::Tools || !backend.has_tool_filter();
+        is_open.then(|| Ok(Target::One(backend.id, self.renamed(range, &Json::string(original)))))
     }
 
     async fn by_uri(&self, path: &[&str]) -> Result<Target, RpcError> {
         let (range, uri) = self.string_at(path)?;
+        let longest = self.lookup.topology.limits.uri;
+        if uri.len() > longest {
+            let message = format!("params.{} is longer than {longest} bytes, the limit here", path.join("."));
+            return Err(fault::invalid_params(message));
+        }
         Ok(match self.lookup.locate(&uri).await {
             Place::At(backend, original) if original == uri => Target::One(backend, self.params.clone()),
             Place::At(backend, original) => Target::One(backend, self.renamed(range, &Json::string(&original))),
             // Links in tool results need not be in any list (server/tools, Resource Links), so the
             // backends that have resources are asked in turn. Asking is reading, which changes nothing.
-            Place::Unlisted => Target::FirstThatHas(self.params.clone()),
+            Place::Unlisted | Place::Unroutable => Target::FirstThatHas(self.params.clone()),
         })
     }
 

@@ -57,6 +57,9 @@ options! {
         /// Tasks whose owner is remembered; also, for each backend, tasks that are translated between the eras, and
         /// requests that wait for one.
         "tasks" => tasks: usize = 10_000, count(1, 1_000_000);
+        /// Tasks of unknown owners that servers are asked for because of one `subscriptions/listen`; others that it
+        /// names are left out.
+        "unknownTasks" => unknown_tasks: usize = 16, count(0, 10_000);
         /// Bytes of results that are kept as tasks, per backend.
         "taskResults" => task_results: usize = 64 * MIB, size(KIB, 16 * GIB);
         /// Subscriptions of modern clients per listener; also resources, and tasks, subscribed to by one subscription,
@@ -78,6 +81,8 @@ options! {
         "listEntries" => list_entries: usize = 100_000, count(1, 10_000_000);
         /// Earlier states of a merged list that are kept for clients that are still paging through them.
         "listGenerations" => list_generations: usize = 3, count(0, 1000);
+        /// Bytes of a resource's URI, where several servers make it necessary to find its server.
+        "uri" => uri: usize = 64 * KIB, size(KIB, MIB);
         /// Entries on one page of a merged list.
         "pageSize" => page_size: usize = 1000, count(1, 1_000_000);
         /// Results of `resources/read` that are cached, where the server calls them public, for their `ttlMs`; 0 for

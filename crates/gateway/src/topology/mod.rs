@@ -112,6 +112,11 @@ impl Member {
         self.client.name()
     }
 
+    /// Whether some of its tools may be hidden from clients.
+    pub(crate) fn has_tool_filter(&self) -> bool {
+        self.permits_tool.is_some()
+    }
+
     /// Whether the tool that the backend calls `original` exists for clients.
     pub(crate) fn permits_tool(&self, original: &str) -> bool {
         self.permits_tool.as_ref().is_none_or(|permits| permits(original))
