@@ -106,7 +106,7 @@ impl Default for FrontendSettings {
         Self {
             path: "/mcp".into(),
             sse_path: Some("/sse".into()),
-            allowed_origins: Vec::new(),
+            allowed_origins: vec!["http://localhost:3000".into()],
             allowed_hosts: Vec::new(),
             keys: Keys::default(),
             max_body: 16 << 20,

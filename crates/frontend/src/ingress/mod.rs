@@ -14,7 +14,7 @@ use fanlight_canonical::{Core, Principal};
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};
-use fanlight_telemetry::ServerSpan;
+use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -273,10 +273,10 @@ impl<C: Core> Ingress<C> {
         &self,
         transport: &T,
         origin: &Origin<'_>,
-        request: Request,
+        mut request: Request,
         in_batch: bool,
     ) -> Result<Box<StartedRequest>, Box<Refusal>> {
-        let params = match Params::read(request.params.as_ref()) {
+        let mut params = match Params::read(request.params.as_ref()) {
             Ok(params) => params,
             Err(error) => {
                 let span = trace::begin(&self.settings, &request, &origin.facts);
@@ -284,6 +284,13 @@ impl<C: Core> Ingress<C> {
             }
         };
         let span = trace::begin_read(&self.settings, &request, &params, &origin.facts);
+        if self.settings.trust_inbound != TrustInbound::Trust
+            && let Some(stripped) = request.params.as_ref().and_then(without_trace_context)
+        {
+            // It has been read once without an error.
+            params = Params::read(Some(&stripped)).unwrap_or_default();
+            request.params = Some(stripped);
+        }
         let mut parsed = request::ParsedRequest { request, params, span };
         match self.start(transport, origin, &mut parsed, in_batch).await {
             Ok(started) => Ok(Box::new(started)),

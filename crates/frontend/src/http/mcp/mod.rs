@@ -69,7 +69,9 @@ impl<C: Core> Serve for Endpoint<C> {
                     let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received };
                     let origin = self.ingress.identify(arrived.facts());
                     // Here, since each future within another is copied on its way into that.
-                    let reply = if !self.is_at_endpoint(&arrived) {
+                    let reply = if let Some(name) = arrived.fields.ambiguous() {
+                        Err(Refusal::invalid(StatusCode::BAD_REQUEST, format!("{name} is there more than once")))
+                    } else if !self.is_at_endpoint(&arrived) {
                         Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
                     } else if head.method == http::Method::POST {
                         self.post(&arrived, &origin, &mut body).await
