@@ -158,7 +158,9 @@ mod tests {
     #[test]
     fn other_names_are_not_confusable() {
         let long = "n".repeat(1000);
-        for raw in ["", "names", "nam", "title", "námé", "имя", "n\u{430}me", "taskIds", "x-name", r"\u0000", "é\u{0}", &long] {
+        for raw in
+            ["", "names", "nam", "title", "námé", "имя", "n\u{430}me", "taskIds", "x-name", r"\u0000", "é\u{0}", &long]
+        {
             assert_eq!(found(raw), None, "{raw:?}");
         }
     }

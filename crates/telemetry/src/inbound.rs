@@ -93,9 +93,9 @@ pub fn without_trace_context(params: &Json) -> Option<Json> {
     let member = params.members().find(|member| member.is(params, "_meta"))?;
     let meta = params.slice(member.value.clone());
     let is_context = |member: &Member| [TRACEPARENT, TRACESTATE, BAGGAGE].iter().any(|name| member.is(&meta, name));
-    meta.members().any(|member| is_context(&member)).then(|| {
-        params.with_indexed(member.value, &rewrite_object(&meta, |member| !is_context(member), b""))
-    })
+    meta.members()
+        .any(|member| is_context(&member))
+        .then(|| params.with_indexed(member.value, &rewrite_object(&meta, |member| !is_context(member), b"")))
 }
 
 impl HeaderContext {
@@ -195,7 +195,8 @@ mod tests {
             assert_eq!(Inbound::read(&carriers).baggage, None);
             assert_eq!(HeaderContext::read(&carriers), None);
         }
-        let stripped = trust_stripped(r#"{"_meta":{"traceparent":"a","tracestate":"b","k":1,"bagg\u0061ge":"c"},"x":1}"#);
+        let stripped =
+            trust_stripped(r#"{"_meta":{"traceparent":"a","tracestate":"b","k":1,"bagg\u0061ge":"c"},"x":1}"#);
         assert_eq!(stripped.unwrap().as_text(), r#"{"_meta":{"k":1},"x":1}"#);
         assert!(trust_stripped(r#"{"_meta":{"k":1}}"#).is_none() && trust_stripped("{}").is_none());
     }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
 use crate::connection::supervisor::{Phase, State};
-use fanlight_canonical::BackendError;
+use fanlight_canonical::{BackendError, Peer};
 
 /// A supervised connection.
 pub(crate) struct SupervisedConnection {
@@ -17,6 +17,8 @@ pub(crate) struct SupervisedConnection {
     /// Wakes the supervisor of a client's connection, which connects on demand.
     wanted: Arc<Notify>,
     end: CancellationToken,
+    /// Whose share of the limit of connections it takes.
+    peer: Peer,
     usage: Mutex<Usage>,
 }
 
@@ -30,13 +32,22 @@ struct Usage {
 pub(crate) struct InUse(Arc<SupervisedConnection>);
 
 impl SupervisedConnection {
-    pub(crate) fn new(state: watch::Receiver<State>, wanted: Arc<Notify>, end: CancellationToken) -> Arc<Self> {
-        Arc::new(Self { state, wanted, end, usage: Mutex::new(Usage { users: 0, since: Instant::now() }) })
+    pub(crate) fn new(
+        state: watch::Receiver<State>,
+        wanted: Arc<Notify>,
+        end: CancellationToken,
+        peer: Peer,
+    ) -> Arc<Self> {
+        Arc::new(Self { state, wanted, end, peer, usage: Mutex::new(Usage { users: 0, since: Instant::now() }) })
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> InUse {
         self.usage().users += 1;
         InUse(Arc::clone(self))
+    }
+
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     /// How long it has been unused; `None` while it is in use.

@@ -28,7 +28,7 @@ use crate::request::declared::Declared;
 use crate::settings::SessionPolicy;
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use fanlight_canonical::BackendError;
-use fanlight_canonical::{Call, CallContext, Caller, Principal, SessionKey};
+use fanlight_canonical::{Call, CallContext, Caller, Peer, Principal, SessionKey, Shares};
 use fanlight_canonical::{Listen, Listening};
 
 /// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time.
@@ -235,10 +235,7 @@ impl SessionPool {
         }
         let limit = self.settings.context.limits.sessions;
         if connections.len() >= limit {
-            let idle =
-                |(owner, supervised): (&Owner, &Arc<SupervisedConnection>)| Some((supervised.idle()?, owner.clone()));
-            let longest = connections.iter().filter_map(idle).max_by_key(|(idle, _)| *idle);
-            let (_, owner) = longest.ok_or(BackendError::TooManySessions { limit })?;
+            let owner = longest_idle(&connections, &client.peer).ok_or(BackendError::TooManySessions { limit })?;
             if let Some(supervised) = connections.remove(&owner) {
                 supervised.end();
             }
@@ -250,7 +247,8 @@ impl SessionPool {
             Clients::Capabilities(_) => Origin::Pooled(owner.principal.clone()),
         };
         let declared = Declared::by(client, named, self.largest_description());
-        let supervised = open(&self.settings, &self.registry, origin, declared, Some(for_client), &client.trace);
+        let for_client = Some((for_client, client.peer.clone()));
+        let supervised = open(&self.settings, &self.registry, origin, declared, for_client, &client.trace);
         let taken = supervised.take();
         connections.insert(owner, supervised);
         Ok(taken)
@@ -304,9 +302,10 @@ fn open(
     registry: &Arc<SubscriptionRegistry>,
     origin: Origin,
     declared: Declared,
-    for_client: Option<ForClient>,
+    for_client: Option<(ForClient, Peer)>,
     asked_by: &Parent,
 ) -> Arc<SupervisedConnection> {
+    let (for_client, peer) = for_client.map_or((None, Peer::Local), |(client, peer)| (Some(client), peer));
     let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting };
     let (sender, state) = watch::channel(State { phase, revision: None, attempted: false });
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
@@ -333,5 +332,16 @@ fn open(
         patience: settings.timeouts.connect,
     };
     tasks.spawn(worker.run());
-    SupervisedConnection::new(state, wanted, end)
+    SupervisedConnection::new(state, wanted, end, peer)
+}
+
+/// The owner of the connection that ends for one of `newcomer`: of the peers that have most, the one that has been idle
+/// longest.
+fn longest_idle(connections: &HashMap<Owner, Arc<SupervisedConnection>>, newcomer: &Peer) -> Option<Owner> {
+    let shares = Shares::count(connections.values().map(|supervised| supervised.peer()), newcomer);
+    let idle = connections.iter().filter_map(|(owner, supervised)| {
+        let (idle, peer) = (supervised.idle()?, supervised.peer());
+        shares.may_lose(peer).then(|| ((shares.of(peer), idle), owner))
+    });
+    idle.max_by_key(|(rank, _)| *rank).map(|(_, owner)| owner.clone())
 }

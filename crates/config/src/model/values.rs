@@ -121,7 +121,8 @@ fn or_error<T>(value: Option<T>, reader: &mut Reader<'_>, text: &Text, message: 
 
 fn origin(text: &str) -> Option<String> {
     if let Some(any_port) = text.strip_suffix(":*") {
-        let is_loopback = ["http://localhost", "https://localhost", "http://127.0.0.1", "http://[::1]"].contains(&any_port);
+        let is_loopback =
+            ["http://localhost", "https://localhost", "http://127.0.0.1", "http://[::1]"].contains(&any_port);
         return is_loopback.then(|| text.to_owned());
     }
     let url = Url::parse(text).ok().filter(|url| {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::{
-    CallContext, Caller, Core, Interest, Listen, Listening, MessageReceiver, ServerMessage, ServerMessages,
+    CallContext, Caller, Core, Interest, Listen, Listening, MessageReceiver, Peer, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::capability::{ClientCapability, MissingCapability, missing_capability_error};
 use fanlight_protocol::json::{ArrayBuilder, Chunks, Edits, ObjectBuilder, rewrite_object};
@@ -110,7 +110,7 @@ impl Subscriptions {
     pub(crate) fn open<C: Core>(
         &self,
         core: &Arc<C>,
-        caller: Caller,
+        (caller, peer): (Caller, Peer),
         request: &Request,
         sender: RequestMeta,
         cancellation: Option<Cancellation>,
@@ -129,6 +129,7 @@ impl Subscriptions {
         // Detached, since the subscription lasts: a slice would keep the whole request in memory.
         let context = CallContext {
             caller,
+            peer,
             client_info: sender.client_info.as_ref().map(Json::detached),
             tasks: sender.tasks(),
             capabilities: sender.capabilities.detached(),

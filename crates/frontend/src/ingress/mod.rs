@@ -10,7 +10,7 @@ mod transport;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Core, Principal};
+use fanlight_canonical::{Core, Peer, Principal};
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};
@@ -44,6 +44,13 @@ pub(crate) struct Origin<'a> {
     /// Everything that the message names must belong to this principal.
     pub(crate) principal: Principal,
     pub(crate) facts: TransportFacts<'a>,
+}
+
+impl Origin<'_> {
+    /// Whose share of a limit the message takes.
+    pub(crate) fn peer(&self) -> Peer {
+        Peer::of(&self.principal, self.facts.peer_address())
+    }
 }
 
 /// What becomes of the text that a transport has received.

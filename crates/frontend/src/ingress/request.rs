@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Caller, Core};
+use fanlight_canonical::{CallContext, Caller, Core, Peer};
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
 
@@ -71,11 +71,25 @@ impl<C: Core> Ingress<C> {
         let caller = Caller::request_of(origin.principal.clone());
         let kind = if is_subscription { RequestKind::Subscription } else { RequestKind::Call };
         let stream: Result<Responses, RpcError> = if is_subscription {
-            let opened = self.subscriptions.open(&self.core, caller, request, sender, cancellation, span.parent());
+            let opened = self.subscriptions.open(
+                &self.core,
+                (caller, origin.peer()),
+                request,
+                sender,
+                cancellation,
+                span.parent(),
+            );
             opened.map(|subscription| Box::new(subscription) as Responses)
         } else {
             self.resumption(origin, request, params).await.map(|resumption| {
-                self.suspendable_call(caller, parsed, sender, transport.takes_messages(), resumption, cancellation)
+                self.suspendable_call(
+                    (caller, origin.peer()),
+                    parsed,
+                    sender,
+                    transport.takes_messages(),
+                    resumption,
+                    cancellation,
+                )
             })
         };
         let stream = stream.unwrap_or_else(|error| Box::new(Answered::new(Response::from_error(&error))));
@@ -108,7 +122,7 @@ impl<C: Core> Ingress<C> {
 
     fn suspendable_call(
         &self,
-        caller: Caller,
+        (caller, peer): (Caller, Peer),
         parsed: &mut ParsedRequest,
         sender: modern::RequestMeta,
         takes_messages: bool,
@@ -140,6 +154,7 @@ impl<C: Core> Ingress<C> {
         let tasks = sender.tasks();
         let context = CallContext {
             caller,
+            peer,
             client_info: sender.client_info,
             capabilities: sender.capabilities,
             log_level: sender.log_level,
@@ -243,7 +258,7 @@ impl<C: Core> Ingress<C> {
         let permit = self.admit(transport, origin, true)?;
         let running = transport.running().cloned().unwrap_or_default();
         let limit = self.settings.max_server_requests;
-        let session = Session::new(origin.principal.clone(), initialize, running, limit, &self.core);
+        let session = Session::new((origin.principal.clone(), origin.peer()), initialize, running, limit, &self.core);
         session.count(&self.settings.telemetry);
         let streams = SessionStreams::new(session, &self.settings);
         let revision = streams.session.revision();

@@ -110,16 +110,21 @@ fn pages_of_other_loopback_ports_are_served_where_they_are_listed() {
     for origin in ["http://localhost:8080", "http://127.0.0.1:8080", "http://[::1]:8080", "https://localhost:8080"] {
         assert!(served(&[], origin), "the listener's own: {origin}");
     }
-    for origin in ["http://localhost:3000", "http://localhost", "http://127.0.0.1:80", "http://[::1]:5", "https://127.0.0.1"] {
+    for origin in
+        ["http://localhost:3000", "http://localhost", "http://127.0.0.1:80", "http://[::1]:5", "https://127.0.0.1"]
+    {
         assert!(!served(&[], origin), "{origin}");
     }
     for origin in ["http://localhost:3000", "http://127.0.0.1:3000", "http://[::1]:3000"] {
         assert!(served(&["http://localhost:3000"], origin), "{origin}");
     }
-    for origin in ["http://localhost:3001", "https://localhost:3000", "http://localhost", "http://app.example.com:3000"] {
+    for origin in ["http://localhost:3001", "https://localhost:3000", "http://localhost", "http://app.example.com:3000"]
+    {
         assert!(!served(&["http://localhost:3000"], origin), "{origin}");
     }
-    assert!(served(&["http://localhost:*"], "http://127.0.0.1:99") && served(&["http://localhost:*"], "http://localhost"));
+    assert!(
+        served(&["http://localhost:*"], "http://127.0.0.1:99") && served(&["http://localhost:*"], "http://localhost")
+    );
     assert!(!served(&["http://localhost:*"], "https://localhost:99"));
     assert!(!served(&["http://localhost:*"], "http://evil.example.com:99"));
     assert!(!served(&["http://app.example.com:*"], "http://app.example.com:99"), "loopback alone");
@@ -134,7 +139,9 @@ fn request_of_a_foreign_page_without_an_origin_is_refused() {
     for site in ["cross-site", "same-site", "CROSS-SITE", "other", ""] {
         assert!(!with(&[], &[("sec-fetch-site", site)]), "{site}");
     }
-    assert!(with(&[], &[]) && with(&[], &[("sec-fetch-site", "none")]) && with(&[], &[("sec-fetch-site", "same-origin")]));
+    assert!(
+        with(&[], &[]) && with(&[], &[("sec-fetch-site", "none")]) && with(&[], &[("sec-fetch-site", "same-origin")])
+    );
     assert!(!with(&[], &[("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")]));
     let app = [("origin", "https://app.example.com"), ("sec-fetch-site", "cross-site")];
     assert!(with(&["https://app.example.com"], &app) && !with(&[], &app));

@@ -143,7 +143,7 @@ impl<C: Core> Endpoint<C> {
         Ok(Self {
             ingress: Ingress::new(Arc::clone(&core), settings, shutdown.clone(), &cut)?,
             guard: Guard::new(&settings.allowed_hosts, Origins::Listed(settings.allowed_origins.clone())),
-            sessions: InMemorySessions::new(settings.max_sessions, settings.session_idle),
+            sessions: InMemorySessions::new(settings.max_sessions, settings.max_peer_sessions, settings.session_idle),
             policy: StreamPolicy::new(settings, Arc::clone(&detached)),
             detached,
             streams: ConcurrencyLimit::new(settings.stream_limit()),

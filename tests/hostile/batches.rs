@@ -1,0 +1,65 @@
+//! Batches of millions of elements, each of which would become a message of its own.
+
+use std::time::Duration;
+
+use fanlight_testkit::slicer::member;
+
+use crate::raw_client::{LegacySession, StdioClient, legacy_request};
+use crate::scripted::{Backend, Era, Transport, config};
+use crate::target::{Bounds, Target};
+
+/// Just below `limits.requestBody`.
+const LARGEST: usize = 15 << 20;
+
+fn batch_of(element: &str, size: usize) -> String {
+    let mut text = String::with_capacity(size + element.len());
+    text.push('[');
+    while text.len() + element.len() + 2 < size {
+        text.push_str(element);
+        text.push(',');
+    }
+    text.push_str(element);
+    text.push(']');
+    text
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batch_of_millions_is_counted_before_it_is_built() {
+    let target = Target::start().await;
+    let session = LegacySession::open_as(target.gateway.mcp, "2025-03-26").await;
+    let ping = legacy_request("1", "ping", "");
+    for element in ["1", "[]", "{}", r#""""#, &ping, r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#] {
+        let mut response = session.post(&batch_of(element, LARGEST)).await;
+        let answer = response.text().await;
+        assert_eq!((response.status, member(&answer, "error.code")), (400, Some("-32600")), "{element}: {answer}");
+        assert!(answer.contains("more than 100 messages"), "{answer}");
+    }
+    // Two bodies of 15 MiB at most are in memory at once. A debug build reads JSON slowly.
+    let bounds = Bounds { memory: 56 << 20, processor: Duration::from_secs(20), time: Duration::from_secs(40), ..Bounds::SMALL };
+    target.withstood(bounds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batch_at_the_limit_is_served_and_one_above_is_not() {
+    let target = Target::with(r#""limits":{"batch":3}"#).await;
+    let session = LegacySession::open_as(target.gateway.mcp, "2025-03-26").await;
+    let ping = |id: usize| legacy_request(&id.to_string(), "ping", "");
+    let batch = |messages: usize| format!("[{}]", (0..messages).map(ping).collect::<Vec<_>>().join(", "));
+    assert_eq!(session.post(&batch(3)).await.status, 200);
+    assert_eq!(session.post(&batch(4)).await.status, 400);
+    assert_eq!(session.post("[]").await.status, 400);
+    target.withstood(Bounds::SMALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batch_of_millions_on_stdio_leaves_the_client_served() {
+    let backend = Backend::start(Era::Legacy, Transport::Http).await;
+    let mut gateway = crate::harness::Gateway::stdio(&config(&[backend.entry("a")]));
+    let mut client = StdioClient::of(&mut gateway);
+    client.initialize("2025-03-26").await;
+    client.send(&batch_of("1", 4 << 20)).await;
+    let refusal = client.receive().await.expect("an answer");
+    assert_eq!(member(&refusal, "error.code"), Some("-32600"), "{refusal}");
+    let (_, answer) = client.call(&legacy_request("5", "ping", "")).await;
+    assert_eq!(member(&answer, "result"), Some("{}"));
+}
