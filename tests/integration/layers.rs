@@ -124,6 +124,15 @@ fn typed_sdk_is_linked_by_tests_only() {
 }
 
 #[test]
+fn testkit_reaches_no_other_crate_and_is_linked_by_tests_only() {
+    assert_layer("fanlight-testkit", &[], &[]);
+    for (package, dependencies) in workspace() {
+        let links_it = dependencies.iter().any(|dependency| dependency.name == "fanlight-testkit" && !dependency.dev);
+        assert!(!links_it || package == "fanlight-tests", "{package} may use fanlight-testkit in tests only");
+    }
+}
+
+#[test]
 fn binary_tests_and_benchmarks_are_dependencies_of_no_crate() {
     for (package, dependencies) in workspace() {
         for dependency in dependencies {

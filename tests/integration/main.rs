@@ -1,8 +1,7 @@
 //! The integration tests: the real `fanlight` binary between peers, over loopback and pipes.
 //!
-//! First the tools (`harness`, `raw_client`, `scripted`, `rmcp_peers`, `generator`), each with its own tests, then the
-//! tests of the gateway. None depends on Fanlight's crates. Tests wait for events, never for time; every wait fails
-//! after [`harness::PATIENCE`] and prints what has happened until then.
+//! Their tools are in `fanlight_testkit`, but for `rmcp_peers`. None depends on Fanlight's other crates. Tests wait for
+//! events, never for time; every wait fails after [`harness::PATIENCE`] and prints what has happened until then.
 
 #![allow(
     clippy::expect_used,
@@ -20,8 +19,6 @@ mod concurrency;
 mod demo;
 mod faults;
 mod fidelity;
-mod generator;
-mod harness;
 mod http_rules;
 mod layers;
 mod listening;
@@ -33,10 +30,7 @@ mod modern_requests;
 mod module_cycles;
 mod observe;
 mod paging;
-mod raw_client;
 mod rmcp_peers;
-mod schema;
-mod scripted;
 mod server_requests;
 mod sessions;
 mod sse_transport;
@@ -44,3 +38,5 @@ mod standard_streams;
 mod streams;
 mod tasks;
 mod tracing;
+
+use fanlight_testkit::{generator, harness, raw_client, schema, scripted};

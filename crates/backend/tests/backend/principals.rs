@@ -2,6 +2,7 @@
 
 use fanlight_backend::{Backend, SessionPolicy};
 use fanlight_canonical::{CallContext, Caller, Interest, Principal, SessionKey, TaskDialect};
+use fanlight_testkit::scripted::Reply;
 
 use crate::support::child::Child;
 use crate::support::server::{Seen, Server, feeds, legacy};
@@ -187,10 +188,11 @@ async fn session_messages_reach_only_the_principal_of_the_session() {
 #[tokio::test]
 async fn progress_and_server_requests_reach_only_the_principal_of_the_process() {
     // Each process answers with its own number, and asks and reports progress before.
-    let child = Child::legacy(
-        r#"*'"method":"test/call"'*) call=$id; token=${line#*\"progressToken\":}; token=${token%%\}*}; say '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":'"$token"',"progress":1}}'; say '{"jsonrpc":"2.0","id":"q","method":"roots/list"}';;
-        *'"id":"q"'*) id=$call; result '{"process":"'$$'"}';;"#,
-    );
+    let child = Child::legacy().await;
+    let process = Reply::conclude(|call, _| format!(r#"{{"process":{}}}"#, call.process.unwrap()));
+    let progress =
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1}}"#;
+    child.on("test/call", process.asking(&[progress, r#"{"jsonrpc":"2.0","id":"q-{call}","method":"roots/list"}"#]));
     let backend = start(settings(child.transport()));
     let call_of = async |name: &'static str| {
         let (call, mut inbox) = listening(call("test/call", "{}"), |context| {
@@ -217,11 +219,10 @@ async fn progress_and_server_requests_reach_only_the_principal_of_the_process() 
 
 #[tokio::test]
 async fn resource_subscription_is_ended_only_by_its_principal() {
-    let child = Child::legacy(
-        r#"*'"method":"initialize"'*) result '{"protocolVersion":"2025-11-25","capabilities":{"resources":{"subscribe":true}}}';;
-        *'"method":"test/update"'*) say '{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1"}}'; result '{}';;
-        *'"method":"resources/'*) printf '%s\n' "$line" >> "$STATE/resources"; result '{}';;"#,
-    );
+    let child = Child::legacy().await;
+    child.declares(r#"{"resources":{"subscribe":true}}"#);
+    let updated = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1"}}"#;
+    child.on("test/update", Reply::result("{}").after(&[updated]));
     let mut settings = settings(child.transport());
     settings.sessions = SessionPolicy::Shared;
     let backend = start(settings);
@@ -234,5 +235,5 @@ async fn resource_subscription_is_ended_only_by_its_principal() {
     assert_eq!(anns.recv().await.unwrap().method.as_str(), "notifications/resources/updated");
     assert!(bobs.is_empty());
     backend.stop().await;
-    assert!(!child.file("resources").contains("unsubscribe"));
+    assert_eq!((child.count("resources/subscribe"), child.count("resources/unsubscribe")), (1, 0));
 }

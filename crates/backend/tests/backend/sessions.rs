@@ -1,11 +1,14 @@
 //! Which clients share a connection to a backend, and for how long one of their own lasts.
 
+use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fanlight_backend::{Backend, SessionPolicy};
 use fanlight_canonical::{BackendClient, BackendError, CallContext, Caller, Principal, SessionKey};
 use fanlight_protocol::meta::LogLevel;
+use fanlight_testkit::scripted::{self, Fault};
 
 use crate::support::child::{Child, exists};
 use crate::support::server::{Reply, Seen, Server, event, legacy, modern, status};
@@ -207,18 +210,22 @@ async fn until(condition: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn each_client_session_has_a_process_of_its_own() {
-    let child = Child::legacy(
-        r#"*'"method":"initialize"'*) printf '%s\n' "$line" >> "$STATE/initialized"
-          result '{"protocolVersion":"2025-06-18","capabilities":{}}';;
-        *'"method":"test/count"'*) count=$((count + 1)); result "{\"count\":$count}";;
-        *'"method":"test/exit"'*) exit 0;;"#,
-    );
+    let child = Child::legacy().await;
+    let counts = Mutex::new(HashMap::<u32, u32>::new());
+    let count = scripted::Reply::compute(move |request| {
+        let mut counts = counts.lock().unwrap();
+        let count = counts.entry(request.process.unwrap()).or_default();
+        *count += 1;
+        format!(r#"{{"count":{count}}}"#)
+    });
+    child.on("test/count", count);
+    child.on("test/exit", scripted::Reply::fault(Fault::Die(0)));
     let backend = start(settings(child.transport()));
     revision(&backend).await;
     let count = async |session| ask_as(&backend, session, "test/count").await.unwrap();
     assert_eq!((count(1).await, count(1).await), (r#"{"count":1}"#.into(), r#"{"count":2}"#.into()));
     assert_eq!(count(2).await, r#"{"count":1}"#);
-    let processes = child.starts();
+    let processes = child.started();
     assert_eq!(processes.len(), 3);
     backend.end_session(SessionKey(1));
     until(|| !exists(processes[1])).await;
@@ -226,14 +233,21 @@ async fn each_client_session_has_a_process_of_its_own() {
     // A process that ends is started again when it is needed.
     ask_as(&backend, 2, "test/exit").await.unwrap_err();
     assert_eq!(count(2).await, r#"{"count":1}"#);
-    assert_eq!(child.file("initialized").lines().count(), 4);
+    assert_eq!(child.count("initialize"), 4);
     backend.stop().await;
-    assert!(child.starts().into_iter().all(|process| !exists(process)));
+    assert!(child.started().into_iter().all(|process| !exists(process)));
 }
 
 #[tokio::test]
 async fn process_that_cannot_start_fails_its_client_only() {
-    let child = Child::legacy(r#"*'"method":"initialize"'*'"bad"'*) exit 1;; *'"method":"test/x"'*) result '{}';;"#);
+    let child = Child::legacy().await;
+    let handshake = r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}"#;
+    let unless_bad = scripted::Reply::chosen(move |request| match request.member("params.capabilities.bad") {
+        Some(_) => scripted::Reply::fault(Fault::Die(1)),
+        None => scripted::Reply::result(handshake),
+    });
+    child.on("initialize", unless_bad);
+    child.on("test/x", scripted::Reply::result("{}"));
     let backend = start(settings(child.transport()));
     let ask = async |session, capabilities| {
         send(&backend, listening(call("test/x", ""), of_session(session, capabilities)).0).await
@@ -337,7 +351,8 @@ async fn principals_share_no_session_of_a_legacy_http_server() {
 
 #[tokio::test]
 async fn principals_share_no_child_process_of_a_legacy_server() {
-    let child = Child::legacy(r#"*'"x/y"'*) result '{}';;"#);
+    let child = Child::legacy().await;
+    child.on("x/y", scripted::Reply::result("{}"));
     let backend = start(settings(child.transport()));
     for (session, processes) in [(None, 3), (Some(7), 5)] {
         for caller in callers(session).iter().chain(&callers(session)) {
@@ -348,6 +363,6 @@ async fn principals_share_no_child_process_of_a_legacy_server() {
                 ask_for(&backend, caller, r#"{"roots":{}}"#).await;
             }
         }
-        assert_eq!(child.starts().len(), processes, "the base process and one for each principal");
+        assert_eq!(child.started().len(), processes, "the base process and one for each principal");
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{Backend, EraChoice, Secret, TransportSettings};
+use fanlight_backend::{Backend, Secret, TransportSettings};
 use fanlight_canonical::{BackendClient, BackendError, BackendState};
+use fanlight_testkit::scripted::{Fault, Gate, Habit, Received, Reply};
 use tokio::task::JoinHandle;
 
 use crate::support::child::{Child, exists};
@@ -21,11 +22,10 @@ fn spawned(backend: &Arc<Backend>, method: &'static str) -> Outcome {
 
 #[tokio::test]
 async fn exited_process_fails_its_calls_and_is_restarted() {
-    let child = Child::legacy(
-        r#"*'"method":"test/wait"'*) ;;
-        *'"method":"test/die"'*) exit 3;;
-        *'"method":"test/live"'*) result '{}';;"#,
-    );
+    let child = Child::legacy().await;
+    child.on("test/wait", Reply::fault(Fault::Hang));
+    child.on("test/die", Reply::fault(Fault::Die(3)));
+    child.on("test/live", Reply::result("{}"));
     let backend = start(settings(child.transport()));
     revision(&backend).await;
     let waiting = spawned(&backend, "test/wait");
@@ -35,7 +35,7 @@ async fn exited_process_fails_its_calls_and_is_restarted() {
     assert_eq!(waiting.await.unwrap(), Err(error.clone()));
     assert!(error.may_have_run());
     assert_eq!(ask(&backend, "test/live", "").await.unwrap(), "{}");
-    let starts = child.starts();
+    let starts = child.started();
     assert_eq!(starts.len(), 2);
     assert!(!exists(starts[0]), "a zombie");
     backend.stop().await;
@@ -44,7 +44,8 @@ async fn exited_process_fails_its_calls_and_is_restarted() {
 
 #[tokio::test]
 async fn killed_process_is_reported_with_its_signal() {
-    let child = Child::modern(r#"*'"method":"test/die"'*) kill -9 $$;;"#);
+    let child = Child::modern().await;
+    child.on("test/die", Reply::fault(Fault::Kill));
     let backend = start(settings(child.transport()));
     let error = ask(&backend, "test/die", "").await.unwrap_err();
     assert_eq!(error, BackendError::Exited { status: Some("signal: 9 (SIGKILL)".into()) });
@@ -53,7 +54,8 @@ async fn killed_process_is_reported_with_its_signal() {
 
 #[tokio::test]
 async fn answer_before_an_exit_is_delivered() {
-    let child = Child::modern(r#"*'"method":"test/last"'*) result '{"n":1.0}'; exit 0;;"#);
+    let child = Child::modern().await;
+    child.on("test/last", Reply::result(r#"{"n":1.0}"#).exiting(0));
     let backend = start(settings(child.transport()));
     assert_eq!(ask(&backend, "test/last", "").await.unwrap(), r#"{"n":1.0}"#);
     backend.stop().await;
@@ -61,7 +63,8 @@ async fn answer_before_an_exit_is_delivered() {
 
 #[tokio::test]
 async fn process_that_keeps_exiting_is_restarted_with_delays() {
-    let child = Child::modern(r#"*'"method":"test/die"'*) exit 1;;"#);
+    let child = Child::modern().await;
+    child.on("test/die", Reply::fault(Fault::Die(1)));
     let backend = start(settings(child.transport()));
     for _ in 0..2 {
         assert!(matches!(ask(&backend, "test/die", "").await, Err(BackendError::Exited { .. })));
@@ -69,7 +72,7 @@ async fn process_that_keeps_exiting_is_restarted_with_delays() {
     let error = ask(&backend, "test/die", "").await.unwrap_err();
     assert!(matches!(error, BackendError::Unreachable { .. }), "{error:?}");
     assert!(matches!(backend.status().state, BackendState::Down { .. }));
-    assert_eq!(child.starts().len(), 2);
+    assert_eq!(child.started().len(), 2);
     backend.stop().await;
 }
 
@@ -102,11 +105,9 @@ async fn start_error_names_the_command_only() {
 #[tokio::test]
 async fn invalid_lines_are_logged_once_and_affect_no_call() {
     let log = Log::catch();
-    let child = Child::modern(
-        r#"*'"method":"test/noise"'*)
-          printf 'loading \033[2Jplugins\n\n[1,2\nid: 3\n{"jsonrpc":"2.0"}\n'; printf '\377\n'
-          result '{"n":1.0}';;"#,
-    );
+    let child = Child::modern().await;
+    let noise = b"loading \x1b[2Jplugins\n\n[1,2\nid: 3\n{\"jsonrpc\":\"2.0\"}\n\xff\n";
+    child.on("test/noise", Reply::fault(Fault::Garbage(noise.to_vec(), r#"{"n":1.0}"#.to_owned())));
     let backend = start(settings(child.transport()));
     assert_eq!(ask(&backend, "test/noise", "").await.unwrap(), r#"{"n":1.0}"#);
     backend.stop().await;
@@ -120,11 +121,10 @@ async fn invalid_lines_are_logged_once_and_affect_no_call() {
 #[tokio::test]
 async fn invalid_answer_fails_its_call() {
     let deep = format!("{}{}", "[".repeat(80), "]".repeat(80));
-    let child = Child::modern(&format!(
-        r#"*'"method":"test/odd"'*) result 7;;
-        *'"method":"test/deep"'*) result '{{"a":{deep}}}';;
-        *'"method":"test/broken"'*) result '{{"a":}}';;"#
-    ));
+    let child = Child::modern().await;
+    child.on("test/odd", Reply::result("7"));
+    child.on("test/deep", Reply::result(format!(r#"{{"a":{deep}}}"#)));
+    child.on("test/broken", Reply::result(r#"{"a":}"#));
     let backend = start(settings(child.transport()));
     for method in ["test/odd", "test/deep", "test/broken"] {
         let error = ask(&backend, method, "").await.unwrap_err();
@@ -135,11 +135,11 @@ async fn invalid_answer_fails_its_call() {
 
 #[tokio::test]
 async fn id_may_be_returned_in_another_form() {
-    let child = Child::modern(
-        r#"*'"method":"test/string"'*) id="\"$id\""; result '{"n":1.0}';;
-        *'"method":"test/fraction"'*) id="$id.0"; result '{"n":2.0}';;
-        *'"method":"test/odd"'*) id="\"$id\""; result 7;;"#,
-    );
+    let child = Child::modern().await;
+    let written = |write: fn(&str) -> String| Reply::written(move |request| write(request.member("id").unwrap()));
+    child.on("test/string", written(|id| format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":{{"n":1.0}}}}"#)));
+    child.on("test/fraction", written(|id| format!(r#"{{"jsonrpc":"2.0","id":{id}.0,"result":{{"n":2.0}}}}"#)));
+    child.on("test/odd", written(|id| format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":7}}"#)));
     let backend = start(settings(child.transport()));
     assert_eq!(ask(&backend, "test/string", "").await.unwrap(), r#"{"n":1.0}"#);
     assert_eq!(ask(&backend, "test/fraction", "").await.unwrap(), r#"{"n":2.0}"#);
@@ -150,12 +150,16 @@ async fn id_may_be_returned_in_another_form() {
 
 #[tokio::test]
 async fn line_over_the_limit_fails_its_call_only() {
-    let child = Child::modern(
-        r#"*'"method":"test/wait"'*) waiting=$id;;
-        *'"method":"test/large"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"a":"' "$id"; printf '%0200000d"}}\n' 7;;
-        *'"method":"test/unknown"'*) printf '{"result":{"a":"%0200000d"},"id":%s}\n' 7 "$id"
-          id=$waiting; [ -z "$id" ] || result '{}';;"#,
-    );
+    let child = Child::modern().await;
+    let gate = Gate::new();
+    child.on("test/wait", Reply::result("{}").gated(&gate));
+    child.on("test/large", Reply::fault(Fault::Huge(200_000)));
+    child.on("test/unknown", Reply::driven());
+    // The id is last.
+    let unknown_line = |request: &Received| {
+        let text = "x".repeat(200_000);
+        format!(r#"{{"result":{{"a":"{text}"}},"id":{}}}"#, request.member("id").unwrap())
+    };
     let mut settings = settings(child.transport());
     settings.limits.message_bytes = 100_000;
     let backend = start(settings);
@@ -166,49 +170,46 @@ async fn line_over_the_limit_fails_its_call_only() {
     assert_eq!(spawned(&backend, "test/large").await.unwrap(), Err(too_large.clone()));
     // The id comes too late to be seen, and two calls could be meant.
     let unknown = spawned(&backend, "test/unknown");
+    let stream = child.stream(0).await;
+    stream.message(&unknown_line(&stream.request)).await;
+    gate.open();
     assert_eq!(waiting.await.unwrap().unwrap(), "{}");
     // Now it is the only one.
     assert_eq!(ask(&backend, "test/large", "").await, Err(too_large.clone()));
     unknown.abort();
     let _ = unknown.await;
-    assert_eq!(ask(&backend, "test/unknown", "").await, Err(too_large));
+    let answered = async {
+        let stream = child.stream(1).await;
+        stream.message(&unknown_line(&stream.request)).await;
+    };
+    let (outcome, ()) = tokio::join!(ask(&backend, "test/unknown", ""), answered);
+    assert_eq!(outcome, Err(too_large));
     backend.stop().await;
 }
 
 #[tokio::test]
 async fn call_has_a_deadline_and_is_cancelled() {
-    let child = Child::legacy(
-        r#"*'"method":"test/slow"'*) ;;
-        *'"method":"notifications/cancelled"'*) cancelled=yes;;
-        *'"method":"test/seen"'*) result "{\"cancelled\":\"$cancelled\"}";;"#,
-    );
+    let child = Child::legacy().await;
+    child.on("test/slow", Reply::fault(Fault::Hang));
     let mut settings = settings(child.transport());
     settings.timeouts.call = Duration::from_millis(500);
     let after = settings.timeouts.call;
     let backend = start(settings);
     revision(&backend).await;
     assert_eq!(ask(&backend, "test/slow", "").await, Err(BackendError::Timeout { after, sent: true }));
-    assert_eq!(ask(&backend, "test/seen", "").await.unwrap(), r#"{"cancelled":"yes"}"#);
+    let (slow, cancelled) = (child.received("test/slow"), child.wait_for("notifications/cancelled", 1).await);
+    assert_eq!(cancelled[0].member("params.requestId"), slow[0].member("id"));
     backend.stop().await;
 }
 
 #[tokio::test]
 async fn process_group_that_does_not_exit_is_killed() {
-    let child = Child::running(
-        r#"trap '' TERM
-        sh -c 'trap "" TERM; echo $$ >> "$STATE/starts"; while :; do sleep 1; done' &
-        echo $$ >> "$STATE/starts"
-        IFS= read -r line; id=${line#*\"id\":}; id=${id%%,*}
-        printf '{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"]}}\n' "$id"
-        while :; do sleep 1; done"#,
-    );
-    let mut settings = settings(child.transport());
-    settings.era = EraChoice::Modern;
-    let backend = start(settings);
+    let child = Child::modern().await;
+    let transport = child.transport_with(&[Habit::Stubborn, Habit::Immune, Habit::Parent]);
+    let backend = start(settings(transport));
     revision(&backend).await;
+    let starts = child.children(2).await;
     backend.stop().await;
-    let starts = child.starts();
-    assert_eq!(starts.len(), 2);
     for id in starts {
         assert!(gone(id).await, "{id} is still there");
     }
@@ -216,32 +217,30 @@ async fn process_group_that_does_not_exit_is_killed() {
 
 #[tokio::test]
 async fn stopping_does_not_wait_for_a_handshake() {
-    let child = Child::new(r#"*'"method":"server/discover"'*) echo >> "$STATE/asked";;"#);
+    let child = Child::modern().await;
+    child.on("server/discover", Reply::fault(Fault::Hang));
     let backend = start(settings(child.transport()));
-    let asked = async {
-        while child.file("asked").is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, asked).await.unwrap();
+    child.wait_for("server/discover", 1).await;
     tokio::time::timeout(PATIENCE / 4, backend.stop()).await.unwrap();
-    assert!(!exists(child.starts()[0]));
+    assert!(!exists(child.started()[0]));
 }
 
 #[tokio::test]
 async fn processes_left_behind_are_ended() {
-    let child =
-        Child::modern(r#"*'"method":"test/leave"'*) sleep 1000 & echo $! >> "$STATE/left"; result '{}'; exit 0;;"#);
-    let backend = start(settings(child.transport()));
+    let child = Child::modern().await;
+    child.on("test/leave", Reply::result("{}").exiting(0));
+    let backend = start(settings(child.transport_with(&[Habit::Parent])));
+    child.children(2).await;
     ask(&backend, "test/leave", "").await.unwrap();
     backend.stop().await;
-    let left: i32 = child.file("left").trim().parse().unwrap();
-    assert!(gone(left).await);
+    for id in child.started() {
+        assert!(gone(id).await, "{id} is still there");
+    }
 }
 
 /// Whether a process that is nobody's child here ends; whoever inherited it may need a moment to
 /// take note.
-async fn gone(id: i32) -> bool {
+async fn gone(id: u32) -> bool {
     let ended = async {
         while exists(id) && !is_zombie(id) {
             tokio::task::yield_now().await;
@@ -250,22 +249,23 @@ async fn gone(id: i32) -> bool {
     tokio::time::timeout(PATIENCE, ended).await.is_ok()
 }
 
-fn is_zombie(id: i32) -> bool {
+fn is_zombie(id: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| stat.contains(") Z "))
 }
 
 #[tokio::test]
 async fn dropping_a_backend_ends_its_process() {
-    let child = Child::modern("");
+    let child = Child::modern().await;
     let backend = start(settings(child.transport()));
     revision(&backend).await;
     drop(backend);
-    assert!(gone(child.starts()[0]).await);
+    assert!(gone(child.started()[0]).await);
 }
 
 #[tokio::test]
 async fn running_call_ends_with_the_backend() {
-    let child = Child::modern(r#"*'"method":"test/wait"'*) ;;"#);
+    let child = Child::modern().await;
+    child.on("test/wait", Reply::fault(Fault::Hang));
     let backend = start(settings(child.transport()));
     revision(&backend).await;
     let mut waiting = backend.request(call("test/wait", ""));

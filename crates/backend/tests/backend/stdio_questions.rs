@@ -6,18 +6,21 @@ use std::time::Duration;
 use fanlight_canonical::{Call, ServerRequest};
 use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::{Json, Response};
+use fanlight_testkit::scripted::{Fault, Gate, Reply};
 
 use crate::support::child::Child;
 use crate::support::{MessageReceiver, PATIENCE, call, json, listening, of_session, send, settings, start};
 
 const ROOTS: &str = r#"{"roots":{}}"#;
 
-/// `test/ask` asks for the roots and gives back the line that answered.
-const ASKING: &str = r#"*'"method":"test/ask"'*) asked=$id
-      say '{"jsonrpc":"2.0","id":"q\u0041","method":"roots/list","params":{ "n":1.0}}';;
-    *'"id":"q\u0041"'*) id=$asked; result "$line";;
-    *'"method":"test/wait"'*) waiting=$id; : > "$STATE/waiting";;
-    *'"method":"test/go"'*) result '{}'; id=$waiting; result '{}';;"#;
+const ASK: &str = r#"{"jsonrpc":"2.0","id":"q\u0041","method":"roots/list","params":{ "n":1.0}}"#;
+
+/// A server whose `test/ask` asks for the roots and responds with the client's whole response.
+async fn asking() -> Child {
+    let child = Child::legacy().await;
+    child.on("test/ask", Reply::conclude(|_, answers| answers[0].text.clone()).asking(&[ASK]));
+    child
+}
 
 fn as_client(method: &str, key: u64) -> (Call, MessageReceiver) {
     listening(call(method, ""), |context| {
@@ -32,7 +35,7 @@ fn answer(question: ServerRequest, result: &'static str) {
 
 #[tokio::test]
 async fn server_requests_and_replies_keep_their_bytes() {
-    let child = Child::legacy(ASKING);
+    let child = asking().await;
     let backend = start(settings(child.transport()));
     let (call, mut inbox) = listening(call("test/ask", ""), of_session(1, ROOTS));
     let client = async {
@@ -48,13 +51,8 @@ async fn server_requests_and_replies_keep_their_bytes() {
 
 #[tokio::test]
 async fn server_requests_are_answered_in_any_order() {
-    let child = Child::legacy(
-        r#"*'"method":"test/ask"'*) asked=$id
-          say '{"jsonrpc":"2.0","id":91,"method":"roots/list"}'
-          say '{"jsonrpc":"2.0","id":92,"method":"elicitation/create","params":{}}';;
-        *'"id":92,"result":'*) second=yes; say '{"jsonrpc":"2.0","id":93,"method":"roots/list"}';;
-        *'"id":91,"result":'*) id=$asked; result "{\"second\":\"$second\"}";;"#,
-    );
+    let child = Child::legacy().await;
+    child.on("test/ask", Reply::driven());
     let backend = start(settings(child.transport()));
     let (call, mut inbox) = listening(call("test/ask", ""), of_session(1, r#"{"roots":{},"elicitation":{}}"#));
     let client = async {
@@ -64,14 +62,23 @@ async fn server_requests_are_answered_in_any_order() {
         let _third = inbox.question().await;
         answer(first, "{}");
     };
-    let (outcome, ()) = tokio::join!(send(&backend, call), client);
-    assert_eq!(outcome.unwrap(), r#"{"second":"yes"}"#);
+    let server = async {
+        let call = child.stream(0).await;
+        call.message(r#"{"jsonrpc":"2.0","id":91,"method":"roots/list"}"#).await;
+        call.message(r#"{"jsonrpc":"2.0","id":92,"method":"elicitation/create","params":{}}"#).await;
+        child.answer_to("92", &call.request).await;
+        call.message(r#"{"jsonrpc":"2.0","id":93,"method":"roots/list"}"#).await;
+        child.answer_to("91", &call.request).await;
+        call.result("{}").await;
+    };
+    let (outcome, (), ()) = tokio::join!(send(&backend, call), client, server);
+    assert_eq!(outcome.unwrap(), "{}");
     backend.stop().await;
 }
 
 #[tokio::test]
 async fn server_request_without_capability_is_refused() {
-    let child = Child::legacy(ASKING);
+    let child = asking().await;
     let backend = start(settings(child.transport()));
     for capabilities in ["{}", r#"{"sampling":{}}"#] {
         let (call, mut inbox) = listening(call("test/ask", ""), of_session(1, capabilities));
@@ -84,18 +91,15 @@ async fn server_request_without_capability_is_refused() {
 }
 
 /// Two calls run, of clients with the same capabilities and no session; what comes of a question?
-async fn ask_beside(waiting: u64, asking: u64) -> (String, bool) {
-    let child = Child::legacy(ASKING);
+async fn ask_beside(waiting: u64, asked_by: u64) -> (String, bool) {
+    let child = asking().await;
+    let gate = Gate::new();
+    child.on("test/wait", Reply::result("{}").gated(&gate));
     let backend = start(settings(child.transport()));
     let (first, mut first_inbox) = as_client("test/wait", waiting);
-    let (second, mut second_inbox) = as_client("test/ask", asking);
+    let (second, mut second_inbox) = as_client("test/ask", asked_by);
     let asked = async {
-        let begun = async {
-            while !child.has("waiting") {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, begun).await.unwrap();
+        child.wait_for("test/wait", 1).await;
         let told = tokio::select! {
             told = send(&backend, second) => (told.unwrap(), false),
             question = first_inbox.question() => {
@@ -104,7 +108,7 @@ async fn ask_beside(waiting: u64, asking: u64) -> (String, bool) {
             }
             question = second_inbox.question() => panic!("{question:?}"),
         };
-        send(&backend, as_client("test/go", asking).0).await.unwrap();
+        gate.open();
         told
     };
     let (first, told) = tokio::join!(send(&backend, first), asked);
@@ -123,14 +127,9 @@ async fn server_request_is_not_delivered_to_another_client() {
 
 #[tokio::test]
 async fn server_request_ends_with_its_call_or_when_cancelled() {
-    let child = Child::legacy(
-        r#"*'"method":"test/withdraw"'*) withdraw=$id
-          say '{"jsonrpc":"2.0","id":91,"method":"roots/list"}'
-          say '{"jsonrpc":"2.0","id":92,"method":"roots/list"}'
-          say '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":91}}';;
-        *'"method":"test/ask"'*) say '{"jsonrpc":"2.0","id":93,"method":"roots/list"}';;
-        *'"id":92,'*) id=$withdraw; result '{}';;"#,
-    );
+    let child = Child::legacy().await;
+    child.on("test/withdraw", Reply::driven());
+    child.on("test/ask", Reply::fault(Fault::Hang).after(&[r#"{"jsonrpc":"2.0","id":93,"method":"roots/list"}"#]));
     let backend = start(settings(child.transport()));
     let (withdrawing, mut inbox) = listening(call("test/withdraw", ""), of_session(1, ROOTS));
     let client = async {
@@ -138,7 +137,19 @@ async fn server_request_ends_with_its_call_or_when_cancelled() {
         tokio::time::timeout(PATIENCE, withdrawn.answer.closed()).await.unwrap();
         answer(other, "{}");
     };
-    let (outcome, ()) = tokio::join!(send(&backend, withdrawing), client);
+    let server = async {
+        let call = child.stream(0).await;
+        for message in [
+            r#"{"jsonrpc":"2.0","id":91,"method":"roots/list"}"#,
+            r#"{"jsonrpc":"2.0","id":92,"method":"roots/list"}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":91}}"#,
+        ] {
+            call.message(message).await;
+        }
+        child.answer_to("92", &call.request).await;
+        call.result("{}").await;
+    };
+    let (outcome, (), ()) = tokio::join!(send(&backend, withdrawing), client, server);
     outcome.unwrap();
 
     let (asking, mut inbox) = listening(call("test/ask", ""), of_session(1, ROOTS));
@@ -152,7 +163,8 @@ async fn server_request_ends_with_its_call_or_when_cancelled() {
 
 #[tokio::test]
 async fn deadline_is_paused_while_the_client_answers() {
-    let child = Child::legacy(&format!("{ASKING}\n*'\"method\":\"test/x\"'*) result '{{}}';;"));
+    let child = asking().await;
+    child.on("test/x", Reply::result("{}"));
     let mut settings = settings(child.transport());
     settings.timeouts.call = Duration::from_secs(1);
     let backend = start(settings);

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fanlight_testkit::scripted::Reply;
+
 use crate::support::child::Child;
 use crate::support::server::{Seen, Server, modern, status};
 use crate::support::{ask, settings, start};
@@ -89,7 +91,8 @@ async fn header_mismatch_is_corrected_once() {
 
 #[tokio::test]
 async fn annotations_are_ignored_over_stdio() {
-    let child = Child::modern(&format!(r#"*'"method":"tools/list"'*) result '{{"tools":[{BAD}]}}';;"#));
+    let child = Child::modern().await;
+    child.on("tools/list", Reply::result(format!(r#"{{"tools":[{BAD}]}}"#)));
     let backend = start(settings(child.transport()));
     assert_eq!(ask(&backend, "tools/list", "").await.unwrap(), format!(r#"{{"tools":[{BAD}]}}"#));
     backend.stop().await;

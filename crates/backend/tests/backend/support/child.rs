@@ -1,95 +1,47 @@
-//! Child processes scripted in the shell.
+//! Scripted servers that a backend starts as child processes.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Deref;
 
-use fanlight_backend::{Secret, TransportSettings};
+use fanlight_backend::TransportSettings;
+use fanlight_testkit::scripted::{Backend, Era, Habit, Transport};
 
-/// Reads a message a line; `$line` is the message, `$id` its id. `result` and `error` answer it.
-const PRELUDE: &str = r#"
-result() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
-error() { printf '{"jsonrpc":"2.0","id":%s,"error":%s}\n' "$id" "$1"; }
-say() { printf '%s\n' "$1"; }
-echo $$ >> "$STATE/starts"
-while IFS= read -r line; do
-  id=${line#*\"id\":}; id=${id%%,*}
-  case "$line" in
-"#;
-
-const LEGACY: &str = r#"
-    *'"method":"server/discover"'*) error '{"code":-32601,"message":"no such method"}';;
-    *'"method":"initialize"'*) result '{"protocolVersion":"2025-06-18","capabilities":{"logging":{}}}';;
-    *'"method":"notifications/initialized"'*) ;;
-"#;
-
-const MODERN: &str = r#"
-    *'"method":"server/discover"'*) result '{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}';;
-"#;
-
-static COUNT: AtomicU32 = AtomicU32::new(0);
-
-/// A script, and a folder in which it keeps what outlives a process.
-pub(crate) struct Child {
-    script: String,
-    state: PathBuf,
-}
+/// A scripted server over stdio. Each of its processes has the same replies.
+pub(crate) struct Child(Backend);
 
 impl Child {
-    /// A process that answers by these branches of a shell `case` over the message.
-    pub(crate) fn new(cases: &str) -> Self {
-        Self::running(&format!("{PRELUDE}{cases}\n  esac\ndone\n"))
+    pub(crate) async fn legacy() -> Self {
+        Self(Backend::start(Era::Legacy, Transport::Stdio).await)
     }
 
-    /// A legacy server.
-    pub(crate) fn legacy(cases: &str) -> Self {
-        Self::new(&format!("{cases}{LEGACY}"))
-    }
-
-    /// A modern server.
-    pub(crate) fn modern(cases: &str) -> Self {
-        Self::new(&format!("{cases}{MODERN}"))
-    }
-
-    /// A process that runs a whole script.
-    pub(crate) fn running(script: &str) -> Self {
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let state = std::env::temp_dir().join(format!("fanlight-backend-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&state).unwrap();
-        Self { script: script.to_owned(), state }
+    pub(crate) async fn modern() -> Self {
+        Self(Backend::start(Era::Modern, Transport::Stdio).await)
     }
 
     pub(crate) fn transport(&self) -> TransportSettings {
-        TransportSettings::Stdio {
-            command: "sh".into(),
-            args: vec!["-c".into(), self.script.clone()],
-            env: vec![("STATE".into(), Secret::new(self.state.to_string_lossy()))],
-            cwd: None,
-        }
+        self.transport_with(&[])
     }
 
-    /// What the script wrote to a file of its folder.
-    pub(crate) fn file(&self, name: &str) -> String {
-        std::fs::read_to_string(self.state.join(name)).unwrap_or_default()
+    pub(crate) fn transport_with(&self, habits: &[Habit]) -> TransportSettings {
+        let (command, args) = self.0.command(habits);
+        let command = command.to_string_lossy().into_owned();
+        TransportSettings::Stdio { command: command.into(), args, env: Vec::new(), cwd: None }
     }
 
-    /// Whether the script made a file of its folder.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.state.join(name).exists()
-    }
-
-    /// The process ids of all starts so far.
-    pub(crate) fn starts(&self) -> Vec<i32> {
-        self.file("starts").lines().map(|line| line.parse().unwrap()).collect()
+    /// The messages of this method so far.
+    pub(crate) fn count(&self, method: &str) -> usize {
+        self.0.received(method).len()
     }
 }
 
-impl Drop for Child {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.state);
+impl Deref for Child {
+    type Target = Backend;
+
+    fn deref(&self) -> &Backend {
+        &self.0
     }
 }
 
 /// Whether a process exists, be it as a zombie.
-pub(crate) fn exists(id: i32) -> bool {
+pub(crate) fn exists(id: u32) -> bool {
     std::path::Path::new(&format!("/proc/{id}")).exists()
 }

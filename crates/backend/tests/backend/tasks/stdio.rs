@@ -1,53 +1,60 @@
 //! Tasks of a child process, which may end and be started again while they run.
 
+use fanlight_testkit::scripted::{Era, Fault, Reply, Task};
+
 use super::{by, extension, get, plain};
 use crate::support::child::Child;
 use crate::support::{json, send, settings, start};
 
-const INITIALIZE: &str = r#"
-    *'"method":"initialize"'*) result '{"protocolVersion":"2025-11-25","capabilities":{"tasks":{"requests":{"tools":{"call":{}}}}}}';;
-    *'"method":"tools/list"'*) result '{"tools":[{"name":"needs","execution":{"taskSupport":"required"}}]}';;
-    *'"method":"tools/call"'*'"task":{}'*) result '{"task":{"taskId":"t1","status":"working","ttl":null,"pollInterval":1}}';;
-"#;
+const ASK: &str = r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t1"}}}}"#;
+const NEEDS: &str =
+    r#"{"tools":[{"name":"needs","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}]}"#;
+
+/// A legacy server whose tool `needs` always runs as the task `t1`.
+async fn legacy() -> Child {
+    let child = Child::legacy().await;
+    child.declares(r#"{"tools":{},"tasks":{"requests":{"tools":{"call":{}}}}}"#);
+    child.on("tools/list", Reply::result(NEEDS));
+    child.on("tools/call", Reply::result(task("working").created(Era::Legacy)));
+    child
+}
+
+fn task(status: &str) -> Task<'_> {
+    Task { id: "t1", status, ttl: 60_000, poll: 1 }
+}
 
 #[tokio::test]
 async fn legacy_task_survives_the_restart_of_its_server() {
     // The first process exits on the request for the result; the task is kept.
-    let child = Child::legacy(&format!(
-        r#"{INITIALIZE}
-    *'"method":"tasks/get"'*) result '{{"taskId":"t1","status":"working","ttl":null,"pollInterval":1}}';;
-    *'"method":"tasks/result"'*) if [ -e "$STATE/died" ]; then result '{{ "n":1.0}}'; else : > "$STATE/died"; exit 1; fi;;
-"#
-    ));
+    let child = legacy().await;
+    child.on("tasks/get", Reply::result(task("working").got(Era::Legacy, "")));
+    child.once("tasks/result", Reply::fault(Fault::Die(1)));
+    child.on("tasks/result", Reply::result(r#"{ "content":[],"n":1.0}"#));
     let backend = start(settings(child.transport()));
-    assert_eq!(get(&backend, plain(1), "tools/call", r#"{"name":"needs"}"#).await, r#"{ "n":1.0}"#);
-    assert!(child.has("died"));
+    let answer = get(&backend, plain(1), "tools/call", r#"{"name":"needs"}"#).await;
+    assert_eq!(answer, r#"{ "content":[],"n":1.0}"#);
+    assert_eq!(child.count("tasks/result"), 2);
 }
 
 #[tokio::test]
 async fn modern_task_survives_the_restart_of_its_server() {
-    let child = Child::new(
-        r#"
-    *'"method":"server/discover"'*) result '{"supportedVersions":["2026-07-28"],"capabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}';;
-    *'"method":"tools/call"'*) result '{"resultType":"task","taskId":"t1","status":"working","ttlMs":null,"pollIntervalMs":1}';;
-    *'"method":"tasks/get"'*) if [ -e "$STATE/died" ]; then result '{"taskId":"t1","status":"completed","ttlMs":null,"result":{ "n":1.0}}'; else : > "$STATE/died"; exit 1; fi;;
-"#,
-    );
+    let child = Child::modern().await;
+    child.declares(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
+    child.on("tools/call", Reply::result(task("working").created(Era::Modern)));
+    child.once("tasks/get", Reply::fault(Fault::Die(1)));
+    child.on("tasks/get", Reply::result(task("completed").got(Era::Modern, r#""result":{ "content":[],"n":1.0}"#)));
     let backend = start(settings(child.transport()));
-    assert_eq!(get(&backend, plain(1), "tools/call", r#"{"name":"needs"}"#).await, r#"{ "n":1.0}"#);
-    assert_eq!(child.starts().len(), 2);
+    let answer = get(&backend, plain(1), "tools/call", r#"{"name":"needs"}"#).await;
+    assert_eq!(answer, r#"{ "content":[],"n":1.0}"#);
+    assert_eq!(child.started().len(), 2);
 }
 
 #[tokio::test]
 async fn server_request_of_a_task_reaches_the_client_that_waits_for_it() {
-    let child = Child::legacy(&format!(
-        r#"{INITIALIZE}
-    *'"method":"tasks/get"'*) result '{{"taskId":"t1","status":"input_required","ttl":null}}';;
-    *'"method":"tasks/result"'*) say '{{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{{"_meta":{{"io.modelcontextprotocol/related-task":{{"taskId":"t1"}}}}}}}}';;
-    *'"method":"x/slow"'*) slow=$id;;
-    *'"id":"q"'*) printf '%s' "$line" > "$STATE/answer"; id=$slow; result '{{}}';;
-"#
-    ));
+    let child = legacy().await;
+    child.on("tasks/get", Reply::result(task("input_required").got(Era::Legacy, "")));
+    child.on("tasks/result", Reply::fault(Fault::Hang).after(&[ASK]));
+    child.on("x/slow", Reply::driven());
     let backend = start(settings(child.transport()));
     let capabilities = r#"{"elicitation":{}}"#;
     let of = |key: u64| {
@@ -66,7 +73,12 @@ async fn server_request_of_a_task_reaches_the_client_that_waits_for_it() {
         let update = format!(r#"{{"taskId":"t1","inputResponses":{{"{key}":{{"action":"accept"}}}}}}"#);
         get(&backend, of(4), "tasks/update", &update).await;
     };
-    let (outcome, ()) = tokio::join!(send(&backend, slow), client);
+    let server = async {
+        let slow = child.stream(0).await;
+        let answer = child.answer_to(r#""q""#, &slow.request).await;
+        assert_eq!(answer.text, r#"{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}"#);
+        slow.result("{}").await;
+    };
+    let (outcome, (), ()) = tokio::join!(send(&backend, slow), client, server);
     outcome.unwrap();
-    assert_eq!(child.file("answer"), r#"{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}"#);
 }

@@ -1,0 +1,366 @@
+//! Starts the real binary, finds its addresses, records its log, and ends it.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
+
+use crate::schema::{Checks, Direction, Listening};
+use crate::{programs, usage};
+
+/// The timeout of every wait; much longer than a loaded machine needs, so exceeding it is a failure.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Lines of the log that are kept for failure messages.
+const LOG_LINES: usize = 400;
+
+/// Waits for `future`, at most [`PATIENCE`].
+///
+/// # Panics
+///
+/// If the time expires; `what` names the event in the message.
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("waited {PATIENCE:?} in vain for {what}"),
+    }
+}
+
+/// A running `fanlight run` with its listeners.
+pub struct Gateway {
+    /// The address of the MCP endpoint.
+    pub mcp: SocketAddr,
+    /// The address of the admin listener.
+    pub admin: SocketAddr,
+    /// What it has written to standard output and error.
+    pub log: ShownLog,
+    listening: Listening,
+    child: Child,
+    _files: TempFile,
+}
+
+impl Gateway {
+    /// Starts `fanlight run` on free ports and waits until it has logged its addresses.
+    pub async fn start(config_text: &str) -> Self {
+        Self::start_with(config_text, &[]).await
+    }
+
+    /// [`Self::start`] with more arguments.
+    pub async fn start_with(config_text: &str, more: &[&str]) -> Self {
+        let config = TempFile::new("yaml", config_text);
+        let mut command = fanlight();
+        command.args(["run", "--config"]).arg(config.path()).args(more);
+        Self::running(command, config).await
+    }
+
+    /// [`Self::start`] with a soft and a hard limit of open files.
+    pub async fn start_with_files(config_text: &str, soft: u32, hard: u32) -> Self {
+        let config = TempFile::new("yaml", config_text);
+        let mut command = Command::new("sh");
+        let limited = format!("ulimit -Sn {soft}; ulimit -Hn {hard} 2>/dev/null; exec \"$0\" \"$@\"");
+        command.kill_on_drop(true).args(["-c", &limited]).arg(programs::fanlight());
+        command.args(["run", "--config"]).arg(config.path());
+        Self::running(command, config).await
+    }
+
+    /// Starts it without subcommand and configuration, in an empty folder: the embedded demo.
+    pub async fn demo() -> Self {
+        let folder = TempFile::folder();
+        let mut command = fanlight();
+        command.current_dir(folder.path());
+        Self::running(command, folder).await
+    }
+
+    async fn running(mut command: Command, files: TempFile) -> Self {
+        command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).stdin(Stdio::null());
+        let mut child = spawn(command);
+        let log = ShownLog(Log::default());
+        log.follow("err", child.stderr.take().unwrap());
+        log.follow("out", child.stdout.take().unwrap());
+        let mcp = log.address("listening on http://", "/mcp").await;
+        let admin = log.address("admin on http://", "").await;
+        Self { mcp, admin, log, listening: Listening::new(mcp), child, _files: files }
+    }
+
+    /// The schema checks of all its messages to raw clients.
+    pub fn checks(&self) -> &Checks {
+        &self.listening.checks
+    }
+
+    /// Starts `fanlight stdio` with raw standard input and output.
+    pub fn stdio(config_text: &str) -> StdioGateway {
+        Self::stdio_with(config_text, &[])
+    }
+
+    /// [`Self::stdio`] with more arguments.
+    pub fn stdio_with(config_text: &str, more: &[&str]) -> StdioGateway {
+        let config = TempFile::new("yaml", config_text);
+        let mut command = fanlight();
+        command.args(["stdio", "--config"]).arg(config.path()).args(more).stdin(Stdio::piped());
+        let mut child = spawn(command);
+        let log = ShownLog(Log::default());
+        log.follow("err", child.stderr.take().unwrap());
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        StdioGateway { stdin, stdout, log, checks: Checks::new(Direction::ToClient), child, _config: config }
+    }
+
+    /// The URL of the MCP endpoint.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.mcp)
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
+    /// The peak of its resident memory so far, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        usage::peak_memory(self.pid())
+    }
+
+    /// The number of its threads whose name begins with this.
+    pub fn threads(&self, name: &str) -> usize {
+        usage::threads(self.pid(), name)
+    }
+
+    /// Its soft and hard limit of open files.
+    pub fn max_files(&self) -> (u64, u64) {
+        usage::max_files(self.pid())
+    }
+
+    /// Sends SIGTERM twice, the second when the first has been logged, and waits until it has exited.
+    pub async fn terminate_twice(mut self) -> ExitStatus {
+        send_signal(&self.child, rustix::process::Signal::TERM);
+        self.log.line_with("a second signal stops immediately").await;
+        signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
+    }
+
+    /// Sends SIGTERM, as a service manager does, and waits until it has exited.
+    pub async fn terminate(mut self) -> ExitStatus {
+        signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
+    }
+}
+
+/// A running `fanlight stdio`.
+pub struct StdioGateway {
+    /// Taken by the client; dropping it ends the gateway's input.
+    pub stdin: Option<ChildStdin>,
+    /// Taken by the client, as `stdin`.
+    pub stdout: Option<ChildStdout>,
+    /// What it has written to standard error.
+    pub log: ShownLog,
+    /// The schema checks of all its messages.
+    pub checks: Checks,
+    child: Child,
+    _config: TempFile,
+}
+
+impl Drop for StdioGateway {
+    fn drop(&mut self) {
+        self.checks.conclude();
+    }
+}
+
+impl StdioGateway {
+    /// The number of TCP sockets on which it listens.
+    pub fn listening_sockets(&self) -> usize {
+        let process = format!("/proc/{}", self.child.id().unwrap());
+        let files = fs::read_dir(format!("{process}/fd")).unwrap();
+        let open: Vec<PathBuf> = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).collect();
+        let tables =
+            ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("{process}/net/{table}")).unwrap_or_default());
+        // In each line the fourth field is the state, 0A for listening, and the tenth the inode of the socket.
+        let fields =
+            tables.iter().flat_map(|table| table.lines()).map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let sockets = fields.filter(|line| line.get(3) == Some(&"0A")).map(|line| format!("socket:[{}]", line[9]));
+        sockets.filter(|socket| open.iter().any(|file| file.as_os_str() == socket.as_str())).count()
+    }
+
+    /// Waits until it has exited by itself.
+    pub async fn ended(&mut self) -> ExitStatus {
+        within("the gateway to end", self.child.wait()).await.unwrap()
+    }
+}
+
+fn send_signal(child: &Child, signal: rustix::process::Signal) {
+    let pid = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.try_into().unwrap()));
+    rustix::process::kill_process(pid.expect("it has ended already"), signal).unwrap();
+}
+
+/// Sends a signal to a gateway and waits until it has exited.
+pub async fn signal_and_wait(child: &mut Child, signal: rustix::process::Signal) -> ExitStatus {
+    send_signal(child, signal);
+    within("the gateway to end", child.wait()).await.unwrap()
+}
+
+/// A command that runs the binary under test; the process is killed when the test ends.
+pub fn fanlight() -> Command {
+    let mut command = Command::new(programs::fanlight());
+    command.kill_on_drop(true);
+    command
+}
+
+fn spawn(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
+}
+
+/// The output of a process, line by line.
+#[derive(Clone)]
+pub struct Log(Arc<watch::Sender<VecDeque<String>>>);
+
+impl Default for Log {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(VecDeque::new())))
+    }
+}
+
+impl Log {
+    /// Records the lines of a stream, each with `name` in front, and prints them if the test fails.
+    pub fn shown(name: &'static str, stream: impl AsyncRead + Unpin + Send + 'static) -> ShownLog {
+        let log = Self::default();
+        log.follow(name, stream);
+        ShownLog(log)
+    }
+
+    fn follow(&self, name: &'static str, stream: impl AsyncRead + Unpin + Send + 'static) {
+        let log = self.clone();
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(stream).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                log.push(format!("{name}| {line}"));
+            }
+            log.push(format!("{name}| (closed)"));
+        });
+    }
+
+    fn push(&self, line: String) {
+        self.0.send_modify(|lines| {
+            if lines.len() == LOG_LINES {
+                lines.pop_front();
+            }
+            lines.push_back(line);
+        });
+    }
+
+    /// All recorded lines.
+    pub fn text(&self) -> String {
+        self.0.borrow().iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Waits for a line that contains `part` and returns it.
+    pub async fn line_with(&self, part: &str) -> String {
+        let mut changes = self.0.subscribe();
+        let found = |lines: &VecDeque<String>| lines.iter().any(|line| line.contains(part));
+        let waited = tokio::time::timeout(PATIENCE, changes.wait_for(found)).await;
+        let lines = match waited {
+            Ok(Ok(lines)) => lines,
+            _ => panic!("no line with `{part}` in\n{}", self.text()),
+        };
+        lines.iter().find(|line| line.contains(part)).cloned().unwrap()
+    }
+
+    /// Waits for a line with an address between these texts, and returns the address.
+    pub async fn address(&self, before: &str, after: &str) -> SocketAddr {
+        let ended = "out| (closed)";
+        let line = tokio::select! {
+            line = self.line_with(before) => line,
+            _ = self.line_with(ended) => panic!("it ended before saying `{before}…`:\n{}", self.text()),
+        };
+        let address = line.split(before).nth(1).unwrap().split_whitespace().next().unwrap();
+        let address = address.strip_suffix(after).unwrap_or_else(|| panic!("`{after}` at the end of `{line}`"));
+        address.parse().unwrap_or_else(|error| panic!("{error} in `{line}`"))
+    }
+}
+
+/// The log of a process under test, which is printed if the test that owns it fails.
+pub struct ShownLog(Log);
+
+impl Deref for ShownLog {
+    type Target = Log;
+
+    fn deref(&self) -> &Log {
+        &self.0
+    }
+}
+
+impl Drop for ShownLog {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- log of the gateway\n{}---", self.text());
+        }
+    }
+}
+
+/// A temporary file or folder, which is deleted when this is dropped.
+pub struct TempFile(PathBuf);
+
+impl TempFile {
+    /// A file with this text.
+    pub fn new(extension: &str, text: &str) -> Self {
+        let file = Self::unused(extension);
+        fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    /// An empty folder.
+    pub fn folder() -> Self {
+        let folder = Self::unused("d");
+        fs::create_dir(folder.path()).unwrap();
+        folder
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn unused(extension: &str) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("fanlight-test-{}-{number}.{extension}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn log_finds_lines_and_addresses_at_any_time() {
+        let (mut writer, reader) = tokio::io::duplex(64);
+        let log = Log::default();
+        log.follow("out", reader);
+        let text = b"hello\nlistening on http://127.0.0.1:4321/mcp\n";
+        tokio::io::AsyncWriteExt::write_all(&mut writer, text).await.unwrap();
+        assert_eq!(log.address("listening on http://", "/mcp").await, "127.0.0.1:4321".parse().unwrap());
+        assert_eq!(log.line_with("hel").await, "out| hello");
+    }
+
+    #[test]
+    fn temporary_file_is_removed_with_its_owner() {
+        let (file, folder) = (TempFile::new("txt", "x"), TempFile::folder());
+        let paths = [file.path().to_owned(), folder.path().to_owned()];
+        assert_eq!(fs::read_to_string(&paths[0]).unwrap(), "x");
+        drop((file, folder));
+        assert!(paths.iter().all(|path| !path.exists()));
+    }
+}

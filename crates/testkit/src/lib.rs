@@ -1,0 +1,25 @@
+//! The tools of the tests: a scripted MCP server, raw clients, and the harness that starts the real `fanlight` binary.
+//!
+//! They use none of Fanlight's crates: tests see the product from outside only, and read JSON with a small [`slicer`] of
+//! their own, so that a mistake in Fanlight's JSON code cannot hide itself. The crate is a dev-dependency only
+//! (`tests/integration/layers.rs` checks both).
+//!
+//! Tests wait for events, never for time; every wait fails after [`harness::PATIENCE`] and prints what has happened until
+//! then.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
+)]
+
+pub mod generator;
+pub mod harness;
+pub mod programs;
+pub mod raw_client;
+pub mod schema;
+pub mod scripted;
+pub mod slicer;
+pub mod usage;
+pub mod wire;

@@ -1,0 +1,76 @@
+//! The programs that tests start: the binary under test and the child processes of this crate.
+//!
+//! Cargo tells a test the paths of its own package's programs only. Those of other packages are found in the folder of
+//! the test's profile. `cargo test --workspace` may have built them already; a program that is missing there, or older
+//! than its sources, is built once per test process.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::SystemTime;
+
+/// The binary under test. `FANLIGHT_TEST_BINARY` names another one, for tests of a release.
+pub fn fanlight() -> &'static Path {
+    static BINARY: LazyLock<PathBuf> = LazyLock::new(|| match std::env::var_os("FANLIGHT_TEST_BINARY") {
+        Some(binary) => binary.into(),
+        None => built("fanlight", "fanlight", &product_sources()),
+    });
+    &BINARY
+}
+
+/// The child process of a [`crate::scripted::Backend`] over stdio.
+pub fn scripted_stdio() -> &'static Path {
+    static BINARY: LazyLock<PathBuf> = LazyLock::new(|| own("scripted-stdio"));
+    &BINARY
+}
+
+fn own(name: &str) -> PathBuf {
+    built("fanlight-testkit", name, &[crates().join("testkit/src")])
+}
+
+/// The sources of all crates but this one, which no program of the product uses.
+fn product_sources() -> Vec<PathBuf> {
+    let all = fs::read_dir(crates()).unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| !path.ends_with("testkit")).collect()
+}
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The program `name` of `package`, not older than any of its `sources`.
+fn built(package: &str, name: &str, sources: &[PathBuf]) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let profile_folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
+    let program = profile_folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    let newest_source = sources.iter().map(|folder| newest(folder)).max();
+    if modified(&program) <= newest_source {
+        build(package, name, profile_folder);
+    }
+    assert!(program.exists(), "{} is missing; run `cargo build -p {package}`", program.display());
+    program
+}
+
+fn build(package: &str, name: &str, profile_folder: &Path) {
+    let mut cargo = std::process::Command::new(env!("CARGO"));
+    cargo.args(["build", "--package", package, "--bin", name, "--manifest-path"]);
+    cargo.arg(crates().join("../Cargo.toml"));
+    cargo.arg("--target-dir").args(profile_folder.parent());
+    if profile_folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.status().unwrap();
+    assert!(status.success(), "`cargo build --package {package} --bin {name}` failed: {status}");
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).ok()?.modified().ok()
+}
+
+fn newest(path: &Path) -> SystemTime {
+    if !path.is_dir() {
+        return modified(path).unwrap_or(SystemTime::UNIX_EPOCH);
+    }
+    let entries = fs::read_dir(path).unwrap().map(|entry| newest(&entry.unwrap().path()));
+    entries.max().unwrap_or(SystemTime::UNIX_EPOCH)
+}

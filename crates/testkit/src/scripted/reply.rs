@@ -1,0 +1,248 @@
+//! The replies of a scripted server, the gates that hold them, and the faults that break them.
+
+use std::sync::Arc;
+
+use crate::slicer;
+use tokio::sync::watch;
+
+use super::stream::Channel;
+use super::{Received, Shared, response};
+use crate::harness::within;
+
+/// The reply to a request.
+#[derive(Clone)]
+pub struct Reply {
+    /// stdio: written to standard error before anything else.
+    pub(super) stderr: Vec<u8>,
+    /// The steps before the response.
+    pub(super) steps: Vec<Step>,
+    pub(super) gate: Option<Gate>,
+    /// HTTP: respond with an event stream even without earlier messages.
+    pub(super) stream: bool,
+    /// stdio: the process exits with this code after the response.
+    pub(super) exit: Option<u8>,
+    pub(super) end: End,
+}
+
+/// A step before the response. In messages `{token}` is replaced by the request's raw progress token, and `{call}` by
+/// its id without quotes, so that the server requests of each call have different ids.
+#[derive(Clone)]
+pub(super) enum Step {
+    Say(String),
+    /// Waits until the client has responded to all server requests so far.
+    Answered,
+}
+
+/// Makes a raw result of a request and the client's responses to the server requests during it.
+type Conclude = dyn Fn(&Received, &[Arc<Received>]) -> String + Send + Sync;
+
+#[derive(Clone)]
+pub(super) enum End {
+    Result(String),
+    Error(String),
+    Compute(Arc<dyn Fn(&Received) -> String + Send + Sync>),
+    /// A whole message.
+    Written(Arc<dyn Fn(&Received) -> String + Send + Sync>),
+    /// Another reply, which depends on the request.
+    Chosen(Arc<dyn Fn(&Received) -> Reply + Send + Sync>),
+    Conclude(Arc<Conclude>),
+    Driven,
+    /// Written by the test, after the whole filter has been acknowledged.
+    Acknowledged,
+    Fault(Fault),
+}
+
+/// A fault of a response.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// No response.
+    Hang,
+    /// stdio: the process exits with this code. HTTP: the connection closes without a response.
+    Die(u8),
+    /// stdio: the process sends SIGKILL to itself.
+    Kill,
+    /// HTTP: the body breaks off in the middle.
+    BreakOff,
+    /// HTTP: the stream ends regularly after half an event.
+    HalfEvent,
+    /// First these bytes, which are not a message, then this result.
+    Garbage(Vec<u8>, String),
+    /// A result that makes the line or event at least this long, in bytes.
+    Huge(usize),
+    /// HTTP: this status, content type and body.
+    Status(u16, &'static str, &'static str),
+}
+
+impl End {
+    /// The whole response, if the reply ends with one.
+    pub(super) fn response(&self, request: &Received, answers: &[Arc<Received>]) -> Option<String> {
+        match self {
+            Self::Result(result) => Some(response(request, "result", result)),
+            Self::Error(error) => Some(response(request, "error", error)),
+            Self::Compute(compute) => Some(response(request, "result", &compute(request))),
+            Self::Conclude(conclude) => Some(response(request, "result", &conclude(request, answers))),
+            Self::Written(write) => Some(write(request)),
+            Self::Driven | Self::Acknowledged | Self::Fault(_) | Self::Chosen(_) => None,
+        }
+    }
+}
+
+impl Reply {
+    /// A response with this result, raw.
+    pub fn result(raw: impl Into<String>) -> Self {
+        Self::of(End::Result(raw.into()))
+    }
+
+    /// A response with this error object, raw.
+    pub fn error(raw: impl Into<String>) -> Self {
+        Self::of(End::Error(raw.into()))
+    }
+
+    /// A response whose raw result depends on the request.
+    pub fn compute(result: impl Fn(&Received) -> String + Send + Sync + 'static) -> Self {
+        Self::of(End::Compute(Arc::new(result)))
+    }
+
+    /// A response whose raw result depends on the request and on the client's responses to [`Reply::asking`], in the
+    /// order of the server requests.
+    pub fn conclude(result: impl Fn(&Received, &[Arc<Received>]) -> String + Send + Sync + 'static) -> Self {
+        Self::of(End::Conclude(Arc::new(result)))
+    }
+
+    /// A response that is written as a whole, with its id and all, and may be invalid.
+    pub fn written(response: impl Fn(&Received) -> String + Send + Sync + 'static) -> Self {
+        Self::of(End::Written(Arc::new(response)))
+    }
+
+    /// A reply that depends on the request.
+    pub fn chosen(reply: impl Fn(&Received) -> Self + Send + Sync + 'static) -> Self {
+        Self::of(End::Chosen(Arc::new(reply)))
+    }
+
+    /// An event stream, or lines, that the test writes: see [`super::Backend::stream`].
+    pub fn driven() -> Self {
+        Self::of(End::Driven).streamed()
+    }
+
+    /// [`Reply::driven`] for `subscriptions/listen`; the whole filter is acknowledged first.
+    pub fn listening() -> Self {
+        Self::of(End::Acknowledged).streamed()
+    }
+
+    /// A broken response, or none.
+    pub fn fault(fault: Fault) -> Self {
+        Self::of(End::Fault(fault))
+    }
+
+    fn of(end: End) -> Self {
+        Self { stderr: Vec::new(), steps: Vec::new(), gate: None, stream: false, exit: None, end }
+    }
+
+    /// stdio: writes this to standard error first.
+    pub fn complaining(mut self, stderr: &[u8]) -> Self {
+        self.stderr = stderr.to_vec();
+        self
+    }
+
+    /// stdio: the process exits with this code after the response.
+    pub fn exiting(mut self, code: u8) -> Self {
+        self.exit = Some(code);
+        self
+    }
+
+    /// Sends these whole messages first.
+    pub fn after(mut self, messages: &[&str]) -> Self {
+        self.steps.extend(messages.iter().map(|message| Step::Say((*message).to_owned())));
+        self
+    }
+
+    /// Sends these whole server requests, all at once, and waits until the client has responded to each.
+    pub fn asking(self, requests: &[&str]) -> Self {
+        let mut reply = self.after(requests);
+        reply.steps.push(Step::Answered);
+        reply
+    }
+
+    /// Waits at `gate` before the response, after the earlier messages.
+    pub fn gated(mut self, gate: &Gate) -> Self {
+        self.gate = Some(gate.clone());
+        self
+    }
+
+    /// HTTP: uses an event stream in any case.
+    pub fn streamed(mut self) -> Self {
+        self.stream = true;
+        self
+    }
+
+    /// Executes the steps before the response and returns the client's responses to server requests. Without a sender
+    /// there is nothing to do.
+    pub(super) async fn take_steps(
+        &self,
+        request: &Received,
+        shared: &Shared,
+        channel: Option<&Channel>,
+    ) -> Vec<Arc<Received>> {
+        let (mut open, mut answers) = (Vec::new(), Vec::new());
+        for step in &self.steps {
+            match step {
+                Step::Say(message) => {
+                    let message = filled(message, request);
+                    shared.record_sent(&message);
+                    if let (Some(id), Some(_)) = (slicer::member(&message, "id"), slicer::member(&message, "method")) {
+                        open.push(id.to_owned());
+                    }
+                    channel.expect("a stream for the message").message(&message).await;
+                }
+                Step::Answered => {
+                    for id in open.drain(..) {
+                        answers.push(shared.answer_to(&id, request).await);
+                    }
+                }
+            }
+        }
+        if let Some(gate) = &self.gate {
+            gate.pass().await;
+        }
+        answers
+    }
+}
+
+fn filled(message: &str, request: &Received) -> String {
+    let token = request.member("params._meta.progressToken").unwrap_or("null");
+    let call = request.member("id").unwrap_or_default().trim_matches('"');
+    message.replace("{token}", token).replace("{call}", call)
+}
+
+/// Holds responses until the test opens it.
+#[derive(Clone)]
+pub struct Gate(Arc<watch::Sender<GateState>>);
+
+#[derive(Default)]
+struct GateState {
+    reached: usize,
+    open: bool,
+}
+
+impl Gate {
+    /// A closed gate.
+    pub fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(GateState::default())))
+    }
+
+    /// Waits until `count` responses wait at the gate.
+    pub async fn reached(&self, count: usize) {
+        within("the gate", self.0.subscribe().wait_for(|state| state.reached >= count)).await.unwrap();
+    }
+
+    /// Lets all waiting and later responses pass.
+    pub fn open(&self) {
+        self.0.send_modify(|state| state.open = true);
+    }
+
+    pub(super) async fn pass(&self) {
+        self.0.send_modify(|state| state.reached += 1);
+        // The sender lives as long as `self`, so this cannot fail.
+        let _ = self.0.subscribe().wait_for(|state| state.open).await;
+    }
+}

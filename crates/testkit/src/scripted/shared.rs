@@ -1,0 +1,116 @@
+//! The state that the tasks of a scripted server share with its test: the rules, and the recorded messages.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use crate::slicer;
+use tokio::sync::watch;
+
+use super::reply::End;
+use super::{Era, Received, Reply, Stream};
+use crate::raw_client::{MODERN, NEWEST_LEGACY};
+use crate::schema::{Checks, Direction, Peer};
+
+/// The state shared between the server's tasks and the test.
+pub(super) struct Shared {
+    pub(super) era: Era,
+    pub(super) rules: Mutex<Vec<Rule>>,
+    pub(super) received: watch::Sender<Vec<Arc<Received>>>,
+    /// Methods of requests that the client closed before the response.
+    pub(super) abandoned: watch::Sender<Vec<String>>,
+    pub(super) children: watch::Sender<Vec<u32>>,
+    /// The streams that the test writes, in the order in which they were opened.
+    pub(super) streams: watch::Sender<Vec<Stream>>,
+    /// Whether the response to a GET is a stream.
+    pub(super) serves_get: AtomicBool,
+    pub(super) checks: Checks,
+    client: Peer,
+}
+
+pub(super) struct Rule {
+    pub(super) method: String,
+    pub(super) target: Option<String>,
+    pub(super) once: bool,
+    pub(super) reply: Reply,
+}
+
+impl Shared {
+    pub(super) fn new(era: Era) -> Self {
+        let checks = Checks::new(Direction::ToBackend);
+        let client = checks.peer("client");
+        client.negotiated(if era == Era::Modern { MODERN } else { NEWEST_LEGACY });
+        Self {
+            era,
+            rules: Mutex::default(),
+            received: watch::Sender::default(),
+            abandoned: watch::Sender::default(),
+            children: watch::Sender::default(),
+            streams: watch::Sender::default(),
+            serves_get: AtomicBool::default(),
+            checks,
+            client,
+        }
+    }
+
+    pub(super) fn record(&self, received: Received) -> Arc<Received> {
+        if !received.text.is_empty() {
+            // A panic in a task of the server would be lost: the owner of the server fails the test.
+            let _ = self.client.violations(&received.text);
+        }
+        let received = Arc::new(received);
+        self.received.send_modify(|all| all.push(Arc::clone(&received)));
+        received
+    }
+
+    /// Records a message to the client for the schema checks: the client's response is validated by its request, other
+    /// messages by the negotiated revision.
+    pub(super) fn record_sent(&self, message: &str) {
+        self.client.sent(message, None);
+        let agreed = slicer::member(message, "result.protocolVersion").and_then(slicer::plain_string);
+        if let Some(revision) = agreed {
+            self.client.negotiated(revision);
+        }
+    }
+
+    /// Waits for the client's response to a server request in the session of `call`, with this raw id.
+    pub(super) async fn answer_to(&self, id: &str, call: &Received) -> Arc<Received> {
+        let session = call.header("mcp-session-id");
+        let fits = |message: &&Arc<Received>| {
+            message.is_response() && message.member("id") == Some(id) && message.header("mcp-session-id") == session
+        };
+        let mut all = self.received.subscribe();
+        // Waits as long as the client stays: the test that waits for the call has its own timeout.
+        let all = all.wait_for(|all| all.iter().any(|message| fits(&message))).await.expect("the server runs");
+        all.iter().find(fits).map(Arc::clone).expect("just found")
+    }
+
+    /// Passes a stream to the test.
+    pub(super) fn opened(&self, stream: Stream) {
+        self.streams.send_modify(|streams| streams.push(stream));
+    }
+
+    /// The reply of a rule for this message, else the default of the era; `None` if it is not a request.
+    pub(super) fn reply(&self, received: &Received) -> Option<Reply> {
+        if let Some(mut reply) = self.ruled(received) {
+            while let End::Chosen(choose) = &reply.end {
+                reply = choose(received);
+            }
+            return Some(reply);
+        }
+        received.member("id").filter(|_| !received.is_response())?;
+        Some(self.era.reply(received.method()))
+    }
+
+    fn ruled(&self, received: &Received) -> Option<Reply> {
+        let mut rules = self.rules.lock().unwrap();
+        let fits = |rule: &Rule| {
+            rule.method == received.method()
+                && rule.target.as_deref().is_none_or(|target| received.target() == Some(target))
+        };
+        if let Some(first) = rules.iter().position(|rule| rule.once && fits(rule)) {
+            return Some(rules.remove(first).reply);
+        }
+        let specific = rules.iter().rev().find(|rule| rule.target.is_some() && fits(rule));
+        specific.or_else(|| rules.iter().rev().find(|rule| fits(rule))).map(|rule| rule.reply.clone())
+    }
+}

@@ -1,0 +1,126 @@
+//! A stream of the scripted server that its test writes, part by part.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::slicer;
+use bytes::Bytes;
+
+use super::http::Events;
+use super::stdio::Output;
+use super::{Received, Shared, response};
+use crate::harness::within;
+
+/// An open stream to one client: an event stream over HTTP, or the standard output of one child.
+#[derive(Clone)]
+pub struct Stream {
+    /// The request that opened it, or `HTTP GET` with its headers.
+    pub request: Arc<Received>,
+    channel: Channel,
+    shared: Arc<Shared>,
+}
+
+/// Where messages go.
+#[derive(Clone)]
+pub(super) enum Channel {
+    Events(Events),
+    Lines(Arc<Output>),
+}
+
+impl Channel {
+    pub(super) async fn message(&self, message: &str) {
+        match self {
+            // The client may have disconnected; the test that waits for it notices.
+            Self::Events(events) => {
+                let _ = events.send(Some(Ok(event(message).into()))).await;
+            }
+            Self::Lines(output) => output.line(message).await,
+        }
+    }
+}
+
+pub(super) fn event(message: &str) -> String {
+    format!("event: message\ndata: {message}\n\n")
+}
+
+impl Stream {
+    pub(super) fn of_events(request: Arc<Received>, events: Events, shared: Arc<Shared>) -> Self {
+        Self { request, channel: Channel::Events(events), shared }
+    }
+
+    pub(super) fn of_lines(request: Arc<Received>, output: Arc<Output>, shared: Arc<Shared>) -> Self {
+        Self { request, channel: Channel::Lines(output), shared }
+    }
+
+    /// Sends one whole message.
+    pub async fn message(&self, message: &str) {
+        self.shared.record_sent(message);
+        within("the client to read", self.channel.message(message)).await;
+    }
+
+    /// HTTP: sends one whole message as an event with an id to resume from.
+    pub async fn event(&self, id: &str, message: &str) {
+        self.shared.record_sent(message);
+        self.raw(&format!("id: {id}\nevent: message\ndata: {message}\n\n")).await;
+    }
+
+    /// HTTP: sends this text unchanged, for priming events, `retry` and comments.
+    pub async fn raw(&self, text: &str) {
+        self.part(Some(Ok(Bytes::copy_from_slice(text.as_bytes())))).await;
+    }
+
+    /// Sends the response to the request that opened the stream, with this raw result.
+    pub async fn result(&self, result: &str) {
+        self.message(&response(&self.request, "result", result)).await;
+    }
+
+    /// [`Self::result`] with this raw error.
+    pub async fn error(&self, error: &str) {
+        self.message(&response(&self.request, "error", error)).await;
+    }
+
+    /// `subscriptions/listen`: acknowledges this raw filter object.
+    pub async fn acknowledge(&self, notifications: &str) {
+        self.notify("notifications/subscriptions/acknowledged", &format!(r#""notifications":{notifications}"#)).await;
+    }
+
+    /// `subscriptions/listen`: sends a notification with the subscription id; `params` are raw members without braces.
+    pub async fn notify(&self, method: &str, params: &str) {
+        let id = self.request.member("id").expect("a request with an id");
+        let comma = if params.is_empty() { "" } else { "," };
+        let meta = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}"#);
+        self.message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params}{comma}{meta}}}}}"#)).await;
+    }
+
+    /// HTTP: ends the stream regularly.
+    pub async fn end(&self) {
+        self.part(None).await;
+    }
+
+    /// HTTP: closes the connection in the middle of the stream.
+    pub async fn cut(&self) {
+        self.part(Some(Err(io::ErrorKind::ConnectionAborted.into()))).await;
+    }
+
+    /// HTTP: waits until the client has closed it.
+    pub async fn closed(&self) {
+        let Channel::Events(events) = &self.channel else { panic!("standard output cannot be closed") };
+        within("the stream to close", events.closed()).await;
+    }
+
+    /// The event after which the client resumes, if it does.
+    pub fn resumes_after(&self) -> Option<&str> {
+        self.request.header("last-event-id")
+    }
+
+    /// The raw filter of a `subscriptions/listen` request.
+    pub fn filter(&self) -> Option<&str> {
+        slicer::member(&self.request.text, "params.notifications")
+    }
+
+    async fn part(&self, part: Option<io::Result<Bytes>>) {
+        let Channel::Events(events) = &self.channel else { panic!("only HTTP has events") };
+        // The client may have disconnected; the test notices that elsewhere.
+        let _ = within("the client to read", events.send(part)).await;
+    }
+}

@@ -1,0 +1,67 @@
+//! What a process uses of the machine, from `/proc`.
+
+use std::fs;
+use std::time::Duration;
+
+/// The unit of times in `/proc/<pid>/stat`: Linux shows them in hundredths of a second on every machine.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The peak of its resident memory so far, in bytes.
+pub fn peak_memory(pid: u32) -> u64 {
+    memory(pid, "VmHWM:")
+}
+
+/// Its resident memory now, in bytes.
+pub fn resident_memory(pid: u32) -> u64 {
+    memory(pid, "VmRSS:")
+}
+
+fn memory(pid: u32, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let value = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    value.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// The processor time that all its threads have used so far.
+pub fn processor_time(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // The name in brackets may contain spaces; the state follows it, and `utime` and `stime` are the 14th and 15th
+    // of all fields.
+    let after_name = stat.rsplit_once(") ").unwrap().1;
+    let ticks = after_name.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u32>().unwrap()).sum::<u32>();
+    TICK * ticks
+}
+
+/// The number of its open files.
+pub fn open_files(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// The number of its threads whose name begins with this.
+pub fn threads(pid: u32, name: &str) -> usize {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let names = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("comm")).unwrap());
+    names.filter(|own| own.starts_with(name)).count()
+}
+
+/// Its soft and hard limit of open files.
+pub fn max_files(pid: u32) -> (u64, u64) {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let mut files = files.split_whitespace().map_while(|number| number.parse().ok());
+    (files.next().unwrap(), files.next().unwrap())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_of_this_process_is_plausible() {
+        let own = std::process::id();
+        assert!(resident_memory(own) > 0 && peak_memory(own) > 0);
+        assert!(open_files(own) >= 3 && max_files(own).0 >= 3 && threads(own, "") >= 1);
+        let before = processor_time(own);
+        while processor_time(own) < before + TICK {}
+    }
+}

@@ -1,0 +1,25 @@
+//! Attacks on the real `fanlight` binary by clients and servers.
+//!
+//! Each attack has bounds: on the memory and processor time of the gateway, on the time it takes, and on its effect on a
+//! second client that calls all the while ([`target::Target`]). An attack is written with its variants, and fails if
+//! the gateway does more than its bounds allow, even if it answers correctly.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
+)]
+
+mod browser;
+mod bystander;
+mod framing;
+mod http2;
+mod json;
+mod redirects;
+mod request_state;
+mod sessions;
+mod target;
+mod terminal;
+
+use fanlight_testkit::{harness, raw_client, scripted};

@@ -1,0 +1,99 @@
+//! The gateway under attack, and the bounds of what an attack may cost.
+
+use std::time::{Duration, Instant};
+
+use fanlight_testkit::usage;
+
+use crate::bystander::Bystander;
+use crate::harness::Gateway;
+use crate::scripted::{Backend, Era, Reply, Transport, config};
+
+/// The most that an attack may cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Growth of the gateway's resident memory at its peak, in bytes.
+    pub(crate) memory: u64,
+    /// Processor time of the gateway.
+    pub(crate) processor: Duration,
+    /// From the first byte of the attack until the gateway has dealt with it.
+    pub(crate) time: Duration,
+    /// The slowest call of the second client meanwhile. A loaded machine adds to it.
+    pub(crate) slowest_call: Duration,
+}
+
+impl Bounds {
+    /// For attacks that the gateway should refuse at once. A debug build is some ten times slower than a release.
+    pub(crate) const SMALL: Self = Self {
+        memory: 16 << 20,
+        processor: Duration::from_secs(2),
+        time: Duration::from_secs(10),
+        slowest_call: Duration::from_secs(2),
+    };
+}
+
+/// A modern server with a tool `t`.
+async fn well_behaved() -> Backend {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend.offers_tools(&["t"]);
+    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend
+}
+
+/// A gateway in front of one modern server with a tool `t`, with a second client that calls all the while.
+pub(crate) struct Target {
+    pub(crate) gateway: Gateway,
+    pub(crate) backend: Backend,
+    bystander: Bystander,
+    memory: u64,
+    processor: Duration,
+    started: Instant,
+}
+
+impl Target {
+    pub(crate) async fn start() -> Self {
+        Self::with("").await
+    }
+
+    /// With more members of the configuration, raw text.
+    pub(crate) async fn with(options: &str) -> Self {
+        Self::of(well_behaved().await, options).await
+    }
+
+    /// With a second server, whose entry in `mcpServers` this is.
+    pub(crate) async fn beside(entry: &str) -> Self {
+        let backend = well_behaved().await;
+        let config = config(&[backend.entry_with("good", r#""prefix":"""#).as_str(), entry]);
+        Self::configured(backend, &config).await
+    }
+
+    /// In front of this server, which has a tool `t`.
+    pub(crate) async fn of(backend: Backend, options: &str) -> Self {
+        let comma = if options.is_empty() { "" } else { "," };
+        let config = format!(r#"{{"mcpServers":{{{}}}{comma}{options}}}"#, backend.entry("only"));
+        Self::configured(backend, &config).await
+    }
+
+    async fn configured(backend: Backend, config: &str) -> Self {
+        let gateway = Gateway::start(config).await;
+        let bystander = Bystander::start(gateway.mcp).await;
+        let (memory, processor) = (usage::resident_memory(gateway.pid()), usage::processor_time(gateway.pid()));
+        Self { gateway, backend, bystander, memory, processor, started: Instant::now() }
+    }
+
+    /// Ends the attack, and checks that it stayed within the bounds and that the second client was served.
+    pub(crate) async fn withstood(mut self, bounds: Bounds) -> Gateway {
+        let time = self.started.elapsed();
+        self.bystander.calls_on(1).await;
+        let pid = self.gateway.pid();
+        let memory = usage::peak_memory(pid).saturating_sub(self.memory);
+        let processor = usage::processor_time(pid).saturating_sub(self.processor);
+        let calls = self.bystander.finish().await;
+        println!("memory {} KiB, processor {processor:?}, time {time:?}, {calls:?}", memory >> 10);
+        assert!(calls.failures.is_empty(), "calls of the second client failed: {:?}", calls.failures);
+        assert!(memory <= bounds.memory, "memory grew by {} KiB", memory >> 10);
+        assert!(processor <= bounds.processor, "it took {processor:?} of processor time");
+        assert!(time <= bounds.time, "it took {time:?}");
+        assert!(calls.slowest <= bounds.slowest_call, "a call of the second client took {:?}", calls.slowest);
+        self.gateway
+    }
+}

@@ -1,0 +1,90 @@
+//! Control characters in the names and messages of servers, which a terminal would obey.
+
+use std::process::Stdio;
+
+use fanlight_testkit::slicer::member;
+
+use crate::harness::{TempFile, fanlight, within};
+use crate::raw_client::{modern_request, post_modern};
+use crate::scripted::{Backend, Era, Reply, Transport, config};
+use crate::target::{Bounds, Target};
+
+/// Clears the screen, sets the title, asks the terminal to answer, rings, returns to the line's start, deletes; the same
+/// in characters of C1. As JSON text.
+const EVIL: &str = r"\u001b[2J\u001b]0;owned\u0007\u001b[6n\u001bP+q\u001b\\\r\b\u007f\u009b2J\u009d0;x\u009c";
+
+async fn evil_server(transport: Transport) -> Backend {
+    let backend = Backend::start(Era::Modern, transport).await;
+    let tool = format!(
+        r#"{{"name":"evil{EVIL}","title":"{EVIL}","description":"{EVIL}","inputSchema":{{"type":"object"}}}},{{"name":"t","inputSchema":{{"type":"object"}}}}"#
+    );
+    backend.on("tools/list", backend.list("tools", &tool));
+    let resource = format!(r#"{{"uri":"test://x/{EVIL}","name":"{EVIL}"}}"#);
+    backend.on("resources/list", backend.list("resources", &resource));
+    backend.on("prompts/list", backend.list("prompts", &format!(r#"{{"name":"{EVIL}","description":"{EVIL}"}}"#)));
+    backend.on(
+        "tools/call",
+        Reply::error(format!(r#"{{"code":-32000,"message":"{EVIL}"}}"#)).complaining(b"\x1b[2Jpwned\x07\n"),
+    );
+    backend.on_target("tools/call", "t", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend
+}
+
+/// The first control character in a text, other than line ends and tabs, and what is around it.
+fn control(text: &str) -> Option<String> {
+    let is_evil = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    let at = text.find(is_evil)?;
+    Some(text[at..].chars().take(40).flat_map(char::escape_debug).collect())
+}
+
+fn assert_harmless(what: &str, text: &str) {
+    assert_eq!(control(text), None, "{what} wrote a control character:\n{}", text.escape_debug());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_write_no_control_characters_of_servers() {
+    let backend = evil_server(Transport::Stdio).await;
+    backend.on("tools/call", Reply::error(format!(r#"{{"code":-32000,"message":"{EVIL}"}}"#)));
+    let config = TempFile::new("yaml", &config(&[backend.entry("only")]));
+    for arguments in [
+        &["check"][..],
+        &["list"],
+        &["list", "tools"],
+        &["list", "resources"],
+        &["list", "prompts"],
+        &["list", "tools", "--json"],
+        &["call", "t"],
+    ] {
+        let mut command = fanlight();
+        command.args(arguments).arg("--config").arg(config.path()).stdin(Stdio::null());
+        let output = within(&format!("{arguments:?}"), command.output()).await.unwrap();
+        assert_harmless(&format!("{arguments:?}"), &String::from_utf8_lossy(&output.stdout));
+        assert_harmless(&format!("{arguments:?}, to standard error,"), &String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_and_traces_have_no_control_characters_of_peers() {
+    for transport in [Transport::Stdio, Transport::Http] {
+        let target = Target::of(evil_server(transport).await, r#""telemetry":{"trustInbound":true}"#).await;
+        // The name is the client's, the error the server's.
+        let call = modern_request("1", "tools/call", &format!(r#""name":"x{EVIL}""#), "");
+        let headers = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", "x")];
+        crate::raw_client::post(target.gateway.mcp, &headers, &call).await.text().await;
+        let named = modern_request("2", "tools/call", r#""name":"evil""#, "");
+        let answer = post_modern(target.gateway.mcp, &named).await.messages().await.1;
+        assert!(member(&answer, "error").is_some(), "{answer}");
+        let admin = format!("http://{}", target.gateway.admin);
+        for arguments in [&["traces"][..], &["status"]] {
+            let output = fanlight().args(arguments).args(["--admin", &admin]).output();
+            let output = within(&format!("{arguments:?}"), output).await.unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert_harmless(&format!("{arguments:?}"), &String::from_utf8_lossy(&output.stdout));
+        }
+        if transport == Transport::Stdio {
+            target.gateway.log.line_with("pwned").await;
+        }
+        assert_harmless("the log", &target.gateway.log.text());
+        target.withstood(Bounds::SMALL).await;
+    }
+}
