@@ -35,7 +35,8 @@ async fn batch_of_millions_is_counted_before_it_is_built() {
         assert!(answer.contains("more than 100 messages"), "{answer}");
     }
     // Two bodies of 15 MiB at most are in memory at once. A debug build reads JSON slowly.
-    let bounds = Bounds { memory: 56 << 20, processor: Duration::from_secs(20), time: Duration::from_secs(40), ..Bounds::SMALL };
+    let bounds =
+        Bounds { memory: 56 << 20, processor: Duration::from_secs(20), time: Duration::from_secs(40), ..Bounds::SMALL };
     target.withstood(bounds).await;
 }
 

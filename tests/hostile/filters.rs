@@ -38,7 +38,8 @@ async fn assert_hidden(gateway: &Gateway, backend: &Backend, prefix: &str) {
             // Its header cannot say every name; that it is refused is all that matters.
             let plain = format!("{prefix}{}", if name.contains('\\') { "x" } else { name });
             let headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", &plain)];
-            let answer = post(gateway.mcp, &headers, &modern_request("1", "tools/call", &params, "")).await.text().await;
+            let answer =
+                post(gateway.mcp, &headers, &modern_request("1", "tools/call", &params, "")).await.text().await;
             assert!(member(&answer, "error").is_some(), "{round} {name}: {answer}");
         }
         let listed = session.post(&legacy_request("1", "tools/list", "")).await.text().await;
@@ -59,8 +60,7 @@ async fn hidden_tool_is_reached_under_no_other_name() {
             assert_hidden(&gateway, &backend, if more.is_empty() { "" } else { "f-" }).await;
         }
         let (backend, other) = (server(Era::Modern).await, server(Era::Legacy).await);
-        let gateway =
-            Gateway::start(&config(&[backend.entry_with("files", filter), other.entry("other")])).await;
+        let gateway = Gateway::start(&config(&[backend.entry_with("files", filter), other.entry("other")])).await;
         assert_hidden(&gateway, &backend, "files__").await;
         assert!(other.received("tools/call").is_empty());
         // A server without a filter decides for itself which names it knows.

@@ -14,7 +14,8 @@ async fn gateway() -> (Gateway, [Backend; 2]) {
     let templates: Vec<String> = (0..50)
         .map(|number| format!(r#"{{"name":"t{number}","uriTemplate":"a{{+x}}a{{+y}}{number}{{+z}}a{{+u}}"}}"#))
         .collect();
-    let servers = [Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Http).await];
+    let servers =
+        [Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Http).await];
     for server in &servers {
         server.declares(r#"{"resources":{}}"#);
         server.on("resources/list", server.list("resources", ""));
@@ -37,7 +38,10 @@ async fn long_uri_is_not_compared_with_templates() {
     for (method, params) in [
         ("resources/read", format!(r#""uri":"{long}""#)),
         ("resources/subscribe", format!(r#""uri":"{long}""#)),
-        ("completion/complete", format!(r#""ref":{{"type":"ref/resource","uri":"{long}"}},"argument":{{"name":"x","value":""}}"#)),
+        (
+            "completion/complete",
+            format!(r#""ref":{{"type":"ref/resource","uri":"{long}"}},"argument":{{"name":"x","value":""}}"#),
+        ),
     ] {
         let answer = session.post(&legacy_request("1", method, &params)).await.text().await;
         assert_eq!(member(&answer, "error.code"), Some("-32602"), "{method}: {}", &answer[..200.min(answer.len())]);

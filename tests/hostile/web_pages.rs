@@ -85,7 +85,10 @@ async fn header_that_says_who_or_what_is_refused_if_it_is_there_twice() {
         connection.request("DELETE", "/mcp", headers, b"").await;
         let status = connection.response().await.status;
         // DELETE reads neither a revision nor an event id.
-        assert!(status == 400 || headers.iter().filter(|header| header.0.eq_ignore_ascii_case("mcp-protocol-version")).count() > 1);
+        assert!(
+            status == 400
+                || headers.iter().filter(|header| header.0.eq_ignore_ascii_case("mcp-protocol-version")).count() > 1
+        );
     }
     assert_eq!(backend.received("tools/list").len(), before);
     let modern = modern_request("1", "tools/call", r#""name":"t""#, "");
@@ -106,19 +109,25 @@ async fn trace_context_of_untrusted_clients_reaches_no_server() {
             backend.offers_tools(&["t"]);
             backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
             let entry = backend.entry("a");
-            let config = format!(r#"{{"mcpServers":{{{entry}}},"telemetry":{{"trustInbound":{}}}}}"#, match trust {
-                "true" => "true".to_owned(),
-                other => format!("{other:?}"),
-            });
+            let config = format!(
+                r#"{{"mcpServers":{{{entry}}},"telemetry":{{"trustInbound":{}}}}}"#,
+                match trust {
+                    "true" => "true".to_owned(),
+                    other => format!("{other:?}"),
+                }
+            );
             let gateway = Gateway::start(&config).await;
-            let meta = format!(r#""traceparent":"{PARENT}","tracestate":"vendor=secret","bagg\u0061ge":"user=root","k":1"#);
+            let meta =
+                format!(r#""traceparent":"{PARENT}","tracestate":"vendor=secret","bagg\u0061ge":"user=root","k":1"#);
             let call = modern_request("1", "tools/call", r#""name":"t""#, &meta);
             let mut headers = JSON_HEADERS[..0].to_vec();
             headers.extend([("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", "t")]);
             headers.extend([("traceparent", PARENT), ("tracestate", "vendor=secret"), ("baggage", "user=root")]);
             assert_eq!(post(gateway.mcp, &headers, &call).await.status, 200);
             let received = &backend.received("tools/call")[0];
-            let sent = |name: &str| received.header(name).is_some() || received.member_at(&["params", "_meta", name]).is_some();
+            let sent = |name: &str| {
+                received.header(name).is_some() || received.member_at(&["params", "_meta", name]).is_some()
+            };
             assert_eq!(sent("baggage") || received.text.contains("user=root"), passes, "{trust}: {}", received.text);
             assert_eq!(sent("tracestate") && received.text.contains("secret"), passes, "{trust}: {}", received.text);
             assert_eq!(received.text.contains(PARENT), passes, "{trust}: {}", received.text);
