@@ -98,48 +98,63 @@ pub async fn accept(
     shutdown: &CancellationToken,
     mut begin: impl FnMut(TcpStream, Admission),
 ) {
-    let limit = ConcurrencyLimit::new(limits.connections.saturating_add(limits.reserve));
-    let connections = Arc::new(Connections::default());
+    let admitting = Admitting {
+        limit: ConcurrencyLimit::new(limits.connections),
+        reserve: ConcurrencyLimit::new(limits.reserve),
+        has_reserve: limits.reserve > 0,
+        limits,
+        connections: Arc::default(),
+    };
     let accepting = async {
         loop {
             let (stream, peer) = next(&listener).await;
-            let peer = peer_of(peer);
-            if limits.per_peer > 0 && connections.count(peer) >= limits.per_peer && !connections.make_space_within(peer)
-            {
-                tracing::debug!(limit = limits.per_peer, "connection refused: its peer has too many");
-                continue;
-            }
-            if let Some(permit) = permit(&limit, &limits, &connections, peer).await {
-                let is_reserve = limit.taken() > limits.connections;
-                begin(stream, Admission { permit, connections: Arc::clone(&connections), peer, is_reserve });
+            if let Some(admission) = admitting.admit(peer_of(peer)).await {
+                begin(stream, admission);
             }
         }
     };
     shutdown.run_until_cancelled(accepting).await;
 }
 
-/// A permit for a connection of `peer`, for which idle ones end if all are taken.
-async fn permit(
-    limit: &ConcurrencyLimit,
-    limits: &AcceptLimits,
-    connections: &Connections,
-    peer: IpAddr,
-) -> Option<Permit> {
-    while limit.taken() >= limits.connections {
-        if limit.is_warning_due() {
-            let (most, name) = (limits.connections, limits.name);
-            tracing::warn!(limit = most, "{name} connections are open; idle ones end for further ones");
+/// Decides which connections are served.
+struct Admitting {
+    limit: ConcurrencyLimit,
+    reserve: ConcurrencyLimit,
+    has_reserve: bool,
+    limits: AcceptLimits,
+    connections: Arc<Connections>,
+}
+
+impl Admitting {
+    /// Admits a connection of `peer`, for which idle ones end if all are taken; waits if none is idle. `None` if its
+    /// peer has too many.
+    async fn admit(&self, peer: IpAddr) -> Option<Admission> {
+        let Self { limits, connections, .. } = self;
+        let own = if limits.per_peer > 0 { connections.count(peer) } else { 0 };
+        if limits.per_peer > 0 && own >= limits.per_peer && !connections.make_space_within(peer) {
+            tracing::debug!(limit = limits.per_peer, "connection refused: its peer has too many");
+            return None;
         }
-        connections.make_space(peer, limits.connections);
-        // The reserve is for what need not wait.
-        if let Some(permit) = limit.try_acquire() {
-            return Some(permit);
-        }
-        if let Ok(permit) = timeout(RETRY, limit.acquire()).await {
-            return permit;
-        }
+        let (permit, is_reserve) = loop {
+            if let Some(permit) = self.limit.try_acquire() {
+                break (permit, false);
+            }
+            if self.limit.is_warning_due() {
+                tracing::warn!(limit = limits.connections, "{} connections are open; idle ones end", limits.name);
+            }
+            let is_ending = connections.make_space(peer, limits.connections);
+            if !is_ending
+                && self.has_reserve
+                && let Some(permit) = self.reserve.try_acquire()
+            {
+                break (permit, true);
+            }
+            if let Ok(permit) = timeout(RETRY, self.limit.acquire()).await {
+                break (permit?, false);
+            }
+        };
+        Some(Admission { permit, connections: Arc::clone(connections), peer, is_reserve })
     }
-    limit.acquire().await
 }
 
 /// The next connection.

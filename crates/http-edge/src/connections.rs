@@ -230,6 +230,6 @@ mod tests {
         assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
         assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
-        assert_eq!(of("::1"), std::net::IpAddr::V6(Ipv6Addr::LOCALHOST));
+        assert_eq!(of("::1"), IpAddr::V6(Ipv6Addr::LOCALHOST));
     }
 }

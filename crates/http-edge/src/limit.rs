@@ -34,12 +34,6 @@ impl ConcurrencyLimit {
         self.most
     }
 
-    /// How many permits are given at the moment.
-    #[must_use]
-    pub fn taken(&self) -> usize {
-        self.most - self.permits.available_permits()
-    }
-
     /// A permit, if one is left.
     #[must_use]
     pub fn try_acquire(&self) -> Option<Permit> {

@@ -22,7 +22,6 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{ResponseItem, ResponseStream};
-use crate::eras::fault;
 use crate::eras::modern::RequestMeta;
 use crate::session::Cancellation;
 
@@ -227,7 +226,8 @@ fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
     let filter =
         filter.ok_or_else(|| invalid("\"notifications\" is missing from the params, or no object".to_owned()))?;
     let keys = [TOOLS, PROMPTS, RESOURCES, URIS, TASKS];
-    let found = filter.find_distinct(&keys).map_err(|ambiguous| fault::ambiguous(&ambiguous, "\"notifications\""))?;
+    let found = filter.find_distinct(&keys);
+    let found = found.map_err(|ambiguous| invalid(format!("{ambiguous} in \"notifications\"")))?;
     let [tools, prompts, resources, uris, tasks] = found.map(|range| range.map(|range| filter.slice(range)));
     let flag = |value: Option<Json>, name: &str| match value {
         None => Ok(false),
