@@ -8,9 +8,12 @@ use fanlight_protocol::param_header::{self, ParamHeader};
 use fanlight_protocol::{Json, header};
 use libfuzzer_sys::fuzz_target;
 
+/// The default of `limits.mirroredParameters`.
+const MIRRORED: usize = 64;
+
 fuzz_target!(|data: &[u8]| {
     let Ok(value) = Json::parse(Bytes::copy_from_slice(data), DEFAULT_NESTING) else { return };
-    for parameter in param_header::annotations(&value).unwrap_or_default() {
+    for parameter in param_header::annotations(&value, MIRRORED).unwrap_or_default() {
         assert!(!parameter.path.is_empty());
         if let Some(text) = parameter.value(&value) {
             let header = header::encode(&text);
@@ -19,9 +22,9 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut tools = 0;
-    if let Some(valid) = param_header::without_invalid_tools(&value, |_, _| tools += 1) {
+    if let Some(valid) = param_header::without_invalid_tools(&value, MIRRORED, |_, _| tools += 1) {
         let left = valid.get("tools").expect("the list is still there").elements().count();
         assert!(left < tools);
-        assert_eq!(param_header::without_invalid_tools(&valid, |_, found| assert!(found.is_ok())), None);
+        assert_eq!(param_header::without_invalid_tools(&valid, MIRRORED, |_, found| assert!(found.is_ok())), None);
     }
 });

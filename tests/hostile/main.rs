@@ -18,6 +18,7 @@ mod filters;
 mod framing;
 mod http2;
 mod json;
+mod lists;
 mod member_names;
 mod peers;
 mod redirects;

@@ -31,6 +31,7 @@ mod module_cycles;
 mod observe;
 mod paging;
 mod rmcp_peers;
+mod server_faults;
 mod server_requests;
 mod sessions;
 mod sse_transport;

@@ -18,7 +18,7 @@ use crate::request::declared::Declared;
 use crate::sessions::SessionPool;
 use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::{BackendSettings, Secret, SessionPolicy, TransportSettings};
-use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
+use crate::subscriptions::{Origin, RegistrySettings, SubscriptionRegistry, UnsolicitedSender};
 use crate::tasks::TaskTranslation;
 use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
@@ -50,7 +50,14 @@ impl Backend {
         let root = telemetry.telemetry.root();
         let telemetry = telemetry.of(&name, &transport);
         let shared = sessions == SessionPolicy::Shared;
-        let registry = SubscriptionRegistry::new(Arc::clone(&name), limits.subscriptions, shared);
+        let registry = RegistrySettings {
+            limit: limits.subscriptions,
+            shared,
+            settle: timeouts.list_settle,
+            tasks: tasks.clone(),
+            shutdown: shutdown.clone(),
+        };
+        let registry = SubscriptionRegistry::new(Arc::clone(&name), registry);
         let context = TransportContext {
             name: Arc::clone(&name),
             limits,

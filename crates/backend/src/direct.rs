@@ -3,6 +3,7 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Listen, Listening, Pending,
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::supervisor::Phase;
-use crate::request::deadline::{CallProgress, Expired};
+use crate::request::deadline::{CallLimits, CallProgress, Expired};
 use crate::sessions::SessionPool;
 use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::Timeouts;
@@ -31,18 +32,20 @@ pub(crate) struct DirectClient {
 }
 
 impl DirectClient {
-    /// Runs work within the time of a call, and ends it with the backend.
+    /// Runs work within the time of a call, `total` with its pauses, and ends it with the backend.
     fn within_deadline(
         &self,
+        total: Duration,
         progress: &CallProgress,
         work: Pin<&mut (impl Future<Output = Result<Response, BackendError>> + Send)>,
     ) -> impl Future<Output = Result<Response, BackendError>> + Send {
         async move {
-            let (limit, sent) = (self.caller.timeouts.call, || progress.sent.load(Ordering::Relaxed));
+            let limits = CallLimits { active: self.caller.timeouts.call, total };
+            let sent = || progress.sent.load(Ordering::Relaxed);
             tokio::select! {
                 biased;
-                outcome = progress.deadline.limit(limit, work) => outcome.unwrap_or_else(|Expired| {
-                    Err(BackendError::Timeout { after: limit, sent: sent() })
+                outcome = progress.deadline.limit(limits, work) => outcome.unwrap_or_else(|Expired(after)| {
+                    Err(BackendError::Timeout { after, sent: sent() })
                 }),
                 () = self.shutdown.cancelled() => {
                     Err(if sent() { BackendError::ClosedEarly } else { BackendError::ShuttingDown })
@@ -65,7 +68,7 @@ impl BackendClient for DirectClient {
         Box::pin(async move {
             let progress = CallProgress::default();
             let exchange = pin!(self.caller.exchange(&call, &progress));
-            self.within_deadline(&progress, exchange).await
+            self.within_deadline(self.caller.timeouts.call_total, &progress, exchange).await
         })
     }
 
@@ -90,14 +93,12 @@ impl BackendClient for DirectClient {
             state: match &state.phase {
                 Phase::Ready(connection) if !connection.is_lost() => BackendState::Ready,
                 Phase::Idle => BackendState::Idle,
-                Phase::Ready(_) | Phase::Connecting => BackendState::Connecting,
-                Phase::Down { error, until } => BackendState::Down {
+                Phase::Ready(_) | Phase::Connecting { .. } => BackendState::Connecting,
+                Phase::Down { error, until, .. } => BackendState::Down {
                     error: error.clone(),
                     retry_in: until.saturating_duration_since(Instant::now()),
                 },
-                Phase::Stopped => {
-                    BackendState::Down { error: BackendError::ShuttingDown, retry_in: std::time::Duration::MAX }
-                }
+                Phase::Stopped => BackendState::Down { error: BackendError::ShuttingDown, retry_in: Duration::MAX },
             },
         }
     }
@@ -124,7 +125,10 @@ impl InnerClient for DirectClient {
     }
 
     fn limit<'a>(&'a self, progress: &'a CallProgress, work: Pending<'a, Response>) -> Pending<'a, Response> {
-        Box::pin(async move { self.within_deadline(progress, pin!(work)).await })
+        let Timeouts { call, call_total, task, .. } = self.caller.timeouts;
+        // Waiting for the end of a task has a limit of its own.
+        let total = call_total.max(task.saturating_add(call));
+        Box::pin(async move { self.within_deadline(total, progress, pin!(work)).await })
     }
 
     fn exchange<'a>(&'a self, call: &'a Call, progress: &'a CallProgress) -> Pending<'a, Response> {

@@ -127,6 +127,8 @@ pub struct Timeouts {
     /// A whole call, with waiting for a connection and a permit. Does not run while the
     /// server waits for an answer of the client.
     pub call: Duration,
+    /// A whole call, with the time of the client's answers; `call`, if that is longer.
+    pub call_total: Duration,
     /// The client's answer to a request of the server during a call.
     pub question: Duration,
     /// A client's own session without a call; then it is closed.
@@ -139,8 +141,12 @@ pub struct Timeouts {
     pub session_end: Duration,
     /// An HTTP connection that no request uses; it is closed between half of this and this.
     pub idle_connection: Duration,
+    /// Pause after a failed attempt to connect, before a request has the next one made.
+    pub reconnect_on_demand: Duration,
     /// Pauses between attempts to connect, or to open a stream.
     pub reconnect: RetryDelays,
+    /// Collecting the server's announcements of changes of one list.
+    pub list_settle: Duration,
 }
 
 /// Pauses between attempts, which double from the shortest to the longest.
@@ -175,6 +181,12 @@ pub struct Limits {
     /// Bytes of a client's capabilities, and of its information. A client with more declares none
     /// to legacy servers.
     pub client_description: usize,
+    /// Parameters of one tool that are mirrored into headers. A tool with more is not listed.
+    pub mirrored_params: usize,
+    /// Bytes read of a tool list for the sake of calls.
+    pub list_bytes: usize,
+    /// Requests to the client that the server may send during one call.
+    pub server_requests: usize,
 }
 
 /// The name and version of Fanlight, as `clientInfo` and in `User-Agent`.

@@ -46,6 +46,7 @@ fn contributions() -> Vec<Contribution> {
         outcome: fanlight_canonical::Outcome::Ok,
         reason: None,
         results: vec![list(backend)],
+        is_stale: false,
     };
     (0..BACKENDS).map(one).collect()
 }

@@ -4,7 +4,13 @@
 //! verbatim. These are the cases without an answer. Each says whether the request may have run (then
 //! it is never sent again), and which [`Outcome`] a merged list reports for the backend. How an error
 //! is worded for a client is the gateway's policy.
+//!
+//! An error says two things: to the operator, with [`Display`](fmt::Display), what happened and where; to a client,
+//! with [`BackendError::for_clients`], only what it can act on. Addresses, names of hosts, commands, paths, and what a
+//! server said before it served anything are for the operator.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_telemetry::ErrorType;
@@ -18,6 +24,12 @@ pub enum BackendError {
     Unreachable {
         /// What was tried and what came of it.
         reason: String,
+    },
+    /// The server was reached, but no connection to it could be made: it failed the handshake.
+    #[error("cannot be connected to: it {cause}")]
+    NotConnected {
+        /// What it did instead.
+        cause: Arc<BackendError>,
     },
     /// The server wants credentials that it was not given.
     #[error("refuses the credentials it was given (HTTP {status})")]
@@ -72,6 +84,14 @@ pub enum BackendError {
         /// The status.
         status: u16,
     },
+    /// An HTTP status that carries no JSON-RPC answer, but says when to come again.
+    #[error("answered with HTTP status {status} and asks to be left alone for {pause:?}")]
+    Overloaded {
+        /// The status, such as 429 or 503.
+        status: u16,
+        /// The time that it asks for.
+        pause: Duration,
+    },
     /// The server speaks none of Fanlight's revisions.
     #[error("speaks no revision that Fanlight speaks: {offered}")]
     NoCommonRevision {
@@ -123,11 +143,40 @@ impl Outcome {
 }
 
 impl BackendError {
+    /// The failure of the status `status`; `pause` is the time for which the server asks to be left alone.
+    #[must_use]
+    pub fn of_status(status: u16, pause: Option<Duration>) -> Self {
+        pause.map_or(Self::Status { status }, |pause| Self::Overloaded { status, pause })
+    }
+
+    /// The same failure, of an attempt to connect: no request was sent.
+    #[must_use]
+    pub fn while_connecting(self) -> Self {
+        if self.may_have_run() { Self::NotConnected { cause: Arc::new(self) } } else { self }
+    }
+
+    /// The text for clients.
+    #[must_use]
+    pub fn for_clients(&self) -> impl fmt::Display + '_ {
+        ForClients(self)
+    }
+
+    /// How long the server asks to be left alone.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Overloaded { pause, .. } => Some(*pause),
+            Self::NotConnected { cause } => cause.retry_after(),
+            _ => None,
+        }
+    }
+
     /// Whether the backend may have carried the request out. If not, sending it again is safe.
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         match self {
             Self::Unreachable { .. }
+            | Self::NotConnected { .. }
             | Self::Unauthorized { .. }
             | Self::Busy { .. }
             | Self::TooManySessions { .. }
@@ -138,7 +187,8 @@ impl BackendError {
             | Self::ClosedEarly
             | Self::ResponseTooLarge { .. }
             | Self::Malformed { .. }
-            | Self::Status { .. } => true,
+            | Self::Status { .. }
+            | Self::Overloaded { .. } => true,
         }
     }
 
@@ -146,6 +196,7 @@ impl BackendError {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self {
+            Self::NotConnected { cause } => cause.outcome(),
             Self::Timeout { .. } => Outcome::Timeout,
             Self::Unauthorized { .. } => Outcome::Unauthorized,
             Self::Unreachable { .. } | Self::Exited { .. } | Self::ClosedEarly | Self::ShuttingDown => {
@@ -156,6 +207,7 @@ impl BackendError {
             | Self::ResponseTooLarge { .. }
             | Self::Malformed { .. }
             | Self::Status { .. }
+            | Self::Overloaded { .. }
             | Self::NoCommonRevision { .. } => Outcome::Error,
         }
     }
@@ -165,7 +217,10 @@ impl BackendError {
     pub fn error_type(&self) -> ErrorType {
         match self {
             Self::Unreachable { .. } => ErrorType::ConnectFailed,
-            Self::Unauthorized { status } | Self::Status { status } => ErrorType::HttpStatus(*status),
+            Self::NotConnected { cause } => cause.error_type(),
+            Self::Unauthorized { status } | Self::Status { status } | Self::Overloaded { status, .. } => {
+                ErrorType::HttpStatus(*status)
+            }
             Self::Timeout { .. } => ErrorType::Timeout,
             Self::Busy { .. } | Self::TooManySessions { .. } => ErrorType::Overloaded,
             Self::Exited { .. } => ErrorType::BackendExited,
@@ -174,6 +229,71 @@ impl BackendError {
             Self::Malformed { .. } => ErrorType::InvalidResponse,
             Self::NoCommonRevision { .. } => ErrorType::NoCommonRevision,
             Self::ShuttingDown => ErrorType::ShuttingDown,
+        }
+    }
+}
+
+/// An error as clients are shown it. Every kind is listed, so that a new one is not shown by default.
+struct ForClients<'a>(&'a BackendError);
+
+impl fmt::Display for ForClients<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use BackendError as E;
+        match self.0 {
+            E::Unreachable { .. } => f.write_str("cannot be reached"),
+            E::NotConnected { cause } => match &**cause {
+                // Until the handshake is over, its words are for the operator.
+                E::Malformed { .. } => f.write_str("cannot be connected to: it sent no valid answer"),
+                cause => write!(f, "cannot be connected to: it {}", cause.for_clients()),
+            },
+            E::NoCommonRevision { .. } => f.write_str("speaks no revision that Fanlight speaks"),
+            error @ (E::Unauthorized { .. }
+            | E::Timeout { .. }
+            | E::Busy { .. }
+            | E::Exited { .. }
+            | E::ClosedEarly
+            | E::TooManySessions { .. }
+            | E::ResponseTooLarge { .. }
+            | E::Malformed { .. }
+            | E::Status { .. }
+            | E::Overloaded { .. }
+            | E::ShuttingDown) => error.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_to_connect_is_no_failure_of_a_request() {
+        for error in [
+            BackendError::Exited { status: None },
+            BackendError::ClosedEarly,
+            BackendError::Malformed { reason: "r".into() },
+            BackendError::of_status(503, Some(Duration::from_secs(7))),
+        ] {
+            assert!(error.may_have_run());
+            let connecting = error.clone().while_connecting();
+            assert!(!connecting.may_have_run(), "{connecting}");
+            assert_eq!((connecting.outcome(), connecting.retry_after()), (error.outcome(), error.retry_after()));
+        }
+        let unreachable = BackendError::Unreachable { reason: "r".into() };
+        assert_eq!(unreachable.clone().while_connecting(), unreachable);
+    }
+
+    #[test]
+    fn clients_are_not_shown_what_is_for_operators() {
+        let said = "10.1.2.3:4567 db.internal /srv/secret --token=x certificate";
+        for error in [
+            BackendError::Unreachable { reason: said.into() },
+            BackendError::Malformed { reason: said.into() }.while_connecting(),
+            BackendError::NoCommonRevision { offered: said.into() },
+        ] {
+            assert!(error.to_string().contains(said), "the operator is not shown it: {error}");
+            let shown = error.for_clients().to_string();
+            assert!(!said.split(' ').any(|word| shown.contains(word)), "{shown}");
         }
     }
 }

@@ -12,7 +12,9 @@ use fanlight_backend::{
 use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Loaded, TrustChoice};
 use fanlight_frontend::{FrontendSettings, Identify};
-use fanlight_gateway::{BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter};
+use fanlight_gateway::{
+    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter,
+};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
@@ -85,6 +87,8 @@ impl Assembly {
                 unannounced: config.timeouts.list_unannounced,
                 unknown: config.timeouts.unknown_name,
                 listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
+                bytes: ByteLimits { one: config.limits.list_bytes, all: config.limits.list_total_bytes },
+                stale: config.timeouts.stale_lists,
             },
             cache: CacheLimits {
                 entries: config.limits.cache_entries,
@@ -153,13 +157,16 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             connect: config.timeouts.connect,
             probe: config.timeouts.probe,
             call: server.timeout,
+            call_total: config.timeouts.call_total,
             question: config.timeouts.client_answer,
             session_idle: config.timeouts.backend_session_idle,
             task: config.timeouts.task,
             process_stop: config.timeouts.process_stop,
             session_end: config.timeouts.session_end,
             idle_connection: config.timeouts.backend_idle_connection,
+            reconnect_on_demand: config.timeouts.reconnect_on_call,
             reconnect: RetryDelays { shortest: config.timeouts.reconnect, longest: config.timeouts.reconnect_max },
+            list_settle: config.timeouts.list_settle,
         },
         limits: fanlight_backend::Limits {
             concurrency: server.concurrency,
@@ -175,6 +182,9 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             tasks: config.limits.tasks,
             task_bytes: config.limits.task_results,
             client_description: config.limits.client_description,
+            mirrored_params: config.limits.mirrored_params,
+            server_requests: config.limits.call_server_requests,
+            list_bytes: config.limits.list_bytes,
             spare_bytes: config.limits.spare_bytes,
         },
         identity: identity(),
@@ -242,6 +252,7 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Front
         max_subscriptions: config.limits.subscriptions,
         max_description: config.limits.client_description,
         max_batch: config.limits.batch,
+        max_mirrored_params: config.limits.mirrored_params,
         replay_events: config.limits.replay_events,
         replay_bytes: config.limits.replay_bytes,
         replay_total_bytes: config.limits.replay_total_bytes,

@@ -64,6 +64,8 @@ pub struct FrontendSettings {
     pub max_description: usize,
     /// Messages in one batch.
     pub max_batch: usize,
+    /// Parameters of one tool that clients mirror into headers.
+    pub max_mirrored_params: usize,
     /// Events kept per legacy HTTP session, so that a broken stream can be resumed.
     pub replay_events: usize,
     /// The size of those events per session.
@@ -134,6 +136,7 @@ impl Default for FrontendSettings {
             max_subscriptions: 10_000,
             max_description: 128 << 10,
             max_batch: 100,
+            max_mirrored_params: 64,
             replay_events: 1000,
             replay_bytes: 1 << 20,
             replay_total_bytes: 256 << 20,

@@ -24,7 +24,10 @@ pub fn no_answer(backend: &str, error: &BackendError) -> RpcError {
     data.string("backend", backend)
         .string("outcome", error.outcome().as_str())
         .member("mayHaveRun", &Json::literal(if error.may_have_run() { "true" } else { "false" }));
-    RpcError::new(code, format!("backend {backend:?} {error}; {retry}")).with_data(data.finish())
+    if let Some(pause) = error.retry_after() {
+        data.integer("retryAfterMs", i64::try_from(pause.as_millis()).unwrap_or(i64::MAX));
+    }
+    RpcError::new(code, format!("backend {backend:?} {}; {retry}", error.for_clients())).with_data(data.finish())
 }
 
 /// The error for a method that the gateway does not route among several backends.
@@ -78,7 +81,8 @@ pub fn unknown_task(not_asked: &[(&str, BackendError)]) -> RpcError {
     if not_asked.is_empty() {
         return RpcError::new(code::INVALID_PARAMS, UNKNOWN);
     }
-    let reasons: Vec<_> = not_asked.iter().map(|(backend, error)| format!("backend {backend:?} {error}")).collect();
+    let reasons: Vec<_> =
+        not_asked.iter().map(|(backend, error)| format!("backend {backend:?} {}", error.for_clients())).collect();
     let mut names = ArrayBuilder::default();
     for (backend, _) in not_asked {
         names.push(&Json::string(backend));

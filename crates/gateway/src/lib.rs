@@ -21,7 +21,7 @@ mod topology;
 
 pub use gateway::{Gateway, GatewaySettings};
 pub use reads::CacheLimits;
-pub use topology::{BackendEntry, BackendId, ListLimits, Naming, ToolFilter, namings};
+pub use topology::{BackendEntry, BackendId, ByteLimits, ListLimits, Naming, ToolFilter, namings};
 
 #[cfg(test)]
 mod tests;

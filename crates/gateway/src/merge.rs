@@ -26,6 +26,8 @@ pub struct Contribution {
     pub reason: Option<String>,
     /// The results it gave: several if its list has several pages.
     pub results: Vec<Json>,
+    /// The results are those that it gave earlier, before it failed.
+    pub is_stale: bool,
 }
 
 /// The members of a merged answer beside its entries, as raw text.
@@ -166,6 +168,9 @@ fn each_backend<'a>(contributions: impl Iterator<Item = &'a Contribution>, membe
         if let Some(reason) = &contribution.reason {
             own.string("reason", reason);
         }
+        if contribution.is_stale {
+            own.member("stale", &Json::literal("true"));
+        }
         let parts: Vec<Json> = contribution.results.iter().filter_map(|result| own_part(result, members)).collect();
         match parts.as_slice() {
             [] => {}
@@ -253,6 +258,7 @@ mod tests {
             outcome: Outcome::Ok,
             reason: None,
             results: results.iter().map(|text| Json::literal(text)).collect(),
+            is_stale: false,
         }
     }
 
@@ -298,6 +304,14 @@ mod tests {
         let merged = merge(&[pages, failed], Except::default(), &[]);
         let meta = r#"{"dev.fanlight/backends":{"a":{"outcome":"ok","pages":[{"_meta":{"page":1}},{"_meta":{"page":2}}]},"b":{"outcome":"timeout","reason":"did not answer within 1s"}}}"#;
         assert_eq!(text(&merged).1, meta);
+    }
+
+    #[test]
+    fn results_from_before_a_failure_are_marked() {
+        let mut stale = contribution("a", &[r#"{"x":1}"#]);
+        (stale.outcome, stale.is_stale) = (Outcome::Timeout, true);
+        let meta = r#"{"dev.fanlight/backends":{"a":{"outcome":"timeout","stale":true}}}"#;
+        assert_eq!(text(&merge(&[stale], Except::default(), &[])), (r#""x":1"#.into(), meta.into()));
     }
 
     #[test]

@@ -116,6 +116,12 @@ impl PooledClient {
         ResponseFuture { pool, state, has_yielded: false }
     }
 
+    /// Closes all idle connections, so that the next requests go out on new ones. For when one connection has turned out
+    /// to lead nowhere: the server's host may have been lost without a word, and the others with it.
+    pub fn close_idle(&self) {
+        self.pools.all().for_each(|pool| pool.close_idle());
+    }
+
     fn new_pool(&self) -> Arc<Pool> {
         let PoolSettings { connect_timeout, idle_timeout, max_idle } = self.settings;
         let connector = Connector::new(self.origin.clone(), connect_timeout);

@@ -65,6 +65,13 @@ impl Pool {
         drop(surplus);
     }
 
+    /// Closes all idle connections.
+    pub(crate) fn close_idle(&self) {
+        let idle = std::mem::take(&mut self.state().idle);
+        // Closed without the lock.
+        drop(idle);
+    }
+
     /// Waits for a connection: the first that is given back, or made. Needs a tokio runtime.
     pub(crate) fn wait(self: &Arc<Self>) -> oneshot::Receiver<Supply> {
         let (sender, receiver) = oneshot::channel();

@@ -42,6 +42,11 @@ impl<T> Default for PerWorker<T> {
 }
 
 impl<T> PerWorker<T> {
+    /// All values made so far.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
+        self.of_workers.iter().chain([&self.of_others]).filter_map(|own| own.get().map(Box::as_ref))
+    }
+
     /// The value of the current thread.
     pub(crate) fn get(&self, make: impl FnOnce() -> T) -> &T {
         let own = NUMBER.get().and_then(|number| self.of_workers.get(number)).unwrap_or(&self.of_others);

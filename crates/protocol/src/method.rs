@@ -88,6 +88,37 @@ impl Method {
         matches!(self, Self::CallTool | Self::GetPrompt | Self::ReadResource)
     }
 
+    /// Whether this is a method that lists what a server offers.
+    #[must_use]
+    pub fn is_list(&self) -> bool {
+        matches!(self, Self::ListTools | Self::ListResources | Self::ListResourceTemplates | Self::ListPrompts)
+    }
+
+    /// Whether a server that carries this request out twice has done no more than by carrying it out once.
+    #[must_use]
+    pub fn changes_nothing(&self) -> bool {
+        matches!(
+            self,
+            Self::Ping
+                | Self::Discover
+                | Self::ListTools
+                | Self::ListResources
+                | Self::ListResourceTemplates
+                | Self::ListPrompts
+                | Self::ListTasks
+                | Self::ReadResource
+                | Self::GetPrompt
+                | Self::Complete
+                | Self::SetLogLevel
+                | Self::Subscribe
+                | Self::Unsubscribe
+                | Self::Listen
+                | Self::GetTask
+                | Self::TaskResult
+                | Self::CancelTask
+        )
+    }
+
     /// Whether this is a method that input requests can have (2026-07-28 basic/patterns/mrtr, Server
     /// Requirements).
     #[must_use]

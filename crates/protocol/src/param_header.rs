@@ -4,6 +4,9 @@
 //! Source: 2026-07-28 server/tools, x-mcp-header, and streamable-http, Custom Headers from Tool
 //! Parameters.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use crate::json::{Edits, Json, Kind, retain_elements};
 
 const ANNOTATION: &str = "x-mcp-header";
@@ -17,7 +20,7 @@ pub struct ParamHeader {
     /// The part of the header's name after `Mcp-Param-`, as annotated.
     pub name: String,
     /// The chain of property names that leads to the value in the call's arguments.
-    pub path: Vec<String>,
+    pub path: Vec<Arc<str>>,
 }
 
 /// Why an input schema's annotations are invalid, and with them the tool.
@@ -44,25 +47,62 @@ pub enum AnnotationError {
     /// The annotation cannot be reached through `properties` alone.
     #[error("x-mcp-header is not reachable through `properties` alone")]
     Unreachable,
+    /// More parameters than a request can repeat in headers. The specification sets no limit, but every HTTP server has
+    /// one.
+    #[error("more than {limit} parameters have an x-mcp-header")]
+    TooMany {
+        /// The limit that applied.
+        limit: usize,
+    },
 }
 
-/// The mirrored parameters of a tool with this input schema.
-pub fn annotations(input_schema: &Json) -> Result<Vec<ParamHeader>, AnnotationError> {
+/// The mirrored parameters of a tool with this input schema, which may be `limit` at most.
+pub fn annotations(input_schema: &Json, limit: usize) -> Result<Vec<ParamHeader>, AnnotationError> {
     // Almost no schema has annotations; an escape could hide one.
     let text = input_schema.as_text();
     if !text.contains(ANNOTATION) && !text.contains("\\u") {
         return Ok(Vec::new());
     }
-    let mut found = Vec::new();
+    let mut found = Found { params: Vec::new(), names: HashSet::new(), limit };
     schema(input_schema, Some(&mut Vec::new()), &mut found)?;
-    Ok(found)
+    Ok(found.params)
+}
+
+/// The annotations found so far.
+struct Found {
+    params: Vec<ParamHeader>,
+    /// Their names in lower case.
+    names: HashSet<String>,
+    limit: usize,
+}
+
+impl Found {
+    fn add(&mut self, node: &Json, value: &Json, path: &[Arc<str>]) -> Result<(), AnnotationError> {
+        let name = match value.as_str() {
+            Some(name) if !name.is_empty() && name.bytes().all(is_token_byte) => name.into_owned(),
+            _ => return Err(AnnotationError::Name { value: value.as_text().to_owned() }),
+        };
+        if !node.get("type").is_some_and(|declared| is_primitive(&declared)) {
+            return Err(AnnotationError::Type { name });
+        }
+        if self.params.len() >= self.limit {
+            return Err(AnnotationError::TooMany { limit: self.limit });
+        }
+        if !self.names.insert(name.to_ascii_lowercase()) {
+            return Err(AnnotationError::Duplicate { name });
+        }
+        self.params.push(ParamHeader { name, path: path.to_vec() });
+        Ok(())
+    }
 }
 
 /// A `tools/list` result without the tools whose annotations are invalid, which must not be offered
 /// over modern Streamable HTTP; `None` if there are none. Calls `on_tool` for each tool with its name
-/// (empty if it has none) and its mirrored parameters, or why its annotations are invalid.
+/// (empty if it has none) and its mirrored parameters, or why its annotations are invalid: because there are more than
+/// `limit`, for example.
 pub fn without_invalid_tools(
     result: &Json,
+    limit: usize,
     mut on_tool: impl FnMut(&str, Result<Vec<ParamHeader>, AnnotationError>),
 ) -> Option<Json> {
     let at = result.members().find(|member| member.is(result, "tools"))?.value;
@@ -71,7 +111,7 @@ pub fn without_invalid_tools(
     for element in tools.elements() {
         let tool = tools.slice(element);
         let name = tool.get("name");
-        let found = tool.get("inputSchema").map_or_else(|| Ok(Vec::new()), |schema| annotations(&schema));
+        let found = tool.get("inputSchema").map_or_else(|| Ok(Vec::new()), |schema| annotations(&schema, limit));
         valid.push(found.is_ok());
         on_tool(&name.as_ref().and_then(Json::as_str).unwrap_or_default(), found);
     }
@@ -86,16 +126,12 @@ pub fn without_invalid_tools(
 
 /// Walks one schema. `path` is the chain of properties that leads to it; `None` below any other
 /// keyword than `properties`. Depth is bounded by the nesting limit of the text.
-fn schema(
-    node: &Json,
-    mut path: Option<&mut Vec<String>>,
-    found: &mut Vec<ParamHeader>,
-) -> Result<(), AnnotationError> {
+fn schema(node: &Json, mut path: Option<&mut Vec<Arc<str>>>, found: &mut Found) -> Result<(), AnnotationError> {
     for member in node.members() {
         let value = node.slice(member.value.clone());
         match member.name(node).as_deref() {
             Some(ANNOTATION) => match path.as_deref() {
-                Some(path) if !path.is_empty() => found.push(annotation(node, &value, path, found)?),
+                Some(path) if !path.is_empty() => found.add(node, &value, path)?,
                 _ => return Err(AnnotationError::Unreachable),
             },
             Some("properties") => properties(&value, path.as_deref_mut(), found)?,
@@ -111,16 +147,12 @@ fn schema(
     Ok(())
 }
 
-fn properties(
-    map: &Json,
-    mut path: Option<&mut Vec<String>>,
-    found: &mut Vec<ParamHeader>,
-) -> Result<(), AnnotationError> {
+fn properties(map: &Json, mut path: Option<&mut Vec<Arc<str>>>, found: &mut Found) -> Result<(), AnnotationError> {
     for member in map.members() {
         let value = map.slice(member.value.clone());
         match (path.as_deref_mut(), member.name(map)) {
             (Some(path), Some(name)) => {
-                path.push(name);
+                path.push(name.into());
                 schema(&value, Some(path), found)?;
                 path.pop();
             }
@@ -130,31 +162,12 @@ fn properties(
     Ok(())
 }
 
-fn nested(value: &Json, found: &mut Vec<ParamHeader>) -> Result<(), AnnotationError> {
+fn nested(value: &Json, found: &mut Found) -> Result<(), AnnotationError> {
     match value.kind() {
         Kind::Object => schema(value, None, found),
         Kind::Array => value.elements().try_for_each(|element| nested(&value.slice(element), found)),
         _ => Ok(()),
     }
-}
-
-fn annotation(
-    node: &Json,
-    value: &Json,
-    path: &[String],
-    found: &[ParamHeader],
-) -> Result<ParamHeader, AnnotationError> {
-    let name = match value.as_str() {
-        Some(name) if !name.is_empty() && name.bytes().all(is_token_byte) => name.into_owned(),
-        _ => return Err(AnnotationError::Name { value: value.as_text().to_owned() }),
-    };
-    if found.iter().any(|other| other.name.eq_ignore_ascii_case(&name)) {
-        return Err(AnnotationError::Duplicate { name });
-    }
-    if !node.get("type").is_some_and(|declared| is_primitive(&declared)) {
-        return Err(AnnotationError::Type { name });
-    }
-    Ok(ParamHeader { name, path: path.to_vec() })
 }
 
 /// `tchar` of RFC 9110, 5.6.2.
@@ -226,14 +239,14 @@ mod tests {
     }
 
     fn of(properties: &str) -> Result<Vec<ParamHeader>, AnnotationError> {
-        annotations(&json(&format!(r#"{{"type":"object","properties":{properties}}}"#)))
+        annotations(&json(&format!(r#"{{"type":"object","properties":{properties}}}"#)), 64)
     }
 
     #[test]
     fn annotations_are_found_through_properties() {
         let found = of(r#"{"a":{"type":"string","x-mcp-header":"Region"},"o":{"properties":{"n":{"type":["integer","null"],"x-mcp-header":"N"}}}}"#).unwrap();
         assert_eq!(found[0], ParamHeader { name: "Region".into(), path: vec!["a".into()] });
-        assert_eq!(found[1].path, ["o", "n"]);
+        assert_eq!(found[1].path, ["o".into(), "n".into()]);
         let arguments = json(r#"{"a":"é","o":{"n":42.0}}"#);
         assert_eq!(found[0].value(&arguments).as_deref(), Some("é"));
         assert_eq!(found[1].value(&arguments).as_deref(), Some("42"));
@@ -261,11 +274,24 @@ mod tests {
         ] {
             assert_eq!(of(&elsewhere), Err(AnnotationError::Unreachable), "{elsewhere}");
         }
-        assert_eq!(annotations(&json(annotated)), Err(AnnotationError::Unreachable));
+        assert_eq!(annotations(&json(annotated), 64), Err(AnnotationError::Unreachable));
         assert_eq!(
-            annotations(&json(&format!(r#"{{"$defs":{{"d":{annotated}}}}}"#))),
+            annotations(&json(&format!(r#"{{"$defs":{{"d":{annotated}}}}}"#)), 64),
             Err(AnnotationError::Unreachable)
         );
+    }
+
+    #[test]
+    fn too_many_annotations_are_refused_at_the_first_beyond_the_limit() {
+        let annotated = |count: usize, invalid: &str| {
+            let one = |n: usize| format!(r#""p{n}":{{"type":"string","x-mcp-header":"H{n}"}},"#);
+            of(&format!("{{{}{invalid}}}", (0..count).map(one).collect::<String>().trim_end_matches(',')))
+        };
+        assert_eq!(annotated(64, "").unwrap().len(), 64);
+        assert_eq!(annotated(65, ""), Err(AnnotationError::TooMany { limit: 64 }));
+        // What follows is not even looked at.
+        let invalid = r#","z":{"type":"number","x-mcp-header":"Z"}"#;
+        assert_eq!(annotated(60_000, invalid), Err(AnnotationError::TooMany { limit: 64 }));
     }
 
     #[test]

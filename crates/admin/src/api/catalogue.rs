@@ -52,6 +52,9 @@ fn list(snapshot: &Snapshot) -> Json {
         let mut object = ObjectBuilder::new();
         object.string("backend", &contribution.backend).string("outcome", contribution.outcome.as_str());
         optional(&mut object, "reason", contribution.reason.as_deref());
+        if contribution.is_stale {
+            object.member("stale", &Json::literal("true"));
+        }
         backends.push(&object.finish());
     }
     let mut object = ObjectBuilder::new();

@@ -10,7 +10,7 @@ use fanlight_admin::{AdminSettings, Subject, serve_admin};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
 };
-use fanlight_gateway::{BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits};
+use fanlight_gateway::{BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Message, Response};
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
@@ -143,6 +143,8 @@ impl Scene {
                 unannounced: Duration::from_secs(5),
                 unknown: Duration::from_secs(5),
                 listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
+                bytes: ByteLimits { one: 1 << 20, all: 4 << 20 },
+                stale: Duration::from_secs(600),
             },
             cache: CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO },
             max_tasks: 10,

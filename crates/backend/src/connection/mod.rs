@@ -2,6 +2,7 @@
 
 mod listening;
 mod outgoing;
+mod rejection;
 pub(crate) mod supervised;
 pub(crate) mod supervisor;
 mod tool_table;
@@ -26,7 +27,7 @@ use crate::handshake::{Agreed, Known};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::Dialect;
 use crate::request::{Reply, TransportContext, span_outcome};
-use crate::settings::RetryDelays;
+use crate::settings::{Limits, RetryDelays};
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
@@ -78,6 +79,8 @@ pub(crate) enum Loss {
 pub(crate) enum Failure {
     /// Nothing can be done about it.
     Final(BackendError),
+    /// It may have run, and the connection can no longer be used.
+    MayHaveRun { loss: Loss, error: BackendError },
     /// It certainly did not run, and may be sent once more on another connection.
     NotRun {
         loss: Loss,
@@ -96,7 +99,7 @@ impl Failure {
     /// The outcome when the request is not sent again.
     pub(crate) fn settle(self) -> Result<Response, BackendError> {
         match self {
-            Self::Final(error) => Err(error),
+            Self::Final(error) | Self::MayHaveRun { error, .. } => Err(error),
             Self::NotRun { instead, .. } => instead,
         }
     }
@@ -107,9 +110,11 @@ impl Connection {
         let Agreed { transport, dialect, description } = agreed;
         let capabilities = ServerDescription::from(description.clone()).capabilities();
         let tasks = capabilities.as_ref().and_then(|capabilities| dialect.tasks(capabilities));
+        let Limits { mirrored_params, list_bytes, .. } = context.limits;
+        let table = |mirrors| ToolTable::new(mirrors, mirrored_params, list_bytes);
         let tools = match dialect.era() {
-            Era::Modern => transport.is_http().then(|| ToolTable::new(true)),
-            Era::Legacy => tasks.map(|_| ToolTable::new(false)),
+            Era::Modern => transport.is_http().then(|| table(true)),
+            Era::Legacy => tasks.map(|_| table(false)),
         };
         Self {
             context,
@@ -161,7 +166,16 @@ impl Connection {
                     sending.ended(&call.method, span_outcome(&outcome));
                     outcome
                 };
-                let response = self.judge(&call.method, outcome)?;
+                let response = match outcome {
+                    Ok(Reply::Answer { response, .. }) => response,
+                    Ok(Reply::Rejected { status, pause, .. }) => {
+                        return Err(Box::pin(self.rejection(call, status, pause)).await);
+                    }
+                    Err(error @ BackendError::Unreachable { .. }) => {
+                        return Err(Failure::NotRun { loss: Loss::Ended, instead: Err(error) });
+                    }
+                    Err(error) => return Err(error.into()),
+                };
                 if !std::mem::take(&mut is_first) || !self.rejects_headers(call, &response) {
                     break response;
                 }
@@ -169,7 +183,7 @@ impl Connection {
                 Box::pin(self.reload_tools()).await;
             };
             if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {
-                return Err(self.doubt(Ok(response)));
+                return Err(Failure::NotRun { loss: Loss::EraDoubt, instead: Ok(response) });
             }
             Ok(self.dialect.canonical(&call.method, self.learn(call, response)))
         }
@@ -178,46 +192,6 @@ impl Connection {
     /// The answer to a call that the server need not or must not be sent.
     fn answer_without_asking(&self, call: &Call) -> Option<Response> {
         self.dialect.local_answer(&call.method).or_else(|| self.dialect.lost_conversation(call))
-    }
-
-    /// What came of a request for the call that it was sent for.
-    fn judge(&self, method: &Method, outcome: Result<Reply, BackendError>) -> Result<Response, Failure> {
-        match outcome {
-            Ok(Reply::Answer { response, .. }) => Ok(response),
-            Ok(Reply::Rejected { status, error }) => Err(self.rejection(method, status, error.as_ref())),
-            Err(error @ BackendError::Unreachable { .. }) => {
-                Err(Failure::NotRun { loss: Loss::Ended, instead: Err(error) })
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// What an HTTP error status without an answer means. `error` is a JSON-RPC error that came
-    /// with it.
-    fn rejection(&self, method: &Method, status: u16, error: Option<&Json>) -> Failure {
-        match status {
-            401 | 403 => Failure::Final(BackendError::Unauthorized { status }),
-            // 2025-11-25 basic/transports, Session Management: start a new session.
-            404 if self.transport.has_session() => {
-                Failure::NotRun { loss: Loss::SessionGone, instead: Err(BackendError::Status { status }) }
-            }
-            // A 400 that no JSON-RPC error explains can come from the tool as well as from before it:
-            // the call may have run. A server of another era shows at the next list.
-            400 if *method == Method::CallTool && !error.is_some_and(is_rpc_error) => {
-                Failure::Final(BackendError::Status { status })
-            }
-            400 | 404 | 405 => self.doubt(Err(BackendError::Status { status })),
-            _ => Failure::Final(BackendError::Status { status }),
-        }
-    }
-
-    /// The server does not behave as its era should. It is asked anew, but not again and again for
-    /// the sake of a request that it will never take.
-    fn doubt(&self, instead: Result<Response, BackendError>) -> Failure {
-        match instead {
-            Err(error) if self.reprobed && self.since.elapsed() < FRESH => Failure::Final(error),
-            instead => Failure::NotRun { loss: Loss::EraDoubt, instead },
-        }
     }
 
     /// Legacy servers have one log level per session: it follows the most talkative call. `None` if it need not be
@@ -335,9 +309,4 @@ impl Connection {
     pub(crate) fn is_channel(&self) -> bool {
         !self.transport.is_http()
     }
-}
-
-/// Whether an error object is one of JSON-RPC, not of some web framework.
-fn is_rpc_error(error: &Json) -> bool {
-    error.get("code").is_some_and(|code| code.as_i64().is_some())
 }

@@ -97,6 +97,19 @@ impl Connection {
 
     /// [`Connection::ask`] as part of `within`.
     pub(super) async fn ask_within(&self, within: &Parent, method: &Method, params: Option<&Json>) -> Option<Response> {
+        match self.try_ask(within, method, params).await {
+            Ok(Reply::Answer { response, .. }) => Some(response),
+            _ => None,
+        }
+    }
+
+    /// [`Connection::ask_within`] with the reason why there is no answer.
+    pub(super) async fn try_ask(
+        &self,
+        within: &Parent,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> Result<Reply, BackendError> {
         let own = OwnRequest::new(&self.context, within);
         let departing = SentMessage { method, params, name: None, id: own.id, attempt: 1 };
         let (mut sending, propagation) = self.sending(within, departing);
@@ -112,10 +125,7 @@ impl Connection {
         let limit = BackendError::Timeout { after: PREPARATION, sent: true };
         let outcome = timeout(PREPARATION, self.transport.exchange(outgoing)).await.unwrap_or(Err(limit));
         sending.ended(method, span_outcome(&outcome));
-        match outcome {
-            Ok(Reply::Answer { response, .. }) => Some(response),
-            _ => None,
-        }
+        outcome
     }
 }
 

@@ -11,6 +11,9 @@ use crate::connection::Connection;
 use crate::connection::supervisor::{Phase, State};
 use fanlight_canonical::{BackendError, Peer};
 
+/// How long a call waits for an attempt to connect to a server that could not be connected to before.
+const ATTEMPT: Duration = Duration::from_secs(1);
+
 /// A supervised connection.
 pub(crate) struct SupervisedConnection {
     pub(crate) state: watch::Receiver<State>,
@@ -64,26 +67,41 @@ impl SupervisedConnection {
     /// Why it has no connection, if it has none for some time to come.
     pub(crate) fn down(&self) -> Option<BackendError> {
         match &self.state.borrow().phase {
-            Phase::Down { error, .. } => Some(error.clone()),
+            Phase::Down { error, on_demand, .. } => (Instant::now() < *on_demand).then(|| error.clone()),
             Phase::Stopped => Some(BackendError::ShuttingDown),
-            Phase::Idle | Phase::Connecting | Phase::Ready(_) => None,
+            Phase::Idle | Phase::Connecting { .. } | Phase::Ready(_) => None,
         }
     }
 
-    /// The connection, once there is one; the reason, once there is none.
+    /// The connection, once there is one; the reason, once there is none. If the last attempt failed, this waits only a
+    /// moment for the next, so that a server that is down does not hold up calls.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<Arc<Connection>, BackendError> {
-        if let Some(verdict) = self.state.borrow().verdict() {
-            return verdict;
-        }
+        let (attempts, failure) = {
+            let state = self.state.borrow();
+            match (&state.phase, state.verdict()) {
+                (Phase::Down { error, on_demand, .. }, _) if Instant::now() >= *on_demand => {
+                    (state.attempts + 1, Some(error.clone()))
+                }
+                (_, Some(verdict)) => return verdict,
+                (Phase::Connecting { after }, None) => (state.attempts, after.clone()),
+                (_, None) => (state.attempts, None),
+            }
+        };
         self.wanted.notify_one();
         let mut state = self.state.clone();
         let settled = async move {
-            match state.wait_for(|state| state.verdict().is_some()).await {
-                Ok(state) => state.verdict().unwrap_or(Err(BackendError::ClosedEarly)),
+            let is_settled = |state: &State| {
+                matches!(state.phase, Phase::Stopped) || (state.attempts >= attempts && state.verdict().is_some())
+            };
+            match state.wait_for(is_settled).await {
+                Ok(state) => state.verdict().unwrap_or(Err(BackendError::ShuttingDown)),
                 Err(_) => Err(BackendError::ShuttingDown),
             }
         };
-        timeout(limit, settled).await.unwrap_or(Err(BackendError::Timeout { after: limit, sent: false }))
+        let patience = if failure.is_some() { limit.min(ATTEMPT) } else { limit };
+        timeout(patience, settled)
+            .await
+            .unwrap_or_else(|_| Err(failure.unwrap_or(BackendError::Timeout { after: limit, sent: false })))
     }
 
     fn usage(&self) -> MutexGuard<'_, Usage> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::{ConnectSpan, Outcome, Parent};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Connection, Loss};
@@ -34,17 +34,25 @@ pub(crate) struct State {
     pub(crate) revision: Option<Revision>,
     /// Whether an attempt to connect has ended, well or badly.
     pub(crate) attempted: bool,
+    /// How many attempts have begun.
+    pub(crate) attempts: u64,
 }
 
 #[derive(Clone)]
 pub(crate) enum Phase {
     /// Not connected; the next request connects.
     Idle,
-    Connecting,
+    Connecting {
+        /// Why the last attempt failed, if the one before this did.
+        after: Option<BackendError>,
+    },
     Ready(Arc<Connection>),
     Down {
         error: BackendError,
+        /// When the next attempt is made without a request.
         until: Instant,
+        /// From when on a request has it made.
+        on_demand: Instant,
     },
     Stopped,
 }
@@ -55,7 +63,7 @@ impl State {
         match &self.phase {
             Phase::Ready(connection) if !connection.is_lost() => Some(Ok(Arc::clone(connection))),
             // The supervisor is about to notice the loss.
-            Phase::Ready(_) | Phase::Connecting | Phase::Idle => None,
+            Phase::Ready(_) | Phase::Connecting { .. } | Phase::Idle => None,
             Phase::Down { error, .. } => Some(Err(error.clone())),
             Phase::Stopped => Some(Err(BackendError::ShuttingDown)),
         }
@@ -109,7 +117,8 @@ impl Supervisor {
     pub(crate) async fn run(self) {
         let shutdown = self.shutdown.clone();
         shutdown.run_until_cancelled(self.keep_connected()).await;
-        let last = self.state.send_replace(State { phase: Phase::Stopped, revision: None, attempted: true });
+        let last =
+            self.state.send_replace(State { phase: Phase::Stopped, revision: None, attempted: true, attempts: 0 });
         self.set_up(false);
         if let Phase::Ready(connection) = last.phase {
             connection.close().await;
@@ -125,9 +134,12 @@ impl Supervisor {
         let mut asked_by = &self.asked_by;
         let counters = self.context.telemetry.metrics();
         let (mut was_started, mut was_connected) = (false, false);
+        let (mut failure, mut is_demanded) = (None, false);
         loop {
-            self.wait_until_wanted().await;
-            self.enter(Phase::Connecting);
+            if !std::mem::take(&mut is_demanded) {
+                self.wait_until_wanted().await;
+            }
+            self.enter(Phase::Connecting { after: failure.take() });
             let is_process = matches!(self.settings.target, Target::Stdio(_));
             if std::mem::replace(&mut was_started, true) && is_process {
                 counters.restarted();
@@ -167,8 +179,29 @@ impl Supervisor {
             };
             let delay = backoff.next_delay();
             tracing::warn!(backend = &*self.context.name, %error, retry_in = ?delay, "backend is down");
-            self.enter(Phase::Down { error, until: Instant::now() + delay });
-            tokio::time::sleep(delay).await;
+            is_demanded = self.stay_down(error.clone(), delay).await;
+            failure = Some(error);
+        }
+    }
+
+    /// Makes no attempt for `delay`, which is for the background alone: a request has one made earlier. Returns whether
+    /// there was one.
+    async fn stay_down(&self, error: BackendError, delay: Duration) -> bool {
+        let now = Instant::now();
+        let (until, on_demand) = (now + delay, now + self.settings.timeouts.reconnect_on_demand.min(delay));
+        self.enter(Phase::Down { error, until, on_demand });
+        let demanded = async {
+            loop {
+                self.wanted.notified().await;
+                // Requests that came earlier have failed at once.
+                if Instant::now() >= on_demand {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = sleep_until(until) => false,
+            () = demanded => true,
         }
     }
 
@@ -203,7 +236,7 @@ impl Supervisor {
             Ok(_) => Outcome::Finished,
             Err(error) => Outcome::failed(error.error_type()),
         });
-        let agreed = agreed?;
+        let agreed = agreed.map_err(BackendError::while_connecting)?;
         let reprobed = last_loss == Some(Loss::EraDoubt);
         Ok(Arc::new(Connection::new(self.context.clone(), agreed, reprobed)))
     }
@@ -223,7 +256,10 @@ impl Supervisor {
         let (era, revision) = (connection.era(), connection.revision());
         self.log(&format_args!("backend is connected: {era}, {revision}"));
         let phase = Phase::Ready(Arc::clone(connection));
-        self.state.send_replace(State { phase, revision: Some(revision), attempted: true });
+        self.state.send_modify(|state| {
+            let attempts = state.attempts;
+            *state = State { phase, revision: Some(revision), attempted: true, attempts };
+        });
         self.set_up(true);
         let loss = connection.lost().await;
         self.set_up(false);
@@ -254,7 +290,9 @@ impl Supervisor {
 
     fn enter(&self, phase: Phase) {
         self.state.send_modify(|state| {
-            state.attempted |= !matches!(phase, Phase::Connecting);
+            let is_attempt = matches!(phase, Phase::Connecting { .. });
+            state.attempted |= !is_attempt;
+            state.attempts += u64::from(is_attempt);
             state.phase = phase;
         });
     }

@@ -26,11 +26,21 @@ const WARNINGS: usize = 100;
 pub(crate) struct ToolTable {
     /// Whether the server wants parameters mirrored; else it may want tasks.
     mirrors: bool,
-    tools: Mutex<HashMap<String, KnownTool, RandomState>>,
+    /// The most mirrored parameters of one tool.
+    max_mirrored: usize,
+    known: Mutex<Known>,
+    /// The most bytes of names of tools and parameters; the table is cleared if a server has more.
+    max_bytes: usize,
     /// Tools that were warned of; lists are read often.
     warned: Mutex<HashSet<String>>,
     /// Most tools have no mirrored parameters: they share this.
     none: Arc<[MirroredParam]>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    tools: HashMap<String, KnownTool, RandomState>,
+    bytes: usize,
 }
 
 /// What is known of one tool.
@@ -44,8 +54,8 @@ pub(crate) struct KnownTool {
 
 impl ToolTable {
     /// An empty table: of a server that wants parameters mirrored, or of one with legacy tasks.
-    pub(crate) fn new(mirrors: bool) -> Self {
-        Self { mirrors, tools: Mutex::default(), warned: Mutex::default(), none: Arc::new([]) }
+    pub(crate) fn new(mirrors: bool, max_mirrored: usize, max_bytes: usize) -> Self {
+        Self { mirrors, max_mirrored, max_bytes, known: Mutex::default(), warned: Mutex::default(), none: Arc::new([]) }
     }
 
     /// Whether the server wants parameters mirrored.
@@ -55,7 +65,7 @@ impl ToolTable {
 
     /// What is known of a tool; `None` if the tool has not been seen.
     pub(crate) fn of(&self, tool: &str) -> Option<KnownTool> {
-        self.tools.lock().unwrap_or_else(PoisonError::into_inner).get(tool).cloned()
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).tools.get(tool).cloned()
     }
 
     /// Learns from the answer to `tools/list`, and takes out of it what must not be offered.
@@ -66,7 +76,7 @@ impl ToolTable {
             return response;
         }
         let mut learnt = Vec::new();
-        let without_invalid = without_invalid_tools(&result, |name, found| {
+        let without_invalid = without_invalid_tools(&result, self.max_mirrored, |name, found| {
             let headers = match found {
                 Ok(headers) if headers.is_empty() => Arc::clone(&self.none),
                 Ok(headers) => headers.into_iter().filter_map(MirroredParam::new).collect(),
@@ -97,19 +107,32 @@ impl ToolTable {
 
     fn warn_once(&self, backend: &str, tool: &str, reason: &AnnotationError) {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        if warned.len() < WARNINGS && warned.insert(tool.to_owned()) {
-            let (tool, reason) = (excerpt(tool.as_bytes(), 80), excerpt(reason.to_string().as_bytes(), 200));
+        let tool = excerpt(tool.as_bytes(), 80);
+        if warned.len() < WARNINGS && warned.insert(tool.clone()) {
+            let reason = excerpt(reason.to_string().as_bytes(), 200);
             tracing::warn!(backend, tool, reason, "tool left out of the list");
         }
     }
 
     fn remember(&self, learnt: Vec<(String, KnownTool)>) {
-        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        if tools.len().saturating_add(learnt.len()) > CAPACITY {
-            tools.clear();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, tool) in learnt {
+            let bytes = bytes_of(&name, &tool);
+            if known.tools.len() >= CAPACITY || known.bytes.saturating_add(bytes) > self.max_bytes {
+                *known = Known::default();
+            }
+            if bytes <= self.max_bytes {
+                known.bytes += bytes;
+                if let Some(before) = known.tools.insert(name.clone(), tool) {
+                    known.bytes -= bytes_of(&name, &before);
+                }
+            }
         }
-        tools.extend(learnt.into_iter().take(CAPACITY));
     }
+}
+
+fn bytes_of(name: &str, tool: &KnownTool) -> usize {
+    name.len() + tool.headers.iter().map(MirroredParam::bytes).sum::<usize>()
 }
 
 #[cfg(test)]
@@ -119,6 +142,7 @@ mod tests {
 
     use super::*;
 
+    const BYTES: usize = 1 << 20;
     const GOOD: &str = r#"{"name":"good","inputSchema":{"properties":{"r":{"type":"string","x-mcp-header":"R"}}}}"#;
     const BAD: &str = r#"{"name":"bad","inputSchema":{"properties":{"r":{"type":"number","x-mcp-header":"R"}}}}"#;
     const PLAIN: &str = r#"{ "name":"plain" }"#;
@@ -139,7 +163,7 @@ mod tests {
 
     #[test]
     fn learns_what_is_mirrored() {
-        let table = ToolTable::new(true);
+        let table = ToolTable::new(true, 2, BYTES);
         let tools = format!("[{GOOD} , {PLAIN}]");
         assert_eq!(observed(&table, &tools), format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#));
         assert_eq!(table.of("good").unwrap().headers.len(), 1);
@@ -149,7 +173,7 @@ mod tests {
 
     #[test]
     fn learns_what_needs_a_task_and_leaves_the_list_alone() {
-        let table = ToolTable::new(false);
+        let table = ToolTable::new(false, 2, BYTES);
         let tools = format!("[{TASK},{MAY},{PLAIN},{BAD},7]");
         assert_eq!(observed(&table, &tools), format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#));
         assert!(table.of("task").unwrap().needs_task);
@@ -169,26 +193,45 @@ mod tests {
             (format!("[{GOOD},{BAD} ]"), format!("[{GOOD} ]")),
             (format!("[{BAD},{BAD},{GOOD}]"), format!("[{GOOD}]")),
         ] {
-            let table = ToolTable::new(true);
+            let table = ToolTable::new(true, 2, BYTES);
             assert_eq!(observed(&table, &given), format!(r#"{{ "tools":{left},"ttlMs":1.0}}"#));
         }
+    }
+
+    #[test]
+    fn takes_out_tools_with_too_many_mirrored_parameters() {
+        let properties: Vec<_> =
+            (0..60_000).map(|n| format!(r#""p{n}":{{"type":"string","x-mcp-header":"H{n}"}}"#)).collect();
+        let many = format!(r#"{{"name":"many","inputSchema":{{"properties":{{{}}}}}}}"#, properties.join(","));
+        let table = ToolTable::new(true, 2, BYTES);
+        assert_eq!(observed(&table, &format!("[{many},{GOOD}]")), format!(r#"{{ "tools":[{GOOD}],"ttlMs":1.0}}"#));
+        assert!(table.of("many").unwrap().headers.is_empty());
+        assert_eq!(table.of("good").unwrap().headers.len(), 1);
     }
 
     #[test]
     fn odd_lists_pass_as_they_are() {
         for mirrors in [true, false] {
             for tools in ["7", "{}", "[7, null]", "[]"] {
-                assert_eq!(observed(&ToolTable::new(mirrors), tools), format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#));
+                assert_eq!(
+                    observed(&ToolTable::new(mirrors, 2, BYTES), tools),
+                    format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#)
+                );
             }
         }
     }
 
     #[test]
     fn the_table_is_bounded() {
-        let table = ToolTable::new(true);
+        let table = ToolTable::new(true, 2, BYTES);
         let known = || KnownTool { headers: Arc::new([]), needs_task: false };
         table.remember((0..CAPACITY).map(|n| (n.to_string(), known())).collect());
         table.remember(vec![("new".into(), known())]);
-        assert_eq!(table.tools.lock().unwrap().len(), 1);
+        assert_eq!(table.known.lock().unwrap().tools.len(), 1);
+        let large = |n: usize| ("x".repeat(BYTES / 4 - 1) + &n.to_string(), known());
+        (0..9).for_each(|n| table.remember(vec![large(n), large(n)]));
+        let kept = table.known.lock().unwrap();
+        assert!(kept.bytes <= BYTES && kept.tools.contains_key(&large(8).0));
+        assert_eq!(kept.bytes, kept.tools.keys().map(String::len).sum::<usize>());
     }
 }

@@ -81,7 +81,7 @@ impl Connection {
     /// Reads the tool list to its end; says whether that was possible.
     async fn load_tools(&self) -> bool {
         let Some(table) = &self.tools else { return false };
-        let mut cursor: Option<Json> = None;
+        let (mut cursor, mut left): (Option<Json>, _) = (None, self.context.limits.list_bytes);
         for _ in 0..LIST_PAGES {
             let params = cursor.as_ref().map(|cursor| {
                 let mut params = ObjectBuilder::new();
@@ -89,6 +89,11 @@ impl Connection {
                 params.finish()
             });
             let Some(response) = self.ask(&Method::ListTools, params.as_ref()).await else { return false };
+            let Some(rest) = left.checked_sub(response.body().bytes().len()) else {
+                tracing::warn!(backend = &*self.context.name, "tool list not read to its end: it has too many bytes");
+                return true;
+            };
+            left = rest;
             let Some(page) = table.observe(&self.context.name, response).view::<ListToolsResult>() else {
                 return false;
             };

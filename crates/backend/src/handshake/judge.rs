@@ -19,6 +19,7 @@ pub(super) enum ProbeReply {
     Rejected {
         status: u16,
         error: Option<Json>,
+        pause: Option<Duration>,
     },
     /// No answer in time.
     Silent {
@@ -71,11 +72,11 @@ pub(super) fn judge_probe(reply: ProbeReply, choice: EraChoice, retried: bool) -
                 malformed(format!("it refuses server/discover: {}", in_words(&error)))
             }
         },
-        ProbeReply::Rejected { status, error } => {
+        ProbeReply::Rejected { status, error, pause } => {
             if let Some(verdict) = error.as_ref().and_then(|error| judge_modern_error(error, choice, retried)) {
                 return verdict;
             }
-            Refusal::from_status(status, error.as_ref()).into_error()
+            Refusal::from_status(status, error.as_ref(), pause).into_error()
         }
         ProbeReply::Silent { after } => BackendError::Timeout { after, sent: false },
         ProbeReply::Exited(error) | ProbeReply::Unreadable(error) => error,
@@ -149,14 +150,15 @@ impl Refusal {
         }
     }
 
-    pub(super) fn from_status(status: u16, error: Option<&Json>) -> Self {
+    pub(super) fn from_status(status: u16, error: Option<&Json>, pause: Option<Duration>) -> Self {
         match (status, error) {
             (401 | 403, _) => Self::Other(BackendError::Unauthorized { status }),
             // 2025-11-25 basic/transports, Backwards Compatibility.
             (400 | 404 | 405, None) => Self::NotHere(BackendError::Status { status }),
             (400 | 404 | 405, Some(error)) => Self::NotHere(refused(status, error)),
             (_, Some(error)) => Self::Era(refused(status, error)),
-            (500.., None) => Self::Other(BackendError::Status { status }),
+            (500.., None) => Self::Other(BackendError::of_status(status, pause)),
+            (429, None) => Self::Other(BackendError::of_status(status, pause)),
             (_, None) => Self::Era(BackendError::Status { status }),
         }
     }
@@ -254,7 +256,7 @@ mod tests {
             r#""error":{"code":-32022,"message":"m"}"#,
         ] {
             assert!(matches!(probe(error), Err(BackendError::Malformed { .. })), "{error}");
-            let rejected = ProbeReply::Rejected { status: 400, error: response(error).error() };
+            let rejected = ProbeReply::Rejected { status: 400, error: response(error).error(), pause: None };
             assert!(matches!(judge_probe(rejected, EraChoice::Auto, false), Err(BackendError::Malformed { .. })));
         }
     }
@@ -285,13 +287,17 @@ mod tests {
             silent(),
             exited(),
             ProbeReply::Unreadable(BackendError::ClosedEarly),
-            ProbeReply::Rejected { status: 401, error: None },
-            ProbeReply::Rejected { status: 404, error: Some(Json::literal(r#"{"code":-32000,"message":"m"}"#)) },
-            ProbeReply::Rejected { status: 503, error: None },
+            ProbeReply::Rejected { status: 401, error: None, pause: None },
+            ProbeReply::Rejected {
+                status: 404,
+                error: Some(Json::literal(r#"{"code":-32000,"message":"m"}"#)),
+                pause: None,
+            },
+            ProbeReply::Rejected { status: 503, error: None, pause: None },
         ] {
             assert_eq!(judge_probe(reply, EraChoice::Auto, false), legacy());
         }
-        for reply in [silent(), exited(), ProbeReply::Rejected { status: 401, error: None }] {
+        for reply in [silent(), exited(), ProbeReply::Rejected { status: 401, error: None, pause: None }] {
             assert!(judge_probe(reply, EraChoice::Modern, false).is_err());
         }
     }

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::Connection;
 use crate::request::deadline::{PausableDeadline, Pause};
-use crate::request::server_request::{OpenServerRequests, PendingServerRequest, cannot_ask_text};
+use crate::request::server_request::{OpenServerRequests, PendingServerRequest, ServerRequestLimits, cannot_ask_text};
 use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest};
 
 /// Longest time for sending an answer to the server.
@@ -58,7 +58,9 @@ impl ServerRequests<'_> {
             let why = "no call is running that the request could belong to, and the client does not listen";
             return Err(cannot_ask_text(&request.id, why));
         };
-        let (question, for_client) = PendingServerRequest::new(request, deadline, self.limit, ServerSpan::off())?;
+        // No call is kept alive by them, so their number does not matter.
+        let limits = ServerRequestLimits { answer: self.limit, number: usize::MAX };
+        let (question, for_client) = PendingServerRequest::new(request, deadline, limits, ServerSpan::off())?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             self.registry.warn_of_slow(1);
             return Err(cannot_ask_text(&request.id, "it does not keep up"));

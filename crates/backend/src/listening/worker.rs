@@ -115,7 +115,7 @@ pub(super) async fn connected(state: &mut watch::Receiver<State>, idle: impl Fn(
             Phase::Ready(connection) if !connection.is_lost() => return Some(connection),
             Phase::Stopped => return None,
             Phase::Idle => idle(),
-            Phase::Ready(_) | Phase::Connecting | Phase::Down { .. } => {}
+            Phase::Ready(_) | Phase::Connecting { .. } | Phase::Down { .. } => {}
         }
         state.changed().await.ok()?;
     }

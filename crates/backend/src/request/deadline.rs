@@ -28,29 +28,50 @@ pub(crate) struct CallProgress {
 pub(crate) struct PausableDeadline {
     /// How many [`Pause`]s exist.
     pauses: AtomicUsize,
+    /// How many have existed.
+    paused: AtomicUsize,
     /// Notified after each change of `pauses`. Only [`PausableDeadline::limit`] waits for it, so that the permit of a
     /// notification that comes between two waits is kept for the next.
     changed: Notify,
     expired: AtomicBool,
 }
 
-/// The time limit was exceeded.
+/// The time limits of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Expired;
+pub(crate) struct CallLimits {
+    /// Without pauses.
+    pub(crate) active: Duration,
+    /// With pauses: a server that keeps asking the client does not keep a call alive for longer.
+    pub(crate) total: Duration,
+}
+
+/// A time limit was exceeded: this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expired(pub(crate) Duration);
+
+/// Bounds on the pauses of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PauseLimits {
+    /// At the same time.
+    pub(crate) open: usize,
+    /// Over the whole call.
+    pub(crate) ever: usize,
+}
 
 /// Pauses a deadline until it is dropped.
 pub(crate) struct Pause(Arc<PausableDeadline>);
 
 impl PausableDeadline {
-    /// Runs a future for at most `limit`, not counting the time of pauses. At most one caller at a time. The future is
-    /// pinned by the caller, which would otherwise hold it twice.
+    /// Runs a future within `limits`. At most one caller at a time. The future is pinned by the caller, which would
+    /// otherwise hold it twice.
     pub(crate) fn limit<T>(
         &self,
-        limit: Duration,
+        limits: CallLimits,
         mut future: Pin<&mut (impl Future<Output = T> + Send)>,
     ) -> impl Future<Output = Result<T, Expired>> + Send {
         async move {
-            let mut timer = pin!(sleep(limit));
+            let mut timer = pin!(sleep(limits.active));
+            let end = timer.deadline() + limits.total.saturating_sub(limits.active);
             // Set during a pause.
             let mut remaining = None;
             loop {
@@ -58,9 +79,10 @@ impl PausableDeadline {
                 match remaining {
                     None if is_paused => {
                         remaining = Some(timer.deadline().saturating_duration_since(Instant::now()));
+                        timer.as_mut().reset(end);
                     }
                     Some(rest) if !is_paused => {
-                        timer.as_mut().reset(Instant::now() + rest);
+                        timer.as_mut().reset(end.min(Instant::now() + rest));
                         remaining = None;
                     }
                     _ => {}
@@ -69,9 +91,10 @@ impl PausableDeadline {
                     biased;
                     outcome = future.as_mut() => return Ok(outcome),
                     () = self.changed.notified() => {}
-                    () = timer.as_mut(), if !is_paused => {
+                    () = timer.as_mut() => {
                         self.expired.store(true, Ordering::Relaxed);
-                        return Err(Expired);
+                        let is_end = timer.deadline() == end && limits.total > limits.active;
+                        return Err(Expired(if is_end { limits.total } else { limits.active }));
                     }
                 }
             }
@@ -83,10 +106,11 @@ impl PausableDeadline {
         self.expired.load(Ordering::Relaxed)
     }
 
-    /// Pauses the deadline; `None` if `most` pauses exist already.
-    pub(crate) fn pause(self: &Arc<Self>, most: usize) -> Option<Pause> {
-        let one_more = |pauses| (pauses < most).then_some(pauses + 1);
-        self.pauses.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
+    /// Pauses the deadline; `None` if that would exceed `limits`.
+    pub(crate) fn pause(self: &Arc<Self>, limits: PauseLimits) -> Option<Pause> {
+        let one_more = |most: usize| move |pauses: usize| (pauses < most).then_some(pauses + 1);
+        self.paused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more(limits.ever)).ok()?;
+        self.pauses.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more(limits.open)).ok()?;
         self.changed.notify_one();
         Some(Pause(Arc::clone(self)))
     }
@@ -106,6 +130,11 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(10);
+    const LIMITS: CallLimits = CallLimits { active: LIMIT, total: Duration::from_secs(1000) };
+
+    const fn at_once(open: usize) -> PauseLimits {
+        PauseLimits { open, ever: usize::MAX }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn deadline_does_not_pass_while_any_pause_exists() {
@@ -113,26 +142,55 @@ mod tests {
         let began = Instant::now();
         let pauses = async {
             sleep(Duration::from_secs(4)).await;
-            let first = deadline.pause(2).unwrap();
+            let first = deadline.pause(at_once(2)).unwrap();
             sleep(Duration::from_secs(100)).await;
-            let second = deadline.pause(2).unwrap();
-            assert!(deadline.pause(2).is_none());
+            let second = deadline.pause(at_once(2)).unwrap();
+            assert!(deadline.pause(at_once(2)).is_none());
             drop(first);
             sleep(Duration::from_secs(100)).await;
             drop(second);
             pending::<()>().await;
         };
-        assert_eq!(deadline.limit(LIMIT, pin!(pauses)).await, Err(Expired));
+        assert_eq!(deadline.limit(LIMITS, pin!(pauses)).await, Err(Expired(LIMIT)));
         assert_eq!(began.elapsed().as_secs(), 210);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_do_not_extend_the_total() {
+        let total = Duration::from_secs(50);
+        for (pause, between) in [(60, 1), (7, 3), (1000, 0)] {
+            let deadline = Arc::<PausableDeadline>::default();
+            let began = Instant::now();
+            let pauses = async {
+                loop {
+                    let pause_now = deadline.pause(at_once(1));
+                    sleep(Duration::from_secs(pause)).await;
+                    drop(pause_now);
+                    sleep(Duration::from_secs(between)).await;
+                }
+            };
+            let outcome: Result<(), _> = deadline.limit(CallLimits { active: LIMIT, total }, pin!(pauses)).await;
+            assert!(outcome.is_err() && began.elapsed() <= total, "{:?}", began.elapsed());
+        }
+    }
+
+    #[tokio::test]
+    async fn pauses_of_one_call_are_counted() {
+        let deadline = Arc::<PausableDeadline>::default();
+        let limits = PauseLimits { open: 2, ever: 3 };
+        for _ in 0..3 {
+            drop(deadline.pause(limits).unwrap());
+        }
+        assert!(deadline.pause(limits).is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn deadline_without_pauses_is_a_timeout() {
         let deadline = PausableDeadline::default();
         let began = Instant::now();
-        assert_eq!(deadline.limit(LIMIT, pin!(async { 7 })).await, Ok(7));
+        assert_eq!(deadline.limit(LIMITS, pin!(async { 7 })).await, Ok(7));
         assert!(!deadline.has_expired());
-        assert_eq!(deadline.limit(LIMIT, pin!(pending::<()>())).await, Err(Expired));
+        assert_eq!(deadline.limit(LIMITS, pin!(pending::<()>())).await, Err(Expired(LIMIT)));
         assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs());
         assert!(deadline.has_expired());
     }
@@ -144,7 +202,7 @@ mod tests {
         let pausing = Arc::clone(&deadline);
         let pauses = tokio::task::spawn_blocking(move || {
             for _ in 0..10_000 {
-                drop(pausing.pause(1));
+                drop(pausing.pause(at_once(1)));
             }
         });
         let polled = async {
@@ -155,7 +213,8 @@ mod tests {
                 }
             }
         };
-        let outcome = deadline.limit(Duration::from_millis(20), pin!(polled)).await;
-        assert_eq!(outcome, Err(Expired));
+        let active = Duration::from_millis(20);
+        let limits = CallLimits { active, total: Duration::from_secs(60) };
+        assert_eq!(deadline.limit(limits, pin!(polled)).await, Err(Expired(active)));
     }
 }

@@ -8,11 +8,12 @@ pub(crate) mod trace;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::message::Sender;
-use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, partial};
+use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, code, partial};
 use fanlight_telemetry::{BackendTelemetry, ErrorType, Parent, Propagation};
 use http::header::HeaderValue;
 use tokio_util::task::TaskTracker;
@@ -20,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use self::deadline::PausableDeadline;
 use self::declared::Declared;
 use self::dialect::Mirror;
+use self::server_request::ServerRequestLimits;
 use self::trace::RequestSpan;
 use crate::settings::{Limits, Timeouts};
 use crate::subscriptions::UnsolicitedSender;
@@ -46,6 +48,11 @@ pub(crate) struct TransportContext {
 }
 
 impl TransportContext {
+    /// Bounds on the requests of the server during one call.
+    pub(crate) fn server_request_limits(&self) -> ServerRequestLimits {
+        ServerRequestLimits { answer: self.timeouts.question, number: self.limits.server_requests }
+    }
+
     pub(crate) fn next_id(&self) -> i64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
@@ -121,6 +128,8 @@ pub(crate) enum Reply {
         status: u16,
         /// A JSON-RPC error object that names no request or another.
         error: Option<Json>,
+        /// How long the server asks to be left alone.
+        pause: Option<Duration>,
     },
 }
 
@@ -206,6 +215,12 @@ pub(crate) fn cancelled_text(id: i64) -> Bytes {
 /// The reply to a request of the server that is refused.
 pub(crate) fn refusal_text(id: &Json, error: &RpcError) -> Bytes {
     Response::from_error(error).to_message(id, Bytes::new()).into_bytes()
+}
+
+/// The error for a request of a modern server (2026-07-28 basic/patterns/mrtr).
+pub(crate) fn no_server_requests() -> RpcError {
+    let message = "servers send no requests in this protocol version; answer with an \"input_required\" result";
+    RpcError::new(code::INVALID_REQUEST, message)
 }
 
 /// The reply to a `ping` of the server.

@@ -16,7 +16,7 @@ use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::request::deadline::{PausableDeadline, Pause};
+use crate::request::deadline::{PausableDeadline, Pause, PauseLimits};
 use crate::request::declared::Declared;
 use crate::request::trace::server_request_answered;
 use crate::request::{pong_text, refusal_text};
@@ -59,6 +59,15 @@ pub(crate) fn cancelled_id(notification: &Notification) -> Option<Json> {
     if notification.method == Method::Cancelled { notification.params()?.get("requestId") } else { None }
 }
 
+/// Bounds on the requests of the server that are sent to the client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerRequestLimits {
+    /// The time for the client's answer.
+    pub(crate) answer: Duration,
+    /// Requests in one call.
+    pub(crate) number: usize,
+}
+
 /// A request of the server that was sent to the client. It pauses the call's deadline.
 pub(crate) struct PendingServerRequest {
     id: Json,
@@ -75,12 +84,15 @@ impl PendingServerRequest {
     pub(crate) fn new(
         request: &Request,
         call_deadline: &Arc<PausableDeadline>,
-        limit: Duration,
+        limits: ServerRequestLimits,
         span: ServerSpan,
     ) -> Result<(Self, ServerRequest), Bytes> {
-        let too_many =
-            || cannot_ask_text(&request.id, &format!("{MAX_PENDING} requests of this call are open already"));
-        let pause = call_deadline.pause(MAX_PENDING).ok_or_else(too_many)?;
+        let ServerRequestLimits { answer: limit, number } = limits;
+        let too_many = || {
+            let why = format!("at most {MAX_PENDING} requests at once, and {number} in all, are allowed in one call");
+            cannot_ask_text(&request.id, &why)
+        };
+        let pause = call_deadline.pause(PauseLimits { open: MAX_PENDING, ever: number }).ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
         let deadline = Instant::now() + limit;
         let (method, params, trace) = (request.method.clone(), request.params.clone(), span.parent());
@@ -177,6 +189,7 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(600);
+    const LIMITS: ServerRequestLimits = ServerRequestLimits { answer: LIMIT, number: 100 };
 
     fn request(id: &str) -> Request {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list","params":{{"x":1.0}}}}"#);
@@ -188,7 +201,7 @@ mod tests {
 
     fn ask(requests: &mut OpenServerRequests, call_deadline: &Arc<PausableDeadline>, id: &str) -> ServerRequest {
         let (pending, asked) =
-            PendingServerRequest::new(&request(id), call_deadline, LIMIT, ServerSpan::off()).ok().unwrap();
+            PendingServerRequest::new(&request(id), call_deadline, LIMITS, ServerSpan::off()).ok().unwrap();
         requests.add(pending);
         asked
     }
@@ -226,11 +239,11 @@ mod tests {
         let (mut requests, call_deadline) = (OpenServerRequests::default(), Arc::default());
         let mut asked: Vec<_> =
             (0..MAX_PENDING).map(|id| ask(&mut requests, &call_deadline, &format!("\"{id}\""))).collect();
-        assert!(PendingServerRequest::new(&request("99"), &call_deadline, LIMIT, ServerSpan::off()).is_err());
+        assert!(PendingServerRequest::new(&request("99"), &call_deadline, LIMITS, ServerSpan::off()).is_err());
         requests.cancel(&Json::literal(r#""\u0033""#));
         assert!(asked.remove(3).answer.is_closed());
         assert!(asked.iter().all(|asked| !asked.answer.is_closed()));
-        assert!(PendingServerRequest::new(&request("99"), &call_deadline, LIMIT, ServerSpan::off()).is_ok());
+        assert!(PendingServerRequest::new(&request("99"), &call_deadline, LIMITS, ServerSpan::off()).is_ok());
         drop(requests);
         assert!(asked.iter().all(|asked| asked.answer.is_closed()));
     }

@@ -108,7 +108,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sends a request once more if it certainly did not run.
+    /// Sends a request once more if it certainly did not run, or if it does not matter whether it did.
     async fn send_again(
         &self,
         call: &Call,
@@ -116,7 +116,18 @@ impl Dispatcher {
         lease: Lease,
         failure: Failure,
     ) -> Result<Response, BackendError> {
-        let Failure::NotRun { loss, instead } = failure else { return failure.settle() };
+        let (loss, instead) = match failure {
+            // Clients that keep lists would lose what this server offers.
+            Failure::Final(error) if call.method.is_list() && is_broken_off(&error) => {
+                return self.list_again(call, progress).await.map_err(|_| error);
+            }
+            Failure::Final(error) => return Err(error),
+            Failure::MayHaveRun { loss, error } => {
+                lease.lose(loss);
+                return Err(error);
+            }
+            Failure::NotRun { loss, instead } => (loss, instead),
+        };
         progress.sent.store(false, Ordering::Relaxed);
         lease.lose(loss);
         match self.pool.lease(&call.context).await {
@@ -124,6 +135,13 @@ impl Dispatcher {
             // The error of the first attempt says more than that the backend is gone now.
             Err(error) => instead.or(Err(error)),
         }
+    }
+
+    /// Sends a request for a list once more, after the connection broke.
+    async fn list_again(&self, call: &Call, progress: &CallProgress) -> Result<Response, BackendError> {
+        progress.sent.store(false, Ordering::Relaxed);
+        let lease = self.pool.lease(&call.context).await?;
+        lease.connection.request(call, progress).await.or_else(Failure::settle)
     }
 
     /// A connection by which to decide what to send for a client.
@@ -155,4 +173,9 @@ impl Dispatcher {
         let running = self.running.acquire().await.map_err(|_| BackendError::ShuttingDown)?;
         Ok(ConcurrencyPermit { _running: running, _admitted: admitted, _within: within })
     }
+}
+
+/// Whether the connection or the process ended before the answer was whole.
+fn is_broken_off(error: &BackendError) -> bool {
+    matches!(error, BackendError::ClosedEarly | BackendError::Exited { .. })
 }

@@ -306,8 +306,8 @@ fn open(
     asked_by: &Parent,
 ) -> Arc<SupervisedConnection> {
     let (for_client, peer) = for_client.map_or((None, Peer::Local), |(client, peer)| (Some(client), peer));
-    let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting };
-    let (sender, state) = watch::channel(State { phase, revision: None, attempted: false });
+    let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting { after: None } };
+    let (sender, state) = watch::channel(State { phase, revision: None, attempted: false, attempts: 0 });
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let context = TransportContext { declared: Arc::new(declared), outlet, ..settings.context.clone() };

@@ -26,9 +26,14 @@ fn list_of(method: &Method) -> Option<fn(Lists) -> bool> {
     }
 }
 
+/// Whether a notification says that a list has changed.
+pub(super) fn is_list_change(method: &Method) -> bool {
+    list_of(method).is_some()
+}
+
 /// Whether a notification says that a list or a resource has changed.
 pub(super) fn is_change(method: &Method) -> bool {
-    list_of(method).is_some() || *method == Method::ResourceUpdated
+    is_list_change(method) || *method == Method::ResourceUpdated
 }
 
 /// Sends a notification to every listener that it is for, except the session that has received it

@@ -5,6 +5,7 @@
 //! reads the demand here and subscribes to it at the server.
 
 mod agreement;
+mod coalescing;
 mod deliver;
 mod filter;
 mod listener;
@@ -14,11 +15,15 @@ mod state;
 mod unsolicited;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use fanlight_canonical::{CallContext, Caller, Interest, Listen, Principal, ServerMessages, SessionKey};
 use fanlight_protocol::{Json, Notification};
 use tokio::sync::watch;
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 pub(crate) use agreement::PendingChanges;
 pub(crate) use filter::{Filter, Lists};
@@ -28,6 +33,7 @@ pub(crate) use state::Verdict;
 pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedSender};
 
 use crate::log::Throttle;
+use coalescing::{Admission, Announcement, Coalescing};
 use listener::ListenerId;
 use recorded::InMemory;
 use state::State;
@@ -66,6 +72,23 @@ pub(crate) struct SubscriptionRegistry {
     changed: watch::Sender<u64>,
     agreement: watch::Sender<Agreement>,
     slow: Throttle,
+    coalescing: Coalescing,
+    /// The tasks that deliver announcements later, until the backend ends.
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+    itself: Weak<Self>,
+}
+
+/// What the listeners of a backend need of it.
+pub(crate) struct RegistrySettings {
+    /// Resources on the base connection, tasks, and resources of one session on its own connection, at most of each.
+    pub(crate) limit: usize,
+    /// All clients share the base connection, whatever the server's era.
+    pub(crate) shared: bool,
+    /// How long announcements of changes of one list are collected.
+    pub(crate) settle: Duration,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) shutdown: CancellationToken,
 }
 
 /// A listener's entry, removed when this is dropped.
@@ -75,8 +98,9 @@ pub(crate) struct Registration {
 }
 
 impl SubscriptionRegistry {
-    pub(crate) fn new(backend: Arc<str>, limit: usize, shared: bool) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(backend: Arc<str>, settings: RegistrySettings) -> Arc<Self> {
+        let RegistrySettings { limit, shared, settle, tasks, shutdown } = settings;
+        Arc::new_cyclic(|itself| Self {
             backend,
             limit,
             shared,
@@ -85,6 +109,10 @@ impl SubscriptionRegistry {
             changed: watch::Sender::new(0),
             agreement: watch::Sender::new(Agreement::default()),
             slow: Throttle::default(),
+            coalescing: Coalescing::new(settle),
+            tasks,
+            shutdown,
+            itself: Weak::clone(itself),
         })
     }
 
@@ -266,7 +294,29 @@ impl SubscriptionRegistry {
             // Many listeners may keep it for long: it must not keep the buffer that it was read into.
             notification.text = notification.text.detached();
         }
-        let dropped = deliver::deliver(&self.state(), origin, self.shared, &notification, except);
+        if !deliver::is_list_change(&notification.method) {
+            return self.deliver_now(origin, &notification, except);
+        }
+        let method = notification.method.clone();
+        match self.coalescing.admit(origin, Announcement { notification, except: except.cloned() }) {
+            Admission::Deliver(Announcement { notification, .. }) => self.deliver_now(origin, &notification, except),
+            Admission::Merged => {}
+            Admission::Waits(until) => {
+                let (registry, origin, shutdown) = (Weak::clone(&self.itself), origin.clone(), self.shutdown.clone());
+                self.tasks.spawn(async move {
+                    if shutdown.run_until_cancelled(sleep_until(until)).await.is_some()
+                        && let Some(registry) = registry.upgrade()
+                        && let Some(due) = registry.coalescing.take_due(&origin, &method)
+                    {
+                        registry.deliver_now(&origin, &due.notification, due.except.as_ref());
+                    }
+                });
+            }
+        }
+    }
+
+    fn deliver_now(&self, origin: &Origin, notification: &Notification, except: Option<&Caller>) {
+        let dropped = deliver::deliver(&self.state(), origin, self.shared, notification, except);
         self.warn_of_slow(dropped);
     }
 

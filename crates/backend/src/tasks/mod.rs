@@ -46,7 +46,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::log::excerpt;
-use crate::request::deadline::CallProgress;
+use crate::request::deadline::{CallProgress, PauseLimits};
 use crate::settings::Limits;
 use collector::InputCollector;
 use following::FollowedTasks;
@@ -291,7 +291,7 @@ impl Translator {
         progress: &CallProgress,
         wait: impl Future<Output = Result<Response, BackendError>>,
     ) -> Result<Response, BackendError> {
-        let _pause = progress.deadline.pause(usize::MAX);
+        let _pause = progress.deadline.pause(PauseLimits { open: usize::MAX, ever: usize::MAX });
         let limit = self.inner.timeouts().task;
         timeout(limit, wait).await.unwrap_or(Err(BackendError::Timeout { after: limit, sent: true }))
     }

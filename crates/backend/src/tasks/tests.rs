@@ -71,12 +71,15 @@ async fn legacy_status_is_translated_if_nothing_has_to_be_inlined() {
         connect: long,
         probe: long,
         call: long,
+        call_total: Duration::from_secs(3600),
         question: long,
         session_idle: long,
         task: long,
         process_stop: long,
         session_end: long,
         idle_connection: long,
+        reconnect_on_demand: long,
+        list_settle: long,
         reconnect: crate::RetryDelays { shortest: long, longest: long },
     };
     let limits = Limits {
@@ -88,6 +91,9 @@ async fn legacy_status_is_translated_if_nothing_has_to_be_inlined() {
         tasks: 1,
         task_bytes: 1024,
         client_description: 1024,
+        mirrored_params: 64,
+        list_bytes: 1 << 20,
+        server_requests: 1000,
         spare_bytes: 0,
     };
     let inner = Arc::new(Unreachable(timeouts));

@@ -128,7 +128,7 @@ async fn era_can_be_configured() {
     assert_eq!(server.count("server/discover"), 0);
     fixed.era = EraChoice::Modern;
     let error = start(fixed).describe().await.unwrap_err();
-    assert_eq!(error, BackendError::Status { status: 400 });
+    assert_eq!(error, BackendError::Status { status: 400 }.while_connecting());
     assert_eq!(server.count("initialize"), 0);
 }
 
@@ -169,7 +169,7 @@ async fn lost_session_is_replaced_and_the_request_repeated() {
             let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
             legacy(seen, &format!("s{number}")).unwrap()
         }
-        "tools/call" if seen.header("mcp-session-id") == Some("s1") => status(404),
+        method if !method.starts_with("notifications/") && seen.header("mcp-session-id") == Some("s1") => status(404),
         "tools/call" => seen.result(r#"{"n":1.0}"#),
         _ => legacy(seen, "").unwrap(),
     })
@@ -178,6 +178,9 @@ async fn lost_session_is_replaced_and_the_request_repeated() {
     assert_eq!(ask(&backend, "tools/call", r#"{"name":"a"}"#).await.unwrap(), r#"{"n":1.0}"#);
     assert_eq!(sessions.load(Ordering::SeqCst), 2);
     assert_eq!(server.next_of("tools/call").await.header("mcp-session-id"), Some("s1"));
+    // The server rejects what every session can do: it did not read the call.
+    assert_eq!(server.next().await.method(), "ping");
+    assert_eq!(server.next().await.method(), "tools/list");
     // The era was not in doubt, so it is not asked for again.
     assert_eq!(server.next().await.method(), "initialize");
     assert_eq!(server.next_of("tools/call").await.header("mcp-session-id"), Some("s2"));
@@ -185,31 +188,84 @@ async fn lost_session_is_replaced_and_the_request_repeated() {
 }
 
 #[tokio::test]
-async fn request_answered_by_404_is_sent_at_most_twice() {
+async fn list_answered_by_404_is_sent_at_most_twice() {
     let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| status(404))).await;
     let backend = start(settings(server.transport()));
-    assert_eq!(ask(&backend, "x/y", "").await, Err(BackendError::Status { status: 404 }));
-    assert_eq!(server.count("x/y"), 2);
+    assert_eq!(ask(&backend, "prompts/list", "").await, Err(BackendError::Status { status: 404 }));
+    assert_eq!(server.count("prompts/list"), 2);
     // The era has just been confirmed: this server means the request.
-    assert_eq!(ask(&backend, "x/y", "").await, Err(BackendError::Status { status: 404 }));
-    assert_eq!(server.count("x/y"), 1);
+    assert_eq!(ask(&backend, "prompts/list", "").await, Err(BackendError::Status { status: 404 }));
+    assert_eq!(server.count("prompts/list"), 1);
+}
+
+/// Requests that the server has carried out, and rejects as if it had not.
+#[tokio::test]
+async fn rejected_call_is_sent_once_if_the_server_serves_its_era() {
+    let forgotten = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No valid session"},"id":null}"#;
+    for is_modern in [true, false] {
+        for code in [400, 404, 405] {
+            for body in ["", r#"{"detail":"no"}"#, forgotten] {
+                for method in ["tools/call", "x/y"] {
+                    let mut server = Server::start(move |seen| match seen.method().as_str() {
+                        called if called == method => {
+                            Reply::Whole(code, String::new(), "application/json", body.to_owned())
+                        }
+                        "ping" | "tools/list" => seen.result(r#"{"tools":[]}"#),
+                        _ if is_modern => modern(seen).unwrap(),
+                        _ => legacy(seen, "s").unwrap(),
+                    })
+                    .await;
+                    let backend = start(settings(server.transport()));
+                    for _ in 0..2 {
+                        let answer = ask(&backend, method, r#"{"name":"a"}"#).await;
+                        let case = format!("{code} {body} to {method}, modern: {is_modern}");
+                        assert_eq!(answer, Err(BackendError::Status { status: code }), "{case}");
+                        assert_eq!(server.count(method), 1, "{case}");
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]
-async fn call_is_repeated_only_if_the_server_says_that_it_did_not_run() {
-    // A tool behind a web framework, and a server that forgot the session and says so with a 400.
-    let framework = r#"{"error":{"code":"bad_input","message":"the tool said no"}}"#;
-    let forgotten = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No valid session"},"id":null}"#;
-    for (body, times) in [(framework, 1), (r#"{"detail":"no"}"#, 1), ("", 1), (forgotten, 2)] {
-        let mut server = Server::start(move |seen| match seen.method().as_str() {
-            "tools/call" => Reply::Whole(400, String::new(), "application/json", body.to_owned()),
-            _ => legacy(seen, "s").unwrap(),
+async fn call_rejected_with_404_ends_its_session_even_if_it_is_not_repeated() {
+    let sessions = Arc::new(AtomicUsize::new(0));
+    let begun = Arc::clone(&sessions);
+    let server = Server::start(move |seen| match seen.method().as_str() {
+        "initialize" => legacy(seen, &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1)).unwrap(),
+        "tools/call" if seen.header("mcp-session-id") == Some("s1") => status(404),
+        "tools/call" | "ping" => seen.result("{}"),
+        _ => legacy(seen, "").unwrap(),
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    let rejected = ask(&backend, "tools/call", "").await.unwrap_err();
+    assert!(rejected.may_have_run(), "{rejected}");
+    assert_eq!(ask(&backend, "tools/call", "").await.unwrap(), "{}");
+    assert_eq!(sessions.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn call_of_a_server_that_forgot_the_session_is_repeated_whatever_the_status() {
+    for (code, body) in [(400, "No valid session"), (404, "")] {
+        let (sessions, ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (begun, runs) = (Arc::clone(&sessions), Arc::clone(&ran));
+        let server = Server::start(move |seen| match seen.method().as_str() {
+            "initialize" => legacy(seen, &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1)).unwrap(),
+            method if !method.starts_with("notifications/") && seen.header("mcp-session-id") == Some("s1") => {
+                Reply::Whole(code, String::new(), "text/plain", body.to_owned())
+            }
+            "tools/call" => {
+                runs.fetch_add(1, Ordering::SeqCst);
+                seen.result("{}")
+            }
+            _ => legacy(seen, "").unwrap(),
         })
         .await;
         let backend = start(settings(server.transport()));
-        let answer = ask(&backend, "tools/call", r#"{"name":"a"}"#).await;
-        assert_eq!(answer, Err(BackendError::Status { status: 400 }), "{body}");
-        assert_eq!(server.count("tools/call"), times, "{body}");
+        assert_eq!(ask(&backend, "tools/call", "").await.unwrap(), "{}");
+        assert_eq!(ran.load(Ordering::SeqCst), 1);
     }
 }
 
@@ -218,7 +274,7 @@ async fn era_doubt_of_one_request_does_not_end_the_session_of_another() {
     let refused = r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"no"},"id":null}"#;
     let mut server = Server::start(move |seen| match seen.method().as_str() {
         "tools/call" => Reply::Hang,
-        "bad/request" => Reply::Whole(400, String::new(), "application/json", refused.to_owned()),
+        "prompts/list" => Reply::Whole(400, String::new(), "application/json", refused.to_owned()),
         _ => legacy(seen, "s").unwrap(),
     })
     .await;
@@ -228,7 +284,7 @@ async fn era_doubt_of_one_request_does_not_end_the_session_of_another() {
         async move { ask(&backend, "tools/call", "").await }
     });
     server.next_of("tools/call").await;
-    assert_eq!(ask(&backend, "bad/request", "").await, Err(BackendError::Status { status: 400 }));
+    assert_eq!(ask(&backend, "prompts/list", "").await, Err(BackendError::Status { status: 400 }));
     running.abort();
     let mut closed = false;
     loop {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fanlight_backend::RetryDelays;
 use fanlight_canonical::{BackendClient, BackendError, BackendState};
 use futures_util::FutureExt as _;
 
@@ -110,6 +111,27 @@ async fn statuses_without_an_answer_are_errors() {
 }
 
 #[tokio::test]
+async fn pause_that_the_server_asks_for_is_in_the_error() {
+    let later = |code, value: &str| {
+        let head = format!("Retry-After: {value}\r\n");
+        move |_: &Seen| Reply::Whole(code, head.clone(), "text/plain", String::new())
+    };
+    let pause = Duration::from_secs(7);
+    for code in [429, 503] {
+        assert_eq!(error_of(later(code, "7")).await, BackendError::Overloaded { status: code, pause });
+        let none = BackendError::Status { status: code };
+        for value in ["", "soon", "-1", "7.5"] {
+            assert_eq!(error_of(later(code, value)).await, none, "{value}");
+        }
+        let past = error_of(later(code, "Sun, 06 Nov 1994 08:49:37 GMT")).await;
+        assert_eq!(past, BackendError::Overloaded { status: code, pause: Duration::ZERO });
+        let far = error_of(later(code, "99999999999999")).await;
+        assert_eq!(far, BackendError::Overloaded { status: code, pause: Duration::from_secs(86_400) });
+    }
+    assert_eq!(error_of(later(500, "7")).await, BackendError::Status { status: 500 });
+}
+
+#[tokio::test]
 async fn request_that_may_have_run_is_not_repeated() {
     for reply in [|| Reply::Close, || status(500), || status(502), || ok("{".into())] {
         let mut server = Server::start(move |seen| modern(seen).unwrap_or_else(reply)).await;
@@ -153,12 +175,43 @@ async fn calls_to_a_backend_that_is_down_fail_at_once_until_it_recovers() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    assert_eq!(ask(&backend, "x/y", "").await, Err(BackendError::Status { status: 503 }));
-    assert!(matches!(backend.status().state, BackendState::Down { error: BackendError::Status { status: 503 }, .. }));
+    let error = BackendError::Status { status: 503 }.while_connecting();
+    assert_eq!(ask(&backend, "x/y", "").await, Err(error.clone()));
+    assert!(!error.may_have_run());
+    assert!(matches!(backend.status().state, BackendState::Down { error: found, .. } if found == error));
     assert_eq!(server.count("x/y"), 0);
     works.store(true, Ordering::SeqCst);
     server.next_of("server/discover").await;
     assert_eq!(ask(&backend, "x/y", "").await.unwrap(), "{}");
+}
+
+/// Pauses between attempts are for the background: they grow, and calls must not wait for them.
+#[tokio::test]
+async fn server_that_is_back_is_used_again_by_the_next_call() {
+    let works = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&works);
+    let mut server = Server::start(move |seen| match now.load(Ordering::SeqCst) {
+        true => modern(seen).unwrap_or_else(|| seen.result("{}")),
+        false => status(503),
+    })
+    .await;
+    let mut settings = settings(server.transport());
+    let hour = Duration::from_secs(3600);
+    settings.timeouts.reconnect = RetryDelays { shortest: hour, longest: hour };
+    settings.timeouts.reconnect_on_demand = Duration::from_millis(200);
+    let backend = start(settings);
+    ask(&backend, "x/y", "").await.unwrap_err();
+    // Too soon after the last attempt.
+    server.count("server/discover");
+    ask(&backend, "x/y", "").await.unwrap_err();
+    assert_eq!(server.count("server/discover"), 0);
+    works.store(true, Ordering::SeqCst);
+    let served = async {
+        while ask(&backend, "x/y", "").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), served).await.expect("the server was not tried again");
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::{Json, Response};
 use tokio::sync::Notify;
 
-use crate::support::server::{Reply, Seen, Server, event, legacy};
-use crate::support::{MessageReceiver, PATIENCE, call, listening, of_session, revision, send, settings, start};
+use crate::support::server::{Reply, Seen, Server, event, legacy, modern};
+use crate::support::{MessageReceiver, PATIENCE, ask, call, listening, of_session, revision, send, settings, start};
 
 const ALL: &str = r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#;
 
@@ -262,4 +262,47 @@ async fn call_paused_for_the_client_ends_with_its_backend() {
     backend.stop().await;
     assert_eq!(sending.await.unwrap(), Err(BackendError::ClosedEarly));
     assert!(question.answer.is_closed());
+}
+
+/// A modern server that sends requests on the stream of `tools/call`, and its answer once it has got a reply to each.
+async fn modern_asking(method: &'static str, continues: bool) -> Server {
+    let gate = Arc::new(Notify::new());
+    Server::start(move |seen| {
+        if seen.method().is_empty() && seen.verb == "POST" {
+            if continues {
+                gate.notify_one();
+            }
+            return Reply::Whole(202, String::new(), "text/plain", String::new());
+        }
+        modern(seen).unwrap_or_else(|| match seen.method().as_str() {
+            "tools/call" => {
+                let asks = format!(r#"{{"jsonrpc":"2.0","id":"q","method":"{method}","params":{{}}}}"#);
+                let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"n":1.0}}}}"#, seen.id());
+                Reply::Gated(event(&asks), Arc::clone(&gate), event(&answer))
+            }
+            _ => seen.result("{}"),
+        })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn request_of_a_modern_server_is_refused_at_once() {
+    for (method, reply) in [("elicitation/create", "error"), ("sampling/createMessage", "error"), ("ping", "result")] {
+        let mut server = modern_asking(method, true).await;
+        let backend = start(settings(server.transport()));
+        assert_eq!(ask(&backend, "tools/call", r#"{"name":"a"}"#).await.unwrap(), r#"{"n":1.0}"#);
+        let body = crate::support::json(&answered(&mut server).await.body);
+        assert_eq!(body.get("id").unwrap().as_text(), r#""q""#);
+        assert!(body.get(reply).is_some(), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn modern_server_that_waits_for_its_refused_request_fails_the_call_soon() {
+    let mut server = modern_asking("elicitation/create", false).await;
+    let backend = start(settings(server.transport()));
+    let error = ask(&backend, "tools/call", r#"{"name":"a"}"#).await.unwrap_err();
+    assert!(matches!(error, BackendError::Malformed { .. }) && error.may_have_run(), "{error}");
+    assert!(answered(&mut server).await.body.contains("input_required"));
 }

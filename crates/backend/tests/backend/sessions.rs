@@ -182,7 +182,7 @@ async fn longest_idle_session_is_closed_at_the_limit() {
 async fn session_forgotten_by_the_server_is_opened_again() {
     let forgot = AtomicUsize::new(0);
     let mut server = numbering(move |seen| match seen.header("mcp-session-id") {
-        Some("s1") if forgot.fetch_add(1, Ordering::Relaxed) == 1 => status(404),
+        Some("s1") if forgot.fetch_add(1, Ordering::Relaxed) >= 1 => status(404),
         _ => seen.result("{}"),
     })
     .await;
@@ -253,7 +253,8 @@ async fn process_that_cannot_start_fails_its_client_only() {
         send(&backend, listening(call("test/x", ""), of_session(session, capabilities)).0).await
     };
     let error = ask(1, r#"{"bad":{}}"#).await.unwrap_err();
-    assert!(matches!(error, BackendError::Exited { .. }), "{error:?}");
+    let BackendError::NotConnected { cause } = &error else { panic!("{error:?}") };
+    assert!(matches!(**cause, BackendError::Exited { .. }), "{cause:?}");
     assert_eq!(ask(2, "{}").await.unwrap(), "{}");
     assert_eq!(ask(1, r#"{"bad":{}}"#).await.unwrap_err(), error);
     revision(&backend).await;

@@ -150,7 +150,7 @@ async fn first_error_is_reported_if_there_is_no_sse_transport() {
         let mut settings = settings(server.transport());
         settings.timeouts.probe = Duration::from_millis(500);
         let error = start(settings).describe().await.unwrap_err();
-        assert_eq!(error, BackendError::Status { status: 404 });
+        assert_eq!(error, BackendError::Status { status: 404 }.while_connecting());
     }
     // Who wants a modern server does not get another.
     let (mut server, _streams) = old("/message", |_, _| None).await;
@@ -246,11 +246,12 @@ async fn server_whose_stream_ends_at_once_is_down() {
 
 #[tokio::test]
 async fn refused_request_has_not_run() {
-    let refusing = Arc::new(Mutex::new(1));
+    let refusing = Arc::new(Mutex::new(3));
     let left = Arc::clone(&refusing);
     let (mut server, _streams) = old("/message", move |seen, _| {
         let mut left = left.lock().unwrap();
-        (seen.method() == "tools/call" && *left > 0).then(|| {
+        let is_refused = matches!(seen.method().as_str(), "tools/call" | "ping" | "tools/list") && *left > 0;
+        is_refused.then(|| {
             *left -= 1;
             status(404)
         })

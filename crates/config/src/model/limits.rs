@@ -57,6 +57,8 @@ options! {
         "notifications" => notifications: usize = 256, count(1, 1_000_000);
         /// Requests of backends (elicitation, sampling, roots) that one client may have open.
         "serverRequests" was "questions" => server_requests: usize = 64, count(1, 10_000);
+        /// Requests to the client that a legacy backend may send during one call.
+        "callServerRequests" => call_server_requests: usize = 1000, count(1, 1_000_000);
         /// How often a modern backend may ask for input in one call of a legacy client.
         "inputRounds" => input_rounds: usize = 8, count(1, 1000);
         /// Suspended calls: calls of modern clients that wait for the input that a legacy backend requested.
@@ -89,6 +91,13 @@ options! {
         "listPages" => list_pages: usize = 1000, count(1, 1_000_000);
         /// Entries read of one list of one backend.
         "listEntries" => list_entries: usize = 100_000, count(1, 10_000_000);
+        /// Bytes read of one list of one backend, all pages together.
+        "listBytes" => list_bytes: usize = 64 * MIB, size(KIB, 16 * GIB);
+        /// Bytes of all lists of all backends together.
+        "listTotalBytes" => list_total_bytes: usize = 256 * MIB, size(KIB, 1 << 40);
+        /// Parameters of one tool that are mirrored into headers (`x-mcp-header`). A tool with more is left out of the
+        /// lists of modern HTTP servers, and clients cannot call it over HTTP.
+        "mirroredParameters" => mirrored_params: usize = 64, count(1, 1024);
         /// Earlier states of a merged list that are kept for clients that are still paging through them.
         "listGenerations" => list_generations: usize = 3, count(0, 1000);
         /// Bytes of a resource's URI, where several servers make it necessary to find its server.
@@ -142,6 +151,9 @@ options! {
         "list" => list: Duration = seconds(10), TIME;
         /// A whole call, where the server does not set its own timeout.
         "call" => call: Duration = seconds(300), TIME;
+        /// A whole call with the time in which `call` is paused, so that a backend that keeps asking does not keep it for
+        /// ever. Never less than `call`.
+        "callTotal" => call_total: Duration = seconds(3600), LONG_TIME;
         /// A client's answer to a request that a backend makes during a call. `call` is paused meanwhile.
         "clientAnswer" was "question" => client_answer: Duration = seconds(600), TIME;
         /// Waiting for the end of a task, and remembering a task that no client asks for.
@@ -173,6 +185,8 @@ options! {
         "reconnect" => reconnect: Duration = Duration::from_millis(500), TIME;
         /// The longest of these pauses.
         "reconnectMax" => reconnect_max: Duration = seconds(30), TIME;
+        /// Pause after a failed attempt to connect to a backend, before a call has the next one made.
+        "reconnectOnCall" => reconnect_on_call: Duration = seconds(1), TIME;
         /// A connection to an HTTP backend without a request; it is closed between half of this and this.
         "backendIdleConnection" => backend_idle_connection: Duration = seconds(90), TIME;
         /// Pause before asking again for notifications of a backend that refused them. It doubles with each refusal.
@@ -183,6 +197,8 @@ options! {
         "listSettle" => list_settle: Duration = Duration::from_millis(100), TIME;
         /// Between two announcements of list changes that no backend announced.
         "listUnannounced" => list_unannounced: Duration = seconds(5), TIME;
+        /// Serving the last whole list of a backend whose list cannot be read any more; 0 for not at all.
+        "staleLists" => stale_lists: Duration = seconds(600), time(Duration::ZERO, seconds(86_400));
         /// A name that no list has, before backends are asked for it again.
         "unknownName" => unknown_name: Duration = seconds(5), TIME;
         /// Caching one result, whatever its `ttlMs`.

@@ -45,9 +45,9 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
 }
 
 /// The parameters of a tool that its calls repeat in headers.
-fn mirrored(tool: &Json) -> Vec<ParamHeader> {
+fn mirrored(tool: &Json, limit: usize) -> Vec<ParamHeader> {
     let schema = tool.get("inputSchema");
-    schema.and_then(|schema| param_header::annotations(&schema).ok()).unwrap_or_default()
+    schema.and_then(|schema| param_header::annotations(&schema, limit).ok()).unwrap_or_default()
 }
 
 async fn both(
@@ -80,7 +80,11 @@ async fn both(
     let client = Client::new(url, config.timeouts.call)?;
     let through = match era {
         Era::Legacy => client.call_legacy(&args.tool, arguments).await,
-        Era::Modern => client.call_modern(&args.tool, &mirrored(&tool.visible), arguments, None).await,
+        Era::Modern => {
+            client
+                .call_modern(&args.tool, &mirrored(&tool.visible, config.limits.mirrored_params), arguments, None)
+                .await
+        }
     };
     end.cancel();
     front.await.map_err(other)?.map_err(other)?;

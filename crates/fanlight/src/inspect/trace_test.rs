@@ -48,7 +48,8 @@ pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result<
             // Before the call, which would be wasted without the API.
             let omitted = omitting(&admin).await?;
             let client = Client::new(url.clone(), config.timeouts.call)?;
-            let answer = call(&client, args, &arguments, &ids).await?;
+            let mirrored = config.limits.mirrored_params;
+            let answer = call(&client, args, mirrored, &arguments, &ids).await?;
             Observed { answer, trace: from_admin(&admin, &ids).await?, omitted }
         }
         None => with_own_gateway(config, args, &arguments, &ids).await?,
@@ -109,7 +110,8 @@ async fn with_own_gateway(
         let settings = Arc::new(frontend_settings(config, telemetry));
         let front = tokio::spawn(serve_http(listener, Arc::clone(&assembly.gateway), settings, end.clone()));
         let client = Client::new(url, config.timeouts.call)?;
-        let answer = call(&client, args, arguments, ids).await;
+        let mirrored = config.limits.mirrored_params;
+        let answer = call(&client, args, mirrored, arguments, ids).await;
         let trace = from_ring(telemetry, ids).await;
         end.cancel();
         front.await.map_err(other)?.map_err(other)?;
@@ -119,15 +121,22 @@ async fn with_own_gateway(
     .await
 }
 
-async fn call(client: &Client, args: &TraceTestArgs, arguments: &Json, ids: &Ids) -> Result<Response, Failure> {
+/// `most`: the most parameters that are mirrored into headers.
+async fn call(
+    client: &Client,
+    args: &TraceTestArgs,
+    most: usize,
+    arguments: &Json,
+    ids: &Ids,
+) -> Result<Response, Failure> {
     let (meta, header) = (ids.traceparent(&ids.meta), ids.traceparent(&ids.header));
-    let (tool, mirrored) = find(client, args.tool.as_deref()).await?;
+    let (tool, mirrored) = find(client, args.tool.as_deref(), most).await?;
     client.call_modern(&tool, &mirrored, arguments, Some(TraceParents { meta: &meta, header: &header })).await
 }
 
 /// Finds the tool in the list, with the arguments that are mirrored into headers; without a name the
 /// first that has `readOnlyHint` and requires no arguments.
-async fn find(client: &Client, wanted: Option<&str>) -> Result<(String, Vec<ParamHeader>), Failure> {
+async fn find(client: &Client, wanted: Option<&str>, most: usize) -> Result<(String, Vec<ParamHeader>), Failure> {
     let mut cursor: Option<Json> = None;
     let mut reader_with_arguments = None;
     for _ in 0..PAGES {
@@ -148,7 +157,7 @@ async fn find(client: &Client, wanted: Option<&str>) -> Result<(String, Vec<Para
                 None => only_reads(&entry) && needs_nothing(&schema),
             };
             if fits {
-                return Ok((name, param_header::annotations(&schema).map_err(other)?));
+                return Ok((name, param_header::annotations(&schema, most).map_err(other)?));
             }
             if only_reads(&entry) {
                 reader_with_arguments.get_or_insert_with(|| (name, required(&schema)));

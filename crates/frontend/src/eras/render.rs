@@ -20,9 +20,9 @@ pub(crate) struct Rendering {
     pub(crate) method: Method,
     /// The revision of the client.
     pub(crate) revision: Revision,
-    /// Whether the client mirrors tool parameters into headers, so that tools whose annotations
-    /// break the rules for that must not be offered (2026-07-28 server/tools, x-mcp-header).
-    pub(crate) mirrors_params: bool,
+    /// The most parameters of a tool that the client mirrors into headers; `None` if it mirrors none. It must not be
+    /// offered tools whose annotations break the rules for that (2026-07-28 server/tools, x-mcp-header).
+    pub(crate) mirrors_params: Option<usize>,
 }
 
 impl Rendering {
@@ -42,7 +42,7 @@ impl Rendering {
         let changed = match self.method {
             Method::Initialize => Some(response.with_body(&description::initialize_result(&result, self.revision))),
             Method::Discover => Some(response.with_body(&description::discover_result(&result))),
-            Method::ListTools if self.mirrors_params => mirrorable(response, &result),
+            Method::ListTools => self.mirrors_params.and_then(|limit| mirrorable(response, &result, limit)),
             _ => None,
         };
         let added = match (self.revision.era(), &changed) {
@@ -56,8 +56,8 @@ impl Rendering {
 
 /// The list of tools without those that a client which mirrors parameters must not be offered; `None` if it has none
 /// of those, as almost always. Looked through once if it is a list that is kept.
-fn mirrorable(response: &Response, result: &Json) -> Option<Response> {
-    let look = || without_invalid_tools(result).map(|valid| response.with_body(&valid));
+fn mirrorable(response: &Response, result: &Json, limit: usize) -> Option<Response> {
+    let look = || without_invalid_tools(result, limit).map(|valid| response.with_body(&valid));
     match response.derived() {
         Some(derived) => derived.get_or_insert_with(|| Mirrorable(look().map(Response::cached))).0.clone(),
         None => look(),
@@ -67,13 +67,13 @@ fn mirrorable(response: &Response, result: &Json) -> Option<Response> {
 /// The list that [`mirrorable`] returns, derived from a cached one.
 struct Mirrorable(Option<Response>);
 
-fn without_invalid_tools(result: &Json) -> Option<Json> {
+fn without_invalid_tools(result: &Json, limit: usize) -> Option<Json> {
     // An escape could hide an annotation; both are rare enough to look closer.
     let has = |what: &str| memmem::find(result.bytes(), what.as_bytes()).is_some();
     if !has("x-mcp-header") && !has("\\u") {
         return None;
     }
-    param_header::without_invalid_tools(result, |name, found| {
+    param_header::without_invalid_tools(result, limit, |name, found| {
         if let Err(reason) = found {
             let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
             if is_news(&name) {
@@ -160,7 +160,7 @@ mod tests {
         let Ok(Message::Response(response)) = Message::parse(Bytes::from_static(text.as_bytes()), 64) else {
             panic!("not a response")
         };
-        let mirrors_params = revision.era() == Era::Modern;
+        let mirrors_params = (revision.era() == Era::Modern).then_some(64);
         let rendering =
             Rendering { id: Json::literal("1.0"), method: Method::from_name(method), revision, mirrors_params };
         String::from_utf8(rendering.message(&response).into_bytes().to_vec()).unwrap()
@@ -212,7 +212,7 @@ mod tests {
         );
         let kept = Response::from_result(&list).cached();
         let message = |response: &Response, revision: Revision| {
-            let mirrors_params = revision.era() == Era::Modern;
+            let mirrors_params = (revision.era() == Era::Modern).then_some(64);
             let rendering = Rendering { id: Json::literal("1"), method: Method::ListTools, revision, mirrors_params };
             rendering.message(response).into_bytes()
         };

@@ -93,7 +93,7 @@ impl<C: Core> Ingress<C> {
             })
         };
         let stream = stream.unwrap_or_else(|error| Box::new(Answered::new(Response::from_error(&error))));
-        let call = parsed.answered_by::<T>(stream, revision);
+        let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
         let call = if is_subscription { call.ending_span_at_message() } else { call };
         Ok(StartedRequest { call, kind, revision, session: None, permit })
     }
@@ -200,7 +200,7 @@ impl<C: Core> Ingress<C> {
                 Box::new(Answered::new(answer.unwrap_or_else(|error| Response::from_error(&error))))
             }
         };
-        let call = parsed.answered_by::<T>(stream, revision);
+        let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
         Ok(StartedRequest { call, kind: RequestKind::Call, revision, session, permit })
     }
 
@@ -269,16 +269,16 @@ impl<C: Core> Ingress<C> {
         let logs = legacy::log_gate(None);
         let filter = NotificationFilter { progress_token: None, logs, era: Era::Legacy };
         let call = LegacyCall::new(CoreCall::start(&self.core, core_request), filter, Arc::clone(&streams.session));
-        let call = parsed.answered_by::<T>(Box::new(call), revision);
+        let call = parsed.answered_by::<T>(Box::new(call), revision, self.settings.max_mirrored_params);
         Ok(StartedRequest { call, kind: RequestKind::Initialize(streams), revision, session: None, permit })
     }
 }
 
 impl ParsedRequest {
     /// The call that answers the request, which takes over its id and span.
-    fn answered_by<T: Transport>(&mut self, stream: Responses, revision: Revision) -> RenderedCall {
+    fn answered_by<T: Transport>(&mut self, stream: Responses, revision: Revision, mirrored: usize) -> RenderedCall {
         let id = std::mem::replace(&mut self.request.id, Json::null());
-        let mirrors_params = T::HAS_HEADERS && revision.era() == Era::Modern;
+        let mirrors_params = (T::HAS_HEADERS && revision.era() == Era::Modern).then_some(mirrored);
         let rendering = Rendering { id, method: self.request.method.clone(), revision, mirrors_params };
         RenderedCall::new(stream, rendering, std::mem::replace(&mut self.span, ServerSpan::off()))
     }

@@ -87,10 +87,10 @@ fn contribution(name: &str, description: &Result<ServerDescription, BackendError
         Ok(description) => (Outcome::Ok, None, vec![description.json().clone()]),
         Err(error) => {
             warn!(backend = name, %error, "the merged description is without this backend");
-            (error.outcome(), Some(error.to_string()), Vec::new())
+            (error.outcome(), Some(error.for_clients().to_string()), Vec::new())
         }
     };
-    Contribution { backend: name.to_owned(), outcome, reason, results }
+    Contribution { backend: name.to_owned(), outcome, reason, results, is_stale: false }
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
             &[("a", Ok(legacy.into())), ("b", Ok(modern.into())), ("c", Err(gone))],
             &Json::literal(r#"{"name":"fanlight"}"#),
         );
-        let expected = r##"{"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true}},"serverInfo":{"name":"fanlight"},"instructions":"# a\n\nDo.","x":1,"ttlMs":0,"cacheScope":"private","_meta":{"dev.fanlight/backends":{"a":{"outcome":"ok","serverInfo":{"name":"A"}},"b":{"outcome":"ok","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"B"}}},"c":{"outcome":"unreachable","reason":"cannot be reached: no such command"}}}}"##;
+        let expected = r##"{"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true}},"serverInfo":{"name":"fanlight"},"instructions":"# a\n\nDo.","x":1,"ttlMs":0,"cacheScope":"private","_meta":{"dev.fanlight/backends":{"a":{"outcome":"ok","serverInfo":{"name":"A"}},"b":{"outcome":"ok","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"B"}}},"c":{"outcome":"unreachable","reason":"cannot be reached"}}}}"##;
         assert_eq!(all.as_text(), expected);
     }
 }

@@ -10,14 +10,22 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
 use super::ListKind;
+use super::memory::ReservedBytes;
 use super::part::Loaded;
 use crate::merge::Contribution;
 use crate::topology::ListLimits;
 
 /// Reads one backend's list. The pages before a failure are kept. The requests belong to `trace`.
-pub(super) async fn one(kind: ListKind, backend: &dyn BackendClient, limits: &ListLimits, trace: &Parent) -> Loaded {
-    let mut walk =
-        Walk { kind, backend, limits, trace, results: Vec::new(), entries: 0, received: Instant::now(), expires: None };
+pub(super) async fn one(
+    kind: ListKind,
+    backend: &dyn BackendClient,
+    limits: &ListLimits,
+    reserved: ReservedBytes,
+    trace: &Parent,
+) -> Loaded {
+    let received = Instant::now();
+    let (results, entries, expires) = (Vec::new(), 0, None);
+    let mut walk = Walk { kind, backend, limits, trace, results, entries, reserved, received, expires };
     let (outcome, reason) = match walk.run().await {
         Ok(()) => (Outcome::Ok, None),
         Err(failure) => {
@@ -30,8 +38,9 @@ pub(super) async fn one(kind: ListKind, backend: &dyn BackendClient, limits: &Li
             (failure.outcome, Some(failure.reason))
         }
     };
-    let contribution = Contribution { backend: backend.name().to_owned(), outcome, reason, results: walk.results };
-    Loaded { contribution, received: walk.received, expires: walk.expires }
+    let Walk { results, reserved, received, expires, .. } = walk;
+    let contribution = Contribution { backend: backend.name().to_owned(), outcome, reason, results, is_stale: false };
+    Loaded { contribution, received, expires, read: received, reserved }
 }
 
 struct Walk<'a> {
@@ -41,6 +50,7 @@ struct Walk<'a> {
     trace: &'a Parent,
     results: Vec<Json>,
     entries: usize,
+    reserved: ReservedBytes,
     received: Instant,
     expires: Option<Instant>,
 }
@@ -65,19 +75,31 @@ impl Walk<'_> {
             let result = page.map_err(|_| timed_out(self.limits.timeout))??;
             // Any string is a cursor, the empty one too (server/utilities/pagination).
             let next = result.get("nextCursor").filter(|next| next.kind() == Kind::String);
+            let entries = self.entries + result.get(self.kind.member()).map_or(0, |list| list.elements().count());
+            // A short text can have very many entries, each of which takes memory.
+            if entries > self.limits.entries {
+                return Err(self.too_many_entries());
+            }
+            self.reserved
+                .grow(result.bytes().len(), self.limits.bytes)
+                .map_err(|error| cut_short(&error.to_string()))?;
             self.note_expiry(&result);
-            self.entries += result.get(self.kind.member()).map_or(0, |list| list.elements().count());
+            self.entries = entries;
             self.results.push(result);
             let Some(next) = next else { return Ok(()) };
-            if self.entries >= self.limits.entries {
-                return Err(cut_short(&format!("more than {} entries", self.limits.entries)));
+            if self.entries == self.limits.entries {
+                return Err(self.too_many_entries());
             }
             if !seen.insert(next.clone().into_bytes()) {
                 return Err(cut_short("it repeated a cursor"));
             }
             cursor = Some(next);
         }
-        Err(cut_short(&format!("more than {} pages", self.limits.pages)))
+        Err(cut_short(&format!("it has more than {} pages", self.limits.pages)))
+    }
+
+    fn too_many_entries(&self) -> Failure {
+        cut_short(&format!("it has more than {} entries", self.limits.entries))
     }
 
     /// Each page's time counts from its arrival (2026-07-28 server/utilities/caching, Interaction with
@@ -124,7 +146,7 @@ pub(crate) fn answered(error: &Json) -> String {
 }
 
 fn failed(error: BackendError) -> Failure {
-    Failure { outcome: error.outcome(), reason: error.to_string() }
+    Failure { outcome: error.outcome(), reason: error.for_clients().to_string() }
 }
 
 fn timed_out(after: Duration) -> Failure {

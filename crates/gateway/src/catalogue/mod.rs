@@ -11,6 +11,7 @@ mod background;
 mod describe;
 mod kind;
 mod load;
+mod memory;
 mod pages;
 mod part;
 mod reading;
@@ -34,16 +35,20 @@ pub(crate) use load::{answered, cut_off};
 pub use snapshot::{Collision, Entry, Snapshot};
 pub(crate) use watch::{ListWatcher, updated_uri};
 
-use crate::topology::{BackendId, ListLimits, Topology};
+use crate::topology::{BackendId, CurrentTopology, ListLimits, Topology};
 use announce::Announcer;
 use background::Background;
+use memory::ListMemory;
 use part::Part;
 
 /// One list of all backends.
 pub(crate) struct Catalogue {
     kind: ListKind,
+    /// For work that no request began.
+    topology: Arc<CurrentTopology>,
     announcer: Arc<Announcer>,
     background: Background,
+    memory: Arc<ListMemory>,
     state: Mutex<State>,
     /// Held while a snapshot is made, so that it is made once for all requests that wait for it.
     merging: Mutex<()>,
@@ -73,11 +78,14 @@ struct State {
 pub(crate) struct Catalogues([Arc<Catalogue>; 4]);
 
 impl Catalogues {
-    fn new(announcer: &Arc<Announcer>, background: &Background) -> Self {
+    fn new(topology: &Arc<CurrentTopology>, announcer: &Arc<Announcer>, background: &Background) -> Self {
+        let memory = Arc::<ListMemory>::default();
         let new = |kind| Catalogue {
             kind,
+            topology: Arc::clone(topology),
             announcer: Arc::clone(announcer),
             background: background.clone(),
+            memory: Arc::clone(&memory),
             state: Mutex::default(),
             merging: Mutex::default(),
         };
@@ -105,6 +113,13 @@ impl Catalogues {
             catalogue.with(|state| state.parts.retain(|backend, _| topology.get(*backend).is_some()));
         }
     }
+}
+
+/// Whether to wait for backends that have not answered in time before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    Short,
+    Long,
 }
 
 /// What a client is served.
@@ -137,7 +152,7 @@ impl Catalogue {
         };
         let down: Vec<BackendId> = topology.ids().filter(|backend| is_down(*backend)).collect();
         let serves = |backend, part: &Part| part.is_fresh(arrived) && !down.contains(&backend);
-        let (snapshot, is_cached) = self.snapshot_with(topology, serves, trace).await;
+        let (snapshot, is_cached) = self.snapshot_with(topology, serves, Patience::Short, trace).await;
         let ttl_left = self.ttl_left(&snapshot, arrived);
         Served { snapshot, ttl_left, is_cached }
     }
@@ -145,7 +160,7 @@ impl Catalogue {
     /// The list as it is now, asking every backend. Requests that arrive while they are being asked
     /// get the same answer.
     pub(crate) async fn refresh(self: &Arc<Self>, topology: &Arc<Topology>) -> Arc<Snapshot> {
-        self.snapshot_with(topology, |_, _| false, &Parent::default()).await.0
+        self.snapshot_with(topology, |_, _| false, Patience::Long, &Parent::default()).await.0
     }
 
     /// The newest snapshot, taking the first if there is none and a new one if the newest is not to be
@@ -192,7 +207,10 @@ impl Catalogue {
         let unknown = topology.limits.unknown;
         let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
         match due {
-            true => Some(self.snapshot_with(topology, |_, part| part.announces && !part.is_behind(), trace).await.0),
+            true => {
+                let serves = |_, part: &Part| part.announces && !part.is_behind();
+                Some(self.snapshot_with(topology, serves, Patience::Short, trace).await.0)
+            }
             false => None,
         }
     }
@@ -297,17 +315,23 @@ impl Catalogue {
         self: &Arc<Self>,
         topology: &Arc<Topology>,
         serves: impl Fn(BackendId, &Part) -> bool,
+        patience: Patience,
         trace: &Parent,
     ) -> (Arc<Snapshot>, bool) {
         let needed: Vec<_> = self.with(|state| {
             let needed = topology.ids().filter_map(|backend| {
                 let part = state.part(backend);
-                (!serves(backend, part)).then_some((backend, part.announced))
+                (!serves(backend, part)).then_some((backend, part.announced, part.is_hanging))
             });
             needed.collect()
         });
-        let began = join_all(needed.into_iter().map(|(backend, need)| self.read(topology, backend, need, trace))).await;
-        (self.merge(topology), !began.contains(&true))
+        // Each request would else take as long as a list may.
+        let (hanging, others): (Vec<_>, Vec<_>) =
+            needed.into_iter().partition(|(.., is_hanging)| *is_hanging && patience == Patience::Short);
+        hanging.iter().for_each(|(backend, need, _)| self.read_in_background(topology, *backend, *need));
+        let reading = others.into_iter().map(|(backend, need, _)| self.read(topology, backend, need, trace));
+        let began = join_all(reading).await;
+        (self.merge(topology), hanging.is_empty() && !began.contains(&true))
     }
 
     /// The snapshot of the parts as they are, made again if any has something new.

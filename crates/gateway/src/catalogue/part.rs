@@ -4,11 +4,14 @@
 //! `cacheScope: "private"` is Fanlight's own. Once clients are principals, a private part belongs
 //! to one of them and must not be served to another.
 
+use std::time::Duration;
+
 use futures_util::future::{BoxFuture, Shared};
 use tokio::time::Instant;
 
 use fanlight_canonical::Outcome;
 
+use super::memory::ReservedBytes;
 use crate::merge::Contribution;
 
 /// A backend's list as it was read.
@@ -19,6 +22,10 @@ pub(crate) struct Loaded {
     /// Until when the server allows it to be served: the least of its pages' `ttlMs`, each counted
     /// from when the page arrived. `None` if any page has none.
     pub(crate) expires: Option<Instant>,
+    /// When the results were read, which is earlier than `received` if they are stale.
+    pub(crate) read: Instant,
+    /// The memory of the results.
+    pub(crate) reserved: ReservedBytes,
 }
 
 /// One backend's part of one list.
@@ -34,6 +41,10 @@ pub(super) struct Part {
     pub(super) running: Option<Running>,
     /// Tells readings apart.
     pub(super) readings: u64,
+    /// The backend did not answer the last reading in time. No request waits for it until it has answered.
+    pub(super) is_hanging: bool,
+    /// A task waits until the loaded list is too old to be served.
+    pub(super) is_expiring: bool,
 }
 
 /// A reading that has not ended.
@@ -67,16 +78,48 @@ impl Part {
         self.loaded.as_ref().and_then(|loaded| loaded.expires).is_none_or(|expires| expires <= now)
     }
 
-    /// Stores the result of a reading that began when `reflects` changes had been announced. Returns
-    /// whether it differs from the one before.
-    pub(super) fn store(&mut self, loaded: Loaded, reflects: u64) -> bool {
-        let is_new = self.loaded.as_ref().is_none_or(|old| {
-            let (old, new) = (&old.contribution, &loaded.contribution);
-            old.outcome != new.outcome || old.reason != new.reason || old.results != new.results
-        });
-        self.loaded = Some(loaded);
+    /// Stores the result of a reading that began when `reflects` changes had been announced. If it failed, the last
+    /// whole list stays for at most `stale`. Returns whether there is anything new.
+    pub(super) fn store(&mut self, mut loaded: Loaded, reflects: u64, stale: Duration) -> bool {
+        let Contribution { outcome, ref reason, .. } = loaded.contribution;
+        self.is_hanging = outcome == Outcome::Timeout;
         self.reflects = reflects;
         self.running = None;
+        let last = self.loaded.take();
+        let is_other = |last: &Contribution| last.outcome != outcome || last.reason != *reason;
+        let is_new = match last {
+            Some(last) if outcome != Outcome::Ok && last.is_whole() && last.read.elapsed() < stale => {
+                let is_new = is_other(&last.contribution);
+                loaded.contribution.results = last.contribution.results;
+                loaded.contribution.is_stale = true;
+                loaded.expires = None;
+                (loaded.read, loaded.reserved) = (last.read, last.reserved);
+                is_new
+            }
+            Some(Loaded { contribution: last, .. }) => {
+                is_other(&last) || last.is_stale || last.results != loaded.contribution.results
+            }
+            None => true,
+        };
+        self.loaded = Some(loaded);
         is_new
+    }
+
+    /// Whether the loaded list is from before a failure.
+    pub(super) fn is_stale(&self) -> bool {
+        self.loaded.as_ref().is_some_and(|loaded| loaded.contribution.is_stale)
+    }
+
+    /// When the loaded list is too old to be served, if it is from before a failure and no task waits for that.
+    pub(super) fn expire(&mut self, stale: Duration) -> Option<Instant> {
+        let end = self.loaded.as_ref().filter(|_| self.is_stale())?.read + stale;
+        (!std::mem::replace(&mut self.is_expiring, true)).then_some(end)
+    }
+}
+
+impl Loaded {
+    /// Whether the results are a whole list, be it an old one.
+    fn is_whole(&self) -> bool {
+        self.contribution.outcome == Outcome::Ok || self.contribution.is_stale
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::{BackendClient, Parent};
 use futures_util::FutureExt as _;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::part::Running;
 use super::{Catalogue, load};
@@ -42,6 +42,36 @@ impl Catalogue {
         began
     }
 
+    /// Reads a part for which no request waits, and merges it.
+    pub(super) fn read_in_background(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId, need: u64) {
+        if self.with(|state| state.part(backend).running.is_some()) {
+            return;
+        }
+        let (catalogue, topology) = (Arc::clone(self), Arc::clone(topology));
+        drop(self.background.spawn(async move {
+            catalogue.read(&topology, backend, need, &Parent::default()).await;
+            catalogue.merge(&topology);
+        }));
+    }
+
+    /// Reads a part once its old list is too old to be served, so that clients are notified of what it has lost.
+    fn read_at(self: &Arc<Self>, time: Instant, backend: BackendId) {
+        let catalogue = Arc::downgrade(self);
+        drop(self.background.spawn(async move {
+            sleep_until(time).await;
+            let Some(catalogue) = catalogue.upgrade() else { return };
+            let topology = catalogue.topology.load();
+            let need = catalogue.with(|state| {
+                let part = state.parts.get_mut(&backend)?;
+                part.is_expiring = false;
+                part.is_stale().then_some(part.announced)
+            });
+            if let Some(need) = need.filter(|_| topology.get(backend).is_some()) {
+                catalogue.read_in_background(&topology, backend, need);
+            }
+        }));
+    }
+
     /// Reads in a task, so that the reading survives the request that began it. Bounded by the time a
     /// list may take.
     fn begin_reading(
@@ -54,15 +84,20 @@ impl Catalogue {
         let Begun { backend, number, reflects } = begun;
         let (reader, catalogue) = (Arc::clone(self), Arc::clone(self));
         let reading = trace.clone().scope(async move {
-            let loaded = load::one(reader.kind, client.as_ref(), &limits, &trace).await;
-            reader.with(|state| {
+            let loaded = load::one(reader.kind, client.as_ref(), &limits, reader.memory.reserve(), &trace).await;
+            let expires = reader.with(|state| {
                 state.last_read = Some(Instant::now());
                 let part = state.part(backend);
                 let was_announced = part.reflects < reflects;
-                let is_new = part.store(loaded, reflects);
+                let is_new = part.store(loaded, reflects, limits.stale);
+                let expires = part.expire(limits.stale);
                 state.version += u64::from(is_new);
                 state.read_announced |= is_new && was_announced;
+                expires
             });
+            if let Some(expires) = expires {
+                reader.read_at(expires, backend);
+            }
         });
         let task = self.background.spawn(reading);
         let done = async move {

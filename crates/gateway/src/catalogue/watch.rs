@@ -46,7 +46,7 @@ impl ListWatcher {
         let (announcer, background) = (Arc::<Announcer>::default(), Background::default());
         Arc::new(Self {
             topology: Arc::clone(topology),
-            catalogues: Catalogues::new(&announcer, &background),
+            catalogues: Catalogues::new(topology, &announcer, &background),
             announcer,
             reads: Arc::clone(reads),
             background,

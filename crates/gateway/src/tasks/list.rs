@@ -84,7 +84,7 @@ async fn part_of(topology: &Topology, backend: &Member, params: Json, call: &Cal
             Some(result) => Part::Page(result),
             None => Part::Failed(Outcome::Error, answered(&response.body())),
         },
-        Err(error) => Part::Failed(error.outcome(), error.to_string()),
+        Err(error) => Part::Failed(error.outcome(), error.for_clients().to_string()),
     }
 }
 
@@ -107,6 +107,7 @@ impl Page<'_> {
             outcome: Outcome::Ok,
             reason: None,
             results: Vec::new(),
+            is_stale: false,
         };
         self.any |= !matches!(part, Part::Nothing);
         match part {

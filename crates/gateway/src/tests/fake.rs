@@ -16,7 +16,7 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Message, Method, Notification, Response};
 use tokio::sync::Semaphore;
 
-use crate::{BackendEntry, BackendId, CacheLimits, Gateway, GatewaySettings, ListLimits};
+use crate::{BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits};
 
 /// Answers each `method` or `method params` from a script; records what it was sent.
 pub(super) struct Fake {
@@ -303,6 +303,8 @@ pub(super) fn limits(page_size: usize) -> ListLimits {
         unannounced: Duration::from_secs(5),
         unknown: Duration::from_secs(5),
         listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
+        bytes: ByteLimits { one: 1 << 20, all: 4 << 20 },
+        stale: Duration::from_secs(600),
     }
 }
 

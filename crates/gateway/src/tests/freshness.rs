@@ -107,7 +107,7 @@ async fn requests_that_wait_after_a_change_share_one_reading() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_backend_is_asked_again_and_the_list_of_one_that_is_down_is_not_served() {
+async fn failed_backend_is_asked_again_and_one_that_is_down_is_marked() {
     let scene = scene(vec![announcing("a", &[("tools/list", T1)]), announcing("b", &[("tools/list", T2)])]);
     scene.backends[0].set("tools/list", Scripted::Fails(unreachable()));
     assert!(scene.ask("tools/list", None).await.contains(r#""a":{"outcome":"unreachable""#));
@@ -116,6 +116,88 @@ async fn failed_backend_is_asked_again_and_the_list_of_one_that_is_down_is_not_s
     assert!(scene.ask("tools/list", None).await.contains(r#""a__1""#));
     scene.backends[1].set_down(true);
     assert!(scene.ask("tools/list", None).await.contains(r#""b":{"outcome":"unreachable""#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_whole_list_of_a_failing_backend_is_served_marked_for_a_while() {
+    let scene = scene(vec![fake("a", &[("tools/list", T1)]), fake("b", &[("tools/list", T2)])]);
+    let whole = scene.ask("tools/list", None).await;
+    let broken = r#""error":{"code":-32603,"message":"no"}"#;
+    let part = r#""result":{"tools":[{"name":"other"}],"nextCursor":"n"}"#;
+    for (answer, outcome) in [
+        (Scripted::Fails(unreachable()), "unreachable"),
+        (Scripted::Fails(fanlight_canonical::BackendError::ClosedEarly), "unreachable"),
+        (Scripted::Body(broken), "error"),
+        (Scripted::Body(part), "error"),
+        (Scripted::Hangs, "timeout"),
+    ] {
+        scene.backends[1].set("tools/list", answer);
+        scene.backends[1].set(r#"tools/list {"cursor":"n"}"#, Scripted::Body(broken));
+        let list = scene.ask("tools/list", None).await;
+        assert!(list.starts_with(r#"{"tools":[{"name":"a__1"},{"name":"b__2"}],"#), "{list}");
+        assert!(
+            list.contains(&format!(r#""b":{{"outcome":"{outcome}""#)) && list.contains(r#""stale":true"#),
+            "{list}"
+        );
+    }
+    // A tool of a list that cannot be read can still be called.
+    scene.backends[1].answer("tools/call", r#""result":{"content":[]}"#);
+    assert_eq!(scene.ask("tools/call", Some(r#"{"name":"b__2"}"#)).await, r#"{"content":[]}"#);
+    advance(Duration::from_secs(600)).await;
+    scene.ask("tools/list", None).await;
+    advance(Duration::from_secs(2)).await;
+    let list = scene.ask("tools/list", None).await;
+    assert!(list.starts_with(r#"{"tools":[{"name":"a__1"}],"#) && !list.contains("stale"), "{list}");
+    scene.backends[1].answer("tools/list", T2);
+    scene.ask("tools/list", None).await;
+    rest().await;
+    assert_eq!(scene.ask("tools/list", None).await, whole);
+}
+
+#[tokio::test(start_paused = true)]
+async fn backend_that_hangs_is_waited_for_once_until_it_has_answered() {
+    let hanging = |name| {
+        let fake = fake(name, &[]);
+        fake.set("tools/list", Scripted::Hangs);
+        fake
+    };
+    let scene = scene(vec![fake("a", &[("tools/list", T1)]), hanging("h"), hanging("i")]);
+    let began = Instant::now();
+    for _ in 0..10 {
+        let list = scene.ask("tools/list", None).await;
+        assert!(list.contains("a__1") && list.matches(r#""outcome":"timeout""#).count() == 2, "{list}");
+    }
+    assert_eq!(began.elapsed(), Duration::from_secs(1));
+    // One reading runs at a time. Once it is answered, the list is whole without a request.
+    scene.backends[1].answer("tools/list", T2);
+    advance(Duration::from_secs(1)).await;
+    rest().await;
+    scene.ask("tools/list", None).await;
+    rest().await;
+    assert!(scene.ask("tools/list", None).await.contains(r#""h__2""#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_with_too_many_bytes_or_entries_are_cut_off() {
+    let padding = "x".repeat(600 << 10);
+    let page = |cursor: &str| -> &'static str {
+        format!(r#""result":{{"tools":[{{"name":"{cursor}","description":"{padding}"}}],"nextCursor":"{cursor}"}}"#)
+            .leak()
+    };
+    let endless = fake("endless", &[]);
+    endless.answer("tools/list", page("1"));
+    (1..9).for_each(|n| endless.answer(&format!(r#"tools/list {{"cursor":"{n}"}}"#), page(&(n + 1).to_string())));
+    let entries = vec!["{}"; 101].join(",");
+    let many = fake("many", &[]);
+    many.answer("tools/list", format!(r#""result":{{"tools":[{entries}]}}"#).leak());
+    let scene = scene(vec![endless, many, fake("good", &[("tools/list", T1)])]);
+    let list = scene.ask("tools/list", None).await;
+    assert!(list.contains(r#""reason":"the list was cut off: it has more than 1048576 bytes""#), "no reason");
+    assert!(
+        list.contains(r#""many":{"outcome":"error","reason":"the list was cut off: it has more than 100 entries""#)
+    );
+    assert!(list.contains("good__1"), "no list");
+    assert_eq!(scene.received(0).len(), 2, "reading ends at the limit");
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 pub(crate) use naming::client_objection;
 pub use naming::{Naming, namings};
-pub use settings::{BackendEntry, ListLimits, ToolFilter};
+pub use settings::{BackendEntry, ByteLimits, ListLimits, ToolFilter};
 
 /// Identifies a backend while this process runs. A backend that a changed configuration keeps has the
 /// same id before and after the change.

@@ -23,6 +23,15 @@ pub struct BackendEntry {
 /// Says whether a tool, by its original name, exists for clients.
 pub type ToolFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
+/// Bounds on the bytes of lists.
+#[derive(Clone, Copy, Debug)]
+pub struct ByteLimits {
+    /// Of one list of one backend.
+    pub one: usize,
+    /// Of all lists of all backends together.
+    pub all: usize,
+}
+
 /// Bounds for reading the lists of backends.
 #[derive(Clone, Copy, Debug)]
 pub struct ListLimits {
@@ -50,4 +59,8 @@ pub struct ListLimits {
     /// The shortest and the longest pause before asking again to listen to a backend that refused;
     /// it doubles with each refusal.
     pub listen_retry: (Duration, Duration),
+    /// How many bytes lists may have.
+    pub bytes: ByteLimits,
+    /// How long the last whole list of a backend is served after its list could not be read again.
+    pub stale: Duration,
 }

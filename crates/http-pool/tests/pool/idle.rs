@@ -41,6 +41,46 @@ async fn idle_connection_is_closed_when_the_server_closes_it() {
 }
 
 #[tokio::test]
+async fn suspected_connections_are_not_reused() {
+    let (listener, target, client) = served().await;
+    // Two at the same time, so that there are two connections.
+    let both = async {
+        let (mut first, mut second) = (listener.accept().await.unwrap().0, listener.accept().await.unwrap().0);
+        for stream in [&mut first, &mut second] {
+            read_request(stream).await;
+        }
+        for stream in [&mut first, &mut second] {
+            stream.write_all(OK).await.unwrap();
+        }
+        (first, second)
+    };
+    let ((mut first, mut second), (), ()) = tokio::join!(both, called(&client, &target), called(&client, &target));
+    client.close_idle();
+    closed(&mut first).await;
+    closed(&mut second).await;
+    tokio::join!(answered(&listener), called(&client, &target));
+}
+
+#[tokio::test]
+async fn connection_in_use_survives_a_suspicion() {
+    let (listener, target, client) = served().await;
+    let server = async {
+        let mut stream = listener.accept().await.unwrap().0;
+        read_request(&mut stream).await;
+        client.close_idle();
+        stream.write_all(OK).await.unwrap();
+        // It has answered since, so it is used again.
+        read_request(&mut stream).await;
+        stream.write_all(OK).await.unwrap();
+    };
+    let requests = async {
+        called(&client, &target).await;
+        called(&client, &target).await;
+    };
+    tokio::join!(server, requests);
+}
+
+#[tokio::test]
 async fn idle_connection_that_ended_or_got_bytes_is_not_reused() {
     enum End {
         Half,

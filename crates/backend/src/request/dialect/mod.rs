@@ -53,6 +53,12 @@ impl MirroredParam {
         let name = format!("{}{}", header::PARAM_PREFIX, param.name).parse().ok()?;
         Some(Self { name, param })
     }
+
+    /// The bytes of its names.
+    pub(crate) fn bytes(&self) -> usize {
+        let path = self.param.path.iter().map(|name| name.len());
+        self.name.as_str().len() + self.param.name.len() + path.sum::<usize>()
+    }
 }
 
 impl Dialect {

@@ -128,7 +128,7 @@ fn modern_headers_repeat_the_body() {
         r#"{"properties":{"r":{"type":"string","x-mcp-header":"Region"},"n":{"type":"integer","x-mcp-header":"N"}}}"#,
     );
     let params = json(r#"{"name":"wört","arguments":{"r":" padded","n":null}}"#);
-    let mirrored: Vec<_> = annotations(&schema).unwrap().into_iter().filter_map(MirroredParam::new).collect();
+    let mirrored: Vec<_> = annotations(&schema, 64).unwrap().into_iter().filter_map(MirroredParam::new).collect();
     let mirror = |method: &str, params: &Json, mirrored: &[MirroredParam]| {
         let method = Method::from_name(method);
         let name = named(&method, Some(params));

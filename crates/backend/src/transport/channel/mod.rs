@@ -47,6 +47,7 @@ struct Warnings {
     ambiguous_log: Throttle,
     slow_client: Throttle,
     oversize: Throttle,
+    server_request: Throttle,
 }
 
 impl Channel {
@@ -124,8 +125,8 @@ impl Channel {
             None => Sent::Accepted,
         };
         match sent {
-            Sent::Rejected(status @ (401 | 403)) => Err(BackendError::Unauthorized { status }),
-            Sent::Rejected(status) => {
+            Sent::Rejected { status: status @ (401 | 403), .. } => Err(BackendError::Unauthorized { status }),
+            Sent::Rejected { status, .. } => {
                 tracing::debug!(backend = &*self.shared.context.name, status, "notification not accepted");
                 Ok(())
             }
@@ -177,9 +178,9 @@ impl Shared {
                     }
                     sent = next_sent(&mut sending) => match sent {
                         Ok(Sent::Accepted) => {}
-                        Ok(Sent::Rejected(status)) => {
+                        Ok(Sent::Rejected { status, pause }) => {
                             place.sent = false;
-                            return Ok(Reply::Rejected { status, error: None });
+                            return Ok(Reply::Rejected { status, error: None, pause });
                         }
                         Err(error) => {
                             place.sent = error.may_have_run();

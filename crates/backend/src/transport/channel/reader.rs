@@ -15,7 +15,7 @@ use crate::request::server_request::{
     ImmediateReply, PendingServerRequest, cancelled_id, cannot_ask_text, reply_immediately,
 };
 use crate::request::trace;
-use crate::request::{meant_for, messages, request_number};
+use crate::request::{meant_for, messages, no_server_requests, pong_text, refusal_text, request_number};
 use crate::subscriptions::subscription_id;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{ServerMessage, ServerMessages};
@@ -60,9 +60,19 @@ impl<'a> Reader<'a> {
             }
             Message::Notification(notification) => self.take_notification(notification),
             Message::Request(request) if self.shared.is_modern() => {
-                let method = excerpt(request.method.as_str().as_bytes(), 80);
-                let backend = &*self.shared.context.name;
-                tracing::debug!(backend, method, "a modern server must not send requests");
+                let is_ping = request.method == Method::Ping;
+                let refusal = || refusal_text(&request.id, &no_server_requests());
+                self.shared.send_detached(if is_ping { pong_text(&request.id) } else { refusal() });
+                if let Some(suppressed) = self.shared.warnings.server_request.admit() {
+                    let method = excerpt(request.method.as_str().as_bytes(), 80);
+                    let backend = &*self.shared.context.name;
+                    tracing::warn!(
+                        backend,
+                        method,
+                        suppressed,
+                        "request of the server refused: a modern server must not send any"
+                    );
+                }
             }
             Message::Request(request) => {
                 let text = match reply_immediately(&request, &self.shared.context.declared) {
@@ -90,8 +100,8 @@ impl<'a> Reader<'a> {
                 RequestTarget::Ambiguous => return Err(unasked("several clients are possible")),
             };
         let span = trace::asked(&self.shared.context.telemetry, &trace, request);
-        let (pending, for_client) =
-            PendingServerRequest::new(request, &deadline, self.shared.context.timeouts.question, span)?;
+        let limits = self.shared.context.server_request_limits();
+        let (pending, for_client) = PendingServerRequest::new(request, &deadline, limits, span)?;
         let place = asks.try_reserve().map_err(|_| unasked("the call is ending"))?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             return Err(unasked("its queue is full"));

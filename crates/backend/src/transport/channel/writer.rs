@@ -2,6 +2,7 @@
 
 use std::future::Ready;
 use std::pin::Pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::Revision;
@@ -41,6 +42,10 @@ pub(crate) type Begun<'a> = Either<Ready<Result<Option<SendFuture>, BackendError
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     Accepted,
-    /// Refused with this HTTP status.
-    Rejected(u16),
+    Rejected {
+        /// The HTTP status.
+        status: u16,
+        /// How long the server asks to be left alone.
+        pause: Option<Duration>,
+    },
 }

@@ -1,5 +1,7 @@
 //! Reading the HTTP response to a request: a JSON body, an event stream, or a rejection.
 
+use std::time::{Duration, SystemTime};
+
 use bytes::Bytes;
 use fanlight_http_pool::BodyBuffer;
 use fanlight_protocol::{Json, Message, sse};
@@ -122,12 +124,12 @@ impl HttpTransport {
 
     /// An error status: with a body that answers the request it is an answer like any other.
     async fn read_rejection(&self, mut http: HttpResponse, form: &Form, id: i64) -> Reply {
-        let status = http.status.as_u16();
+        let (status, pause) = (http.status.as_u16(), retry_after(&http));
         let body = match form {
             Form::Json => self.read_body(&mut http).await.ok(),
             Form::Events | Form::Other(_) => None,
         };
-        let Some(body) = body else { return Reply::Rejected { status, error: None } };
+        let Some(body) = body else { return Reply::Rejected { status, error: None, pause } };
         match Message::parse(body.clone(), self.context.limits.nesting) {
             Ok(Message::Response(response)) if request_number(&response.id()) == Some(id) => {
                 Reply::Answer { response, session: None }
@@ -141,10 +143,22 @@ impl HttpTransport {
                     let message = excerpt(message.bytes(), 200);
                     tracing::debug!(backend = &*self.context.name, status, message, "request rejected");
                 }
-                Reply::Rejected { status, error }
+                Reply::Rejected { status, error, pause }
             }
         }
     }
+}
+
+/// How long the server asks to be left alone: `Retry-After` of a 429 or 503 (RFC 9110, 10.2.3), a day at most.
+pub(super) fn retry_after(http: &HttpResponse) -> Option<Duration> {
+    const LONGEST: Duration = Duration::from_secs(86_400);
+    let value = http.headers.get(header::RETRY_AFTER).filter(|_| matches!(http.status.as_u16(), 429 | 503))?;
+    let value = value.to_str().ok()?.trim();
+    let pause = match value.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(SystemTime::now()).unwrap_or_default(),
+    };
+    Some(pause.min(LONGEST))
 }
 
 /// The session that the server assigned with its answer to `initialize`.

@@ -7,8 +7,10 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use fanlight_http_pool::{self as pooled, BodyBuffer, PoolSettings, PooledClient};
 use futures_util::TryFutureExt as _;
@@ -23,7 +25,16 @@ use crate::log::excerpt;
 /// The client of one server.
 pub(super) enum HttpClient {
     Pooled(PooledClient),
-    Reqwest(reqwest::Client),
+    Reqwest(Box<ReplaceableClient>),
+}
+
+/// A `reqwest` client that is replaced once its connections are suspected, since its pool cannot be emptied.
+pub(super) struct ReplaceableClient {
+    current: ArcSwap<reqwest::Client>,
+    settings: PoolSettings,
+    is_loopback: bool,
+    /// Whether the next request needs new connections.
+    is_suspected: AtomicBool,
 }
 
 /// A URL that requests are sent to.
@@ -76,17 +87,15 @@ impl HttpClient {
         if target.url.scheme() == "http" && (is_loopback || Matcher::from_env().intercept(&target.uri).is_none()) {
             return Ok(Self::Pooled(PooledClient::new(target.uri.clone(), settings)));
         }
-        let mut builder = reqwest::Client::builder()
-            .redirect(redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .connect_timeout(settings.connect_timeout)
-            .tcp_nodelay(true)
-            .pool_idle_timeout(settings.idle_timeout)
-            .pool_max_idle_per_host(settings.max_idle);
-        if is_loopback {
-            builder = builder.no_proxy();
+        ReplaceableClient::new(settings, is_loopback).map(|client| Self::Reqwest(Box::new(client)))
+    }
+
+    /// Has the next requests go out on new connections.
+    pub(super) fn suspect_connections(&self) {
+        match self {
+            Self::Pooled(client) => client.close_idle(),
+            Self::Reqwest(client) => client.is_suspected.store(true, Ordering::Relaxed),
         }
-        builder.build().map(Self::Reqwest).map_err(HttpError::Reqwest)
     }
 
     /// Sends a request once the future is polled; its worker is the current one.
@@ -104,7 +113,7 @@ impl HttpClient {
                 let mut request = reqwest::Request::new(method, target.url.clone());
                 *request.headers_mut() = headers;
                 *request.body_mut() = (!body.is_empty()).then(|| body.into());
-                ResponseFuture::Reqwest(Box::pin(client.execute(request)))
+                ResponseFuture::Reqwest(Box::pin(client.current().execute(request)))
             }
         }
     }
@@ -113,6 +122,38 @@ impl HttpClient {
     pub(super) fn needs_host(&self) -> bool {
         matches!(self, Self::Pooled(_))
     }
+}
+
+impl ReplaceableClient {
+    fn new(settings: PoolSettings, is_loopback: bool) -> Result<Self, HttpError> {
+        let current = ArcSwap::from_pointee(build(settings, is_loopback)?);
+        Ok(Self { current, settings, is_loopback, is_suspected: AtomicBool::new(false) })
+    }
+
+    fn current(&self) -> Arc<reqwest::Client> {
+        if self.is_suspected.load(Ordering::Relaxed)
+            && self.is_suspected.swap(false, Ordering::Relaxed)
+            && let Ok(fresh) = build(self.settings, self.is_loopback)
+        {
+            // Running requests keep their connections.
+            self.current.store(Arc::new(fresh));
+        }
+        self.current.load_full()
+    }
+}
+
+fn build(settings: PoolSettings, is_loopback: bool) -> Result<reqwest::Client, HttpError> {
+    let mut builder = reqwest::Client::builder()
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(settings.connect_timeout)
+        .tcp_nodelay(true)
+        .pool_idle_timeout(settings.idle_timeout)
+        .pool_max_idle_per_host(settings.max_idle);
+    if is_loopback {
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(HttpError::Reqwest)
 }
 
 impl Target {

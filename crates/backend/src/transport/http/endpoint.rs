@@ -119,7 +119,14 @@ impl HttpEndpoint {
             return BackendError::Unreachable { reason };
         }
         tracing::debug!(origin = self.origin, reason = error.reason(), "exchange failed");
+        self.suspect_connections();
         BackendError::ClosedEarly
+    }
+
+    /// Has the next requests go out on new connections: the server's host may have been lost without a word, and all
+    /// connections with it. Each of them would fail one more call.
+    pub(super) fn suspect_connections(&self) {
+        self.client.suspect_connections();
     }
 }
 

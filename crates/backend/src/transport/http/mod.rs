@@ -76,11 +76,11 @@ impl HttpTransport {
         let headers = self.headers.of_request(mirror, &propagation);
         let executing = self.post_with(headers, text);
         async move {
-            let mut abandoned = CancelOnDrop { transport: self, id: request.id, armed: self.cancels(&request) };
+            let mut unanswered = Unanswered { transport: self, request: Some(&request) };
             let mut http = match executing.await {
                 Ok(http) => http,
                 Err(error) => {
-                    abandoned.armed = false;
+                    unanswered.request = None;
                     return Err(self.endpoint.failure(&error));
                 }
             };
@@ -88,7 +88,7 @@ impl HttpTransport {
                 true => self.read_json(&mut http, &request).await,
                 false => self.read_other(http, &request).await,
             };
-            abandoned.armed = false;
+            unanswered.request = None;
             reply
         }
     }
@@ -182,21 +182,28 @@ fn drain(endpoint: &HttpEndpoint, tasks: &TaskTracker, mut response: HttpRespons
     });
 }
 
-/// Sends a cancellation if the call is dropped before its answer.
-struct CancelOnDrop<'a> {
+/// A request that waits for its answer. If it is dropped before, it is cancelled at the server, and the connections are
+/// suspected if that was because the server took too long.
+struct Unanswered<'a> {
     transport: &'a HttpTransport,
-    id: i64,
-    armed: bool,
+    /// `None` once it is answered.
+    request: Option<&'a ActiveRequest<'a>>,
 }
 
-impl Drop for CancelOnDrop<'_> {
+impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if !self.armed {
-            return;
+        let Some(request) = self.request else { return };
+        let HttpTransport { endpoint, context, .. } = self.transport;
+        // Fanlight's own requests have no deadline; they are dropped when they take too long.
+        let is_own = request.context.caller.is_gateway() && *request.method != Method::Listen;
+        if is_own || request.deadline.has_expired() {
+            endpoint.suspect_connections();
         }
-        let post = self.transport.post(cancelled_text(self.id));
-        self.transport.endpoint.spawn_detached(&self.transport.context.tasks, async move {
-            let _ = timeout(SIDE_MESSAGE, post).await;
-        });
+        if self.transport.cancels(request) {
+            let post = self.transport.post(cancelled_text(request.id));
+            endpoint.spawn_detached(&context.tasks, async move {
+                let _ = timeout(SIDE_MESSAGE, post).await;
+            });
+        }
     }
 }

@@ -15,6 +15,7 @@ use http::header::HeaderValue;
 use reqwest::Url;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::answer::retry_after;
 use super::client::Target;
 use super::event_stream::{EventStream, Opened};
 use super::headers::{PROTOCOL_VERSION, insert_trace_context};
@@ -129,9 +130,9 @@ impl MessagePoster {
         let (endpoint, tasks) = (Arc::clone(&self.endpoint), self.context.tasks.clone());
         Box::pin(async move {
             let response = response.await.map_err(|error| endpoint.failure(&error))?;
-            let status = response.status;
+            let (status, pause) = (response.status, retry_after(&response));
             drain(&endpoint, &tasks, response);
-            Ok(if status.is_success() { Sent::Accepted } else { Sent::Rejected(status.as_u16()) })
+            Ok(if status.is_success() { Sent::Accepted } else { Sent::Rejected { status: status.as_u16(), pause } })
         })
     }
 }

@@ -5,19 +5,22 @@ use std::time::Duration;
 
 use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Era, Message, Method, Notification, Request, Response};
-use tokio::time::{Instant, timeout_at};
+use futures_util::future::OptionFuture;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::answer::session;
 use super::client::HttpResponse;
 use super::event_stream::{EventStream, Opened, Position};
-use super::{HttpTransport, drain};
+use super::{HttpTransport, SIDE_MESSAGE, drain};
 use crate::log::excerpt;
 use crate::request::dialect::concerns;
 use crate::request::server_request::{
     ImmediateReply, OpenServerRequests, PendingServerRequest, cancelled_id, cannot_ask_text, reply_immediately,
 };
 use crate::request::trace;
-use crate::request::{ActiveRequest, Reply, meant_for, messages, request_number};
+use crate::request::{
+    ActiveRequest, Reply, meant_for, messages, no_server_requests, pong_text, refusal_text, request_number,
+};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::ServerMessage;
 
@@ -28,12 +31,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Attempts in a row that bring nothing at all; then the stream is given up.
 const FUTILE: u32 = 5;
 
+/// How long a modern server may be silent after a request of its own was refused. It must not send any, and some wait for
+/// the answer for ever.
+const AFTER_REFUSAL: Duration = Duration::from_secs(2);
+
 /// What is known while the events of one call are read, over all its streams.
 #[derive(Default)]
 struct Reading {
     requests: OpenServerRequests,
     /// Why an event was skipped. If there never is an answer, it may have been that.
     skipped: Option<String>,
+    /// Set once a modern server has sent a request: the call fails unless something arrives before.
+    refused: Option<Instant>,
 }
 
 impl Reading {
@@ -83,6 +92,9 @@ impl HttpTransport {
                     continue;
                 }
                 more = stream.more() => more,
+                Some(()) = OptionFuture::from(reading.refused.map(sleep_until)) => {
+                    return Err(BackendError::Malformed { reason: "it waits for the answer to a request of its own".into() });
+                }
             };
             match more {
                 Ok(true) => {}
@@ -93,6 +105,7 @@ impl HttpTransport {
                 }
             }
             while let Some(event) = stream.next_event()? {
+                reading.refused = None;
                 if let Some(answer) = self.take_event(event, request, reading).await? {
                     return Ok(Some(answer));
                 }
@@ -162,7 +175,6 @@ impl HttpTransport {
                 return Ok(None);
             }
         };
-        let Reading { requests, .. } = reading;
         let mut answer = None;
         for message in messages {
             match message {
@@ -173,16 +185,36 @@ impl HttpTransport {
                     self.warn_of("an answer to another request", response.id().bytes());
                 }
                 Message::Notification(notification) => match cancelled_id(&notification) {
-                    Some(id) => requests.cancel(&id),
+                    Some(id) => reading.requests.cancel(&id),
                     None => self.pass_on(notification, request).await,
                 },
                 Message::Request(asked) if self.is_modern() => {
-                    self.warn_of("a request, which a modern server must not send", asked.method.as_str().as_bytes());
+                    let waits = self.refuse_request(&asked);
+                    reading.refused = waits.then(|| Instant::now() + AFTER_REFUSAL);
                 }
-                Message::Request(asked) => self.take_request(&asked, request, requests).await,
+                Message::Request(asked) => self.take_request(&asked, request, &mut reading.requests).await,
             }
         }
         Ok(answer)
+    }
+
+    /// Answers a request of a modern server, which must not send any (2026-07-28 streamable-http, Receiving Messages), at
+    /// once: some do, and wait. Returns whether the server may not be able to continue.
+    fn refuse_request(&self, asked: &Request) -> bool {
+        let is_ping = asked.method == Method::Ping;
+        let text = if is_ping { pong_text(&asked.id) } else { refusal_text(&asked.id, &no_server_requests()) };
+        let post = self.post(text);
+        self.endpoint.spawn_detached(&self.context.tasks, async move { drop(timeout(SIDE_MESSAGE, post).await) });
+        if let Some(suppressed) = self.endpoint.warnings.admit() {
+            let (backend, method) = (&*self.context.name, excerpt(asked.method.as_str().as_bytes(), 80));
+            tracing::warn!(
+                backend,
+                method,
+                suppressed,
+                "request of the server refused: a modern server must not send any"
+            );
+        }
+        !is_ping
     }
 
     /// A request on the stream of a call is for the client of that call (2025-11-25
@@ -196,7 +228,7 @@ impl HttpTransport {
             return self.reply_to_server(text).await;
         }
         let span = trace::asked(&self.context.telemetry, &request.sending.parent(), asked);
-        match PendingServerRequest::new(asked, request.deadline, self.context.timeouts.question, span) {
+        match PendingServerRequest::new(asked, request.deadline, self.context.server_request_limits(), span) {
             Ok((pending, for_client)) => {
                 let sent = request.messages.send(ServerMessage::Request(for_client));
                 match timeout_at(pending.deadline(), sent).await {

@@ -51,7 +51,8 @@ impl<C: Core> Transport for Exchange<'_, C> {
             && let Some(name) = params.name().and_then(Value::as_str)
             && let Some(tool) = core.tool(&name, trace).await
         {
-            headers::check_params(self.fields, &headers::mirrored(&tool), params)?;
+            let mirrored = self.endpoint.mirrored_params.of(&name, &tool)?;
+            headers::check_params(self.fields, mirrored.as_deref().unwrap_or_default(), params)?;
         }
         Ok(())
     }

@@ -7,10 +7,9 @@
 use std::borrow::Cow;
 
 use fanlight_protocol::json::Value;
-use fanlight_protocol::param_header::{self, ParamHeader};
+use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Method, Revision, RpcError, code, header};
 use http::HeaderName;
-use memchr::memmem;
 
 use super::super::fields::{Field, Fields};
 use crate::eras::fault::shown;
@@ -68,18 +67,6 @@ pub(crate) fn check_standard(fields: &Fields<'_>, method: &Method, params: &Para
         Some(value) => Err(mismatch(name, &mirrored, &value)),
         None => Err(refuse(format!("Mcp-Name is there, but \"{member}\" in the params is not, or is not a string"))),
     }
-}
-
-/// The parameters of a tool that modern clients mirror into headers. Invalid annotations void all of
-/// them: the server edge does not list such a tool where mirroring is required.
-pub(crate) fn mirrored(tool: &Json) -> Vec<ParamHeader> {
-    // Almost no tool has annotations. An escape could hide one.
-    let has = |text: &str| memmem::find(tool.bytes(), text.as_bytes()).is_some();
-    if !has("x-mcp-header") && !has("\\u") {
-        return Vec::new();
-    }
-    let schema = tool.get("inputSchema");
-    schema.and_then(|schema| param_header::annotations(&schema).ok()).unwrap_or_default()
 }
 
 /// Checks the `Mcp-Param-*` headers of a call of a tool that has these mirrored parameters.
@@ -153,7 +140,8 @@ fn mismatch(name: &str, mirrored: &str, value: &str) -> RpcError {
     refuse(format!("{name} header value {} does not match body value {}", shown(mirrored), shown(value)))
 }
 
-fn refuse(reason: String) -> RpcError {
+/// The error for headers that contradict the body.
+pub(super) fn refuse(reason: String) -> RpcError {
     RpcError::new(code::HEADER_MISMATCH, format!("Header mismatch: {reason}"))
 }
 

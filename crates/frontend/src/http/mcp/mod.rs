@@ -5,6 +5,7 @@ mod answer;
 mod exchange;
 mod get;
 mod headers;
+mod mirrored_params;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use self::exchange::Exchange;
+use self::mirrored_params::MirroredParams;
 use super::arrived::Arrived;
 use super::connection;
 use super::fields::Fields;
@@ -48,6 +50,7 @@ pub(crate) struct Endpoint<C> {
     /// Bounds the listen-only streams.
     streams: ConcurrencyLimit,
     sse_transport: SseTransport<C>,
+    mirrored_params: MirroredParams,
     shutdown: CancellationToken,
 }
 
@@ -148,6 +151,7 @@ impl<C: Core> Endpoint<C> {
             detached,
             streams: ConcurrencyLimit::new(settings.stream_limit()),
             sse_transport: SseTransport::new(core, Arc::clone(settings), shutdown.clone(), cut),
+            mirrored_params: MirroredParams::new(settings.max_mirrored_params),
             shutdown,
             settings: Arc::clone(settings),
         })

@@ -1,0 +1,65 @@
+//! The meaning of an HTTP error status without an answer: for the request that met it, and for the connection.
+//!
+//! 400, 404 and 405 are how a server rejects a session that it has ended (2025-11-25 basic/transports, Session
+//! Management) or requests of an era that is not its own (2026-07-28 streamable-http, Backward Compatibility). They
+//! are also how a server, or what stands in front of it, may end a request that it has carried out. A request that
+//! changes nothing is sent again in either case. Any other is sent again only if the server rejects requests that it must
+//! answer in the same way, so that it certainly did not read this one.
+
+use std::time::Duration;
+
+use fanlight_protocol::{Era, Method};
+use fanlight_telemetry::Parent;
+
+use super::{Connection, FRESH, Failure, Loss};
+use crate::request::Reply;
+use fanlight_canonical::{BackendError, Call};
+
+impl Connection {
+    /// The failure of a call whose request was rejected with this status; `pause` is what `Retry-After` says.
+    pub(super) async fn rejection(&self, call: &Call, status: u16, pause: Option<Duration>) -> Failure {
+        let error = match status {
+            401 | 403 => BackendError::Unauthorized { status },
+            _ => BackendError::of_status(status, pause),
+        };
+        if !matches!(status, 400 | 404 | 405) {
+            return Failure::Final(error);
+        }
+        // 2025-11-25 basic/transports, Session Management: start a new session.
+        let has_ended = status == 404 && self.transport.has_session();
+        let loss = if has_ended { Loss::SessionGone } else { Loss::EraDoubt };
+        if call.method.changes_nothing() || self.rejects_everything(&call.context.trace).await {
+            if loss == Loss::EraDoubt && self.is_confirmed() {
+                return Failure::Final(error);
+            }
+            return Failure::NotRun { loss, instead: Err(error) };
+        }
+        match loss {
+            // The specification wants a new session all the same.
+            Loss::SessionGone => Failure::MayHaveRun { loss, error },
+            Loss::EraDoubt | Loss::Ended => Failure::Final(error),
+        }
+    }
+
+    /// Whether the era has been confirmed just now. A server that then rejects a request means the request, and is not
+    /// probed again and again for the sake of it.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.reprobed && self.since.elapsed() < FRESH
+    }
+
+    /// Whether the server rejects requests that every server of its era has to answer.
+    async fn rejects_everything(&self, within: &Parent) -> bool {
+        let mandatory: &[Method] = match self.dialect.era() {
+            Era::Modern => &[Method::Discover],
+            // Some servers have no `ping`.
+            Era::Legacy => &[Method::Ping, Method::ListTools],
+        };
+        for method in mandatory {
+            if !matches!(self.try_ask(within, method, None).await, Ok(Reply::Rejected { status: 400 | 404 | 405, .. }))
+            {
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,121 @@
+//! The parameters of tools that modern clients mirror into headers, remembered while the definitions of the tools are
+//! unchanged.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use fanlight_protocol::param_header::{AnnotationError, ParamHeader, annotations};
+use fanlight_protocol::{Json, RpcError};
+use memchr::memmem;
+
+use super::headers::refuse;
+
+/// Tools remembered at most.
+const CAPACITY: usize = 1024;
+
+/// What tools mirror, by name.
+pub(super) struct MirroredParams {
+    /// The most mirrored parameters of one tool.
+    limit: usize,
+    known: Mutex<HashMap<Box<str>, Known>>,
+}
+
+struct Known {
+    /// The definition, which is replaced when it changes. It is not kept for this.
+    tool: Weak<Json>,
+    /// `None` if there are more than the limit.
+    params: Option<Arc<[ParamHeader]>>,
+}
+
+impl MirroredParams {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, known: Mutex::default() }
+    }
+
+    /// The mirrored parameters of a tool. Invalid annotations void all of them: such a tool is not offered to clients
+    /// that mirror.
+    ///
+    /// # Errors
+    ///
+    /// If there are more than the limit. Such a tool is not offered either; with its headers unchecked, a proxy that goes
+    /// by them could see another call than the one that would run.
+    pub(super) fn of(&self, name: &str, tool: &Arc<Json>) -> Result<Option<Arc<[ParamHeader]>>, RpcError> {
+        // Almost no tool has annotations. An escape could hide one.
+        let has = |text: &str| memmem::find(tool.bytes(), text.as_bytes()).is_some();
+        if !has("x-mcp-header") && !has("\\u") {
+            return Ok(None);
+        }
+        let params = self.remembered(name, tool).unwrap_or_else(|| self.read(name, tool));
+        match params {
+            Some(params) => Ok(Some(params)),
+            None => Err(refuse(format!(
+                "the tool has more than {} mirrored parameters and cannot be called over HTTP",
+                self.limit
+            ))),
+        }
+    }
+
+    fn remembered(&self, name: &str, tool: &Arc<Json>) -> Option<Option<Arc<[ParamHeader]>>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.get(name).filter(|known| std::ptr::eq(known.tool.as_ptr(), Arc::as_ptr(tool)))?;
+        Some(known.params.clone())
+    }
+
+    fn read(&self, name: &str, tool: &Arc<Json>) -> Option<Arc<[ParamHeader]>> {
+        let found = tool.get("inputSchema").map_or(Ok(Vec::new()), |schema| annotations(&schema, self.limit));
+        let params: Option<Arc<[ParamHeader]>> = match found {
+            Err(AnnotationError::TooMany { .. }) => None,
+            found => Some(found.unwrap_or_default().into()),
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= CAPACITY && !known.contains_key(name) {
+            known.retain(|_, known| known.tool.strong_count() > 0);
+            if known.len() >= CAPACITY {
+                known.clear();
+            }
+        }
+        known.insert(name.into(), Known { tool: Arc::downgrade(tool), params: params.clone() });
+        params
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str) -> Arc<Json> {
+        let text = format!(
+            r#"{{"inputSchema":{{"properties":{{"a":{{"type":"string","x-mcp-header":"{name}"}},"b":{{"type":"string","x-mcp-header":"B"}}}}}}}}"#
+        );
+        Arc::new(Json::parse(text.into(), 64).unwrap())
+    }
+
+    #[test]
+    fn parameters_are_read_once_while_the_definition_is_unchanged() {
+        let mirrored = MirroredParams::new(2);
+        let first = tool("A");
+        let [once, again] = [0, 1].map(|_| mirrored.of("t", &first).unwrap().unwrap());
+        assert!(Arc::ptr_eq(&once, &again));
+        let changed = mirrored.of("t", &tool("C")).unwrap().unwrap();
+        assert_eq!((&*once[0].name, &*changed[0].name), ("A", "C"));
+        assert_eq!(mirrored.of("u", &Arc::new(Json::empty_object())), Ok(None));
+    }
+
+    #[test]
+    fn tool_with_too_many_parameters_is_refused() {
+        let (mirrored, tool) = (MirroredParams::new(1), tool("A"));
+        for _ in 0..2 {
+            assert!(mirrored.of("t", &tool).unwrap_err().message.contains("more than 1 mirrored parameters"));
+        }
+    }
+
+    #[test]
+    fn remembered_tools_are_bounded() {
+        let mirrored = MirroredParams::new(2);
+        let tools: Vec<_> = (0..CAPACITY + 1).map(|n| (n.to_string(), tool("A"))).collect();
+        for (name, tool) in &tools {
+            mirrored.of(name, tool).unwrap();
+        }
+        assert_eq!(mirrored.known.lock().unwrap().len(), 1);
+    }
+}

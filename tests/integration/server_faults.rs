@@ -1,0 +1,252 @@
+//! Servers that fail in ways that must cost no more than one call, run nothing twice and tell clients nothing that is
+//! for operators.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_testkit::slicer;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::clients::Client;
+use crate::faults::backend;
+use crate::harness::{Gateway, within};
+use crate::raw_client::{LegacySession, NEWEST_LEGACY, legacy_request, listen, modern_request, post_modern};
+use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport, config};
+
+/// The answer to a modern request.
+async fn asked(gateway: &Gateway, method: &str, params: &str) -> String {
+    post_modern(gateway.mcp, &modern_request("1", method, params, "")).await.text().await
+}
+
+async fn called(gateway: &Gateway, tool: &str) -> String {
+    asked(gateway, "tools/call", &format!(r#""name":"{tool}""#)).await
+}
+
+#[tokio::test]
+async fn call_that_was_carried_out_and_rejected_is_not_sent_again() {
+    for era in [Era::Legacy, Era::Modern] {
+        let server = backend(era, Transport::Http).await;
+        let gateway = Gateway::start(&config(&[server.entry("only")])).await;
+        slicer::member(&called(&gateway, "t").await, "result").expect("a result");
+        for status in [400, 404, 405, 429, 500, 503] {
+            let before = server.received("tools/call").len();
+            server.once("tools/call", Reply::fault(Fault::Status(status, "text/plain", "no such thing")));
+            let answer = called(&gateway, "t").await;
+            assert_eq!(slicer::member(&answer, "error.data.mayHaveRun"), Some("true"), "{era:?} {status}: {answer}");
+            assert_eq!(server.received("tools/call").len(), before + 1, "{era:?} {status}: it was sent again");
+            let answer = called(&gateway, "t").await;
+            assert!(slicer::member(&answer, "result").is_some(), "{era:?} {status}: {answer}");
+        }
+    }
+}
+
+/// A server in front of which connections can go silent.
+struct Relay {
+    port: u16,
+    silenced: watch::Sender<bool>,
+    _connections: JoinSet<()>,
+}
+
+impl Relay {
+    /// Relays to the server of this entry of a configuration.
+    async fn to(entry: &str) -> (Self, String) {
+        let port = entry.split("127.0.0.1:").nth(1).unwrap().split('/').next().unwrap().to_owned();
+        let target: std::net::SocketAddr = format!("127.0.0.1:{port}").parse().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let own = listener.local_addr().unwrap().port();
+        let silenced = watch::Sender::new(false);
+        let silence = silenced.clone();
+        let mut connections = JoinSet::new();
+        connections.spawn(async move {
+            let mut relayed = JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                let silence = silence.clone();
+                relayed.spawn(async move {
+                    let is_new = *silence.borrow();
+                    let mut server = TcpStream::connect(target).await.unwrap();
+                    let mut silenced = silence.subscribe();
+                    let is_silenced = tokio::select! {
+                        _ = copy_bidirectional(&mut client, &mut server) => false,
+                        silenced = silenced.wait_for(|silenced| *silenced && !is_new) => silenced.is_ok(),
+                    };
+                    if is_silenced {
+                        std::future::pending::<()>().await;
+                    }
+                });
+            }
+        });
+        (Self { port: own, silenced, _connections: connections }, entry.replace(&port, &own.to_string()))
+    }
+
+    /// Nothing passes any more on the connections that there are, and none of them ends.
+    fn silence(&self) {
+        self.silenced.send_replace(true);
+    }
+}
+
+#[tokio::test]
+async fn connections_that_went_silent_cost_one_call_together() {
+    for era in [Era::Modern, Era::Legacy] {
+        let server = backend(era, Transport::Http).await;
+        let (relay, entry) = Relay::to(&server.entry_with("only", r#""timeout":"1s""#)).await;
+        assert!(entry.contains(&relay.port.to_string()));
+        let gateway = Arc::new(Gateway::start(&config(&[entry])).await);
+        let gate = Gate::new();
+        server.on("tools/call", Reply::result(era.complete(r#""content":[]"#)).gated(&gate));
+        // Several at the same time, so that there are as many connections.
+        let mut calls = JoinSet::new();
+        for _ in 0..6 {
+            let gateway = Arc::clone(&gateway);
+            calls.spawn(async move { called(&gateway, "t").await });
+        }
+        gate.reached(6).await;
+        gate.open();
+        calls.join_all().await;
+        relay.silence();
+        let lost = called(&gateway, "t").await;
+        assert_eq!(slicer::member(&lost, "error.data.outcome"), Some(r#""timeout""#), "{lost}");
+        let next = called(&gateway, "t").await;
+        assert!(slicer::member(&next, "result").is_some(), "{era:?}: {next}");
+    }
+}
+
+/// Answers every request with the same bytes and closes the connection.
+async fn server_that_says(answer: &'static str) -> (u16, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = vec![0; 64 << 10];
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    (port, tasks)
+}
+
+#[tokio::test]
+async fn pause_that_a_server_asks_for_reaches_the_client() {
+    let answer = "HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let (port, _server) = server_that_says(answer).await;
+    let gateway = Gateway::start(&config(&[format!(r#""only":{{"url":"http://127.0.0.1:{port}/mcp"}}"#)])).await;
+    let answer = called(&gateway, "t").await;
+    assert_eq!(slicer::member(&answer, "error.data.retryAfterMs"), Some("7000"), "{answer}");
+    assert_eq!(slicer::member(&answer, "error.data.mayHaveRun"), Some("false"), "{answer}");
+}
+
+#[tokio::test]
+async fn failure_to_connect_tells_clients_nothing_of_the_configuration() {
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (garbage, _garbage) = server_that_says("SSH-2.0-OpenSSH_9.2p1 s3cret\r\n").await;
+    let (page, _page) =
+        server_that_says("HTTP/1.1 200 OK\r\nContent-Length: 6\r\nContent-Type: text/html\r\n\r\ns3cret").await;
+    let (refusing, _refusing) = server_that_says(
+        "HTTP/1.1 500 s3cret\r\nContent-Length: 47\r\nContent-Type: application/json\r\n\r\n{\"error\":{\"code\":-1,\"message\":\"s3cret 10.0.0.7\"}}",
+    )
+    .await;
+    let (moved, _moved) =
+        server_that_says("HTTP/1.1 307 Moved\r\nLocation: http://s3cret.internal:81/\r\nContent-Length: 0\r\n\r\n")
+            .await;
+    let url = |url: String| format!(r#""url":"{url}""#);
+    let shell = |script: &str| format!(r#""command":"sh","args":["-c","{script}","s3cret"],"cwd":"/tmp""#);
+    let cases = [
+        ("refused", url(format!("http://127.0.0.1:{unused}/s3cret"))),
+        ("unknown host", url("http://s3cret.invalid:4711/mcp".into())),
+        ("TLS to a server without", url(format!("https://127.0.0.1:{garbage}/s3cret"))),
+        ("no HTTP", url(format!("http://127.0.0.1:{garbage}/s3cret"))),
+        ("a page", url(format!("http://127.0.0.1:{page}/s3cret"))),
+        ("an error", url(format!("http://127.0.0.1:{refusing}/s3cret"))),
+        ("moved", url(format!("http://127.0.0.1:{moved}/s3cret"))),
+        ("no command", r#""command":"/opt/s3cret/server","args":["--token=s3cret"]"#.into()),
+        ("no folder", r#""command":"sh","args":["s3cret"],"cwd":"/opt/s3cret""#.into()),
+        ("crash", shell("echo s3cret >&2; exit 3")),
+        ("garbage", shell("echo s3cret; read x; echo s3cret; exec cat >/dev/null")),
+    ];
+    let good = backend(Era::Modern, Transport::Http).await;
+    for (case, settings) in cases {
+        let bad = format!(r#""bad":{{{settings}}}"#);
+        let limits = r#""timeouts":{"connect":"1s","probe":"300ms","list":"3s"}"#;
+        for entries in [bad.clone(), format!("{bad},{}", good.entry("good"))] {
+            let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{entries}}},{limits}}}"#)).await;
+            let tool = if entries == bad { "t" } else { "bad__t" };
+            let call = called(&gateway, tool).await;
+            let mut said = vec![call.clone()];
+            for method in ["tools/list", "resources/list", "server/discover", "prompts/list"] {
+                said.push(asked(&gateway, method, "").await);
+            }
+            said.push(asked(&gateway, "resources/read", r#""uri":"x://y""#).await);
+            let mut listening = listen(gateway.mcp, "7", r#"{"toolsListChanged":true}"#).await;
+            said.push(match listening.is_event_stream() {
+                true => listening.event().await.unwrap().unwrap(),
+                false => listening.text().await,
+            });
+            let secrets = ["s3cret", "127.0.0.1", ".invalid", "/opt", "/tmp", "10.0.0.7", "OpenSSH", "exit 3"];
+            let ports = [unused, garbage, page, refusing, moved].map(|port| port.to_string());
+            for text in &said {
+                let told =
+                    secrets.iter().copied().chain(ports.iter().map(String::as_str)).find(|word| text.contains(word));
+                assert_eq!(told, None, "{case}: a client is told {text}");
+            }
+            assert_eq!(slicer::member(&call, "error.data.mayHaveRun"), Some("false"), "{case}: {call}");
+            assert!(gateway.log.text().contains("backend is down"), "{case}: the operator is told nothing");
+        }
+    }
+}
+
+#[tokio::test]
+async fn server_that_keeps_asking_does_not_keep_a_call_for_ever() {
+    let server = Backend::start(Era::Legacy, Transport::Http).await;
+    server.offers_tools(&["t"]);
+    let elicit = r#"{"jsonrpc":"2.0","id":"q1","method":"elicitation/create","params":{"message":"?","requestedSchema":{"type":"object","properties":{}}}}"#;
+    server.on("tools/call", Reply::result(r#"{"content":[]}"#).asking(&[elicit]));
+    let entry = server.entry_with("only", r#""timeout":"200ms""#);
+    let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{entry}}},"timeouts":{{"callTotal":"2s"}}}}"#)).await;
+    let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, r#"{"elicitation":{}}"#).await;
+    let began = Instant::now();
+    // The client never answers.
+    let request = legacy_request("1", "tools/call", r#""name":"t""#);
+    let call = session.post(&request);
+    let (_, answer) = within("the end of the call", async { call.await.messages().await }).await;
+    assert!(answer.contains("did not answer within 2s"), "{answer}");
+    assert!(began.elapsed() >= Duration::from_secs(2), "the client had no time to answer");
+}
+
+#[tokio::test]
+async fn storm_of_list_changes_reaches_clients_as_few() {
+    const STORM: usize = 2000;
+    let server = backend(Era::Modern, Transport::Http).await;
+    server.declares(r#"{"tools":{"listChanged":true}}"#);
+    server.on("subscriptions/listen", Reply::listening());
+    let gateway = Gateway::start(&config(&[server.entry("only")])).await;
+    let mut listener = listen(gateway.mcp, "7", r#"{"toolsListChanged":true}"#).await;
+    let acknowledged = listener.event().await.unwrap().unwrap();
+    assert!(acknowledged.contains("acknowledged"), "{acknowledged}");
+    let began = Instant::now();
+    let stream = server.stream(0).await;
+    for _ in 0..STORM {
+        stream.notify("notifications/tools/list_changed", "").await;
+    }
+    let mut changes = 0;
+    let quiet = Duration::from_millis(500);
+    while let Ok(Ok(Some(event))) = tokio::time::timeout(quiet, listener.event()).await {
+        changes += usize::from(event.contains("list_changed"));
+    }
+    let intervals = usize::try_from(began.elapsed().as_millis() / 100).unwrap();
+    assert!(changes >= 1 && changes <= intervals + 2, "{changes} of {STORM} in {intervals} intervals");
+}
+
+/// A client over standard input is not told more.
+#[tokio::test]
+async fn client_over_stdio_is_not_told_the_address_of_a_server() {
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = config(&[format!(r#""only":{{"url":"http://{unused}/mcp"}}"#)]);
+    let mut client = Client::start(&config, Era::Modern, Transport::Stdio).await;
+    let exchange = client.call("t").await;
+    let message = exchange.member("error.message");
+    assert!(message.contains("cannot be reached") && !exchange.answer.contains("127.0.0.1"), "{}", exchange.answer);
+}
