@@ -45,6 +45,13 @@ async fn assert_hidden(gateway: &Gateway, backend: &Backend, prefix: &str) {
         let listed = session.post(&legacy_request("1", "tools/list", "")).await.text().await;
         assert!(listed.contains("read_file") && !listed.contains(&format!(r#""{prefix}write_file""#)), "{listed}");
     }
+    // A server could take these for the method whose names are filtered.
+    for method in ["Tools/Call", r"tools/call\u0000", "tools/CALL", "ｔools/call"] {
+        let request = legacy_request("1", method, &format!(r#""name":"{prefix}write_file","arguments":{{}}"#));
+        let answer = session.post(&request).await.text().await;
+        assert!(answer.contains("-32601"), "{method}: {answer}");
+        assert!(backend.received(method).is_empty());
+    }
     assert!(backend.received("tools/call").is_empty());
     let call = legacy_request("1", "tools/call", &format!(r#""name":"{prefix}read_file","arguments":{{}}"#));
     let answer = session.post(&call).await.text().await;

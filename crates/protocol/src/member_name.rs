@@ -13,6 +13,7 @@ use icu_normalizer::DecomposingNormalizer;
 use smallvec::SmallVec;
 
 use crate::json::decoded_characters;
+use crate::method::Method;
 
 /// Characters of a folded name that are compared; each known name is shorter.
 const MOST: usize = 64;
@@ -21,8 +22,16 @@ const MOST: usize = 64;
 /// known name is confusable with it as well; the caller has found those. The known names have only ASCII characters.
 #[must_use]
 pub fn confusable<'k>(raw: &[u8], known: &[&'k str]) -> Option<&'k str> {
-    let folded = Folded::of(raw);
+    let folded = Folded::of(decoded_characters(raw));
     known.iter().copied().find(|known| folded.could_be(known))
+}
+
+/// Whether `method`, which Fanlight does not know, could be taken for a method that it knows. It would be forwarded
+/// without the checks of that one.
+#[must_use]
+pub fn is_confusable_method(method: &str) -> bool {
+    let folded = Folded::of(method.chars());
+    Method::KNOWN.iter().any(|known| folded.could_be(known))
 }
 
 /// A name without what parsers may ignore, in lower case.
@@ -36,9 +45,9 @@ struct Folded {
 }
 
 impl Folded {
-    fn of(raw: &[u8]) -> Self {
+    fn of(mut name: impl Iterator<Item = char>) -> Self {
         let mut folded = Self::default();
-        let taken = decoded_characters(raw).try_for_each(|character| folded.take(character));
+        let taken = name.try_for_each(|character| folded.take(character));
         folded.is_foreign = taken.is_break();
         folded
     }
@@ -152,6 +161,17 @@ mod tests {
             ("io.modelcontextprotoco\u{2113}/clientInfo", "io.modelcontextprotocol/clientInfo"),
         ] {
             assert_eq!(found(raw), Some(known), "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn other_spellings_of_known_methods_are_confusable() {
+        for method in ["Tools/Call", "tools/call\0", "TOOLS/CALL", "tools/ｃall", "tasks/Get", "resources/subscribe\0x"]
+        {
+            assert!(is_confusable_method(method), "{method:?}");
+        }
+        for method in ["tools/calls", "x/y", "skills/list", "tool/call", "tools\\call", ""] {
+            assert!(!is_confusable_method(method), "{method:?}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{CallContext, Caller, Core, Peer};
+use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
 
@@ -43,6 +44,11 @@ impl<C: Core> Ingress<C> {
         tracing::debug!(%era, method = known_name(method), "request");
         if in_batch {
             fault::check_in_batch(method, era)?;
+        }
+        if let Method::Other(name) = method
+            && is_confusable_method(name)
+        {
+            return Err(fault::method_not_found(name).into());
         }
         match era {
             Era::Modern if !transport.serves_modern() => Err(modern::not_served(method, meta).into()),
