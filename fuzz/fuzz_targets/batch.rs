@@ -1,29 +1,5 @@
-//! JSON-RPC batches: each message of a batch is what it is alone, and there are no more than allowed.
 #![no_main]
 
-use bytes::Bytes;
-use fanlight_protocol::json::DEFAULT_NESTING;
-use fanlight_protocol::message::Sender;
-use fanlight_protocol::{Json, Message};
 use libfuzzer_sys::fuzz_target;
 
-const MOST: usize = 100;
-
-fuzz_target!(|data: &[u8]| {
-    let text = Bytes::copy_from_slice(data);
-    let Ok(messages) = Message::parse_batch(text.clone(), DEFAULT_NESTING, MOST, Sender::Client) else { return };
-    let batch = Json::parse(text, DEFAULT_NESTING).expect("a batch is JSON");
-    let elements: Vec<_> = batch.elements().map(|element| batch.slice(element)).collect();
-    assert!(messages.len() <= MOST);
-    assert_eq!(messages.len(), elements.len());
-    for (message, element) in messages.iter().zip(elements) {
-        let alone = Message::parse_from_client(element.into_bytes(), DEFAULT_NESTING);
-        match (message, &alone) {
-            // Each notification has a number of its own.
-            (Ok(Message::Notification(one)), Ok(Message::Notification(other))) => {
-                assert_eq!((&one.method, &one.text), (&other.method, &other.text));
-            }
-            _ => assert_eq!(format!("{message:?}"), format!("{alone:?}")),
-        }
-    }
-});
+fuzz_target!(|data: &[u8]| fanlight_fuzz_targets::check("batch", data));

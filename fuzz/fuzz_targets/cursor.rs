@@ -1,25 +1,5 @@
-//! List cursors from clients: text that was not sealed does not open, and no sealed content panics.
 #![no_main]
 
-use std::sync::LazyLock;
-
-use fanlight_canonical::Principal;
-use fanlight_gateway::cursor::CursorSeal;
-use fanlight_protocol::seal::{Keys, Seal};
 use libfuzzer_sys::fuzz_target;
 
-static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::new([[9; 32]]));
-static CURSORS: LazyLock<CursorSeal> = LazyLock::new(|| CursorSeal::new(&KEYS).expect("a key of the right length"));
-const CLIENT: Principal = Principal::anonymous();
-/// Seals for the purpose that cursors are bound to.
-static SEAL: LazyLock<Seal> = LazyLock::new(|| Seal::new(&KEYS, &[2]).expect("a key of the right length"));
-
-fuzz_target!(|data: &[u8]| {
-    if let Ok(text) = std::str::from_utf8(data) {
-        assert!(CURSORS.open(text, &CLIENT).is_none() && CURSORS.open_tasks(text, &CLIENT).is_none());
-    }
-    let sealed = SEAL.seal_for(data, &CLIENT.to_bytes()).expect("sealing does not fail");
-    let (place, tasks) = (CURSORS.open(&sealed, &CLIENT), CURSORS.open_tasks(&sealed, &CLIENT));
-    // The first byte of a cursor of the list of tasks is the number of no other list.
-    assert!(place.is_none() || tasks.is_none());
-});
+fuzz_target!(|data: &[u8]| fanlight_fuzz_targets::check("cursor", data));

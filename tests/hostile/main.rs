@@ -16,6 +16,7 @@ mod browser;
 mod bystander;
 mod filters;
 mod framing;
+mod http1;
 mod http2;
 mod json;
 mod lists;

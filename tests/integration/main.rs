@@ -11,6 +11,7 @@
 )]
 
 mod admin;
+mod aggregate;
 mod batches;
 mod cancellation;
 mod cli;

@@ -11,8 +11,9 @@ use crate::messages::ServerMessages;
 use crate::peer::Peer;
 
 /// What a request declares by which lists are read that are served to clients of all kinds: a server
-/// may list some entries only for clients that can be asked for input.
-const ALL_CAPABILITIES: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+/// may list some entries only for clients that can be asked for input, or that show apps (MCP Apps 2026-01-26, Client<>Server
+/// Capability Negotiation).
+const ALL_CAPABILITIES: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]},"io.modelcontextprotocol/skills":{}}}"#;
 
 /// A request in canonical form.
 #[derive(Clone, Debug)]
@@ -63,7 +64,19 @@ impl CallContext {
     /// `trace` is the span of the request that needs the list, if there is one.
     #[must_use]
     pub fn for_lists(trace: &Parent) -> Arc<Self> {
-        Arc::new(Self { capabilities: Json::literal(ALL_CAPABILITIES), ..Self::own(trace) })
+        Self::for_lists_with(Self::list_capabilities(), trace)
+    }
+
+    /// Like [`CallContext::for_lists`], declaring these capabilities.
+    #[must_use]
+    pub fn for_lists_with(capabilities: Json, trace: &Parent) -> Arc<Self> {
+        Arc::new(Self { capabilities, ..Self::own(trace) })
+    }
+
+    /// What requests declare by which lists are read: everything that Fanlight knows.
+    #[must_use]
+    pub fn list_capabilities() -> Json {
+        Json::literal(ALL_CAPABILITIES)
     }
 
     /// The context of a request that Fanlight makes on its own behalf.

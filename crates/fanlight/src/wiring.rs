@@ -96,6 +96,7 @@ impl Assembly {
                 longest: config.timeouts.cache,
             },
             max_tasks: config.limits.tasks,
+            max_handed_out: config.limits.handed_out_uris,
             keys: keys(config),
             identity: identity_json(),
         };

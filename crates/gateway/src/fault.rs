@@ -65,6 +65,23 @@ fn excerpt(name: &str) -> Cow<'_, str> {
     }
 }
 
+/// The error for a tool's own name that several backends have; `names` are what clients call them.
+#[must_use]
+pub fn ambiguous_tool(name: &str, names: &[String]) -> RpcError {
+    const NAMED: usize = 16;
+    let name = excerpt(name);
+    let mut candidates = ArrayBuilder::default();
+    for name in names.iter().take(NAMED) {
+        candidates.push(&Json::string(name));
+    }
+    let mut data = ObjectBuilder::new();
+    data.member("candidates", &candidates.finish());
+    let named: Vec<_> = names.iter().take(NAMED).map(String::as_str).collect();
+    let message =
+        format!("Unknown tool: {name}; several servers have one of this name, call one of: {}", named.join(", "));
+    RpcError::new(code::INVALID_PARAMS, message).with_data(data.finish())
+}
+
 /// The error for a URI that no backend has; the client's edge gives it the code of its revision.
 #[must_use]
 pub fn unknown_resource(uri: &str) -> RpcError {

@@ -3,23 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendStatus, Call, Core, Listen, Listening, Parent, Pending, SessionKey};
+use fanlight_canonical::{BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
-use fanlight_protocol::{Method, Response, RpcError};
+use fanlight_protocol::{Method, Response, RpcError, code};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::DropGuard;
 
-use crate::catalogue::{ListKind, ListWatcher, Served, Snapshot, describe_all, describe_only};
+use crate::catalogue::{Entry, ListKind, ListWatcher, Served, Snapshot, describe_all, describe_only};
 use crate::cursor::{CursorSeal, KeyError, Keys, Position};
 use crate::reads::{CacheLimits, Reads};
-use crate::routing::{Lookup, Target, by_prefix};
+use crate::routing::{Lookup, Routed, Target, by_prefix};
 use crate::tasks::Tasks;
 use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, Topology};
-use crate::{fault, listening};
+use crate::uris::{self, Asked, HandedOut, Opened, Renaming};
+use crate::{extensions, fault, listening, uri_places};
 
 /// Settings of the core.
 pub struct GatewaySettings {
@@ -31,6 +32,8 @@ pub struct GatewaySettings {
     pub cache: CacheLimits,
     /// Tasks whose backend is remembered.
     pub max_tasks: usize,
+    /// URIs in results whose backend is remembered, and clients whose apps are.
+    pub max_handed_out: usize,
     /// The keys that seal cursors; made at random if there are none, so that cursors then end with
     /// the process.
     pub keys: Keys,
@@ -44,6 +47,7 @@ pub struct Gateway {
     pub(crate) lists: Arc<ListWatcher>,
     pub(crate) reads: Arc<Reads>,
     tasks: Tasks,
+    handed_out: Arc<HandedOut>,
     seal: CursorSeal,
     identity: Json,
     _ends_tasks: DropGuard,
@@ -68,7 +72,8 @@ impl Gateway {
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
         let tasks = Tasks::new(settings.max_tasks);
-        Ok(Self { topology, lists, reads, tasks, seal, identity: settings.identity, _ends_tasks })
+        let handed_out = Arc::new(HandedOut::new(settings.max_handed_out));
+        Ok(Self { topology, lists, reads, tasks, handed_out, seal, identity: settings.identity, _ends_tasks })
     }
 
     /// Answers one request in canonical form. Never fails: a failure is an error response.
@@ -96,7 +101,7 @@ impl Gateway {
             self.lists.begin();
         }
         let known = self.lists.catalogues.of(ListKind::Tools).trusted(&topology);
-        match known.as_ref().and_then(|snapshot| snapshot.find(name)) {
+        match known.as_ref().and_then(|snapshot| snapshot.find(name).or_else(|| only_bare(&topology, snapshot, name))) {
             Some(tool) => Some(Arc::clone(&tool.visible)),
             // Boxed: calls of known tools do not need the large future of reading lists.
             None => Box::pin(self.read_tool(&topology, name, trace)).await,
@@ -143,7 +148,7 @@ impl Gateway {
             None => {
                 self.lists.begin();
                 let owners = self.tasks.owners_of(&topology, &listen.context, &listen.interest.tasks).await;
-                Ok(listening::to_all(&topology, &self.lists, listen, &owners).await)
+                Ok(listening::to_all(&topology, &self.lists, &self.handed_out, listen, &owners).await)
             }
         }
     }
@@ -213,18 +218,16 @@ impl Gateway {
     }
 
     async fn route(&self, topology: &Arc<Topology>, call: Call) -> Result<Response, RpcError> {
-        let known = self.lookup(topology, &call.context.trace).known_target(&call.method, call.params.as_ref());
+        let known = self.lookup(topology, &call.context).known_target(&call.method, call.params.as_ref());
         match known {
-            Some(Ok(Target::One(backend, params))) => {
-                self.send(topology, backend, Call { params: Some(params), ..call }).await
-            }
+            Some(Ok(Target::One(routed))) => self.send(topology, routed, call).await,
             // Boxed: most calls do not need the large future of everything else.
             _ => Box::pin(self.find_and_send(topology, call)).await,
         }
     }
 
-    fn lookup<'a>(&'a self, topology: &'a Arc<Topology>, trace: &'a Parent) -> Lookup<'a> {
-        Lookup { topology, lists: &self.lists, trace }
+    fn lookup<'a>(&'a self, topology: &'a Arc<Topology>, context: &'a CallContext) -> Lookup<'a> {
+        Lookup { topology, lists: &self.lists, handed_out: &self.handed_out, context }
     }
 
     /// Answers a request whose backend is not known without asking, or which is not for one backend alone.
@@ -232,12 +235,14 @@ impl Gateway {
         if let Some(kind) = ListKind::of(&call.method) {
             return self.list(topology, kind, &call).await;
         }
-        match self.lookup(topology, &call.context.trace).target(&call.method, call.params.as_ref()).await {
-            Some(Ok(Target::One(backend, params))) => {
-                self.send(topology, backend, Call { params: Some(params), ..call }).await
-            }
-            Some(Ok(Target::FirstThatHas(params))) => {
-                self.first_that_has(topology, Call { params: Some(params), ..call }).await
+        match self.lookup(topology, &call.context).target(&call.method, call.params.as_ref()).await {
+            Some(Ok(Target::One(routed))) => self.send(topology, routed, call).await,
+            Some(Ok(Target::FirstThatHas(uri))) => {
+                let (context, method) = (Arc::clone(&call.context), call.method.clone());
+                let (backend, response) = self.first_that_has(topology, &uri, call).await?;
+                let opens = uris::is_app(&uri).then_some(Opened::ByRead);
+                let asked = Some(Asked { original: uri.clone(), visible: uri });
+                Ok(self.received(topology, &context, backend, &method, response, Given { asked, opens }).await)
             }
             Some(Ok(Target::AllWith(capability))) => send_to_all_with(topology, capability, &call).await,
             Some(Err(error)) => Err(error),
@@ -246,7 +251,7 @@ impl Gateway {
     }
 
     /// Requests that name neither a list nor anything in one.
-    async fn unnamed(&self, topology: &Topology, call: Call) -> Result<Response, RpcError> {
+    async fn unnamed(&self, topology: &Arc<Topology>, call: Call) -> Result<Response, RpcError> {
         match (&call.method, topology.backends()) {
             (Method::Discover, [only]) => describe(only, false).await,
             (Method::Discover, _) => {
@@ -254,22 +259,86 @@ impl Gateway {
                 Ok(Response::from_result(&described))
             }
             (_, [only]) => topology.send(only.id, call).await,
-            (method, _) if Tasks::are_concerned(method) => self.tasks.handle(topology, call, &self.seal).await,
+            (method, _) if Tasks::are_concerned(method) => {
+                let (context, method) = (Arc::clone(&call.context), method.clone());
+                let (owner, response) = self.tasks.handle(topology, call, &self.seal).await?;
+                let Some(backend) = owner else { return Ok(response) };
+                Ok(self.received(topology, &context, backend, &method, response, Given::default()).await)
+            }
             (Method::SetLogLevel, _) => send_to_all_with(topology, "logging", &call).await,
-            (method, _) => Err(fault::unknown_method(method.as_str())),
+            _ => self.unknown(topology, call).await,
         }
     }
 
+    /// A method that Fanlight does not know: for the backend of what its parameters name, else for those that may have
+    /// it, until one does.
+    async fn unknown(&self, topology: &Arc<Topology>, call: Call) -> Result<Response, RpcError> {
+        let unknown = fault::unknown_method(call.method.as_str());
+        let Method::Other(method) = &call.method else { return Err(unknown) };
+        let lookup = self.lookup(topology, &call.context);
+        if let Some(params) = &call.params {
+            let task_owner = self.tasks.known_owner(&call.context, Some(params)).await;
+            let task_owner = task_owner.filter(|owner| topology.get(*owner).is_some());
+            if let Some(routed) = lookup.target_of_unknown(params, task_owner).await? {
+                return self.send(topology, routed, call).await;
+            }
+        }
+        let described = join_all(topology.ids().map(async |backend| {
+            let capabilities = topology.briefly(topology.capabilities(backend)).await.ok()?;
+            Some((backend, capabilities))
+        }));
+        let described: Vec<_> = described.await.into_iter().flatten().collect();
+        for backend in extensions::that_may_have(method, &described) {
+            let response = topology.send(backend, call.clone()).await?;
+            // It certainly has not carried out what it does not know.
+            if response.error_code() != Some(code::METHOD_NOT_FOUND) {
+                self.tasks.note(&call.context, backend, &response).await;
+                return Ok(response);
+            }
+        }
+        Err(unknown)
+    }
+
     /// Sends a request to one backend, and remembers whose task it is if the answer has created one.
-    async fn send(&self, topology: &Topology, backend: BackendId, call: Call) -> Result<Response, RpcError> {
-        let context = Arc::clone(&call.context);
+    async fn send(&self, topology: &Arc<Topology>, routed: Routed, call: Call) -> Result<Response, RpcError> {
+        let Routed { backend, params, asked, opens } = routed;
+        let call = Call { params: Some(params), ..call };
+        let (context, method) = (Arc::clone(&call.context), call.method.clone());
         let answer = match topology.get(backend) {
             Some(member) => self.ask(member, call).await,
             None => topology.request(backend, call).await,
         };
         let response = answer.map_err(|error| fault::no_answer(topology.name(backend), &error))?;
         self.tasks.note(&context, backend, &response).await;
-        Ok(response)
+        Ok(self.received(topology, &context, backend, &method, response, Given { asked, opens }).await)
+    }
+
+    /// The answer of a backend as its client is to have it: with the URIs that the client knows.
+    async fn received(
+        &self,
+        topology: &Arc<Topology>,
+        context: &CallContext,
+        backend: BackendId,
+        method: &Method,
+        response: Response,
+        given: Given,
+    ) -> Response {
+        if response.is_error() || topology.backends().len() < 2 {
+            return response;
+        }
+        if let Some(how) = given.opens {
+            self.handed_out.opened(&context.caller, backend, how);
+        }
+        let places = uri_places::in_response(method, &response);
+        match topology.get(backend) {
+            Some(backend) if !places.is_empty() => {
+                let (lists, handed_out) = (&self.lists, &*self.handed_out);
+                let renaming = Renaming { topology, lists, handed_out, context, backend };
+                // Boxed: most answers name no URI.
+                Box::pin(renaming.apply(response, places, given.asked.as_ref())).await
+            }
+            _ => response,
+        }
     }
 
     /// Asks a backend, unless the request is for a resource that is being read or kept; the error is the
@@ -283,6 +352,7 @@ impl Gateway {
 
     async fn list(&self, topology: &Arc<Topology>, kind: ListKind, call: &Call) -> Result<Response, RpcError> {
         self.lists.begin();
+        self.lists.catalogues.declare_extensions(&call.context.capabilities);
         let catalogue = self.lists.catalogues.of(kind);
         let (trace, principal) = (&call.context.trace, call.context.caller.principal());
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor")).filter(|cursor| !cursor.is_null());
@@ -319,7 +389,12 @@ impl Gateway {
     /// Asks backends in turn for a resource that none of them lists. The first result counts; if
     /// there is none, the resource is not found, unless a backend could not even be asked. One that
     /// takes longer than a list may is still waited for, but the next is asked meanwhile.
-    async fn first_that_has(&self, topology: &Topology, call: Call) -> Result<Response, RpcError> {
+    async fn first_that_has(
+        &self,
+        topology: &Topology,
+        uri: &str,
+        call: Call,
+    ) -> Result<(BackendId, Response), RpcError> {
         let (mut not_asked, mut refusal) = (None, None);
         let mut left = topology.backends().iter();
         let mut asked = FuturesUnordered::new();
@@ -329,9 +404,9 @@ impl Gateway {
             }
             let patience = if left.len() > 0 { topology.limits.timeout } else { Duration::MAX };
             match timeout(patience, asked.next()).await {
-                Ok(Some(Some(Ok(response)))) if !response.is_error() => return Ok(response),
-                Ok(Some(Some(Ok(response)))) => drop(refusal.get_or_insert(response)),
-                Ok(Some(Some(Err(error)))) => drop(not_asked.get_or_insert(error)),
+                Ok(Some(Some((backend, Ok(response))))) if !response.is_error() => return Ok((backend, response)),
+                Ok(Some(Some((backend, Ok(response))))) => drop(refusal.get_or_insert((backend, response))),
+                Ok(Some(Some((_, Err(error))))) => drop(not_asked.get_or_insert(error)),
                 Ok(Some(None)) | Err(_) => {}
                 Ok(None) => break,
             }
@@ -339,26 +414,48 @@ impl Gateway {
         match (not_asked, refusal) {
             (Some(error), _) => Err(error),
             (None, Some(refusal)) => Ok(refusal),
-            (None, None) => {
-                let uri = call.params.and_then(|params| params.get("uri"));
-                Err(fault::unknown_resource(uri.as_ref().and_then(Json::as_str).as_deref().unwrap_or_default()))
+            (None, None) if call.method != Method::ReadResource => {
+                Err(fault::invalid_params(format!("nothing is served at {uri}")))
             }
+            (None, None) => Err(fault::unknown_resource(uri)),
         }
     }
 
-    /// Sends a read to a backend if it has resources at all.
+    /// Sends a read to a backend if it has resources, or skills, at all.
     async fn read_if_capable(
         &self,
         topology: &Topology,
         backend: &Member,
         call: Call,
-    ) -> Option<Result<Response, RpcError>> {
-        let is_capable = topology.has_capability(backend.id, "resources").await;
-        match is_capable {
-            true => Some(self.ask(backend, call).await.map_err(|error| fault::no_answer(backend.name(), &error))),
-            false => None,
+    ) -> Option<(BackendId, Result<Response, RpcError>)> {
+        let capabilities = topology.briefly(topology.capabilities(backend.id)).await.ok()?;
+        let is_capable = match call.method {
+            Method::GetSkill => ListKind::Skills.is_offered_by(&capabilities),
+            Method::ReadDirectory => extensions::reads_directories(&capabilities),
+            _ => capabilities.get("resources").is_some(),
+        };
+        if !is_capable {
+            return None;
         }
+        let answer = self.ask(backend, call).await;
+        Some((backend.id, answer.map_err(|error| fault::no_answer(backend.name(), &error))))
     }
+}
+
+/// What a request is for, as far as its answer depends on that.
+#[derive(Default)]
+struct Given {
+    /// The resource that it is for.
+    asked: Option<Asked>,
+    /// Whether the client gets an app by it.
+    opens: Option<Opened>,
+}
+
+/// The only tool that its backend calls `name`, unless the name has a prefix.
+fn only_bare<'a>(topology: &Topology, tools: &'a Snapshot, name: &str) -> Option<&'a Entry> {
+    let mut all = tools.find_bare(name);
+    let only = all.next().filter(|_| by_prefix(topology, name).is_none())?;
+    all.next().is_none().then_some(only)
 }
 
 /// The description of the only backend, unchanged if that is transparent.

@@ -3,13 +3,14 @@
 //! A request arrives in canonical form ([`fanlight_canonical::Call`]) and is answered by a
 //! [`fanlight_protocol::Response`]; [`Gateway::handle`] is the whole life of a request. Each policy
 //! has one module: [`naming`](Naming), [`merge`] (`_meta` and hints), [`cursor`], [`fault`] (errors),
-//! `tasks` (which backend has a task).
+//! `tasks` (which backend has a task), `uris` (which backend has a resource).
 //!
 //! HTTP, transports, eras and revisions are the edges' business: `tests/integration/layers.rs` checks
 //! that this crate reaches no HTTP library.
 
 pub mod catalogue;
 pub mod cursor;
+mod extensions;
 pub mod fault;
 mod gateway;
 mod listening;
@@ -18,6 +19,8 @@ mod reads;
 mod routing;
 mod tasks;
 mod topology;
+mod uri_places;
+mod uris;
 
 pub use gateway::{Gateway, GatewaySettings};
 pub use reads::CacheLimits;

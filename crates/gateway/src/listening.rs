@@ -18,11 +18,13 @@ use tracing::debug;
 use crate::catalogue::{Change, ListWatcher, updated_uri};
 use crate::routing::{self, Lookup, Place};
 use crate::topology::{BackendId, Topology};
+use crate::uris::HandedOut;
 
 /// A client's request to listen, to be answered before `deadline`.
 struct ListenRequest<'a> {
     topology: &'a Arc<Topology>,
     lists: &'a Arc<ListWatcher>,
+    handed_out: &'a Arc<HandedOut>,
     listen: &'a Listen,
     /// The backends that have the tasks in the interest, where that is known.
     owners: &'a HashMap<Arc<str>, BackendId>,
@@ -42,6 +44,7 @@ struct BackendSubscription {
 pub(crate) async fn to_all(
     topology: &Arc<Topology>,
     lists: &Arc<ListWatcher>,
+    handed_out: &Arc<HandedOut>,
     listen: Listen,
     owners: &HashMap<Arc<str>, BackendId>,
 ) -> Listening {
@@ -51,7 +54,7 @@ pub(crate) async fn to_all(
     for change in Change::ALL.into_iter().filter(|change| change.is_in(&listen.interest)) {
         lists.catalogues.changed_by(change).for_each(|catalogue| catalogue.begin(topology));
     }
-    let request = ListenRequest { topology, lists, listen: &listen, owners, deadline };
+    let request = ListenRequest { topology, lists, handed_out, listen: &listen, owners, deadline };
     let (lists, (mut honoured, guards)) = tokio::join!(request.lists(), request.others());
     Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut honoured));
     registered.narrow(&honoured);
@@ -132,7 +135,7 @@ impl ListenRequest<'_> {
         // Of tasks alone there is nothing to be dropped or renamed.
         let interest = subscription.interest.clone();
         let messages = match interest.session || interest.unknown.is_some() || !subscription.names.is_empty() {
-            true => renaming(self.lists, backend, &subscription, &self.listen.messages),
+            true => self.renaming(backend, &subscription),
             false => self.listen.messages.clone(),
         };
         let context = Arc::clone(&self.listen.context);
@@ -148,8 +151,8 @@ impl ListenRequest<'_> {
     /// What to subscribe to, and where. Several subscriptions at one backend only if a client has several
     /// names for one resource.
     async fn subscriptions(&self) -> Vec<(BackendId, BackendSubscription)> {
-        let Self { topology, lists, owners, deadline, listen: Listen { interest, context, .. } } = self;
-        let lookup = Lookup { topology, lists, trace: &context.trace };
+        let Self { topology, lists, handed_out, owners, deadline, listen: Listen { interest, context, .. } } = self;
+        let lookup = Lookup { topology, lists, handed_out, context };
         let readers = join_all(topology.ids().map(async |backend| {
             let is_reader = !interest.uris.is_empty() && topology.has_capability(backend, "resources").await;
             is_reader.then_some(backend)
@@ -182,6 +185,41 @@ impl ListenRequest<'_> {
         }
         all
     }
+
+    /// The client's channel, with resources under the names that the client knows.
+    fn renaming(&self, backend: BackendId, subscription: &BackendSubscription) -> ServerMessages {
+        // Most listeners name nothing, and there is one of these for each of them at each backend.
+        let names = (!subscription.names.is_empty()).then(|| Box::new(subscription.names.clone()));
+        let (lists, is_session) = (Arc::downgrade(self.lists), subscription.interest.session);
+        let (handed_out, context) = (Arc::clone(self.handed_out), Arc::clone(&self.listen.context));
+        self.listen.messages.mapped(move |message| {
+            let ServerMessage::Notification(notification) = message else { return Some(message) };
+            lists.upgrade().iter().for_each(|lists| lists.notified(backend, &notification));
+            // The gateway announces changes of lists itself.
+            if Change::of(&notification.method).is_some() {
+                return None;
+            }
+            let Some(uri) = updated_uri(&notification) else {
+                return Some(ServerMessage::Notification(notification));
+            };
+            let alias_in_use = || {
+                let lists = lists.upgrade().filter(|_| is_session)?;
+                routing::alias_in_use(backend, &uri, &lists, |uri| handed_out.owner(&context.caller, uri))
+            };
+            let own = names.iter().flat_map(|names| names.iter()).filter(|(original, _)| uri.starts_with(&***original));
+            let name = match own.max_by_key(|(original, _)| original.len()) {
+                Some((original, name)) if original == name => None,
+                // The changed resource may be a part of the one subscribed to, and an alias ends as its
+                // original does.
+                Some((original, name)) => Some(format!("{name}{}", uri.get(original.len()..).unwrap_or_default())),
+                None => alias_in_use(),
+            };
+            Some(ServerMessage::Notification(match name {
+                Some(name) => notification.with_param("uri", &Json::string(&name)),
+                None => notification,
+            }))
+        })
+    }
 }
 
 /// Adds a resource to the first subscription that does not have it under another name.
@@ -195,43 +233,4 @@ fn add(subscriptions: &mut Vec<BackendSubscription>, original: Arc<str>, name: &
         subscription.interest.uris.push(Arc::clone(&original));
         subscription.names.insert(original, Arc::clone(name));
     }
-}
-
-/// The client's channel, with resources under the names that the client knows.
-fn renaming(
-    lists: &Arc<ListWatcher>,
-    backend: BackendId,
-    subscription: &BackendSubscription,
-    messages: &ServerMessages,
-) -> ServerMessages {
-    // Most listeners name nothing, and there is one of these for each of them at each backend.
-    let names = (!subscription.names.is_empty()).then(|| Box::new(subscription.names.clone()));
-    let (lists, is_session) = (Arc::downgrade(lists), subscription.interest.session);
-    messages.mapped(move |message| {
-        let ServerMessage::Notification(notification) = message else { return Some(message) };
-        lists.upgrade().iter().for_each(|lists| lists.notified(backend, &notification));
-        // The gateway announces changes of lists itself.
-        if Change::of(&notification.method).is_some() {
-            return None;
-        }
-        let Some(uri) = updated_uri(&notification) else {
-            return Some(ServerMessage::Notification(notification));
-        };
-        let listed = || {
-            let lists = lists.upgrade().filter(|_| is_session)?;
-            routing::visible_uri(backend, &uri, &lists)
-        };
-        let own = names.iter().flat_map(|names| names.iter()).filter(|(original, _)| uri.starts_with(&***original));
-        let name = match own.max_by_key(|(original, _)| original.len()) {
-            Some((original, name)) if original == name => None,
-            // The changed resource may be a part of the one subscribed to, and an alias ends with its
-            // original.
-            Some((original, name)) => Some(format!("{name}{}", uri.get(original.len()..).unwrap_or_default())),
-            None => listed(),
-        };
-        Some(ServerMessage::Notification(match name {
-            Some(name) => notification.with_param("uri", &Json::string(&name)),
-            None => notification,
-        }))
-    })
 }

@@ -3,23 +3,36 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fanlight_canonical::Parent;
-use fanlight_protocol::json::Json;
+use fanlight_canonical::CallContext;
+use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
-use crate::catalogue::{Entry, ListKind, ListWatcher};
-use crate::fault;
+use crate::catalogue::{Entry, ListKind, ListWatcher, Snapshot};
 use crate::topology::{BackendId, Member, Topology};
+use crate::uris::{self, Asked, Claims, HandedOut, Opened};
+use crate::{extensions, fault};
 
 /// Where a request is sent.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// To this backend, with these parameters.
-    One(BackendId, Json),
-    /// With these parameters to each backend in turn, until one has the resource.
-    FirstThatHas(Json),
+    /// To one backend.
+    One(Routed),
+    /// To each backend in turn, until one has the resource of this URI.
+    FirstThatHas(String),
     /// To every backend with this capability, with the same parameters.
     AllWith(&'static str),
+}
+
+/// A request for one backend.
+#[derive(Clone, Debug)]
+pub(crate) struct Routed {
+    pub(crate) backend: BackendId,
+    /// The parameters with the names that the backend knows.
+    pub(crate) params: Json,
+    /// The resource that it is for.
+    pub(crate) asked: Option<Asked>,
+    /// Whether the client gets an app by it.
+    pub(crate) opens: Option<Opened>,
 }
 
 /// Where a resource is.
@@ -38,8 +51,9 @@ pub(crate) enum Place {
 pub(crate) struct Lookup<'a> {
     pub(crate) topology: &'a Arc<Topology>,
     pub(crate) lists: &'a Arc<ListWatcher>,
-    /// The span that lists are read within.
-    pub(crate) trace: &'a Parent,
+    pub(crate) handed_out: &'a HandedOut,
+    /// The client; lists are read within its span.
+    pub(crate) context: &'a CallContext,
 }
 
 impl Lookup<'_> {
@@ -60,29 +74,83 @@ impl Lookup<'_> {
         match method {
             Method::CallTool => Some(router.by_name(ListKind::Tools, &["name"]).await),
             Method::GetPrompt => Some(router.by_name(ListKind::Prompts, &["name"]).await),
-            Method::ReadResource => Some(router.by_uri(&["uri"]).await),
+            Method::ReadResource | Method::GetSkill | Method::ReadDirectory => Some(router.by_uri(&["uri"]).await),
             Method::Subscribe | Method::Unsubscribe => Some(router.subscription().await),
             Method::Complete => Some(router.by_reference().await),
             _ => None,
         }
     }
 
-    /// Where the resource is that clients know as `uri`.
+    /// The target of a request of an unknown method: the backend that has what its parameters name. `None` if they name
+    /// nothing known. `task_owner` is the backend of their task.
+    pub(crate) async fn target_of_unknown(
+        self,
+        params: &Json,
+        task_owner: Option<BackendId>,
+    ) -> Result<Option<Routed>, RpcError> {
+        let names = extensions::names(params);
+        let mut found = task_owner;
+        let mut edits = Edits::new(params.bytes().clone());
+        let mut is_edited = false;
+        for name in &names {
+            let Some((backend, original)) = self.named(&name.text).await? else { continue };
+            if found.is_some_and(|other| other != backend) {
+                return Err(fault::invalid_params("params name things of several servers"));
+            }
+            found = Some(backend);
+            if original != name.text {
+                edits.replace(name.place.clone(), Json::string(&original).into_bytes());
+                is_edited = true;
+            }
+        }
+        let params = if is_edited { edits.finish_json() } else { params.clone() };
+        Ok(found.map(|backend| Routed { backend, params, asked: None, opens: None }))
+    }
+
+    /// The backend that has what clients call `name`, and what it calls that.
+    async fn named(self, name: &str) -> Result<Option<(BackendId, String)>, RpcError> {
+        let Self { topology, lists, context, .. } = self;
+        for kind in [ListKind::Tools, ListKind::Prompts] {
+            let list = lists.known(kind, topology, &context.trace).await;
+            let entry = list.find(name);
+            if let Some((entry, original)) = entry.and_then(|entry| Some((entry, entry.original.as_ref()?.as_str()?))) {
+                return Ok(Some((entry.backend, original.into_owned())));
+            }
+        }
+        if let Some((backend, original)) = by_prefix(topology, name) {
+            // A filter must not be passed by other methods than calls.
+            return match backend.is_filtered() {
+                true => Err(fault::unknown_name("name", name, &[])),
+                false => Ok(Some((backend.id, original.to_owned()))),
+            };
+        }
+        match name.contains(':').then_some(self.locate(name)) {
+            Some(place) => match place.await {
+                Place::At(backend, original) => Ok(Some((backend, original))),
+                Place::Unlisted | Place::Unroutable => Ok(None),
+            },
+            None => Ok(None),
+        }
+    }
+
+    /// Where the resource is that the client knows as `uri`.
     pub(crate) async fn locate(self, uri: &str) -> Place {
-        if uri.len() > self.topology.limits.uri {
+        let Self { topology, lists, handed_out, context } = self;
+        if uri.len() > topology.limits.uri {
             return Place::Unroutable;
         }
-        let unaliased = |backend: &Member| Some(Place::At(backend.id, backend.naming.unalias(uri)?.to_owned()));
-        if let Some(place) = self.topology.backends().iter().find_map(unaliased) {
-            return place;
+        if let Some((backend, original)) = topology.unalias(uri) {
+            return Place::At(backend.id, original);
         }
-        let resources = self.lists.known(ListKind::Resources, self.topology, self.trace).await;
-        if let Some(entry) = resources.find(uri) {
-            return Place::At(entry.backend, uri.to_owned());
-        }
-        let templates = self.lists.known(ListKind::ResourceTemplates, self.topology, self.trace).await;
-        match templates.find(uri).or_else(|| templates.find_template(uri)) {
-            Some(entry) => Place::At(entry.backend, uri.to_owned()),
+        let resources = lists.known(ListKind::Resources, topology, &context.trace).await;
+        let listed = resources.backend_naming(uri);
+        let owner = match listed {
+            Some(backend) => Some(backend),
+            None => Claims::read(topology, lists, std::iter::once(uri), &context.trace).await.owner(uri),
+        };
+        let handed_out = || handed_out.owner(&context.caller, uri).filter(|owner| topology.get(*owner).is_some());
+        match owner.or_else(handed_out) {
+            Some(backend) => Place::At(backend, uri.to_owned()),
             None => Place::Unlisted,
         }
     }
@@ -96,18 +164,18 @@ pub(crate) fn by_prefix<'a, 'n>(topology: &'a Topology, name: &'n str) -> Option
     found.max_by_key(|(backend, _)| backend.naming.prefix_len())
 }
 
-/// What clients call the resource that a backend calls `uri`, as far as the known lists tell.
-pub(crate) fn visible_uri(backend: BackendId, uri: &str, lists: &ListWatcher) -> Option<String> {
+/// The alias by which a client knows the resource that a backend calls `uri`, as far as the known lists tell; `None`
+/// if it is known by its own URI.
+pub(crate) fn alias_in_use(
+    backend: BackendId,
+    uri: &str,
+    lists: &ListWatcher,
+    handed_out: impl FnOnce(&str) -> Option<BackendId>,
+) -> Option<String> {
     let topology = lists.topology();
-    let alias = topology.get(backend)?.naming.alias(uri);
-    let resources = lists.catalogues.of(ListKind::Resources).newest(&topology);
-    let templates = lists.catalogues.of(ListKind::ResourceTemplates).newest(&topology);
-    let is_listed = |uri: &str| resources.as_ref()?.find(uri).map(|entry| entry.backend == backend);
-    let is_templated = |uri: &str| templates.as_ref()?.find_template(uri).map(|entry| entry.backend == backend);
-    let is_aliased = |is_its: &dyn Fn(&str) -> Option<bool>| {
-        (is_its(uri) != Some(true)).then(|| is_its(&alias)).flatten().unwrap_or_default()
-    };
-    (is_aliased(&is_listed) || is_aliased(&is_templated)).then_some(alias)
+    let needs_alias = Claims::newest(&topology, lists).needs_alias(uri, backend);
+    let is_needed = needs_alias.unwrap_or_else(|| handed_out(uri).is_some_and(|owner| owner != backend));
+    is_needed.then(|| topology.get(backend).map(|member| member.naming.alias(uri)))?
 }
 
 struct Router<'a> {
@@ -125,23 +193,26 @@ impl<'a> Router<'a> {
             return known;
         }
         let (range, name) = self.string_at(path)?;
-        let Lookup { topology, lists, trace } = self.lookup;
+        let Lookup { topology, lists, context, .. } = self.lookup;
         let catalogue = lists.catalogues.of(kind);
         let newest = catalogue.newest(topology);
         // Backends that are slow to list must not delay the first call of another one's tool.
         if newest.is_none()
             && let Some((backend, original)) = by_prefix(topology, &name)
             && backend.permits_tool(original)
-            && catalogue.entry_of(topology, backend.id, original, trace).await.is_some()
+            && catalogue.entry_of(topology, backend.id, original, &context.trace).await.is_some()
         {
-            return Ok(Target::One(backend.id, self.renamed(range, &Json::string(original))));
+            return Ok(self.to(backend.id, self.renamed(range, &Json::string(original))));
         }
         let fresh = match newest {
-            None => Some(lists.known(kind, topology, trace).await),
-            Some(_) => catalogue.recheck(topology, trace).await,
+            None => Some(lists.known(kind, topology, &context.trace).await),
+            Some(_) => catalogue.recheck(topology, &context.trace).await,
         };
-        match fresh.as_ref().and_then(|snapshot| snapshot.find(&name)) {
-            Some(entry) => Ok(self.to_entry(entry, range)),
+        if let Some(entry) = fresh.as_ref().and_then(|snapshot| snapshot.find(&name)) {
+            return Ok(self.to_entry(entry, range));
+        }
+        match fresh.as_ref().and_then(|snapshot| self.by_bare_name(snapshot, &name, range)) {
+            Some(found) => found,
             None => {
                 let unlisted = fresh.or(newest).map(|snapshot| snapshot.unlisted()).unwrap_or_default();
                 Err(fault::unknown_name(noun(kind), &name, &unlisted))
@@ -162,9 +233,41 @@ impl<'a> Router<'a> {
         }
         // A prefix names the backend without any list, also for what the backend does not list. But where a filter
         // exists, only what is listed may be called: a server can know a tool by more names than the filter does.
-        let (backend, original) = by_prefix(topology, &name)?;
-        let is_open = kind != ListKind::Tools || !backend.has_tool_filter();
-        is_open.then(|| Ok(Target::One(backend.id, self.renamed(range, &Json::string(original)))))
+        let Some((backend, original)) = by_prefix(topology, &name) else {
+            return newest.as_ref().and_then(|snapshot| self.by_bare_name(snapshot, &name, range));
+        };
+        let is_open = kind != ListKind::Tools || !backend.is_filtered();
+        is_open.then(|| Ok(self.to(backend.id, self.renamed(range, &Json::string(original)))))
+    }
+
+    /// The target of a tool's own name at its backend, which apps call it by: they know nothing of prefixes (MCP Apps
+    /// 2026-01-26, Standard MCP Messages). Where several backends have one of this name, that whose apps the client has
+    /// open is meant. `None` if no list has such a name, or one that has it may be missing.
+    fn by_bare_name(&self, tools: &Snapshot, name: &str, range: Range<usize>) -> Option<Result<Target, RpcError>> {
+        let all: Vec<_> = tools.find_bare(name).collect();
+        let Lookup { handed_out, context, .. } = self.lookup;
+        let origin_of = |candidates: &[&Entry]| {
+            let backends: Vec<_> = candidates.iter().map(|entry| entry.backend).collect();
+            handed_out.only_origin(&context.caller, &backends)
+        };
+        let for_apps: Vec<_> = all.iter().copied().filter(|entry| uris::is_for_apps(&entry.visible)).collect();
+        let meant = match all.as_slice() {
+            [] => return None,
+            // A backend whose list is missing may have the tool, too.
+            [only] if tools.unlisted().is_empty() || origin_of(&all) == Some(only.backend) => Some(*only),
+            [_] => return None,
+            _ => match origin_of(&for_apps) {
+                Some(origin) => for_apps.iter().find(|entry| entry.backend == origin).copied(),
+                None => None,
+            },
+        };
+        Some(match meant {
+            Some(entry) => Ok(self.to_entry(entry, range)),
+            None => {
+                let keys = all.iter().filter_map(|entry| entry.key.as_ref()?.as_str()).map(|key| key.into_owned());
+                Err(fault::ambiguous_tool(name, &keys.collect::<Vec<_>>()))
+            }
+        })
     }
 
     async fn by_uri(&self, path: &[&str]) -> Result<Target, RpcError> {
@@ -174,12 +277,18 @@ impl<'a> Router<'a> {
             let message = format!("params.{} is longer than {longest} bytes, the limit here", path.join("."));
             return Err(fault::invalid_params(message));
         }
+        let opens = uris::is_app(&uri).then_some(Opened::ByRead);
         Ok(match self.lookup.locate(&uri).await {
-            Place::At(backend, original) if original == uri => Target::One(backend, self.params.clone()),
-            Place::At(backend, original) => Target::One(backend, self.renamed(range, &Json::string(&original))),
+            Place::At(backend, original) => {
+                let params = match original == uri {
+                    true => self.params.clone(),
+                    false => self.renamed(range, &Json::string(&original)),
+                };
+                Target::One(Routed { backend, params, asked: Some(Asked { original, visible: uri }), opens })
+            }
             // Links in tool results need not be in any list (server/tools, Resource Links), so the
             // backends that have resources are asked in turn. Asking is reading, which changes nothing.
-            Place::Unlisted | Place::Unroutable => Target::FirstThatHas(self.params.clone()),
+            Place::Unlisted | Place::Unroutable => Target::FirstThatHas(uri),
         })
     }
 
@@ -205,10 +314,16 @@ impl<'a> Router<'a> {
     }
 
     fn to_entry(&self, entry: &Entry, range: Range<usize>) -> Target {
-        match (&entry.original, &entry.key) {
-            (Some(original), Some(key)) if original != key => Target::One(entry.backend, self.renamed(range, original)),
-            _ => Target::One(entry.backend, self.params.clone()),
-        }
+        let params = match (&entry.original, &entry.key) {
+            (Some(original), Some(key)) if original != key => self.renamed(range, original),
+            _ => self.params.clone(),
+        };
+        let opens = entry.shows_app.then_some(Opened::ByCall);
+        Target::One(Routed { backend: entry.backend, params, asked: None, opens })
+    }
+
+    fn to(&self, backend: BackendId, params: Json) -> Target {
+        Target::One(Routed { backend, params, asked: None, opens: None })
     }
 
     fn renamed(&self, range: Range<usize>, name: &Json) -> Json {

@@ -8,6 +8,7 @@
 //! This crate does no I/O and depends on no other crate of the workspace (`tests/integration/layers.rs`
 //! checks that).
 
+pub mod accept;
 pub mod capability;
 pub mod derived;
 pub mod error;

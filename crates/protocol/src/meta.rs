@@ -18,6 +18,10 @@ pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 /// The extension by which servers answer with tasks; a member of `extensions` in capabilities.
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+/// The extension by which tools have apps, whose URIs are `ui://…` (MCP Apps 2026-01-26, Extension Identifier).
+pub const UI_EXTENSION: &str = "io.modelcontextprotocol/ui";
+/// The extension by which servers have skills (SEP-2640).
+pub const SKILLS_EXTENSION: &str = "io.modelcontextprotocol/skills";
 /// Asks for progress notifications, and names them.
 pub const PROGRESS_TOKEN: &str = "progressToken";
 

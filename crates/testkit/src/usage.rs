@@ -37,6 +37,20 @@ pub fn open_files(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
+/// The number of open TCP connections to a port of this machine, seen from the listener's side.
+pub fn connections(port: u16) -> usize {
+    const ESTABLISHED: &str = "01";
+    const CLOSE_WAIT: &str = "08";
+    let tables = ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default());
+    let local = format!(":{port:04X}");
+    let is_open = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next().is_some_and(|address| address.ends_with(&local))
+            && fields.nth(1).is_some_and(|state| [ESTABLISHED, CLOSE_WAIT].contains(&state))
+    };
+    tables.iter().flat_map(|table| table.lines()).filter(is_open).count()
+}
+
 /// The number of its threads whose name begins with this.
 pub fn threads(pid: u32, name: &str) -> usize {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();

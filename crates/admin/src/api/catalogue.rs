@@ -20,7 +20,7 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Ans
     let kinds: Vec<ListKind> =
         ListKind::ALL.into_iter().filter(|kind| wanted.as_ref().is_none_or(|wanted| wanted == kind.member())).collect();
     if kinds.is_empty() {
-        return Err(Refusal::bad_request("`kind` must be tools, resources, resourceTemplates or prompts"));
+        return Err(Refusal::bad_request("`kind` must be tools, resources, resourceTemplates, prompts or skills"));
     }
     let lists = join_all(kinds.into_iter().map(|kind| async move { (kind, gateway.listed(kind).await) })).await;
     let mut answer = ObjectBuilder::new();

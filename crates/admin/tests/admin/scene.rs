@@ -148,6 +148,7 @@ impl Scene {
             },
             cache: CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO },
             max_tasks: 10,
+            max_handed_out: 10,
             keys: fanlight_protocol::seal::Keys::default(),
             identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
         });

@@ -168,8 +168,9 @@ impl Connection {
                 };
                 let response = match outcome {
                     Ok(Reply::Answer { response, .. }) => response,
-                    Ok(Reply::Rejected { status, pause, .. }) => {
-                        return Err(Box::pin(self.rejection(call, status, pause)).await);
+                    Ok(Reply::Rejected { status, pause, names_session, .. }) => {
+                        let error = BackendError::of_status(status, pause);
+                        return Err(Box::pin(self.rejection(call, status, error, names_session)).await);
                     }
                     Err(error @ BackendError::Unreachable { .. }) => {
                         return Err(Failure::NotRun { loss: Loss::Ended, instead: Err(error) });

@@ -3,10 +3,8 @@
 //! 400, 404 and 405 are how a server rejects a session that it has ended (2025-11-25 basic/transports, Session
 //! Management) or requests of an era that is not its own (2026-07-28 streamable-http, Backward Compatibility). They
 //! are also how a server, or what stands in front of it, may end a request that it has carried out. A request that
-//! changes nothing is sent again in either case. Any other is sent again only if the server rejects requests that it must
-//! answer in the same way, so that it certainly did not read this one.
-
-use std::time::Duration;
+//! changes nothing is sent again in either case. Any other is sent again only if the server says that it is about the
+//! session, or rejects requests that it must answer in the same way, so that it certainly did not run this one.
 
 use fanlight_protocol::{Era, Method};
 use fanlight_telemetry::Parent;
@@ -16,19 +14,27 @@ use crate::request::Reply;
 use fanlight_canonical::{BackendError, Call};
 
 impl Connection {
-    /// The failure of a call whose request was rejected with this status; `pause` is what `Retry-After` says.
-    pub(super) async fn rejection(&self, call: &Call, status: u16, pause: Option<Duration>) -> Failure {
-        let error = match status {
-            401 | 403 => BackendError::Unauthorized { status },
-            _ => BackendError::of_status(status, pause),
-        };
+    /// The failure of a call whose request was rejected with this status, which is `error`. `names_session`: the server
+    /// speaks of a session with it.
+    pub(super) async fn rejection(
+        &self,
+        call: &Call,
+        status: u16,
+        error: BackendError,
+        names_session: bool,
+    ) -> Failure {
+        if matches!(status, 401 | 403) {
+            return Failure::Final(BackendError::Unauthorized { status });
+        }
         if !matches!(status, 400 | 404 | 405) {
             return Failure::Final(error);
         }
         // 2025-11-25 basic/transports, Session Management: start a new session.
         let has_ended = status == 404 && self.transport.has_session();
         let loss = if has_ended { Loss::SessionGone } else { Loss::EraDoubt };
-        if call.method.changes_nothing() || self.rejects_everything(&call.context.trace).await {
+        // The session is what the server rejects, and without one it runs nothing.
+        let knows_no_session = names_session && status != 405 && self.transport.has_session();
+        if call.method.changes_nothing() || knows_no_session || self.rejects_everything(&call.context.trace).await {
             if loss == Loss::EraDoubt && self.is_confirmed() {
                 return Failure::Final(error);
             }

@@ -173,7 +173,7 @@ impl Handshake<'_> {
         let dialect = Dialect::new(revision, self.own_info.clone());
         match self.send(transport, &dialect, &Method::Discover, None).await {
             Ok(Reply::Answer { response, .. }) => ProbeReply::Answer(response),
-            Ok(Reply::Rejected { status, error, pause }) => ProbeReply::Rejected { status, error, pause },
+            Ok(Reply::Rejected { status, error, pause, .. }) => ProbeReply::Rejected { status, error, pause },
             Err(error @ BackendError::Exited { .. }) => ProbeReply::Exited(error),
             Err(error @ (BackendError::Unreachable { .. } | BackendError::ShuttingDown)) => {
                 ProbeReply::Unreachable(error)
@@ -195,7 +195,7 @@ impl Handshake<'_> {
                 let (revision, description) = judge_initialize(&response)?;
                 Ok(Opened { revision, session, description })
             }
-            Reply::Rejected { status, error, pause } => Err(Refusal::from_status(status, error.as_ref(), pause)),
+            Reply::Rejected { status, error, pause, .. } => Err(Refusal::from_status(status, error.as_ref(), pause)),
         }
     }
 

@@ -8,7 +8,7 @@ use fanlight_canonical::CallContext;
 
 /// All capabilities, for the base connection, on which lists are read for clients of all kinds. Calls of clients do not
 /// run there, and requests that a server sends there are refused.
-const ALL_LEGACY: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"tasks":{"list":{},"cancel":{},"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}}}"#;
+const ALL_LEGACY: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"tasks":{"list":{},"cancel":{},"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}},"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]},"io.modelcontextprotocol/skills":{}}}"#;
 
 /// The capabilities and client information in `initialize`.
 #[derive(Debug)]

@@ -201,10 +201,10 @@ async fn list_answered_by_404_is_sent_at_most_twice() {
 /// Requests that the server has carried out, and rejects as if it had not.
 #[tokio::test]
 async fn rejected_call_is_sent_once_if_the_server_serves_its_era() {
-    let forgotten = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No valid session"},"id":null}"#;
+    let refused = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No such thing"},"id":null}"#;
     for is_modern in [true, false] {
         for code in [400, 404, 405] {
-            for body in ["", r#"{"detail":"no"}"#, forgotten] {
+            for body in ["", r#"{"detail":"no"}"#, refused] {
                 for method in ["tools/call", "x/y"] {
                     let mut server = Server::start(move |seen| match seen.method().as_str() {
                         called if called == method => {
@@ -247,8 +247,33 @@ async fn call_rejected_with_404_ends_its_session_even_if_it_is_not_repeated() {
 }
 
 #[tokio::test]
+async fn call_is_repeated_if_the_server_rejects_its_session() {
+    let forgotten = r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}"#;
+    for (code, kind, body) in [
+        (404, "application/json", forgotten),
+        (400, "application/json", forgotten),
+        (404, "text/plain", "No such SESSION"),
+    ] {
+        let sessions = Arc::new(AtomicUsize::new(0));
+        let begun = Arc::clone(&sessions);
+        let mut server = Server::start(move |seen| match seen.method().as_str() {
+            "initialize" => legacy(seen, &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1)).unwrap(),
+            "tools/call" if seen.header("mcp-session-id") == Some("s1") => {
+                Reply::Whole(code, String::new(), kind, body.to_owned())
+            }
+            "tools/call" | "ping" => seen.result("{}"),
+            _ => legacy(seen, "").unwrap(),
+        })
+        .await;
+        let backend = start(settings(server.transport()));
+        assert_eq!(ask(&backend, "tools/call", "").await.unwrap(), "{}");
+        assert_eq!((server.count("ping"), sessions.load(Ordering::SeqCst)), (0, 2));
+    }
+}
+
+#[tokio::test]
 async fn call_of_a_server_that_forgot_the_session_is_repeated_whatever_the_status() {
-    for (code, body) in [(400, "No valid session"), (404, "")] {
+    for (code, body) in [(400, "Bad Request"), (404, "")] {
         let (sessions, ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (begun, runs) = (Arc::clone(&sessions), Arc::clone(&ran));
         let server = Server::start(move |seen| match seen.method().as_str() {

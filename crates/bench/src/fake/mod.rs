@@ -5,6 +5,9 @@
 //! `subscriptions/listen`); over stdio it answers the same requests, one a line. For the
 //! benchmark there are also `GET /stats` (counters), `POST /emit` (one notification on every open stream) and `POST
 //! /v1/traces` (a collector that discards traces).
+//!
+//! It is not the scripted server of `testkit`, which records every message and looks up its rules for each: that would be
+//! most of what is measured.
 
 mod bounce;
 mod http;

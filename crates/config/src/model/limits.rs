@@ -72,6 +72,9 @@ options! {
         /// Tasks of unknown owners that servers are asked for because of one `subscriptions/listen`; others that it
         /// names are left out.
         "unknownTasks" => unknown_tasks: usize = 16, count(0, 10_000);
+        /// URIs in results whose backend is remembered, for all clients together; also clients whose apps (`ui://`
+        /// resources) are remembered.
+        "handedOutUris" => handed_out_uris: usize = 10_000, count(1, 1_000_000);
         /// Bytes of results that are kept as tasks, per backend.
         "taskResults" => task_results: usize = 64 * MIB, size(KIB, 16 * GIB);
         /// Subscriptions of modern clients per listener; also resources, and tasks, subscribed to by one subscription,

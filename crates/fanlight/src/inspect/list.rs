@@ -62,6 +62,9 @@ fn print(kind: ListKind, snapshot: &Snapshot) {
         ListKind::Resources => ("RESOURCES", "URI"),
         ListKind::ResourceTemplates => ("RESOURCE TEMPLATES", "URI TEMPLATE"),
         ListKind::Prompts => ("PROMPTS", "NAME"),
+        // Few servers have any.
+        ListKind::Skills if snapshot.entries().is_empty() => return,
+        ListKind::Skills => ("SKILLS", "URI"),
     };
     say!("{title} ({})", snapshot.entries().len());
     if !snapshot.entries().is_empty() {
@@ -84,6 +87,8 @@ fn print(kind: ListKind, snapshot: &Snapshot) {
 fn row(entry: &Entry, snapshot: &Snapshot) -> [String; 3] {
     let text = |key: &str| entry.visible.get(key).and_then(|text| text.as_str().map(|text| text.into_owned()));
     let key = entry.key.as_ref().and_then(|key| key.as_str()).unwrap_or_default();
-    let description = text("description").or_else(|| text("title")).or_else(|| text("name")).unwrap_or_default();
+    let description = text("description").or_else(|| text("title")).or_else(|| text("name"));
+    let of_skill = || entry.visible.get("frontmatter")?.get("description")?.as_str().map(|text| text.into_owned());
+    let description = description.or_else(of_skill).unwrap_or_default();
     [show::plain(&key, 300), snapshot.backend_of(entry).to_owned(), show::plain(&description, LONGEST_DESCRIPTION)]
 }

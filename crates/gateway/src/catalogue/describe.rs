@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::Change;
+use crate::extensions;
 use crate::merge::{self, Contribution, Except};
 use crate::topology::Topology;
 
@@ -18,7 +19,7 @@ const OWN_RULES: [&str; 5] = ["capabilities", "instructions", "protocolVersion",
 /// The merged server is none of the backends, so the identity of each stands under its name.
 const REPLACED: [&str; 2] = ["serverInfo", meta::SERVER_INFO];
 
-/// The description of all backends together: `capabilities` (the union), `serverInfo`
+/// The description of all backends together: `capabilities` (the union, as far as it is served), `serverInfo`
 /// (`identity`), `instructions` (joined), and everything else by the merge policy.
 pub(crate) async fn all(topology: &Topology, identity: &Json, trace: &Parent) -> Json {
     let limit = topology.limits.timeout;
@@ -33,9 +34,9 @@ pub(crate) async fn all(topology: &Topology, identity: &Json, trace: &Parent) ->
 
 fn merged(descriptions: &[(&str, Result<ServerDescription, BackendError>)], identity: &Json) -> Json {
     let present = || descriptions.iter().filter_map(|(name, description)| Some((*name, description.as_ref().ok()?)));
-    let capabilities = present()
-        .filter_map(|(_, description)| description.capabilities())
-        .fold(Json::empty_object(), |all, one| fanlight_protocol::json::union(&all, &one));
+    let each: Vec<_> = present().filter_map(|(_, description)| description.capabilities()).collect();
+    let union = |all, one| fanlight_protocol::json::union(&all, one);
+    let capabilities = extensions::promised(each.iter().fold(Json::empty_object(), union), &each);
     let capabilities = with_list_changes(&capabilities);
     let instructions: Vec<_> =
         present().filter_map(|(name, description)| Some((name, description.instructions()?))).collect();

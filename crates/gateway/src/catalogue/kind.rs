@@ -1,9 +1,10 @@
 //! The kinds of lists, and the announcements of their changes.
 
 use fanlight_canonical::Interest;
-use fanlight_protocol::Method;
+use fanlight_protocol::json::Json;
+use fanlight_protocol::{Method, meta};
 
-/// The four lists that servers have.
+/// The lists that servers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ListKind {
     /// `tools/list`
@@ -14,11 +15,13 @@ pub enum ListKind {
     ResourceTemplates,
     /// `prompts/list`
     Prompts,
+    /// `skills/list` of the extension for skills (SEP-2640)
+    Skills,
 }
 
 impl ListKind {
     /// All lists.
-    pub const ALL: [Self; 4] = [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts];
+    pub const ALL: [Self; 5] = [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts, Self::Skills];
 
     /// The list that `method` asks for, if it asks for one.
     #[must_use]
@@ -34,6 +37,7 @@ impl ListKind {
             Self::Resources => Method::ListResources,
             Self::ResourceTemplates => Method::ListResourceTemplates,
             Self::Prompts => Method::ListPrompts,
+            Self::Skills => Method::ListSkills,
         }
     }
 
@@ -45,6 +49,7 @@ impl ListKind {
             Self::Resources => "resources",
             Self::ResourceTemplates => "resourceTemplates",
             Self::Prompts => "prompts",
+            Self::Skills => "skills",
         }
     }
 
@@ -53,19 +58,24 @@ impl ListKind {
     pub fn key(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",
-            Self::Resources => "uri",
+            Self::Resources | Self::Skills => "uri",
             Self::ResourceTemplates => "uriTemplate",
         }
     }
 
-    /// The capability of servers that have the list.
+    /// Whether a server with these capabilities has the list.
     #[must_use]
-    pub fn capability(self) -> &'static str {
-        match self {
+    pub fn is_offered_by(self, capabilities: &Json) -> bool {
+        let capability = match self {
             Self::Tools => "tools",
             Self::Resources | Self::ResourceTemplates => "resources",
             Self::Prompts => "prompts",
-        }
+            Self::Skills => {
+                let extensions = capabilities.get("extensions");
+                return extensions.is_some_and(|all| all.get(meta::SKILLS_EXTENSION).is_some());
+            }
+        };
+        capabilities.get(capability).is_some()
     }
 
     /// Whether entries are identified by name and so take a prefix.
@@ -78,7 +88,8 @@ impl ListKind {
     pub(crate) fn change(self) -> Change {
         match self {
             Self::Tools => Change::Tools,
-            Self::Resources | Self::ResourceTemplates => Change::Resources,
+            // Skills are resources, and have no announcement of their own.
+            Self::Resources | Self::ResourceTemplates | Self::Skills => Change::Resources,
             Self::Prompts => Change::Prompts,
         }
     }
@@ -89,6 +100,7 @@ impl ListKind {
             Self::Resources => 1,
             Self::ResourceTemplates => 2,
             Self::Prompts => 3,
+            Self::Skills => 4,
         }
     }
 }
@@ -125,7 +137,7 @@ impl Change {
         match self {
             Self::Tools => &[ListKind::Tools],
             Self::Prompts => &[ListKind::Prompts],
-            Self::Resources => &[ListKind::Resources, ListKind::ResourceTemplates],
+            Self::Resources => &[ListKind::Resources, ListKind::ResourceTemplates, ListKind::Skills],
         }
     }
 

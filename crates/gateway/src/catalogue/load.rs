@@ -1,9 +1,10 @@
 //! Reading the whole list of one backend: all pages, within a deadline.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendClient, BackendError, Call, CallContext, Outcome, Parent, ServerMessages};
+use fanlight_canonical::{BackendClient, BackendError, Call, CallContext, Outcome, ServerMessages};
 use fanlight_protocol::json::{Json, Kind, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use tokio::time::{Instant, timeout_at};
@@ -14,18 +15,19 @@ use super::memory::ReservedBytes;
 use super::part::Loaded;
 use crate::merge::Contribution;
 use crate::topology::ListLimits;
+use crate::uri_places as places;
 
-/// Reads one backend's list. The pages before a failure are kept. The requests belong to `trace`.
+/// Reads one backend's list. The pages before a failure are kept. The requests are made in `context`.
 pub(super) async fn one(
     kind: ListKind,
     backend: &dyn BackendClient,
     limits: &ListLimits,
     reserved: ReservedBytes,
-    trace: &Parent,
+    context: Arc<CallContext>,
 ) -> Loaded {
     let received = Instant::now();
     let (results, entries, expires) = (Vec::new(), 0, None);
-    let mut walk = Walk { kind, backend, limits, trace, results, entries, reserved, received, expires };
+    let mut walk = Walk { kind, backend, limits, context, results, entries, reserved, received, expires };
     let (outcome, reason) = match walk.run().await {
         Ok(()) => (Outcome::Ok, None),
         Err(failure) => {
@@ -40,14 +42,19 @@ pub(super) async fn one(
     };
     let Walk { results, reserved, received, expires, .. } = walk;
     let contribution = Contribution { backend: backend.name().to_owned(), outcome, reason, results, is_stale: false };
-    Loaded { contribution, received, expires, read: received, reserved }
+    let names_uris = match kind {
+        ListKind::Tools => contribution.results.iter().any(|page| places::may_name_app(page.bytes())),
+        ListKind::Skills => !contribution.results.is_empty(),
+        _ => false,
+    };
+    Loaded { contribution, received, expires, names_uris, read: received, reserved }
 }
 
 struct Walk<'a> {
     kind: ListKind,
     backend: &'a dyn BackendClient,
     limits: &'a ListLimits,
-    trace: &'a Parent,
+    context: Arc<CallContext>,
     results: Vec<Json>,
     entries: usize,
     reserved: ReservedBytes,
@@ -65,7 +72,7 @@ impl Walk<'_> {
         let deadline = Instant::now() + self.limits.timeout;
         let described = timeout_at(deadline, self.backend.describe()).await;
         let description = described.map_err(|_| timed_out(self.limits.timeout))?.map_err(failed)?;
-        if description.capabilities().is_none_or(|all| all.get(self.kind.capability()).is_none()) {
+        if !description.capabilities().is_some_and(|all| self.kind.is_offered_by(&all)) {
             return Ok(());
         }
         let mut seen = HashSet::new();
@@ -123,7 +130,7 @@ impl Walk<'_> {
         let call = Call {
             method: self.kind.method(),
             params,
-            context: CallContext::for_lists(self.trace),
+            context: Arc::clone(&self.context),
             messages: ServerMessages::discard(),
         };
         let response = self.backend.request(call).await.map_err(failed)?;

@@ -9,14 +9,16 @@
 mod announce;
 mod background;
 mod describe;
+mod extensions;
 mod kind;
 mod load;
 mod memory;
+mod merging;
 mod pages;
 mod part;
 mod reading;
 mod snapshot;
-mod uri_template;
+pub mod uri_template;
 mod watch;
 
 use std::collections::{HashMap, VecDeque};
@@ -25,7 +27,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{BackendState, Parent};
 use fanlight_protocol::Json;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::time::Instant;
 
 pub(crate) use describe::{all as describe_all, only as describe_only};
@@ -38,12 +40,17 @@ pub(crate) use watch::{ListWatcher, updated_uri};
 use crate::topology::{BackendId, CurrentTopology, ListLimits, Topology};
 use announce::Announcer;
 use background::Background;
+use extensions::ListCapabilities;
 use memory::ListMemory;
 use part::Part;
 
 /// One list of all backends.
 pub(crate) struct Catalogue {
     kind: ListKind,
+    /// The lists that say which backends have the URIs that entries of this one name.
+    claiming: Vec<Arc<Catalogue>>,
+    /// What is declared to servers when the list is read.
+    capabilities: Arc<ListCapabilities>,
     /// For work that no request began.
     topology: Arc<CurrentTopology>,
     announcer: Arc<Announcer>,
@@ -59,8 +66,8 @@ struct State {
     parts: HashMap<BackendId, Part>,
     /// Incremented by each reading that found something new.
     version: u64,
-    /// The version and the topology that the newest snapshot was made of.
-    merged: Option<(u64, u64)>,
+    /// What the newest snapshot was made of.
+    merged: Option<Basis>,
     /// Newest first, all of one topology.
     snapshots: VecDeque<Arc<Snapshot>>,
     last_read: Option<Instant>,
@@ -74,22 +81,41 @@ struct State {
     begun: bool,
 }
 
-/// The four catalogues, by kind.
-pub(crate) struct Catalogues([Arc<Catalogue>; 4]);
+/// What a snapshot is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Basis {
+    /// The version of the parts.
+    version: u64,
+    /// The number of the topology.
+    topology: u64,
+    /// The sum of the generations of the claiming lists, each of which only grows.
+    claims: u64,
+}
+
+/// The catalogues, by kind.
+pub(crate) struct Catalogues([Arc<Catalogue>; 5]);
 
 impl Catalogues {
     fn new(topology: &Arc<CurrentTopology>, announcer: &Arc<Announcer>, background: &Background) -> Self {
         let memory = Arc::<ListMemory>::default();
-        let new = |kind| Catalogue {
-            kind,
-            topology: Arc::clone(topology),
-            announcer: Arc::clone(announcer),
-            background: background.clone(),
-            memory: Arc::clone(&memory),
-            state: Mutex::default(),
-            merging: Mutex::default(),
+        let capabilities = Arc::<ListCapabilities>::default();
+        let new = |kind, claiming: &[&Arc<Catalogue>]| {
+            Arc::new(Catalogue {
+                kind,
+                claiming: claiming.iter().map(|list| Arc::clone(list)).collect(),
+                capabilities: Arc::clone(&capabilities),
+                topology: Arc::clone(topology),
+                announcer: Arc::clone(announcer),
+                background: background.clone(),
+                memory: Arc::clone(&memory),
+                state: Mutex::default(),
+                merging: Mutex::default(),
+            })
         };
-        Self(ListKind::ALL.map(|kind| Arc::new(new(kind))))
+        let resources = new(ListKind::Resources, &[]);
+        let skills = new(ListKind::Skills, &[&resources]);
+        let tools = new(ListKind::Tools, &[&resources, &skills]);
+        Self([tools, resources, new(ListKind::ResourceTemplates, &[]), new(ListKind::Prompts, &[]), skills])
     }
 
     /// The catalogues that a change may concern.
@@ -98,12 +124,22 @@ impl Catalogues {
     }
 
     pub(crate) fn of(&self, kind: ListKind) -> &Arc<Catalogue> {
-        let [tools, resources, templates, prompts] = &self.0;
+        let [tools, resources, templates, prompts, skills] = &self.0;
         match kind {
             ListKind::Tools => tools,
             ListKind::Resources => resources,
             ListKind::ResourceTemplates => templates,
             ListKind::Prompts => prompts,
+            ListKind::Skills => skills,
+        }
+    }
+
+    /// A client with these capabilities asks for a list: if it has an extension that was not declared to servers yet,
+    /// they may have listed less than they have.
+    pub(crate) fn declare_extensions(&self, client: &Json) {
+        let [tools, ..] = &self.0;
+        if tools.capabilities.add(client) {
+            self.0.iter().for_each(|catalogue| catalogue.mark_stale());
         }
     }
 
@@ -331,26 +367,59 @@ impl Catalogue {
         hanging.iter().for_each(|(backend, need, _)| self.read_in_background(topology, *backend, *need));
         let reading = others.into_iter().map(|(backend, need, _)| self.read(topology, backend, need, trace));
         let began = join_all(reading).await;
-        (self.merge(topology), hanging.is_empty() && !began.contains(&true))
+        let mut is_cached = hanging.is_empty() && !began.contains(&true);
+        if self.needs_claims(topology) {
+            for list in &self.claiming {
+                is_cached &= list.has_been_read(topology, trace).await;
+            }
+        }
+        (self.merge(topology), is_cached)
+    }
+
+    /// Reads the list if it has not been read. Returns whether it had been.
+    fn has_been_read<'a>(self: &'a Arc<Self>, topology: &'a Arc<Topology>, trace: &'a Parent) -> BoxFuture<'a, bool> {
+        Box::pin(async move { self.newest_or_first(topology, trace).await.1 })
+    }
+
+    /// Whether an entry may name a URI that another backend claims.
+    fn needs_claims(&self, topology: &Topology) -> bool {
+        let names_uris = |part: &Part| part.loaded.as_ref().is_some_and(|loaded| loaded.names_uris);
+        topology.backends().len() > 1
+            && !self.claiming.is_empty()
+            && self.with(|state| state.parts.values().any(names_uris))
+    }
+
+    /// Merges the parts again if they name URIs that may have got other owners.
+    fn reconsider_claims(&self, topology: &Arc<Topology>) {
+        if self.needs_claims(topology) && self.newest(topology).is_some() {
+            self.merge(topology);
+        }
     }
 
     /// The snapshot of the parts as they are, made again if any has something new.
     fn merge(&self, topology: &Arc<Topology>) -> Arc<Snapshot> {
         let _one_at_a_time = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        let claiming: Vec<_> = match self.needs_claims(topology) {
+            true => self.claiming.iter().filter_map(|list| list.newest(topology)).collect(),
+            false => Vec::new(),
+        };
+        let claims = claiming.iter().map(|list| list.generation()).sum();
         let parts = self.with(|state| {
             state.suspect &= state.parts.values().any(|part| part.reflects < part.announced);
-            if state.merged == Some((state.version, topology.number())) {
+            let basis = Basis { version: state.version, topology: topology.number(), claims };
+            if state.merged == Some(basis) {
                 return None;
             }
             let all = topology.ids().map(|backend| {
                 let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
                 Some((backend, loaded.contribution.clone()))
             });
-            Some((state.version, all.collect::<Option<Vec<_>>>()?))
+            Some((basis, all.collect::<Option<Vec<_>>>()?))
         });
         match parts {
-            Some((version, parts)) => {
-                self.accept(version, Arc::new(Snapshot::new(self.kind, parts, topology)), &topology.limits)
+            Some((basis, parts)) => {
+                let snapshot = Snapshot::new(self.kind, parts, topology, &claiming);
+                self.accept(basis, Arc::new(snapshot), &topology.limits)
             }
             None => self.newest(topology).unwrap_or_default(),
         }
@@ -358,7 +427,7 @@ impl Catalogue {
 
     /// Keeps `snapshot` unless it equals the newest one, whose cursors then stay valid. One of an
     /// earlier topology serves only the requests that began with that.
-    fn accept(&self, version: u64, snapshot: Arc<Snapshot>, limits: &ListLimits) -> Arc<Snapshot> {
+    fn accept(&self, basis: Basis, snapshot: Arc<Snapshot>, limits: &ListLimits) -> Arc<Snapshot> {
         let previous = self.with(|state| state.snapshots.front().cloned());
         let topology = previous.as_ref().map_or(0, |previous| previous.topology());
         if topology > snapshot.topology() {
@@ -368,7 +437,7 @@ impl Catalogue {
         let is_news = !is_same_topology || previous.as_ref().is_none_or(|previous| !previous.equals(&snapshot));
         let has_changed = previous.as_ref().map(|previous| !previous.offers_the_same(&snapshot));
         let (newest, has_changed, pause) = self.with(|state| {
-            state.merged = Some((version, snapshot.topology()));
+            state.merged = Some(basis);
             if is_news {
                 // What an earlier topology had is neither listed any more nor are its backends kept.
                 if !is_same_topology {

@@ -14,6 +14,9 @@ use fanlight_canonical::Outcome;
 use super::memory::ReservedBytes;
 use crate::merge::Contribution;
 
+/// A reading that takes this long and fails is one that requests should not wait for.
+const SLOW: Duration = Duration::from_millis(500);
+
 /// A backend's list as it was read.
 pub(crate) struct Loaded {
     pub(crate) contribution: Contribution,
@@ -22,6 +25,8 @@ pub(crate) struct Loaded {
     /// Until when the server allows it to be served: the least of its pages' `ttlMs`, each counted
     /// from when the page arrived. `None` if any page has none.
     pub(crate) expires: Option<Instant>,
+    /// Whether its entries may name URIs that are in other lists.
+    pub(crate) names_uris: bool,
     /// When the results were read, which is earlier than `received` if they are stale.
     pub(crate) read: Instant,
     /// The memory of the results.
@@ -80,9 +85,10 @@ impl Part {
 
     /// Stores the result of a reading that began when `reflects` changes had been announced. If it failed, the last
     /// whole list stays for at most `stale`. Returns whether there is anything new.
-    pub(super) fn store(&mut self, mut loaded: Loaded, reflects: u64, stale: Duration) -> bool {
+    pub(super) fn store(&mut self, mut loaded: Loaded, reflects: u64, stale: Duration, took: Duration) -> bool {
         let Contribution { outcome, ref reason, .. } = loaded.contribution;
-        self.is_hanging = outcome == Outcome::Timeout;
+        // A host that is lost without a word fails in several ways, but always slowly.
+        self.is_hanging = outcome == Outcome::Timeout || (outcome != Outcome::Ok && took >= SLOW);
         self.reflects = reflects;
         self.running = None;
         let last = self.loaded.take();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendClient, Parent};
+use fanlight_canonical::{BackendClient, CallContext, Parent};
 use futures_util::FutureExt as _;
 use tokio::time::{Instant, sleep_until};
 
@@ -84,12 +84,14 @@ impl Catalogue {
         let Begun { backend, number, reflects } = begun;
         let (reader, catalogue) = (Arc::clone(self), Arc::clone(self));
         let reading = trace.clone().scope(async move {
-            let loaded = load::one(reader.kind, client.as_ref(), &limits, reader.memory.reserve(), &trace).await;
+            let began = Instant::now();
+            let context = CallContext::for_lists_with(reader.capabilities.current(), &trace);
+            let loaded = load::one(reader.kind, client.as_ref(), &limits, reader.memory.reserve(), context).await;
             let expires = reader.with(|state| {
                 state.last_read = Some(Instant::now());
                 let part = state.part(backend);
                 let was_announced = part.reflects < reflects;
-                let is_new = part.store(loaded, reflects, limits.stale);
+                let is_new = part.store(loaded, reflects, limits.stale, began.elapsed());
                 let expires = part.expire(limits.stale);
                 state.version += u64::from(is_new);
                 state.read_announced |= is_new && was_announced;

@@ -4,20 +4,20 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+
 use std::time::Duration;
 
 use fanlight_canonical::{Outcome, Principal};
 use fanlight_protocol::Response;
-use fanlight_protocol::json::{ArrayBuilder, Json, Kind, ObjectBuilder};
+use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use foldhash::fast::RandomState;
 use tracing::warn;
 
 use super::ListKind;
 use super::pages::{self, Pages};
 use super::uri_template::UriTemplate;
-use crate::merge::{self, Contribution, Except, Merged};
-use crate::topology::{self, BackendId, Member, Topology};
+use crate::merge::{self, Contribution, Merged};
+use crate::topology::{self, BackendId};
 
 /// How many collisions a log line names.
 const NAMED: usize = 5;
@@ -25,27 +25,31 @@ const NAMED: usize = 5;
 /// One state of a merged list.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    generation: u64,
+    pub(super) generation: u64,
     /// The number of the topology that it was made for.
-    topology: u64,
-    kind: Option<ListKind>,
-    entries: Vec<Entry>,
+    pub(super) topology: u64,
+    pub(super) kind: Option<ListKind>,
+    pub(super) entries: Vec<Entry>,
     /// In configuration order.
-    parts: Vec<Part>,
-    index: HashMap<String, usize, RandomState>,
-    templates: Vec<(UriTemplate, usize)>,
-    rest: Merged,
-    collisions: Vec<Collision>,
-    pages: Pages,
+    pub(super) parts: Vec<Part>,
+    pub(super) index: HashMap<String, usize, RandomState>,
+    /// The URIs that entries of tools and skills name, and the first backend that names each.
+    pub(super) named: HashMap<String, BackendId, RandomState>,
+    /// The positions of tools by the names that their backends give them, where these differ from the clients'.
+    pub(super) bare: HashMap<String, Vec<usize>, RandomState>,
+    pub(super) templates: Vec<(UriTemplate, usize)>,
+    pub(super) rest: Merged,
+    pub(super) collisions: Vec<Collision>,
+    pub(super) pages: Pages,
 }
 
 /// What one backend gave.
 #[derive(Debug)]
-struct Part {
-    backend: BackendId,
+pub(super) struct Part {
+    pub(super) backend: BackendId,
     /// Which entries are its.
-    entries: Range<usize>,
-    contribution: Contribution,
+    pub(super) entries: Range<usize>,
+    pub(super) contribution: Contribution,
 }
 
 /// One entry of a merged list.
@@ -59,6 +63,8 @@ pub struct Entry {
     pub original: Option<Json>,
     /// Which backend it came from.
     pub backend: BackendId,
+    /// Whether it is a tool that an app shows.
+    pub shows_app: bool,
 }
 
 /// A name or URI that two backends claim.
@@ -75,86 +81,7 @@ pub struct Collision {
 }
 
 impl Snapshot {
-    /// Merges the backends' lists in configuration order: of two entries with one key, the first wins.
-    pub(super) fn new(kind: ListKind, parts: Vec<(BackendId, Contribution)>, topology: &Topology) -> Self {
-        static GENERATION: AtomicU64 = AtomicU64::new(1);
-        let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
-        let mut snapshot = Self { generation, topology: topology.number(), kind: Some(kind), ..Self::default() };
-        for (backend, contribution) in parts {
-            let start = snapshot.entries.len();
-            let member = topology.get(backend);
-            for result in &contribution.results {
-                let list = result.get(kind.member()).unwrap_or_else(Json::null);
-                for element in list.elements() {
-                    member.iter().for_each(|member| snapshot.add(kind, list.slice(element.clone()), member, topology));
-                }
-            }
-            snapshot.parts.push(Part { backend, entries: start..snapshot.entries.len(), contribution });
-        }
-        let collisions = snapshot.collisions_json();
-        let more: Vec<_> = collisions.map(|list| (merge::COLLISIONS_KEY, list)).into_iter().collect();
-        let except = Except { members: &[kind.member(), "nextCursor", "resultType"], replaced: &[] };
-        snapshot.rest = merge::merge(snapshot.contributions(), except, &more);
-        snapshot
-    }
-
-    fn add(&mut self, kind: ListKind, element: Json, member: &Member, topology: &Topology) {
-        let (backend, naming) = (member.id, &member.naming);
-        let range = element.members().find(|member| member.is(&element, kind.key())).map(|member| member.value);
-        let original = range.clone().map(|range| element.slice(range)).filter(|key| key.kind() == Kind::String);
-        let name = original.as_ref().and_then(|key| key.as_str().map(|name| name.into_owned()));
-        if kind == ListKind::Tools && name.is_some_and(|name| !member.permits_tool(&name)) {
-            return;
-        }
-        let (Some(range), Some(original)) = (range, original) else {
-            // No request can name this entry, but the backend lists it.
-            return self.entries.push(Entry { visible: Arc::new(element), key: None, original: None, backend });
-        };
-        let mut key = if kind.is_named() { naming.visible(&original) } else { original.clone() };
-        if let Some(taken) = key.as_str().and_then(|key| self.index.get(key.as_ref()).copied()) {
-            match self.collide(kind, &key, taken, member, topology) {
-                Some(alias) => key = alias,
-                None => return,
-            }
-        }
-        let visible = if key == original { element } else { element.with(range, &key) };
-        self.insert(kind, Entry { visible: Arc::new(visible), key: Some(key), original: Some(original), backend });
-    }
-
-    fn insert(&mut self, kind: ListKind, entry: Entry) {
-        let position = self.entries.len();
-        if let Some(key) = entry.key.as_ref().and_then(|key| key.as_str()) {
-            if kind == ListKind::ResourceTemplates
-                && let Some(template) = UriTemplate::parse(&key)
-            {
-                self.templates.push((template, position));
-            }
-            self.index.insert(key.into_owned(), position);
-        }
-        self.entries.push(entry);
-    }
-
-    /// Notes the collision of a key that is taken; returns the alias if there can be one.
-    fn collide(
-        &mut self,
-        kind: ListKind,
-        key: &Json,
-        taken: usize,
-        other: &Member,
-        topology: &Topology,
-    ) -> Option<Json> {
-        let key = key.as_str()?;
-        let (naming, other) = (&other.naming, other.name());
-        let kept = self.entries.get(taken).map_or("", |entry| topology.name(entry.backend)).to_owned();
-        // A backend that lists the same URI twice gets no alias: both lead to the same resource.
-        let alias = (!kind.is_named() && kept != other).then(|| naming.alias(&key));
-        let alias = alias.filter(|alias| !self.index.contains_key(alias));
-        let alias_key = alias.as_deref().map(Json::string);
-        self.collisions.push(Collision { key: key.into_owned(), kept, other: other.to_owned(), alias });
-        alias_key
-    }
-
-    fn collisions_json(&self) -> Option<Json> {
+    pub(super) fn collisions_json(&self) -> Option<Json> {
         if self.collisions.is_empty() {
             return None;
         }
@@ -232,6 +159,20 @@ impl Snapshot {
     #[must_use]
     pub fn find(&self, key: &str) -> Option<&Entry> {
         self.index.get(key).and_then(|position| self.entries.get(*position))
+    }
+
+    /// The entries of tools that their backends call `name`, and clients do not.
+    pub(crate) fn find_bare(&self, name: &str) -> impl Iterator<Item = &Entry> {
+        let positions = self.bare.get(name).into_iter().flatten();
+        positions.filter_map(|position| self.entries.get(*position))
+    }
+
+    /// The backend to whose entry this URI belongs: that is its own, or it names it.
+    pub(crate) fn backend_naming(&self, uri: &str) -> Option<BackendId> {
+        match self.kind? {
+            ListKind::Tools | ListKind::Skills => self.named.get(uri).copied(),
+            _ => self.find(uri).map(|entry| entry.backend),
+        }
     }
 
     /// Whether each entry of the list in `result` is one of these, in the same text.

@@ -6,7 +6,7 @@
 
 /// A parsed template.
 #[derive(Clone, Debug)]
-pub(crate) struct UriTemplate(Vec<Part>);
+pub struct UriTemplate(Vec<Part>);
 
 #[derive(Clone, Debug)]
 enum Part {
@@ -20,7 +20,7 @@ enum Part {
 
 impl UriTemplate {
     /// Reads `template`; `None` if its braces do not pair up or it is all literal.
-    pub(crate) fn parse(template: &str) -> Option<Self> {
+    pub fn parse(template: &str) -> Option<Self> {
         let mut parts = Vec::new();
         let mut rest = template;
         while let Some((literal, after)) = rest.split_once('{') {
@@ -44,7 +44,7 @@ impl UriTemplate {
     }
 
     /// Whether `uri` can be an expansion.
-    pub(crate) fn matches(&self, uri: &str) -> bool {
+    pub fn matches(&self, uri: &str) -> bool {
         let mut text = uri.as_bytes();
         let mut parts = self.0.as_slice();
         if let [Part::Literal(prefix), rest @ ..] = parts {

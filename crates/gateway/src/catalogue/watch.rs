@@ -186,6 +186,11 @@ impl ListWatcher {
     async fn update(&self, part: Part) -> Part {
         let ((change, backend), topology) = (part, self.topology());
         join_all(self.catalogues.changed_by(change).map(|catalogue| catalogue.update(&topology, backend))).await;
+        if change == Change::Resources {
+            for kind in [ListKind::Skills, ListKind::Tools] {
+                self.catalogues.of(kind).reconsider_claims(&topology);
+            }
+        }
         part
     }
 

@@ -46,15 +46,15 @@ impl Tasks {
         )
     }
 
-    /// Answers a request about tasks.
+    /// Answers a request about tasks; also says which backend has answered, unless several have.
     pub(crate) async fn handle(
         &self,
         topology: &Topology,
         call: Call,
         seal: &CursorSeal,
-    ) -> Result<Response, RpcError> {
+    ) -> Result<(Option<BackendId>, Response), RpcError> {
         if call.method == Method::ListTasks {
-            return self.list(topology, &call, seal).await;
+            return Ok((None, self.list(topology, &call, seal).await?));
         }
         let task = task_id(call.params.as_ref())?;
         let (method, context) = (call.method.clone(), Arc::clone(&call.context));
@@ -70,7 +70,7 @@ impl Tasks {
             }
             _ => {}
         }
-        Ok(response)
+        Ok((Some(backend), response))
     }
 
     /// Remembers the owner of a task if the answer of a backend has created one.
@@ -93,15 +93,22 @@ impl Tasks {
         context: &Arc<CallContext>,
         task: &str,
     ) -> Result<BackendId, RpcError> {
-        match self.known_owner(topology, context, task).await {
+        match self.remembered_owner(topology, context, task).await {
             Some(backend) => Ok(backend),
             None => self.find(topology, context, task).await,
         }
     }
 
-    async fn known_owner(&self, topology: &Topology, context: &CallContext, task: &str) -> Option<BackendId> {
+    /// The backend that has this task, if it is known.
+    async fn remembered_owner(&self, topology: &Topology, context: &CallContext, task: &str) -> Option<BackendId> {
         let known = self.owners.find(&TaskKey::new(&context.caller, task)).await;
         known.filter(|backend| topology.get(*backend).is_some())
+    }
+
+    /// The backend of the task that `params` name, if it is known.
+    pub(crate) async fn known_owner(&self, context: &CallContext, params: Option<&Json>) -> Option<BackendId> {
+        let task = task_id(params).ok()?;
+        self.owners.find(&TaskKey::new(&context.caller, &task)).await
     }
 
     /// The backends that have these tasks, without the tasks that no backend has. Backends are asked for the first
@@ -116,7 +123,7 @@ impl Tasks {
         let mut owners = HashMap::new();
         let mut unknown = Vec::new();
         for task in tasks {
-            match self.known_owner(topology, context, task).await {
+            match self.remembered_owner(topology, context, task).await {
                 Some(owner) => drop(owners.insert(Arc::clone(task), owner)),
                 None if unknown.len() < topology.limits.unknown_tasks => unknown.push(Arc::clone(task)),
                 None => {}

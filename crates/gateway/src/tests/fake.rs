@@ -280,6 +280,7 @@ pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, ca
         lists: limits(page_size),
         cache,
         max_tasks: 100,
+        max_handed_out: 100,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };

@@ -57,9 +57,9 @@ async fn client_gets_no_notification_after_it_stops_listening_or_of_other_kinds(
 #[tokio::test(start_paused = true)]
 async fn updates_have_the_uri_that_the_client_subscribed_to() {
     let scene = two_with_the_same_resource();
-    let mut client = scene.listen(uris(&["fanlight://b/x://1", "x://1", "y://unlisted"])).await;
+    let mut client = scene.listen(uris(&["x://fanlight--b/1", "x://1", "y://unlisted"])).await;
     let honoured: Vec<_> = client.listening.honoured.uris.iter().map(|uri| &**uri).collect();
-    assert_eq!(honoured, ["fanlight://b/x://1", "x://1", "y://unlisted"]);
+    assert_eq!(honoured, ["x://fanlight--b/1", "x://1", "y://unlisted"]);
     assert_eq!(scene.backends[0].interest(), uris(&["x://1", "y://unlisted"]));
     assert_eq!(scene.backends[1].interest(), uris(&["x://1", "y://unlisted"]));
     let updated = Method::ResourceUpdated;
@@ -68,8 +68,8 @@ async fn updates_have_the_uri_that_the_client_subscribed_to() {
     scene.backends[0].announce(updated.clone(), Some(r#"{"uri":"x:\/\/1"}"#));
     scene.backends[1].announce(updated, Some(r#"{"uri":"y://unlisted"}"#));
     let expected = [
-        r#"resources/updated {"uri":"fanlight://b/x://1","k":1.0}"#,
-        r#"resources/updated {"uri":"fanlight://b/x://1/part"}"#,
+        r#"resources/updated {"uri":"x://fanlight--b/1","k":1.0}"#,
+        r#"resources/updated {"uri":"x://fanlight--b/1/part"}"#,
         r#"resources/updated {"uri":"x:\/\/1"}"#,
         r#"resources/updated {"uri":"y://unlisted"}"#,
     ];
@@ -82,12 +82,12 @@ async fn updates_have_the_uri_that_the_client_subscribed_to() {
 #[tokio::test(start_paused = true)]
 async fn update_is_sent_under_both_names_of_one_resource() {
     let scene = two_with_the_same_resource();
-    let mut client = scene.listen(uris(&["x://1", "fanlight://a/x://1"])).await;
+    let mut client = scene.listen(uris(&["x://1", "x://fanlight--a/1"])).await;
     assert_eq!(client.listening.honoured.uris.len(), 2);
     scene.backends[0].announce(Method::ResourceUpdated, Some(r#"{"uri":"x://1"}"#));
     let mut received = client.received();
     received.sort();
-    assert_eq!(received, [r#"resources/updated {"uri":"fanlight://a/x://1"}"#, r#"resources/updated {"uri":"x://1"}"#]);
+    assert_eq!(received, [r#"resources/updated {"uri":"x://1"}"#, r#"resources/updated {"uri":"x://fanlight--a/1"}"#]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +148,7 @@ async fn session_gets_everything_but_changes_of_single_lists() {
     let expected = [
         r#"message {"level":"info","data":1.0}"#,
         r#"resources/updated {"uri":"x://1"}"#,
-        r#"resources/updated {"uri":"fanlight://b/x://1"}"#,
+        r#"resources/updated {"uri":"x://fanlight--b/1"}"#,
         r#"resources/updated {"uri":"z://1"}"#,
         "elicitation/create",
     ];

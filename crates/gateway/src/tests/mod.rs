@@ -1,6 +1,9 @@
 //! The core against backends that answer from a script.
 
+mod aliases;
+mod apps;
 mod changes;
+mod extensions;
 mod fake;
 mod freshness;
 mod listening;

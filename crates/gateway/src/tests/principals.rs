@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use super::fake::*;
 
-const URI: &str = r#"{"uri":"fanlight://a/x://1"}"#;
+const URI: &str = r#"{"uri":"x://fanlight--a/1"}"#;
 
 impl Scene {
     async fn ask_by(&self, name: &str, method: &str, params: Option<&str>) -> String {

@@ -15,7 +15,7 @@ use crate::CacheLimits;
 
 const PUBLIC: &str = r#""result":{"contents":["1"],"ttlMs":60000,"cacheScope":"public"}"#;
 const PRIVATE: &str = r#""result":{"contents":["1"],"ttlMs":60000,"cacheScope":"private"}"#;
-const URI: &str = r#"{"uri":"fanlight://a/x://1"}"#;
+const URI: &str = r#"{"uri":"x://fanlight--a/1"}"#;
 
 fn reader(body: &'static str) -> Scene {
     scene(vec![announcing("a", &[("resources/read", body)]), fake("b", &[])])
@@ -50,7 +50,7 @@ fn without_session() -> CallContext {
 async fn equal_reads_at_one_time_are_sent_once() {
     let scene = reader("");
     let gate = scene.gate(PRIVATE);
-    let own = r#"{"uri":"fanlight://a/x://1","_meta":{"io.modelcontextprotocol/clientInfo":{"name":"c"}}}"#;
+    let own = r#"{"uri":"x://fanlight--a/1","_meta":{"io.modelcontextprotocol/clientInfo":{"name":"c"}}}"#;
     let release = async { gate.add_permits(1) };
     let (a, b, c, ()) = tokio::join!(scene.read(), scene.read(), scene.ask("resources/read", Some(own)), release);
     assert!(a.contains("contents") && a == b && a == c);
@@ -65,7 +65,7 @@ async fn reads_that_a_server_can_tell_apart_are_sent_separately() {
     let scene = reader("");
     let gate = scene.gate(PRIVATE);
     gate.add_permits(9);
-    let other = r#"{"uri":"fanlight://a/x://1","_meta":{"k":1}}"#;
+    let other = r#"{"uri":"x://fanlight--a/1","_meta":{"k":1}}"#;
     let calls = [
         by(without_session()),
         by(CallContext { capabilities: Json::literal(r#"{"sampling":{}}"#), ..without_session() }),
@@ -73,8 +73,8 @@ async fn reads_that_a_server_can_tell_apart_are_sent_separately() {
         by(CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..without_session() }),
         by(CallContext { wants_progress: true, ..without_session() }),
         call("resources/read", Some(other)),
-        call("resources/read", Some(r#"{"uri":"fanlight://a/x://1","requestState":"s"}"#)),
-        call("resources/read", Some(r#"{"uri":"fanlight://a/x://1","requestState":"s"}"#)),
+        call("resources/read", Some(r#"{"uri":"x://fanlight--a/1","requestState":"s"}"#)),
+        call("resources/read", Some(r#"{"uri":"x://fanlight--a/1","requestState":"s"}"#)),
     ];
     let count = calls.len();
     futures_util::future::join_all(calls.map(|call| scene.gateway.handle(call))).await;
@@ -171,7 +171,7 @@ async fn public_results_are_served_to_all_during_their_ttl() {
     });
     let served = scene.gateway.handle(session).await.body().as_text().to_owned();
     assert_eq!(served, r#"{"contents":["1"],"ttlMs":1000,"cacheScope":"public"}"#);
-    scene.ask("resources/read", Some(r#"{"uri":"fanlight://a/x://1","inputResponses":{}}"#)).await;
+    scene.ask("resources/read", Some(r#"{"uri":"x://fanlight--a/1","inputResponses":{}}"#)).await;
     assert_eq!(scene.reads(), 2, "a retry with input is never served from what is kept");
     advance(Duration::from_secs(1)).await;
     scene.read().await;
@@ -199,7 +199,7 @@ async fn results_that_are_not_public_or_have_no_ttl_are_not_kept() {
 #[tokio::test(start_paused = true)]
 async fn announced_changes_evict_kept_results() {
     let scene = reader(PUBLIC);
-    let interest = Interest { uris: vec!["fanlight://a/x://1".into()], ..Interest::default() };
+    let interest = Interest { uris: vec!["x://fanlight--a/1".into()], ..Interest::default() };
     let _client = scene.listen(interest).await;
     rest().await;
     let updated = Method::ResourceUpdated;
@@ -222,7 +222,7 @@ async fn announced_changes_evict_kept_results() {
 #[tokio::test(start_paused = true)]
 async fn read_that_began_before_a_change_is_neither_kept_nor_joined() {
     let scene = reader("");
-    let _client = scene.listen(Interest { uris: vec!["fanlight://a/x://1".into()], ..Interest::default() }).await;
+    let _client = scene.listen(Interest { uris: vec!["x://fanlight--a/1".into()], ..Interest::default() }).await;
     rest().await;
     scene.forget();
     let gate = scene.gate(PUBLIC);
@@ -279,7 +279,7 @@ async fn notification_counts_once_for_all_its_copies_and_again_with_an_equal_tex
 #[tokio::test]
 async fn kept_results_are_bounded() {
     let read = async |scene: &Scene, n: usize| {
-        let uri = format!(r#"{{"uri":"fanlight://a/x://{n}"}}"#);
+        let uri = format!(r#"{{"uri":"x://fanlight--a/{n}"}}"#);
         scene.ask("resources/read", Some(&uri)).await;
     };
     for (entries, bytes, at_most) in [(4, 1 << 20, 4), (100, 4096, 10), (0, 4096, 0), (4, 0, 0), (4, 300, 0)] {

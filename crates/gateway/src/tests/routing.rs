@@ -191,10 +191,10 @@ async fn uri_that_two_backends_claim_is_readable_at_both() {
     let scene =
         scene(vec![backend("a", r#""result":{"contents":["a"]}"#), backend("b", r#""result":{"contents":["b"]}"#)]);
     let list = scene.ask("resources/list", None).await;
-    let expected = r#"{"resources":[{"uri":"f:\/\/x","name":"X"},{"uri":"fanlight://b/f://x","name":"X"}],"_meta":{"dev.fanlight/collisions":[{"uri":"f://x","kept":"a","other":"b","alias":"fanlight://b/f://x"}]}}"#;
+    let expected = r#"{"resources":[{"uri":"f:\/\/x","name":"X"},{"uri":"f://fanlight--b/x","name":"X"}],"_meta":{"dev.fanlight/collisions":[{"uri":"f://x","kept":"a","other":"b","alias":"f://fanlight--b/x"}]}}"#;
     assert_eq!(list, expected);
     assert_eq!(scene.ask("resources/read", Some(r#"{"uri":"f://x"}"#)).await, r#"{"contents":["a"]}"#);
-    assert_eq!(scene.ask("resources/read", Some(r#"{"uri":"fanlight://b/f://x"}"#)).await, r#"{"contents":["b"]}"#);
+    assert_eq!(scene.ask("resources/read", Some(r#"{"uri":"f://fanlight--b/x"}"#)).await, r#"{"contents":["b"]}"#);
     assert_eq!(scene.received(1).last().unwrap(), r#"resources/read {"uri":"f://x"}"#);
 }
 
@@ -341,6 +341,6 @@ async fn subscriptions_go_to_the_backend_of_the_resource_or_to_all() {
         let received = scene.received(backend);
         assert_eq!(received.last().unwrap(), r#"resources/subscribe {"uri":"x://unlisted"}"#);
     }
-    assert_eq!(scene.ask("resources/subscribe", Some(r#"{"uri":"fanlight://b/x://b"}"#)).await, "{}");
+    assert_eq!(scene.ask("resources/subscribe", Some(r#"{"uri":"x://fanlight--b/b"}"#)).await, "{}");
     assert_eq!(scene.received(1), [r#"resources/subscribe {"uri":"x://b"}"#]);
 }

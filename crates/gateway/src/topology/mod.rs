@@ -4,6 +4,7 @@
 //! [`CurrentTopology`] holds the newest one. A request takes it once, at its beginning, and uses it to
 //! its end. State that outlives a request belongs to a [`BackendId`], never to a backend's position.
 
+mod alias;
 mod naming;
 mod send;
 mod settings;
@@ -96,6 +97,14 @@ impl Topology {
         self.get(backend).map_or("", Member::name)
     }
 
+    /// The backend whose alias `uri` is, and the URI that the backend itself has for it.
+    pub(crate) fn unalias(&self, uri: &str) -> Option<(&Member, String)> {
+        if !alias::has_form(uri) {
+            return None;
+        }
+        self.backends.iter().find_map(|backend| Some((backend, backend.naming.unalias(uri)?)))
+    }
+
     /// The only backend, if there is but one and nothing is renamed or hidden: then everything passes
     /// unchanged, cursors and unknown methods included.
     pub(crate) fn transparent(&self) -> Option<&Member> {
@@ -112,8 +121,8 @@ impl Member {
         self.client.name()
     }
 
-    /// Whether some of its tools may be hidden from clients.
-    pub(crate) fn has_tool_filter(&self) -> bool {
+    /// Whether any of its tools may be hidden.
+    pub(crate) fn is_filtered(&self) -> bool {
         self.permits_tool.is_some()
     }
 

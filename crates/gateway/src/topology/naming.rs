@@ -1,21 +1,22 @@
 //! The naming policy: what a backend's tools, prompts and resources are called by clients.
 //!
 //! With one backend nothing is renamed. With several, tools and prompts become
-//! `<server>__<name>`, unless the configuration gives another prefix. Resource URIs stay; one that
-//! an earlier backend claims as well is reached under an alias.
+//! `<server>__<name>`, unless the configuration gives another prefix. URIs stay; one that an earlier
+//! backend claims as well is reached under an alias (`alias`).
 
 use fanlight_protocol::json::{Json, quote};
 
+use super::alias;
+
 /// The longest tool name that common clients accept, in characters.
 const MAX_CLIENT_NAME: usize = 64;
-
-const ALIAS_SCHEME: &str = "fanlight://";
 
 /// How one backend's names are translated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
     prefix: String,
-    label: String,
+    /// Names the backend in aliases of URIs.
+    alias_label: String,
 }
 
 /// The namings of backends, given by name and configured prefix, in the same order.
@@ -29,6 +30,7 @@ pub fn namings(backends: &[(&str, Option<&str>)]) -> Vec<Naming> {
         labels.extend(unique.into_iter().find(|label| !labels.contains(label)));
     }
     let several = backends.len() > 1;
+    let alias_labels = alias::labels(backends.iter().map(|(name, _)| *name));
     let prefix = |configured: Option<&str>, label: &str| match configured {
         Some(prefix) => prefix.to_owned(),
         None if several => format!("{label}__"),
@@ -36,8 +38,8 @@ pub fn namings(backends: &[(&str, Option<&str>)]) -> Vec<Naming> {
     };
     backends
         .iter()
-        .zip(labels)
-        .map(|((_, configured), label)| Naming { prefix: prefix(*configured, &label), label })
+        .zip(labels.iter().zip(alias_labels))
+        .map(|((_, configured), (label, alias_label))| Naming { prefix: prefix(*configured, label), alias_label })
         .collect()
 }
 
@@ -79,17 +81,16 @@ impl Naming {
         self.prefix.len()
     }
 
-    /// The URI under which a resource stays readable whose own URI another backend claims. It ends
-    /// with the unchanged original, so that a template's alias expands to an alias.
+    /// The URI under which a resource is reached whose own URI another backend claims.
     #[must_use]
     pub fn alias(&self, uri: &str) -> String {
-        format!("{ALIAS_SCHEME}{}/{uri}", self.label)
+        alias::of(&self.alias_label, uri)
     }
 
     /// The original URI of an alias that this naming has made.
     #[must_use]
-    pub fn unalias<'a>(&self, uri: &'a str) -> Option<&'a str> {
-        uri.strip_prefix(ALIAS_SCHEME)?.strip_prefix(self.label.as_str())?.strip_prefix('/')
+    pub fn unalias(&self, uri: &str) -> Option<String> {
+        alias::original(&self.alias_label, uri)
     }
 }
 
@@ -121,15 +122,6 @@ mod tests {
         assert_eq!(names, [r#""my_server__t\u0041""#, r#""my_server-2__t\u0041""#, r#""t\u0041""#, r#""x-t\u0041""#]);
         assert_eq!(all[3].original("x-t"), Some("t"));
         assert_eq!(all[3].original("x-"), None);
-    }
-
-    #[test]
-    fn alias_gives_back_its_original() {
-        let naming = &namings(&[("a", None), ("b", None)])[1];
-        let alias = naming.alias("file:///x?y#{z}");
-        assert_eq!(alias, "fanlight://b/file:///x?y#{z}");
-        assert_eq!(naming.unalias(&alias), Some("file:///x?y#{z}"));
-        assert_eq!(naming.unalias("fanlight://bb/x"), None);
     }
 
     #[test]

@@ -66,8 +66,10 @@ impl Shared {
     /// messages by the negotiated revision.
     pub(super) fn record_sent(&self, message: &str) {
         self.client.sent(message, None);
-        let agreed = slicer::member(message, "result.protocolVersion").and_then(slicer::plain_string);
-        if let Some(revision) = agreed {
+        // Searched first, since slicing a long result takes long.
+        let names_revision = message.contains("protocolVersion");
+        let agreed = names_revision.then(|| slicer::member(message, "result.protocolVersion")).flatten();
+        if let Some(revision) = agreed.and_then(slicer::plain_string) {
             self.client.negotiated(revision);
         }
     }

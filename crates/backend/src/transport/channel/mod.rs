@@ -180,7 +180,7 @@ impl Shared {
                         Ok(Sent::Accepted) => {}
                         Ok(Sent::Rejected { status, pause }) => {
                             place.sent = false;
-                            return Ok(Reply::Rejected { status, error: None, pause });
+                            return Ok(Reply::Rejected { status, error: None, pause, names_session: false });
                         }
                         Err(error) => {
                             place.sent = error.may_have_run();

@@ -6,9 +6,10 @@
 use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -35,7 +36,12 @@ pub(super) struct ReplaceableClient {
     is_loopback: bool,
     /// Whether the next request needs new connections.
     is_suspected: AtomicBool,
+    /// When `current` was built. That takes milliseconds, since certificates are read.
+    built: Mutex<Instant>,
 }
+
+/// The least time between two replacements of a client.
+const REPLACEMENT: Duration = Duration::from_secs(1);
 
 /// A URL that requests are sent to.
 #[derive(Clone, Debug)]
@@ -127,18 +133,29 @@ impl HttpClient {
 impl ReplaceableClient {
     fn new(settings: PoolSettings, is_loopback: bool) -> Result<Self, HttpError> {
         let current = ArcSwap::from_pointee(build(settings, is_loopback)?);
-        Ok(Self { current, settings, is_loopback, is_suspected: AtomicBool::new(false) })
+        let (is_suspected, built) = (AtomicBool::new(false), Mutex::new(Instant::now()));
+        Ok(Self { current, settings, is_loopback, is_suspected, built })
     }
 
     fn current(&self) -> Arc<reqwest::Client> {
         if self.is_suspected.load(Ordering::Relaxed)
-            && self.is_suspected.swap(false, Ordering::Relaxed)
+            && self.is_due()
             && let Ok(fresh) = build(self.settings, self.is_loopback)
         {
             // Running requests keep their connections.
             self.current.store(Arc::new(fresh));
         }
         self.current.load_full()
+    }
+
+    /// Whether the current client is to be replaced now, by the caller.
+    fn is_due(&self) -> bool {
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = built.elapsed() >= REPLACEMENT && self.is_suspected.swap(false, Ordering::Relaxed);
+        if is_due {
+            *built = Instant::now();
+        }
+        is_due
     }
 }
 
@@ -270,7 +287,7 @@ mod tests {
 
     #[test]
     fn pool_serves_plain_http_only() {
-        let time = std::time::Duration::from_secs(5);
+        let time = Duration::from_secs(5);
         let settings = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 4 };
         for (url, plain) in [("http://127.0.0.1:1", true), ("https://127.0.0.1:1", false)] {
             let target = Target::new(Url::parse(url).unwrap()).unwrap();

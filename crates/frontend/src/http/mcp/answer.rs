@@ -2,6 +2,7 @@
 //! or it takes long.
 
 use fanlight_canonical::Core;
+use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::json::{ArrayBuilder, Chunks, MAX_NESTING};
 use fanlight_protocol::{Era, Json, Revision, RpcError, code};
 use http::{HeaderValue, Response, StatusCode};
@@ -10,7 +11,7 @@ use tokio::time::timeout;
 use super::super::arrived::stream_permit;
 use super::super::events::stream::EventStream;
 use super::super::events::{self, Pieces};
-use super::super::negotiate::{self, Accepts};
+use super::super::negotiate;
 use super::super::reply::{self, Refusal, Reply, ReplyBody};
 use super::{Endpoint, headers};
 use crate::call::{Answer, RenderedCall, ResponseItem, Responses};

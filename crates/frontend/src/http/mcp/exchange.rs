@@ -4,13 +4,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use fanlight_canonical::Core;
+use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::json::Value;
 use fanlight_protocol::{Method, Request, Revision, RpcError};
 use fanlight_telemetry::Parent;
 use tokio::time::timeout;
 
 use super::super::fields::Fields;
-use super::super::negotiate::Accepts;
 use super::{Endpoint, headers};
 use crate::call::DetachedCalls;
 use crate::eras::params::{Meta, Params};

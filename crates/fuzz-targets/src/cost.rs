@@ -1,0 +1,102 @@
+//! Bounds on the cost of reading an input, as a function of its length: what is more than linear is found before it is
+//! slow enough to be noticed.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The processor time of any input.
+const FIXED_TIME: Duration = Duration::from_millis(10);
+/// The processor time of one byte, in an optimized build that is slowed down by the fuzzer's instrumentation.
+const TIME_PER_BYTE: Duration = Duration::from_micros(2);
+
+/// What an input may cost: a fixed part, and a part for each of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Allocations.
+    pub allocations: Linear,
+    /// Bytes that are allocated, all together: memory that is freed and allocated again counts twice.
+    pub bytes: Linear,
+}
+
+/// A fixed part, and a part for each byte of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linear(pub u64, pub u64);
+
+impl Linear {
+    fn of(self, length: u64) -> u64 {
+        self.0.saturating_add(self.1.saturating_mul(length))
+    }
+}
+
+impl Cost {
+    /// For parsers that build a value for each element of an input, however short.
+    pub const ELEMENTS: Self = Self { allocations: Linear(64, 4), bytes: Linear(16 << 10, 512) };
+    /// For parsers that copy parts of the input at most.
+    pub const TEXT: Self = Self { allocations: Linear(64, 1), bytes: Linear(16 << 10, 32) };
+}
+
+/// Reads an input of this length, and returns what was read.
+///
+/// # Panics
+///
+/// If that has cost more than it may. Processor time counts with the feature `processor-time` only, for optimized builds.
+pub fn bounded<T>(length: usize, cost: Cost, read: impl Fn() -> T) -> T {
+    let (mut value, mut exceeded) = attempt(length, cost, &read);
+    // What is initialized once costs the first input only, and a page fault or an interrupt one attempt.
+    for _ in 0..3 {
+        if exceeded.is_none() {
+            break;
+        }
+        (value, exceeded) = attempt(length, cost, &read);
+    }
+    assert!(exceeded.is_none(), "an input of {length} bytes costs too much: {}", exceeded.unwrap_or_default());
+    value
+}
+
+/// The value, and what was exceeded.
+fn attempt<T>(length: usize, cost: Cost, read: &impl Fn() -> T) -> (T, Option<String>) {
+    let mut value = None;
+    let before = processor_time();
+    let allocated = allocation_counter::measure(|| value = Some(read()));
+    let time = processor_time().saturating_sub(before);
+    let bytes = u64::try_from(length).unwrap_or(u64::MAX);
+    let exceeded = [
+        (allocated.count_total > cost.allocations.of(bytes)).then(|| format!("{} allocations", allocated.count_total)),
+        (allocated.bytes_total > cost.bytes.of(bytes)).then(|| format!("{} allocated bytes", allocated.bytes_total)),
+        (cfg!(feature = "processor-time")
+            && time > FIXED_TIME + TIME_PER_BYTE * u32::try_from(length).unwrap_or(u32::MAX))
+        .then(|| format!("{time:?} of processor time")),
+    ];
+    (value.expect("it was read"), exceeded.into_iter().flatten().next())
+}
+
+/// The processor time of this thread so far.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap_or_default(), time.tv_nsec.try_into().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copies the rest of the text for each byte.
+    fn quadratic(text: &[u8]) -> usize {
+        (0..text.len()).map(|at| text[at..].to_vec().len()).sum()
+    }
+
+    #[test]
+    fn linear_cost_is_within_the_bounds() {
+        let text = vec![b'x'; 10_000];
+        assert_eq!(bounded(text.len(), Cost::TEXT, || text.to_vec()).len(), text.len());
+        assert_eq!(bounded(100, Cost::TEXT, || quadratic(&text[..100])), 5050);
+    }
+
+    #[test]
+    #[should_panic(expected = "an input of 10000 bytes costs too much: 50005000 allocated bytes")]
+    fn quadratic_cost_is_found() {
+        let text = vec![b'x'; 10_000];
+        bounded(text.len(), Cost::TEXT, || quadratic(&text));
+    }
+}

@@ -1,0 +1,231 @@
+//! Merging the lists of backends into a snapshot, each entry under a name or URI that no earlier one has.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fanlight_protocol::json::{Edits, Json, Kind};
+
+use super::ListKind;
+use super::snapshot::{Collision, Entry, Part, Snapshot};
+use super::uri_template::UriTemplate;
+use crate::merge::{self, Contribution, Except};
+use crate::topology::{BackendId, Member, Topology};
+use crate::uri_places as places;
+
+/// What the entries of one backend are merged with.
+#[derive(Clone, Copy)]
+struct Merging<'a> {
+    kind: ListKind,
+    member: &'a Member,
+    topology: &'a Topology,
+    claiming: &'a [Arc<Snapshot>],
+}
+
+/// What of an entry clients know under other names.
+#[derive(Default)]
+struct Renamed {
+    /// The key, if it is not the one that the naming gives.
+    key: Option<Json>,
+    /// URIs by their places in the entry.
+    uris: Vec<(Range<usize>, Json)>,
+    shows_app: bool,
+}
+
+/// Another backend has the key of an entry, and there is no other key for it.
+struct LeftOut;
+
+impl Merging<'_> {
+    /// The backend that has `uri` by another list, or whose alias it is.
+    fn owner(&self, uri: &str) -> Option<BackendId> {
+        let alias_of = self.topology.unalias(uri).map(|(owner, _)| owner.id);
+        alias_of.or_else(|| self.claiming.iter().find_map(|list| list.backend_naming(uri)))
+    }
+
+    /// The backend whose alias a URI is. No backend's own URI may look so: it would take the place of the other's.
+    fn owner_of_alias(&self, uri: &Json) -> Option<BackendId> {
+        let uri = uri.as_str().filter(|_| !self.kind.is_named() || self.kind == ListKind::Tools)?;
+        self.topology.unalias(&uri).map(|(owner, _)| owner.id)
+    }
+}
+
+impl Snapshot {
+    /// Merges the backends' lists in configuration order: of two entries with one key, the first wins. `claiming` are
+    /// lists that say which backends have the URIs that entries name.
+    pub(super) fn new(
+        kind: ListKind,
+        parts: Vec<(BackendId, Contribution)>,
+        topology: &Topology,
+        claiming: &[Arc<Self>],
+    ) -> Self {
+        static GENERATION: AtomicU64 = AtomicU64::new(1);
+        let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
+        let mut snapshot = Self { generation, topology: topology.number(), kind: Some(kind), ..Self::default() };
+        for (backend, contribution) in parts {
+            let start = snapshot.entries.len();
+            let member = topology.get(backend);
+            for result in &contribution.results {
+                let list = result.get(kind.member()).unwrap_or_else(Json::null);
+                for element in list.elements() {
+                    let merging = member.map(|member| Merging { kind, member, topology, claiming });
+                    merging.iter().for_each(|merging| snapshot.add(list.slice(element.clone()), merging));
+                }
+            }
+            snapshot.parts.push(Part { backend, entries: start..snapshot.entries.len(), contribution });
+        }
+        let collisions = snapshot.collisions_json();
+        let more: Vec<_> = collisions.map(|list| (merge::COLLISIONS_KEY, list)).into_iter().collect();
+        let except = Except { members: &[kind.member(), "nextCursor", "resultType"], replaced: &[] };
+        snapshot.rest = merge::merge(snapshot.contributions(), except, &more);
+        snapshot
+    }
+
+    fn add(&mut self, element: Json, merging: &Merging<'_>) {
+        let Merging { kind, member, .. } = *merging;
+        let (backend, naming) = (member.id, &member.naming);
+        let range = element.members().find(|member| member.is(&element, kind.key())).map(|member| member.value);
+        let original = range.clone().map(|range| element.slice(range)).filter(|key| key.kind() == Kind::String);
+        let name = original.as_ref().and_then(|key| key.as_str().map(|name| name.into_owned()));
+        if kind == ListKind::Tools && name.as_ref().is_some_and(|name| !member.permits_tool(name)) {
+            return;
+        }
+        let (Some(range), Some(original)) = (range, original) else {
+            // No request can name this entry, but the backend lists it.
+            let visible = Arc::new(element);
+            return self.entries.push(Entry { visible, key: None, original: None, backend, shows_app: false });
+        };
+        let key = if kind.is_named() { naming.visible(&original) } else { original.clone() };
+        let Ok(renamed) = self.rename(&element, &key, merging) else { return };
+        let mut edits = Edits::new(element.bytes().clone());
+        let key = renamed.key.unwrap_or(key);
+        if key != original {
+            edits.replace(range.clone(), key.bytes().clone());
+        }
+        let is_edited = key != original || !renamed.uris.is_empty();
+        for (place, uri) in renamed.uris.into_iter().filter(|(place, _)| *place != range) {
+            edits.replace(place, uri.into_bytes());
+        }
+        let visible = Arc::new(if is_edited { edits.finish_json() } else { element });
+        if let (ListKind::Tools, Some(name)) = (kind, name)
+            && !naming.is_identity()
+        {
+            self.bare.entry(name).or_default().push(self.entries.len());
+        }
+        let (key, original, shows_app) = (Some(key), Some(original), renamed.shows_app);
+        self.insert(kind, Entry { visible, key, original, backend, shows_app });
+    }
+
+    /// What of an entry clients know under other names than its key says; an error if they cannot have it.
+    fn rename(&mut self, element: &Json, key: &Json, merging: &Merging<'_>) -> Result<Renamed, LeftOut> {
+        let taken = key.as_str().and_then(|key| self.index.get(key.as_ref()).copied());
+        let taken = taken.and_then(|taken| self.entries.get(taken)).map(|entry| entry.backend);
+        match merging.kind {
+            ListKind::Tools => {
+                if let Some(kept) = taken {
+                    self.collide(key, kept, None, merging);
+                    return Err(LeftOut);
+                }
+                Ok(self.rename_apps(element, merging))
+            }
+            ListKind::Skills => self.rename_skill(element, key, taken, merging),
+            ListKind::Prompts | ListKind::Resources | ListKind::ResourceTemplates => {
+                let owner = taken.or_else(|| merging.owner_of_alias(key));
+                match owner {
+                    None => Ok(Renamed::default()),
+                    Some(kept) => {
+                        let alias = self.alias(key, taken, merging);
+                        self.collide(key, kept, alias.as_ref(), merging);
+                        alias.map(|alias| Renamed { key: Some(alias), ..Renamed::default() }).ok_or(LeftOut)
+                    }
+                }
+            }
+        }
+    }
+
+    /// The alias for a URI that is taken, if there can be one. A backend that lists the same URI twice gets none: both
+    /// lead to the same resource.
+    fn alias(&self, key: &Json, taken: Option<BackendId>, merging: &Merging<'_>) -> Option<Json> {
+        let is_its_own = merging.kind.is_named() || taken == Some(merging.member.id);
+        let alias = merging.member.naming.alias(&key.as_str().filter(|_| !is_its_own)?);
+        (!self.index.contains_key(&alias)).then(|| Json::string(&alias))
+    }
+
+    /// The URIs of a tool's app that are another backend's get aliases.
+    fn rename_apps(&mut self, tool: &Json, merging: &Merging<'_>) -> Renamed {
+        let mut renamed = Renamed::default();
+        for place in places::in_tool(tool) {
+            let text = tool.slice(place.clone());
+            let Some(uri) = text.as_str() else { continue };
+            renamed.shows_app = true;
+            let backend = merging.member.id;
+            let owner = merging.owner(&uri).or_else(|| self.named.get(uri.as_ref()).copied());
+            match owner {
+                Some(owner) if owner != backend || merging.owner_of_alias(&text).is_some() => {
+                    renamed.uris.push((place, Json::string(&merging.member.naming.alias(&uri))));
+                }
+                Some(_) => {}
+                None => drop(self.named.insert(uri.into_owned(), backend)),
+            }
+        }
+        renamed
+    }
+
+    /// If any URI of a skill is another backend's, all of it gets aliases: a skill is read by references from one of its
+    /// files to others (SEP-2640, Relative References).
+    fn rename_skill(
+        &mut self,
+        skill: &Json,
+        key: &Json,
+        taken: Option<BackendId>,
+        merging: &Merging<'_>,
+    ) -> Result<Renamed, LeftOut> {
+        let (backend, places) = (merging.member.id, places::in_skill(skill));
+        let uris: Vec<_> = places
+            .into_iter()
+            .filter_map(|place| Some((place.clone(), skill.slice(place).as_str()?.into_owned())))
+            .collect();
+        let kept = taken.or_else(|| {
+            uris.iter().find_map(|(_, uri)| {
+                let alias_of = merging.topology.unalias(uri).map(|(owner, _)| owner.id);
+                let owner = merging.owner(uri).or_else(|| self.named.get(uri).copied());
+                alias_of.or(owner.filter(|owner| *owner != backend))
+            })
+        });
+        let Some(kept) = kept else {
+            for (_, uri) in uris {
+                self.named.entry(uri).or_insert(backend);
+            }
+            return Ok(Renamed::default());
+        };
+        let alias = self.alias(key, taken, merging);
+        self.collide(key, kept, alias.as_ref(), merging);
+        let alias = alias.ok_or(LeftOut)?;
+        let naming = &merging.member.naming;
+        let uris = uris.into_iter().map(|(place, uri)| (place, Json::string(&naming.alias(&uri)))).collect();
+        Ok(Renamed { key: Some(alias), uris, shows_app: false })
+    }
+
+    fn insert(&mut self, kind: ListKind, entry: Entry) {
+        let position = self.entries.len();
+        if let Some(key) = entry.key.as_ref().and_then(|key| key.as_str()) {
+            if kind == ListKind::ResourceTemplates
+                && let Some(template) = UriTemplate::parse(&key)
+            {
+                self.templates.push((template, position));
+            }
+            self.index.insert(key.into_owned(), position);
+        }
+        self.entries.push(entry);
+    }
+
+    /// Notes the collision of a key that is taken.
+    fn collide(&mut self, key: &Json, kept: BackendId, alias: Option<&Json>, merging: &Merging<'_>) {
+        let Some(key) = key.as_str() else { return };
+        self.collisions.push(Collision {
+            key: key.into_owned(),
+            kept: merging.topology.name(kept).to_owned(),
+            other: merging.member.name().to_owned(),
+            alias: alias.and_then(|alias| alias.as_str()).map(|alias| alias.into_owned()),
+        });
+    }
+}

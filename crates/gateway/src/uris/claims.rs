@@ -1,0 +1,72 @@
+//! Whose a URI is, where several backends claim it.
+
+use std::sync::Arc;
+
+use fanlight_canonical::Parent;
+
+use super::is_app;
+use crate::catalogue::{ListKind, ListWatcher, Snapshot};
+use crate::topology::{BackendId, Topology};
+
+/// The lists that decide whose a URI is, as far as they have been read: the first that has the URI counts, and in it
+/// the first backend.
+pub(crate) struct Claims<'a> {
+    topology: &'a Topology,
+    lists: [Option<Arc<Snapshot>>; 3],
+    templates: Option<Arc<Snapshot>>,
+}
+
+/// What names a URI itself. Tools name those of their apps, which servers need not list (MCP Apps 2026-01-26, Resource
+/// Discovery), and skills those of their files.
+const NAMING: [ListKind; 3] = [ListKind::Resources, ListKind::Skills, ListKind::Tools];
+
+impl<'a> Claims<'a> {
+    /// By the lists that have been read.
+    pub(crate) fn newest(topology: &'a Topology, lists: &ListWatcher) -> Self {
+        let newest = |kind| lists.catalogues.of(kind).newest(topology);
+        Self { topology, lists: NAMING.map(newest), templates: newest(ListKind::ResourceTemplates) }
+    }
+
+    /// By all lists that may have one of `uris`; reads those that have not been read yet, within `trace`.
+    pub(crate) async fn read(
+        topology: &'a Arc<Topology>,
+        lists: &Arc<ListWatcher>,
+        mut uris: impl Iterator<Item = &str>,
+        trace: &Parent,
+    ) -> Self {
+        // Tools name apps alone, and a server that is slow to list its tools must not delay other resources.
+        let has_app = uris.any(is_app);
+        let known = |kind| async move {
+            match kind == ListKind::Tools && !has_app {
+                true => lists.catalogues.of(kind).newest(topology),
+                false => Some(lists.known(kind, topology, trace).await),
+            }
+        };
+        let [resources, skills, tools] = NAMING;
+        let (resources, skills, tools, templates) =
+            tokio::join!(known(resources), known(skills), known(tools), known(ListKind::ResourceTemplates));
+        Self { topology, lists: [resources, skills, tools], templates }
+    }
+
+    /// The backend that has `uri`.
+    pub(crate) fn owner(&self, uri: &str) -> Option<BackendId> {
+        if let Some((backend, _)) = self.topology.unalias(uri) {
+            return Some(backend.id);
+        }
+        let named = self.lists.iter().flatten().find_map(|list| list.backend_naming(uri));
+        let by_template = || {
+            let templates = self.templates.as_ref()?;
+            templates.find(uri).or_else(|| templates.find_template(uri)).map(|entry| entry.backend)
+        };
+        named.or_else(by_template)
+    }
+
+    /// Whether clients must use an alias for what `backend` calls `uri`: another backend has that URI, or it has the
+    /// form of an alias. `None` if no list says whose it is.
+    pub(crate) fn needs_alias(&self, uri: &str, backend: BackendId) -> Option<bool> {
+        if self.topology.unalias(uri).is_some() {
+            return Some(true);
+        }
+        self.owner(uri).map(|owner| owner != backend)
+    }
+}

@@ -1,0 +1,188 @@
+//! Which backend handed out which URI, and whose apps a client has open.
+//!
+//! A server may put a URI in a result that no list has (server/tools, Resource Links), and the client reads it
+//! later. Belongs to one caller, so that no client's requests depend on what another was given. Bounded;
+//! forgetting costs no more than asking the backends in turn.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fanlight_canonical::{Caller, Principal, SessionKey};
+use quick_cache::unsync::Cache;
+
+use crate::topology::BackendId;
+
+/// Longer URIs are not remembered, in bytes.
+const LONGEST: usize = 2 << 10;
+/// Backends whose apps one client has open, at most.
+const ORIGINS: usize = 32;
+
+/// The URIs that backends have handed out.
+pub(crate) struct HandedOut {
+    owners: Mutex<Cache<Key, BackendId>>,
+    apps: Mutex<Cache<Client, Apps>>,
+}
+
+/// A client: one session, or a principal without one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Client {
+    principal: Principal,
+    session: Option<SessionKey>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    client: Client,
+    uri: Box<str>,
+}
+
+/// The backends whose apps one client has.
+#[derive(Clone, Debug, Default)]
+struct Apps {
+    /// It called a tool that is shown by an app.
+    called: Vec<BackendId>,
+    /// It read an app, perhaps only to have it ready.
+    read: Vec<BackendId>,
+}
+
+/// How a backend's app became a client's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opened {
+    /// By calling a tool that the app shows.
+    ByCall,
+    /// By reading the app.
+    ByRead,
+}
+
+impl Client {
+    fn of(caller: &Caller) -> Self {
+        Self { principal: caller.principal().clone(), session: caller.session() }
+    }
+}
+
+impl HandedOut {
+    /// Remembers at most `limit` URIs, and the apps of as many clients.
+    pub(crate) fn new(limit: usize) -> Self {
+        let limit = limit.max(1);
+        Self { owners: Mutex::new(Cache::new(limit)), apps: Mutex::new(Cache::new(limit)) }
+    }
+
+    /// The backend that handed out `uri` to this caller.
+    pub(crate) fn owner(&self, caller: &Caller, uri: &str) -> Option<BackendId> {
+        if uri.len() > LONGEST {
+            return None;
+        }
+        lock(&self.owners).get(&Key { client: Client::of(caller), uri: uri.into() }).copied()
+    }
+
+    /// The backend that has handed out `uri` to this caller: `backend`, unless another has before. `None` if the URI
+    /// is too long to be remembered.
+    pub(crate) fn remember(
+        &self,
+        caller: &Caller,
+        uri: &str,
+        backend: BackendId,
+        is_gone: impl Fn(BackendId) -> bool,
+    ) -> Option<BackendId> {
+        if uri.len() > LONGEST {
+            return None;
+        }
+        let key = Key { client: Client::of(caller), uri: uri.into() };
+        let mut owners = lock(&self.owners);
+        if let Some(owner) = owners.get(&key).filter(|owner| !is_gone(**owner)) {
+            return Some(*owner);
+        }
+        owners.insert(key, backend);
+        Some(backend)
+    }
+
+    /// Notes that a client has an app of this backend.
+    pub(crate) fn opened(&self, caller: &Caller, backend: BackendId, how: Opened) {
+        let client = Client::of(caller);
+        let mut all = lock(&self.apps);
+        let mut apps = all.get(&client).cloned().unwrap_or_default();
+        let of_kind = match how {
+            Opened::ByCall => &mut apps.called,
+            Opened::ByRead => &mut apps.read,
+        };
+        if !of_kind.contains(&backend) && of_kind.len() < ORIGINS {
+            of_kind.push(backend);
+            all.insert(client, apps);
+        }
+    }
+
+    /// The only one of `candidates` whose apps the client has: of those it called tools of, else of those it read.
+    /// `None` if there are several, since nothing in a request says which app makes it.
+    pub(crate) fn only_origin(&self, caller: &Caller, candidates: &[BackendId]) -> Option<BackendId> {
+        let all = lock(&self.apps);
+        let apps = all.get(&Client::of(caller))?;
+        let among = |opened: &[BackendId]| -> Vec<BackendId> {
+            candidates.iter().filter(|one| opened.contains(one)).copied().collect()
+        };
+        let called = among(&apps.called);
+        match if called.is_empty() { among(&apps.read) } else { called }.as_slice() {
+            [only] => Some(*only),
+            _ => None,
+        }
+    }
+}
+
+fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(n: u64) -> Caller {
+        Caller::session_of(Principal::anonymous(), SessionKey(n))
+    }
+
+    #[test]
+    fn uri_belongs_to_the_first_that_hands_it_out_to_this_client() {
+        let handed_out = HandedOut::new(100);
+        let [a, b] = [BackendId::fresh(), BackendId::fresh()];
+        let give =
+            |caller: &Caller, backend, gone| handed_out.remember(caller, "x://1", backend, |one| Some(one) == gone);
+        assert_eq!(give(&session(1), a, None), Some(a));
+        assert_eq!(give(&session(1), b, None), Some(a));
+        assert_eq!(give(&session(2), b, None), Some(b));
+        assert_eq!(handed_out.owner(&session(1), "x://1"), Some(a));
+        assert_eq!(handed_out.owner(&Caller::session_of(Principal::operator(), SessionKey(1)), "x://1"), None);
+        assert_eq!(handed_out.owner(&Caller::request_of(Principal::anonymous()), "x://1"), None);
+        assert_eq!(give(&session(1), b, Some(a)), Some(b), "the first is no longer configured");
+        let long = format!("x://{}", "x".repeat(LONGEST));
+        assert_eq!(handed_out.remember(&session(1), &long, a, |_| false), None);
+        assert_eq!(handed_out.owner(&session(1), &long), None);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let (handed_out, backend) = (HandedOut::new(50), BackendId::fresh());
+        for n in 0..1000 {
+            handed_out.remember(&session(n), "x://1", backend, |_| false);
+            handed_out.opened(&session(n), backend, Opened::ByRead);
+        }
+        (0..1000).for_each(|_| handed_out.opened(&session(1), BackendId::fresh(), Opened::ByCall));
+        assert!(lock(&handed_out.owners).len() <= 50 && lock(&handed_out.apps).len() <= 50);
+        assert!(lock(&handed_out.apps).get(&Client::of(&session(1))).is_none_or(|apps| apps.called.len() <= ORIGINS));
+    }
+
+    #[test]
+    fn origin_is_the_only_candidate_whose_app_is_open() {
+        let handed_out = HandedOut::new(50);
+        let [a, b, c] = [BackendId::fresh(), BackendId::fresh(), BackendId::fresh()];
+        let only = |caller, of: &[BackendId]| handed_out.only_origin(&session(caller), of);
+        assert_eq!(only(1, &[a, b]), None);
+        handed_out.opened(&session(1), b, Opened::ByRead);
+        assert_eq!(only(1, &[a, b]), Some(b));
+        assert_eq!(only(2, &[a, b]), None, "another client's app");
+        assert_eq!(only(1, &[a, c]), None);
+        handed_out.opened(&session(1), a, Opened::ByRead);
+        assert_eq!(only(1, &[a, b]), None, "either may call");
+        handed_out.opened(&session(1), b, Opened::ByCall);
+        assert_eq!(only(1, &[a, b]), Some(b), "the other was only read ahead");
+        handed_out.opened(&session(1), a, Opened::ByCall);
+        assert_eq!(only(1, &[a, b]), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! Renaming the URIs in a backend's answer to what the client calls them.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use fanlight_canonical::CallContext;
+use fanlight_protocol::Response;
+use fanlight_protocol::json::{Edits, Json};
+
+use super::{Claims, HandedOut};
+use crate::catalogue::ListWatcher;
+use crate::topology::{Member, Topology};
+
+/// URIs of one answer that are remembered, at most. Further ones get aliases, which need no memory.
+const REMEMBERED: usize = 256;
+
+/// The resource that a request was for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// What the backend calls it.
+    pub(crate) original: String,
+    /// What the client called it.
+    pub(crate) visible: String,
+}
+
+/// What is needed to rename the URIs in answers of one backend to one client.
+pub(crate) struct Renaming<'a> {
+    pub(crate) topology: &'a Arc<Topology>,
+    pub(crate) lists: &'a Arc<ListWatcher>,
+    pub(crate) handed_out: &'a HandedOut,
+    pub(crate) context: &'a CallContext,
+    pub(crate) backend: &'a Member,
+}
+
+impl Renaming<'_> {
+    /// `response` with the URIs at `places` of its result under the client's names. Those that no list has belong to
+    /// the backend from now on.
+    pub(crate) async fn apply(&self, response: Response, places: Vec<Range<usize>>, asked: Option<&Asked>) -> Response {
+        let Some(result) = response.result() else { return response };
+        let uris: Vec<_> = places
+            .into_iter()
+            .filter_map(|place| Some((place.clone(), result.slice(place).as_str()?.into_owned())))
+            .collect();
+        let is_asked = |uri: &str| asked.is_some_and(|asked| asked.original == uri);
+        let alias = |uri: &str| Some(self.backend.naming.alias(uri));
+        let mut names: HashMap<&str, Option<String>> = HashMap::new();
+        if asked.is_some_and(|asked| asked.original != asked.visible) {
+            // What was asked for by its alias, and what is in it, is answered so.
+            names.extend(uris.iter().map(|(_, uri)| (uri.as_str(), alias(uri))));
+        } else if uris.iter().any(|(_, uri)| !is_asked(uri)) {
+            let all = uris.iter().map(|(_, uri)| uri.as_str());
+            let claims = Claims::read(self.topology, self.lists, all, &self.context.trace).await;
+            for (_, uri) in uris.iter().filter(|(_, uri)| !is_asked(uri)) {
+                let remembers = names.len() < REMEMBERED;
+                let name = || if self.needs_alias(&claims, uri, remembers) { alias(uri) } else { None };
+                names.entry(uri).or_insert_with(name);
+            }
+        }
+        if names.values().all(Option::is_none) {
+            return response;
+        }
+        let mut edits = Edits::new(result.bytes().clone());
+        for (place, uri) in &uris {
+            if let Some(alias) = names.get(uri.as_str()).and_then(Option::as_ref) {
+                edits.replace(place.clone(), Json::string(alias).into_bytes());
+            }
+        }
+        response.with_body(&edits.finish_json())
+    }
+
+    fn needs_alias(&self, claims: &Claims<'_>, uri: &str, remembers: bool) -> bool {
+        let (caller, backend) = (&self.context.caller, self.backend.id);
+        claims.needs_alias(uri, backend).unwrap_or_else(|| {
+            let is_gone = |owner| self.topology.get(owner).is_none();
+            let owner = match remembers {
+                true => self.handed_out.remember(caller, uri, backend, is_gone),
+                false => self.handed_out.owner(caller, uri),
+            };
+            owner != Some(backend)
+        })
+    }
+}
