@@ -170,7 +170,7 @@ mod tests {
         {
             assert!(is_confusable_method(method), "{method:?}");
         }
-        for method in ["tools/calls", "x/y", "skills/list", "tool/call", "tools\\call", ""] {
+        for method in ["tools/calls", "x/y", "x/list", "tool/call", "tools\\call", ""] {
             assert!(!is_confusable_method(method), "{method:?}");
         }
     }
