@@ -9,8 +9,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use crate::harness::{Gateway, within};
 use crate::raw_client::{
-    Connection, INITIALIZED, LegacySession, initialize, legacy_request, modern_headers, modern_request_with,
-    post_modern,
+    INITIALIZED, LegacySession, initialize, legacy_request, modern_headers, modern_request_with, post_modern,
 };
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 use crate::target::{Bounds, Target};
@@ -167,12 +166,15 @@ async fn health_is_told_whatever_is_connected_to_the_admin_listener() {
     }
     // Connections with a request are not ended for others, but health has some of its own.
     let mut streams = Vec::new();
-    for _ in 0..6 {
-        let mut connection = Connection::open(gateway.admin).await;
-        connection.request("GET", "/api/events", &[("Accept", "text/event-stream")], b"").await;
-        let response = connection.response().await;
-        assert_eq!(response.status, 200);
-        streams.push(response);
+    for last in 10..16 {
+        let mut stream = connect_from([127, 0, 0, last], gateway.admin).await;
+        let request =
+            format!("GET /api/events HTTP/1.1\r\nHost: {}\r\nAccept: text/event-stream\r\n\r\n", gateway.admin);
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        within("a response", stream.read_exact(&mut status)).await.unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200", "{last}");
+        streams.push(stream);
     }
     for _ in 0..12 {
         let response = get("/healthz").await;
