@@ -1,4 +1,5 @@
-//! Control characters in the names and messages of servers, which a terminal would obey.
+//! Control characters in the names and messages of servers, which a terminal would obey, and characters that make a name
+//! look like another.
 
 use std::process::Stdio;
 
@@ -10,8 +11,9 @@ use crate::scripted::{Backend, Era, Reply, Transport, config};
 use crate::target::{Bounds, Target};
 
 /// Clears the screen, sets the title, asks the terminal to answer, rings, returns to the line's start, deletes; the same
-/// in characters of C1. As JSON text.
-const EVIL: &str = r"\u001b[2J\u001b]0;owned\u0007\u001b[6n\u001bP+q\u001b\\\r\b\u007f\u009b2J\u009d0;x\u009c";
+/// in characters of C1. Then bidirectional overrides and isolates, characters without a width, a line separator, a tag.
+/// As JSON text.
+const EVIL: &str = r"\u202e\u2066x\u2069\u200b\u200f\ufeff\u00ad\u2028\u061c\udb40\udc41\u001b[2J\u001b]0;owned\u0007\u001b[6n\u001bP+q\u001b\\\r\b\u007f\u009b2J\u009d0;x\u009c";
 
 async fn evil_server(transport: Transport) -> Backend {
     let backend = Backend::start(Era::Modern, transport).await;
@@ -24,15 +26,20 @@ async fn evil_server(transport: Transport) -> Backend {
     backend.on("prompts/list", backend.list("prompts", &format!(r#"{{"name":"{EVIL}","description":"{EVIL}"}}"#)));
     backend.on(
         "tools/call",
-        Reply::error(format!(r#"{{"code":-32000,"message":"{EVIL}"}}"#)).complaining(b"\x1b[2Jpwned\x07\n"),
+        Reply::error(format!(r#"{{"code":-32000,"message":"{EVIL}"}}"#))
+            .complaining("\u{1b}[2J\u{202e}pwned\u{7}\n".as_bytes()),
     );
     backend.on_target("tools/call", "t", Reply::result(Era::Modern.complete(r#""content":[]"#)));
     backend
 }
 
-/// The first control character in a text, other than line ends and tabs, and what is around it.
+/// The first control character or hidden character in a text, other than line ends and tabs, and what is around it.
 fn control(text: &str) -> Option<String> {
-    let is_evil = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    let hidden = "\u{202e}\u{2066}\u{2069}\u{200b}\u{200f}\u{feff}\u{ad}\u{2028}\u{61c}\u{e0041}";
+    let is_evil = |character: char| match character {
+        '\n' | '\t' => false,
+        other => other.is_control() || hidden.contains(other),
+    };
     let at = text.find(is_evil)?;
     Some(text[at..].chars().take(40).flat_map(char::escape_debug).collect())
 }

@@ -83,11 +83,15 @@ async fn sessions_and_suspended_calls_are_shown_without_secrets() {
     let state = member(&suspended, "result.requestState").and_then(plain_string).expect("a suspended call");
 
     let seen = json(gateway.admin, "/api/sessions").await;
-    assert_eq!((member(&seen, "sessionCount"), member(&seen, "parkedCallCount")), (Some("1"), Some("1")), "{seen}");
+    assert_eq!((member(&seen, "sessionCount"), member(&seen, "suspendedCallCount")), (Some("1"), Some("1")), "{seen}");
     assert!(seen.contains(r#""revision":"2025-11-25""#) && seen.contains(r#""transport":"http""#), "{seen}");
     assert!(seen.contains(r#""method":"tools/call","name":"t","asked":["roots/list"],"round":1"#), "{seen}");
     let overview = json(gateway.admin, "/api/overview").await;
-    assert_eq!((member(&overview, "sessions"), member(&overview, "parkedCalls")), (Some("1"), Some("1")), "{overview}");
+    assert_eq!(
+        (member(&overview, "sessions"), member(&overview, "suspendedCalls")),
+        (Some("1"), Some("1")),
+        "{overview}"
+    );
     let id = session.session.as_deref().expect("a session");
     assert!(!seen.contains(&id[..8]) && !seen.contains(&state[..16]), "{seen}");
     session.delete().await;

@@ -69,7 +69,9 @@ fn protocol_does_no_io_and_reaches_no_other_crate_of_ours() {
 
 #[test]
 fn leaves_reach_no_other_crate_of_ours() {
-    assert_layer("fanlight-config", &[], &["tokio", "hyper", "reqwest"]);
+    assert_layer("fanlight-settings", &[], &[HTTP, &["tokio"]].concat());
+    assert_layer("fanlight-child-guard", &[], HTTP);
+    assert_layer("fanlight-config", &["fanlight-settings"], &["tokio", "hyper", "reqwest"]);
     assert_layer("fanlight-demo", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-http-pool", &[], &["reqwest"]);
     assert_layer("fanlight-http-edge", &[], &["reqwest"]);
@@ -97,7 +99,8 @@ fn gateway_reaches_no_http_and_no_edge() {
 
 #[test]
 fn backend_reaches_neither_gateway_nor_frontend() {
-    assert_layer("fanlight-backend", &[CORE, &["fanlight-http-pool"]].concat(), &["axum"]);
+    let ours = &["fanlight-child-guard", "fanlight-http-pool", "fanlight-settings"];
+    assert_layer("fanlight-backend", &[CORE, ours].concat(), &["axum"]);
     // Pooled connections are driven by the pool alone.
     let direct = &workspace()["fanlight-backend"];
     assert!(!direct.iter().any(|one| !one.dev && ["hyper", "http-body"].contains(&one.name.as_str())));

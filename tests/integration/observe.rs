@@ -132,7 +132,7 @@ async fn ask(arguments: &[&str], status: &str, body: &'static str) -> (Output, S
 }
 
 const OVERVIEW: &str = r#"{"uptimeSeconds":61.5,"version":"9.9","endpoint":"http://127.0.0.1:8080/mcp","ready":true,"sessions":1,
-    "parkedCalls":0,"traces":2,"backends":[
+    "suspendedCalls":0,"traces":2,"backends":[
     {"name":"files","state":"ready","transport":"http","era":"modern","revision":"2026-07-28","error":null,"lastError":null,
      "requests":12,"errors":1,"medianMs":4.1,"p95Ms":9.4,"restarts":0,"reconnects":0},
     {"name":"gone","state":"down","transport":"stdio","era":null,"revision":null,"error":"cannot be started","requests":0}]}"#;

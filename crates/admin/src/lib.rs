@@ -16,7 +16,7 @@ mod values;
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fanlight_gateway::Gateway;
 use fanlight_http_edge::{AcceptLimits, Http1Limits, accept_and_spawn, serve_http1};
@@ -31,8 +31,6 @@ pub use settings::AdminSettings;
 
 use router::{Admin, health_router, router};
 
-/// How long running responses may take to end at shutdown.
-const DRAIN: Duration = Duration::from_secs(1);
 /// Connections beyond `limits.adminConnections`, on which only health is told: an orchestrator that gets no answer
 /// restarts the gateway.
 const HEALTH_CONNECTIONS: usize = 8;
@@ -66,7 +64,7 @@ pub async fn serve_admin(
     settings: AdminSettings,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let address = listener.local_addr()?;
+    let (address, drain) = (listener.local_addr()?, settings.drain);
     let connections = AcceptLimits {
         connections: settings.max_connections,
         reserve: HEALTH_CONNECTIONS,
@@ -91,6 +89,6 @@ pub async fn serve_admin(
             }
         }
     };
-    accept_and_spawn(listener, connections, DRAIN, shutdown, serve).await;
+    accept_and_spawn(listener, connections, drain, shutdown, serve).await;
     Ok(())
 }

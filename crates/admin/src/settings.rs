@@ -28,6 +28,8 @@ pub struct AdminSettings {
     pub write_timeout: Duration,
     /// How long a stream of events may be silent before a comment is sent.
     pub keep_alive: Duration,
+    /// Time for running requests at shutdown.
+    pub drain: Duration,
 }
 
 #[cfg(any(test, feature = "test-support"))]
@@ -45,6 +47,7 @@ impl Default for AdminSettings {
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(75),
             keep_alive: Duration::from_secs(25),
+            drain: Duration::from_secs(1),
         }
     }
 }

@@ -38,7 +38,7 @@ function figures(now) {
   return [
     tile("Ready", now.ready ? "yes" : "no", `${usable} of ${plural(now.backends.length, "backend")} usable`, now.ready ? "good" : "bad"),
     tile("Sessions", count(now.sessions), plural(now.streams, "open stream"), null, "#/sessions"),
-    tile("Suspended calls", count(now.parkedCalls), "waiting for input", null, "#/sessions"),
+    tile("Suspended calls", count(now.suspendedCalls), "waiting for input", null, "#/sessions"),
     now.traces === undefined
       ? tile("Traces", "off", "limits.traces is 0")
       : tile("Traces", count(now.traces), `${size(now.traceBytes)} in memory`, null, "#/traces"),

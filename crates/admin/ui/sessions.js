@@ -30,7 +30,7 @@ function stable(now) {
   return {
     ...now,
     sessions: now.sessions.map((one) => ({ ...one, idleMs: one.idleMs === null ? null : Math.floor(one.idleMs / 10_000) })),
-    parkedCalls: now.parkedCalls.map((one) => ({ ...one, waitingMs: Math.floor(one.waitingMs / 10_000), leftMs: 0 })),
+    suspendedCalls: now.suspendedCalls.map((one) => ({ ...one, waitingMs: Math.floor(one.waitingMs / 10_000), leftMs: 0 })),
   };
 }
 
@@ -42,7 +42,7 @@ function page(now) {
     more > 0 ? h("p", { class: "note" }, `and ${count(more)} more`) : null,
     h("h2", null, "Suspended calls"),
     h("p", { class: "lead" }, "Calls of modern clients that wait for the input that a legacy backend requested."),
-    now.parkedCalls.length ? suspendedTable(now.parkedCalls) : empty("No call is suspended"),
+    now.suspendedCalls.length ? suspendedTable(now.suspendedCalls) : empty("No call is suspended"),
   ];
 }
 

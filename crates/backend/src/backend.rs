@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendClient, BackendStatus, Call, Listen, Listening, Pending, SessionKey};
-use fanlight_protocol::Response;
+use fanlight_canonical::{BackendClient, BackendStatus, Call, CallContext, Listen, Listening, Pending, SessionKey};
+use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Notification, Response};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -42,8 +43,18 @@ impl Backend {
     /// Needs a tokio runtime around it.
     #[must_use]
     pub fn start(settings: BackendSettings, shutdown: CancellationToken) -> Arc<Self> {
-        let BackendSettings { name, transport, era, sessions, catalogue, timeouts, limits, identity, telemetry } =
-            settings;
+        let BackendSettings {
+            name,
+            transport,
+            processes,
+            era,
+            sessions,
+            catalogue,
+            timeouts,
+            limits,
+            identity,
+            telemetry,
+        } = settings;
         let name: Arc<str> = name.into();
         let tasks = TaskTracker::new();
         let shutdown = shutdown.child_token();
@@ -69,15 +80,22 @@ impl Backend {
             telemetry,
             root,
         };
-        let bounds = (timeouts.connect, timeouts.idle_connection);
+        let bounds = PoolSettings {
+            connect_timeout: timeouts.connect,
+            idle_timeout: timeouts.idle_connection,
+            max_idle: limits.concurrency,
+            probes: TcpProbes { interval: timeouts.tcp_probe, unacknowledged: timeouts.tcp_unacknowledged },
+        };
         let http = |url: &str, headers: &[(String, Secret)]| {
-            let endpoint = HttpEndpoint::new(url, headers, &identity, bounds, limits.concurrency);
+            let endpoint = HttpEndpoint::new(url, headers, &identity, bounds);
             endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint)))
         };
         let sse_first = matches!(transport, TransportSettings::Sse { .. });
         let (transport, target) = match transport {
             TransportSettings::Stdio { command, args, env, cwd } => {
-                ("stdio", Target::Stdio(ProcessSettings { command, args, env, cwd }))
+                let policy = processes;
+                let (name, grace) = (Arc::clone(&name), timeouts.process_stop);
+                ("stdio", Target::Stdio(ProcessSettings { name, command, args, env, cwd, policy, grace }))
             }
             TransportSettings::Http { url, headers } => ("http", http(&url, &headers)),
             TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),
@@ -131,6 +149,10 @@ impl BackendClient for Backend {
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
         self.client.listen(listen)
+    }
+
+    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+        self.client.notify(notification, client)
     }
 
     fn end_session(&self, session: SessionKey) {

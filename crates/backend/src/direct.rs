@@ -10,7 +10,7 @@ use fanlight_canonical::{
     SessionKey, TaskDialect,
 };
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Response, Revision};
+use fanlight_protocol::{Notification, Response, Revision};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -74,6 +74,15 @@ impl BackendClient for DirectClient {
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
         Box::pin(self.pool.listen(listen))
+    }
+
+    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+        Box::pin(async move {
+            match self.pool.of_session(client) {
+                Some(lease) => lease.connection.notify(notification).await,
+                None => Ok(()),
+            }
+        })
     }
 
     fn end_session(&self, session: SessionKey) {

@@ -33,6 +33,6 @@ mod transport;
 pub use backend::Backend;
 pub use fanlight_http_pool::worker;
 pub use settings::{
-    BackendSettings, EraChoice, Identity, Limits, RetryDelays, Secret, SessionPolicy, TelemetrySettings, Timeouts,
-    TransportSettings,
+    BackendSettings, EraChoice, Identity, Limits, PollIntervals, ProcessPolicy, RetryDelays, Secret, SessionPolicy,
+    TelemetrySettings, Timeouts, TransportSettings,
 };

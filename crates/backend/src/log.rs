@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use fanlight_protocol::visible::escaped;
 use tokio::time::Instant;
 
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -35,27 +36,16 @@ impl Throttle {
     }
 }
 
-/// The first `limit` characters of `text` without control characters.
+/// The first `limit` characters of `text`, with escapes for those that cannot be seen.
 pub(crate) fn excerpt(text: &[u8], limit: usize) -> String {
     // A character has at most four bytes: the rest need not be decoded.
     let head = text.get(..limit.saturating_mul(4).min(text.len())).unwrap_or_default();
     let decoded = String::from_utf8_lossy(head);
-    let mut shown: String = decoded.chars().map(printable).take(limit).collect();
+    let mut shown: String = decoded.chars().map(|c| if c == '\t' { ' ' } else { c }).take(limit).collect();
     if head.len() < text.len() || decoded.chars().nth(limit).is_some() {
         shown.push('…');
     }
-    shown
-}
-
-/// Control characters could move a terminal's cursor or forge log lines; directional marks could
-/// disguise text.
-fn printable(character: char) -> char {
-    match character {
-        '\t' => ' ',
-        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
-        other if other.is_control() => '\u{fffd}',
-        other => other,
-    }
+    escaped(&shown).into_owned()
 }
 
 #[cfg(test)]
@@ -63,10 +53,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shortens_and_drops_control_characters() {
+    fn excerpt_is_short_and_visible() {
         assert_eq!(excerpt(b"plain", 10), "plain");
         assert_eq!(excerpt("ééééé".as_bytes(), 3), "ééé…");
-        assert_eq!(excerpt(b"a\x1b[2J\xff\tb", 10), "a\u{fffd}[2J\u{fffd} b");
+        assert_eq!(excerpt(b"a\x1b[2J\xff\tb", 10), "a\\u001b[2J\u{fffd} b");
         assert_eq!(excerpt(&vec![b'x'; 1 << 20], 4), "xxxx…");
     }
 

@@ -3,12 +3,13 @@
 //! Plain structs; the configuration crate reads them and has the defaults. `Debug`
 //! shows no secret: no header or environment value, no argument, and no URL path or query.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
+pub(crate) use fanlight_settings::origin_of;
+pub use fanlight_settings::{Secret, Transport as TransportSettings};
 use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy};
 
 /// One backend.
@@ -18,6 +19,8 @@ pub struct BackendSettings {
     pub name: String,
     /// How it is reached.
     pub transport: TransportSettings,
+    /// How its processes are started.
+    pub processes: ProcessPolicy,
     /// In which era it is spoken to.
     pub era: EraChoice,
     /// Whether clients share a session with it.
@@ -63,35 +66,15 @@ impl TelemetrySettings {
     }
 }
 
-/// How a backend is reached.
-#[derive(Clone)]
-pub enum TransportSettings {
-    /// A child process that speaks over its standard input and output.
-    Stdio {
-        /// The program, looked up in `PATH` if it has no slash.
-        command: String,
-        /// Its arguments.
-        args: Vec<String>,
-        /// Variables set besides those of Fanlight's own environment.
-        env: Vec<(String, Secret)>,
-        /// Its working directory; Fanlight's own if absent.
-        cwd: Option<PathBuf>,
-    },
-    /// A Streamable HTTP server. One of the deprecated HTTP+SSE transport is recognised.
-    Http {
-        /// Its endpoint, `http` or `https`.
-        url: String,
-        /// Headers sent with each request. Those that the protocol itself defines are ignored.
-        headers: Vec<(String, Secret)>,
-    },
-    /// A server that is said to be of the deprecated HTTP+SSE transport of 2024-11-05. Should it be
-    /// none, it is reached as [`TransportSettings::Http`] is.
-    Sse {
-        /// Where its event stream is, `http` or `https`.
-        url: String,
-        /// Headers sent with each request. Those that the protocol itself defines are ignored.
-        headers: Vec<(String, Secret)>,
-    },
+/// How child processes are started.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessPolicy {
+    /// Variables of Fanlight's own environment that a process inherits besides the common ones; `*` at the end of a name
+    /// stands for any text.
+    pub inherit_env: Vec<String>,
+    /// The program that starts a process and ends it with all its descendants, as `<guard> child-guard <name>`
+    /// (`fanlight-child-guard`); absent where only the process group is ended.
+    pub guard: Option<PathBuf>,
 }
 
 /// The era of a backend.
@@ -141,12 +124,39 @@ pub struct Timeouts {
     pub session_end: Duration,
     /// An HTTP connection that no request uses; it is closed between half of this and this.
     pub idle_connection: Duration,
+    /// The answer to a ping, which a process gets after a call has timed out.
+    pub ping: Duration,
     /// Pause after a failed attempt to connect, before a request has the next one made.
     pub reconnect_on_demand: Duration,
     /// Pauses between attempts to connect, or to open a stream.
     pub reconnect: RetryDelays,
     /// Collecting the server's announcements of changes of one list.
     pub list_settle: Duration,
+    /// Pauses before the event stream of a call is taken up again, where the server names none.
+    pub resume: RetryDelays,
+    /// Opening the GET stream of a legacy server, before subscriptions are made without it.
+    pub stream_opening: Duration,
+    /// Delivering a client's answer to the server that asked for it.
+    pub delivery: Duration,
+    /// A message of Fanlight's own that prepares or follows a call, such as a cancellation.
+    pub own_message: Duration,
+    /// Polling of tasks.
+    pub task_polls: PollIntervals,
+    /// Interval of TCP probes on a silent connection.
+    pub tcp_probe: Duration,
+    /// How long sent bytes may stay unacknowledged.
+    pub tcp_unacknowledged: Duration,
+}
+
+/// Intervals between polls of one task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollIntervals {
+    /// Where the server suggests none.
+    pub usual: Duration,
+    /// The least of its suggestions that is followed.
+    pub shortest: Duration,
+    /// The greatest.
+    pub longest: Duration,
 }
 
 /// Pauses between attempts, which double from the shortest to the longest.
@@ -169,8 +179,16 @@ pub struct Limits {
     pub subscriptions: usize,
     /// Bytes of one message: a line, an event or a body.
     pub message_bytes: usize,
+    /// Bytes that a process may write to its standard output, besides `message_bytes`, without a message among them.
+    pub invalid_output: usize,
+    /// Bytes that are read of its standard error a second.
+    pub process_log: usize,
     /// Levels of arrays and objects in one message.
     pub nesting: usize,
+    /// Requests of the server that one call may have open.
+    pub open_server_requests: usize,
+    /// Inputs that one task may ask for while a call waits for it.
+    pub task_inputs: usize,
     /// Bytes of memory that are kept for a moment for the next long bodies, by all backends together.
     pub spare_bytes: usize,
     /// Tasks remembered for translation between the two ways of speaking of them, and as many
@@ -204,85 +222,5 @@ impl Identity {
         let mut object = ObjectBuilder::new();
         object.string("name", &self.name).string("version", &self.version);
         object.finish()
-    }
-}
-
-/// Text that is never shown: `Debug` and `Display` print `***`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Hides a text.
-    #[must_use]
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The text, for its one use.
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-impl fmt::Display for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-impl fmt::Debug for TransportSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stdio { command, args, env, cwd } => f
-                .debug_struct("Stdio")
-                .field("command", command)
-                .field("args", &format_args!("[{} hidden]", args.len()))
-                .field("env", env)
-                .field("cwd", cwd)
-                .finish(),
-            Self::Http { url, headers } => {
-                f.debug_struct("Http").field("url", &origin_of(url)).field("headers", headers).finish()
-            }
-            Self::Sse { url, headers } => {
-                f.debug_struct("Sse").field("url", &origin_of(url)).field("headers", headers).finish()
-            }
-        }
-    }
-}
-
-/// Scheme, host and port of a URL; user information, path and query may hold secrets.
-pub(crate) fn origin_of(url: &str) -> String {
-    match reqwest::Url::parse(url) {
-        Ok(url) if url.has_host() => url.origin().ascii_serialization(),
-        _ => "***".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn debug_shows_no_secret() {
-        let stdio = TransportSettings::Stdio {
-            command: "run".into(),
-            args: vec!["--key=s3cret".into()],
-            env: vec![("TOKEN".into(), Secret::new("s3cret"))],
-            cwd: None,
-        };
-        let http = TransportSettings::Http {
-            url: "https://me:s3cret@host/s3cret?key=s3cret".into(),
-            headers: vec![("authorization".into(), Secret::new("s3cret"))],
-        };
-        let shown = format!("{stdio:?} {http:?} {}", Secret::new("s3cret"));
-        assert!(!shown.contains("s3cret"), "{shown}");
-        assert!(shown.contains("TOKEN") && shown.contains("https://host"), "{shown}");
-        assert_eq!(origin_of("not a url with s3cret"), "***");
     }
 }

@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Response};
+use fanlight_protocol::{Era, Notification, Response};
 
-use crate::call::Call;
+use crate::call::{Call, CallContext};
 use crate::caller::SessionKey;
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
@@ -34,6 +34,12 @@ pub trait BackendClient: Send + Sync + 'static {
     /// loss of a connection: it is set up again, and since something may have been missed meanwhile,
     /// list changes and updates within the interest are announced then.
     fn listen(&self, listen: Listen) -> Pending<'_, Listening>;
+
+    /// Sends a notification of a client, if its session has a connection of its own.
+    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+        let _ = (notification, client);
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// The client's session has ended: the backend may drop all it keeps for it.
     fn end_session(&self, session: SessionKey);

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use fanlight_protocol::{Json, Response, RpcError};
+use fanlight_protocol::{Json, Notification, Response, RpcError};
 use fanlight_telemetry::Parent;
 
-use crate::call::Call;
+use crate::call::{Call, CallContext};
 use crate::caller::SessionKey;
 use crate::listen::{Listen, Listening};
 
@@ -21,6 +21,11 @@ pub trait Core: Send + Sync + 'static {
 
     /// Begins to listen to what servers send outside of calls. Names are those the client knows.
     fn listen(&self, listen: Listen) -> impl Future<Output = Result<Listening, RpcError>> + Send;
+
+    /// Passes on a notification of a client's session that the client edge does not know. Must not block.
+    fn notify(&self, notification: Notification, context: Arc<CallContext>) {
+        drop((notification, context));
+    }
 
     /// The session has ended, and no more calls of it arrive. Must not block.
     fn end_session(&self, session: SessionKey);

@@ -57,6 +57,12 @@ pub enum BackendError {
         /// How it ended, if that is known.
         status: Option<String>,
     },
+    /// The connection was ended by Fanlight, since the server did not behave.
+    #[error("was ended: {reason}")]
+    GivenUp {
+        /// What it did.
+        reason: String,
+    },
     /// The connection or stream ended before the answer.
     #[error("closed the connection before it answered")]
     ClosedEarly,
@@ -184,6 +190,7 @@ impl BackendError {
             | Self::ShuttingDown => false,
             Self::Timeout { sent, .. } => *sent,
             Self::Exited { .. }
+            | Self::GivenUp { .. }
             | Self::ClosedEarly
             | Self::ResponseTooLarge { .. }
             | Self::Malformed { .. }
@@ -199,9 +206,11 @@ impl BackendError {
             Self::NotConnected { cause } => cause.outcome(),
             Self::Timeout { .. } => Outcome::Timeout,
             Self::Unauthorized { .. } => Outcome::Unauthorized,
-            Self::Unreachable { .. } | Self::Exited { .. } | Self::ClosedEarly | Self::ShuttingDown => {
-                Outcome::Unreachable
-            }
+            Self::Unreachable { .. }
+            | Self::Exited { .. }
+            | Self::GivenUp { .. }
+            | Self::ClosedEarly
+            | Self::ShuttingDown => Outcome::Unreachable,
             Self::Busy { .. }
             | Self::TooManySessions { .. }
             | Self::ResponseTooLarge { .. }
@@ -223,7 +232,7 @@ impl BackendError {
             }
             Self::Timeout { .. } => ErrorType::Timeout,
             Self::Busy { .. } | Self::TooManySessions { .. } => ErrorType::Overloaded,
-            Self::Exited { .. } => ErrorType::BackendExited,
+            Self::Exited { .. } | Self::GivenUp { .. } => ErrorType::BackendExited,
             Self::ClosedEarly => ErrorType::ConnectionClosed,
             Self::ResponseTooLarge { .. } => ErrorType::ResponseTooLarge,
             Self::Malformed { .. } => ErrorType::InvalidResponse,
@@ -251,6 +260,7 @@ impl fmt::Display for ForClients<'_> {
             | E::Timeout { .. }
             | E::Busy { .. }
             | E::Exited { .. }
+            | E::GivenUp { .. }
             | E::ClosedEarly
             | E::TooManySessions { .. }
             | E::ResponseTooLarge { .. }

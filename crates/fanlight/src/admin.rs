@@ -94,6 +94,7 @@ pub(crate) fn settings(config: &Config) -> AdminSettings {
         body_timeout: config.timeouts.body,
         write_timeout: config.timeouts.idle_connection,
         keep_alive: config.timeouts.keep_alive,
+        drain: config.timeouts.admin_drain,
     }
 }
 

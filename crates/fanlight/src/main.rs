@@ -6,6 +6,7 @@ mod cli;
 mod demo;
 mod failure;
 mod files;
+mod guard;
 mod inspect;
 mod log;
 mod observe;
@@ -23,45 +24,48 @@ use std::time::Duration;
 use clap::Parser as _;
 use cli::{Cli, Command};
 use failure::Failure;
+use log::Log;
 use out::say;
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            out::complain(failure.to_string().trim_end());
-            failure.exit_code()
+    if let Some(end) = guard::run() {
+        return end;
+    }
+    let cli = Cli::parse();
+    let serves = matches!(cli.command, None | Some(Command::Run(_) | Command::Stdio(_)));
+    let (log, outcome) = match log::start(&cli.common, serves) {
+        Ok(mut log) => {
+            guard::hide();
+            let outcome = run(cli, &mut log);
+            (log, outcome)
         }
+        Err(failure) => (Log::Direct, Err(failure)),
+    };
+    log.end(outcome.as_ref().err());
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.exit_code(),
     }
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
-    match cli.command {
-        Some(Command::DemoServer { era }) => return demo::serve(era),
+fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
+    match &cli.command {
+        Some(Command::DemoServer { era }) => return demo::serve(*era),
         Some(Command::Schema) => {
             say!("{}", fanlight_config::schema().trim_end());
             return Ok(());
         }
+        Some(Command::Status(args)) => return in_runtime(observe::status(args)),
+        Some(Command::Traces(args)) => return in_runtime(observe::traces(args)),
         _ => {}
     }
-    if let Some(Command::Status(_) | Command::Traces(_)) = cli.command {
-        log::start(&cli.common, "error")?;
-        return in_runtime(async {
-            match &cli.command {
-                Some(Command::Status(args)) => observe::status(args).await,
-                Some(Command::Traces(args)) => observe::traces(args).await,
-                _ => Ok(()),
-            }
-        });
-    }
-    let serves = matches!(cli.command, None | Some(Command::Run(_) | Command::Stdio(_)));
-    log::start(&cli.common, if serves { "info" } else { "error" })?;
     let loaded = wiring::load(&cli.common)?;
+    log.configure(&loaded.config);
     in_runtime(async {
         match cli.command {
-            None => serve::http(loaded, &cli.run).await,
-            Some(Command::Run(args)) => serve::http(loaded, &args).await,
-            Some(Command::Stdio(args)) => serve::stdio(loaded, &args).await,
+            None => serve::http(loaded, &cli.run, log).await,
+            Some(Command::Run(args)) => serve::http(loaded, &args, log).await,
+            Some(Command::Stdio(args)) => serve::stdio(loaded, &args, log).await,
             Some(Command::Check) => inspect::check(&loaded).await,
             Some(Command::List { what, json }) => inspect::list(&loaded.config, what, json).await,
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args).await,

@@ -1,7 +1,9 @@
 //! Printing to standard output and error without failing when the reader has closed them.
 
 use std::fmt::Arguments;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+
+use fanlight_protocol::visible::escaped_lines;
 
 /// Prints a line, as `println!` does.
 macro_rules! say {
@@ -10,12 +12,21 @@ macro_rules! say {
 
 pub(crate) use say;
 
-/// Writes a line. A reader that has gone, such as `head`, is no failure; `println!` would panic.
-pub(crate) fn line(text: Arguments<'_>) {
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+/// Prints JSON, for a program as it is, and on a terminal with escapes.
+pub(crate) fn json(text: &str) {
+    if std::io::stdout().is_terminal() {
+        say!("{text}");
+    } else {
+        let _ = writeln!(std::io::stdout().lock(), "{text}");
+    }
 }
 
-/// Writes a line to standard error; a failure is ignored.
+/// Writes a line, with escapes for characters of peers that would disguise it. A reader that has gone, such as `head`, is no failure; `println!` would panic.
+pub(crate) fn line(text: Arguments<'_>) {
+    let _ = writeln!(std::io::stdout().lock(), "{}", escaped_lines(&text.to_string()));
+}
+
+/// Writes to standard error; a failure is ignored.
 pub(crate) fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

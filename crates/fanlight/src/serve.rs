@@ -14,18 +14,19 @@ use tracing::{info, warn};
 
 use crate::cli::{RunArgs, StdioArgs};
 use crate::failure::Failure;
+use crate::log::Log;
 use crate::wiring::{Assembly, frontend_settings};
 use crate::workers::Workers;
 use crate::{admin, files, standard_io, telemetry, welcome};
 
 /// Serves over HTTP until a signal arrives.
-pub(crate) async fn http(loaded: Loaded, args: &RunArgs) -> Result<(), Failure> {
+pub(crate) async fn http(loaded: Loaded, args: &RunArgs, log: &Log) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let shutdown = signals.shutdown.clone();
-    signals.run_until_second(http_until(loaded, args, shutdown)).await
+    signals.run_until_second(http_until(loaded, args, log, shutdown)).await
 }
 
-async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationToken) -> Result<(), Failure> {
+async fn http_until(mut loaded: Loaded, args: &RunArgs, log: &Log, shutdown: CancellationToken) -> Result<(), Failure> {
     if let Some(listen) = args.listen {
         loaded.config.listen = listen;
     }
@@ -40,7 +41,7 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
 
     // Backends outlive the listener, so that running calls can finish.
     let backends_end = CancellationToken::new();
-    let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace)?;
+    let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
     let workers = Workers::start(loaded.config.limits.workers)?;
     let settings = frontend_settings(&loaded.config, &telemetry);
@@ -63,13 +64,18 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, shutdown: CancellationTo
 }
 
 /// Serves over standard input and output until the input ends or a signal arrives.
-pub(crate) async fn stdio(loaded: Loaded, args: &StdioArgs) -> Result<(), Failure> {
+pub(crate) async fn stdio(loaded: Loaded, args: &StdioArgs, log: &Log) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let shutdown = signals.shutdown.clone();
-    signals.run_until_second(Box::pin(stdio_until(loaded, args, shutdown))).await
+    signals.run_until_second(Box::pin(stdio_until(loaded, args, log, shutdown))).await
 }
 
-async fn stdio_until(mut loaded: Loaded, args: &StdioArgs, shutdown: CancellationToken) -> Result<(), Failure> {
+async fn stdio_until(
+    mut loaded: Loaded,
+    args: &StdioArgs,
+    log: &Log,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
     files::raise();
     let admin = admin::listen_if_configured(&mut loaded.config, args.admin).await?;
     if let Some(address) = admin.as_ref().and_then(|admin| admin.local_addr().ok()) {
@@ -77,7 +83,7 @@ async fn stdio_until(mut loaded: Loaded, args: &StdioArgs, shutdown: Cancellatio
         info!("admin on http://{address}, page at {}", admin::page(address));
     }
     let backends_end = CancellationToken::new();
-    let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace)?;
+    let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
     let settings = Arc::new(frontend_settings(&loaded.config, &telemetry));
     let core = Arc::clone(&assembly.gateway);

@@ -11,9 +11,10 @@ use tracing::{info, warn};
 
 use crate::cli::TraceArgs;
 use crate::failure::Failure;
+use crate::log::Log;
 
 /// Starts telemetry within the runtime. [`end`] delivers what is queued.
-pub(crate) fn start(config: &Config, args: &TraceArgs) -> Result<(Telemetry, Guard), Failure> {
+pub(crate) fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Telemetry, Guard), Failure> {
     let variable = |name: &str| std::env::var(name).ok();
     let protocol = config.telemetry.protocol.map(|protocol| match protocol {
         OtlpChoice::HttpProtobuf => OtlpProtocol::HttpProtobuf,
@@ -46,6 +47,8 @@ pub(crate) fn start(config: &Config, args: &TraceArgs) -> Result<(Telemetry, Gua
         sampling: sampling_from_env(variable).map_err(usage)?,
         resource,
         service_version: env!("CARGO_PKG_VERSION").to_owned(),
+        span_queue: limits.span_queue,
+        dropped_log_lines: log.dropped(),
     };
     fanlight_otlp::start(settings, &export).map_err(|error| Failure::other(error.to_string()))
 }

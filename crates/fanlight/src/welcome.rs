@@ -4,6 +4,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
+use std::thread;
 
 use fanlight_config::Loaded;
 
@@ -26,8 +27,9 @@ pub(crate) fn print(loaded: &Loaded, listen: SocketAddr, admin: Option<SocketAdd
     if demo || out.is_terminal() {
         text += &clients(&url, loaded, demo);
     }
-    // A closed standard output is no reason not to serve.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    // A closed standard output is no reason not to serve, nor is one that is full: it may be the pipe of the log.
+    let written = move || out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let _ = thread::Builder::new().name("welcome".to_owned()).spawn(written);
 }
 
 fn clients(url: &str, loaded: &Loaded, demo: bool) -> String {

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fanlight_backend::{
-    Backend, BackendSettings, EraChoice, Identity, RetryDelays, Secret, SessionPolicy, TelemetrySettings,
-    TransportSettings,
+    Backend, BackendSettings, EraChoice, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
+    TelemetrySettings,
 };
 use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Loaded, TrustChoice};
 use fanlight_frontend::{FrontendSettings, Identify};
 use fanlight_gateway::{
-    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, ToolFilter,
+    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits, ToolFilter,
 };
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
@@ -24,6 +24,7 @@ use tracing::warn;
 use crate::cli::CommonArgs;
 use crate::demo;
 use crate::failure::Failure;
+use crate::guard;
 
 const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
 
@@ -95,7 +96,12 @@ impl Assembly {
                 bytes: config.limits.cache_bytes,
                 longest: config.timeouts.cache,
             },
-            max_tasks: config.limits.tasks,
+            tasks: TaskLimits {
+                owners: config.limits.tasks,
+                grace: config.timeouts.task_owner_grace,
+                endless: config.timeouts.task_owner,
+                longest: config.timeouts.task_owner_max,
+            },
             max_handed_out: config.limits.handed_out_uris,
             keys: keys(config),
             identity: identity_json(),
@@ -142,7 +148,8 @@ fn tool_filter(server: &fanlight_config::Server) -> Option<ToolFilter> {
 fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry: &Telemetry) -> BackendSettings {
     BackendSettings {
         name: server.name.clone(),
-        transport: transport(&server.transport),
+        transport: server.transport.clone(),
+        processes: ProcessPolicy { inherit_env: server.inherit_env.clone(), guard: guard::program() },
         era: match server.era {
             fanlight_config::EraChoice::Auto => EraChoice::Auto,
             fanlight_config::EraChoice::Legacy => EraChoice::Legacy,
@@ -163,11 +170,26 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             session_idle: config.timeouts.backend_session_idle,
             task: config.timeouts.task,
             process_stop: config.timeouts.process_stop,
+            ping: config.timeouts.ping,
             session_end: config.timeouts.session_end,
             idle_connection: config.timeouts.backend_idle_connection,
             reconnect_on_demand: config.timeouts.reconnect_on_call,
             reconnect: RetryDelays { shortest: config.timeouts.reconnect, longest: config.timeouts.reconnect_max },
             list_settle: config.timeouts.list_settle,
+            resume: RetryDelays {
+                shortest: config.timeouts.backend_resume,
+                longest: config.timeouts.backend_resume_max,
+            },
+            stream_opening: config.timeouts.stream_opening,
+            delivery: config.timeouts.delivery,
+            own_message: config.timeouts.own_message,
+            task_polls: PollIntervals {
+                usual: config.timeouts.task_poll,
+                shortest: config.timeouts.task_poll_min,
+                longest: config.timeouts.task_poll_max,
+            },
+            tcp_probe: config.timeouts.tcp_probe,
+            tcp_unacknowledged: config.timeouts.tcp_unacknowledged,
         },
         limits: fanlight_backend::Limits {
             concurrency: server.concurrency,
@@ -179,10 +201,14 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             },
             subscriptions: config.limits.subscriptions,
             message_bytes: config.limits.message,
+            invalid_output: config.limits.invalid_output,
+            process_log: config.limits.process_log,
             nesting: config.limits.nesting,
             tasks: config.limits.tasks,
             task_bytes: config.limits.task_results,
             client_description: config.limits.client_description,
+            open_server_requests: config.limits.open_server_requests,
+            task_inputs: config.limits.task_inputs,
             mirrored_params: config.limits.mirrored_params,
             server_requests: config.limits.call_server_requests,
             list_bytes: config.limits.list_bytes,
@@ -201,26 +227,6 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
                 max_bytes: config.limits.recorded_content,
             },
         },
-    }
-}
-
-fn transport(transport: &fanlight_config::Transport) -> TransportSettings {
-    let secrets = |pairs: &[(String, fanlight_config::Secret)]| {
-        pairs.iter().map(|(name, value)| (name.clone(), Secret::new(value.expose()))).collect()
-    };
-    match transport {
-        fanlight_config::Transport::Stdio { command, args, env, cwd } => TransportSettings::Stdio {
-            command: command.clone(),
-            args: args.clone(),
-            env: secrets(env),
-            cwd: cwd.clone(),
-        },
-        fanlight_config::Transport::Http { url, headers } => {
-            TransportSettings::Http { url: url.clone(), headers: secrets(headers) }
-        }
-        fanlight_config::Transport::Sse { url, headers } => {
-            TransportSettings::Sse { url: url.clone(), headers: secrets(headers) }
-        }
     }
 }
 
@@ -266,6 +272,10 @@ pub(crate) fn frontend_settings(config: &Config, telemetry: &Telemetry) -> Front
         stream_after: config.timeouts.stream,
         keep_alive: config.timeouts.keep_alive,
         resume: config.timeouts.resume,
+        sse_retry: config.timeouts.sse_retry,
+        refused_body: (config.timeouts.refused_body, config.limits.refused_body),
+        collect_requests: config.timeouts.collect_requests,
+        listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
         telemetry: telemetry.clone(),
         trust_inbound: match config.telemetry.trust_inbound {
             TrustChoice::True => TrustInbound::Trust,

@@ -92,6 +92,14 @@ pub struct FrontendSettings {
     pub keep_alive: Duration,
     /// How long a stream of a legacy session can be resumed after its connection is gone.
     pub resume: Duration,
+    /// When a client that has lost its event stream is to come for the rest, where a server names no time.
+    pub sse_retry: Duration,
+    /// How long, and how many bytes, of a refused body are read, so that its sender reads the response.
+    pub refused_body: (Duration, usize),
+    /// How long a call of a modern client waits for another server request after each, before it is suspended.
+    pub collect_requests: Duration,
+    /// Pauses before a backend that refused to send notifications is asked again: the first, and the longest.
+    pub listen_retry: (Duration, Duration),
     /// Who a client is.
     pub identify: Identify,
     /// What records requests.
@@ -150,6 +158,10 @@ impl Default for FrontendSettings {
             stream_after: Duration::from_secs(5),
             keep_alive: Duration::from_secs(25),
             resume: Duration::from_secs(5 * 60),
+            sse_retry: Duration::from_secs(1),
+            refused_body: (Duration::from_secs(5), 64 << 20),
+            collect_requests: Duration::from_millis(20),
+            listen_retry: (Duration::from_secs(1), Duration::from_secs(60)),
             identify: Identify::default(),
             telemetry: Telemetry::off(),
             trust_inbound: TrustInbound::Trust,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fanlight_canonical::{BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, SessionKey};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
-use fanlight_protocol::{Method, Response, RpcError, code};
+use fanlight_protocol::{Method, Notification, Response, RpcError, code};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -15,9 +15,10 @@ use tokio_util::sync::DropGuard;
 
 use crate::catalogue::{Entry, ListKind, ListWatcher, Served, Snapshot, describe_all, describe_only};
 use crate::cursor::{CursorSeal, KeyError, Keys, Position};
+use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target, by_prefix};
-use crate::tasks::Tasks;
+use crate::tasks::{TaskLimits, Tasks};
 use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, Topology};
 use crate::uris::{self, Asked, HandedOut, Opened, Renaming};
 use crate::{extensions, fault, listening, uri_places};
@@ -30,8 +31,8 @@ pub struct GatewaySettings {
     pub lists: ListLimits,
     /// Bounds for results that are served again.
     pub cache: CacheLimits,
-    /// Tasks whose backend is remembered.
-    pub max_tasks: usize,
+    /// Bounds on the memory of which backend has which task.
+    pub tasks: TaskLimits,
     /// URIs in results whose backend is remembered, and clients whose apps are.
     pub max_handed_out: usize,
     /// The keys that seal cursors; made at random if there are none, so that cursors then end with
@@ -46,8 +47,9 @@ pub struct Gateway {
     topology: Arc<CurrentTopology>,
     pub(crate) lists: Arc<ListWatcher>,
     pub(crate) reads: Arc<Reads>,
-    tasks: Tasks,
+    tasks: Arc<Tasks>,
     handed_out: Arc<HandedOut>,
+    notices: Notices,
     seal: CursorSeal,
     identity: Json,
     _ends_tasks: DropGuard,
@@ -71,9 +73,10 @@ impl Gateway {
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
-        let tasks = Tasks::new(settings.max_tasks);
+        let tasks = Arc::new(Tasks::new(settings.tasks));
         let handed_out = Arc::new(HandedOut::new(settings.max_handed_out));
-        Ok(Self { topology, lists, reads, tasks, handed_out, seal, identity: settings.identity, _ends_tasks })
+        let notices = Notices::new(&lists, &handed_out, &tasks);
+        Ok(Self { topology, lists, reads, tasks, handed_out, notices, seal, identity: settings.identity, _ends_tasks })
     }
 
     /// Answers one request in canonical form. Never fails: a failure is an error response.
@@ -164,6 +167,11 @@ impl Gateway {
         for backend in self.topology.load().backends() {
             backend.client.end_session(session);
         }
+    }
+
+    /// Passes on a notification of a client's session that Fanlight does not know.
+    pub fn notify(&self, notification: Notification, context: Arc<CallContext>) {
+        self.notices.pass_on(self.topology.load(), notification, context);
     }
 
     /// The state of every backend, in configuration order.
@@ -500,6 +508,10 @@ impl Core for Gateway {
 
     fn listen(&self, listen: Listen) -> impl Future<Output = Result<Listening, RpcError>> + Send {
         Self::listen(self, listen)
+    }
+
+    fn notify(&self, notification: Notification, context: Arc<CallContext>) {
+        Self::notify(self, notification, context);
     }
 
     fn end_session(&self, session: SessionKey) {

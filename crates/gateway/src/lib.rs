@@ -15,6 +15,7 @@ pub mod fault;
 mod gateway;
 mod listening;
 pub mod merge;
+mod notices;
 mod reads;
 mod routing;
 mod tasks;
@@ -24,6 +25,7 @@ mod uris;
 
 pub use gateway::{Gateway, GatewaySettings};
 pub use reads::CacheLimits;
+pub use tasks::TaskLimits;
 pub use topology::{BackendEntry, BackendId, ByteLimits, ListLimits, Naming, ToolFilter, namings};
 
 #[cfg(test)]

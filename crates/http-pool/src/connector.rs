@@ -7,13 +7,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::timeout;
 use tower_service::Service as _;
 
+use crate::TcpProbes;
 use crate::connection::Connection;
 
-/// TCP keep-alive, interval and number of probes: a peer that has vanished is noticed within a minute.
-const KEEPALIVE: (Duration, u32) = (Duration::from_secs(15), 3);
-/// How long sent bytes may stay unacknowledged.
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+/// Probes that may fail.
+const PROBES: u32 = 3;
 
 /// Makes connections within a time that includes the look-up of the address.
 #[derive(Clone)]
@@ -38,15 +36,15 @@ pub enum ConnectError {
 }
 
 impl Connector {
-    pub(crate) fn new(origin: Uri, timeout: Duration) -> Self {
+    pub(crate) fn new(origin: Uri, timeout: Duration, probes: TcpProbes) -> Self {
         let mut http = HttpConnector::new();
         http.set_connect_timeout(Some(timeout));
         http.set_nodelay(true);
-        http.set_keepalive(Some(KEEPALIVE.0));
-        http.set_keepalive_interval(Some(KEEPALIVE.0));
-        http.set_keepalive_retries(Some(KEEPALIVE.1));
+        http.set_keepalive(Some(probes.interval));
+        http.set_keepalive_interval(Some(probes.interval));
+        http.set_keepalive_retries(Some(PROBES));
         #[cfg(target_os = "linux")]
-        http.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+        http.set_tcp_user_timeout(Some(probes.unacknowledged));
         Self { http, origin, timeout }
     }
 

@@ -59,6 +59,17 @@ pub struct PoolSettings {
     pub idle_timeout: Duration,
     /// How many idle connections are kept, in all workers' pools together.
     pub max_idle: usize,
+    /// Bounds for noticing that a peer has vanished.
+    pub probes: TcpProbes,
+}
+
+/// Bounds for noticing that the peer of a connection has vanished.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpProbes {
+    /// The interval of TCP keep-alive probes on a silent connection, of which three may fail.
+    pub interval: Duration,
+    /// How long sent bytes may stay unacknowledged; Linux only.
+    pub unacknowledged: Duration,
 }
 
 /// Resolves to the head of a response. Dropping it earlier closes the connection, which tells the server.
@@ -123,8 +134,8 @@ impl PooledClient {
     }
 
     fn new_pool(&self) -> Arc<Pool> {
-        let PoolSettings { connect_timeout, idle_timeout, max_idle } = self.settings;
-        let connector = Connector::new(self.origin.clone(), connect_timeout);
+        let PoolSettings { connect_timeout, idle_timeout, max_idle, probes } = self.settings;
+        let connector = Connector::new(self.origin.clone(), connect_timeout, probes);
         Pool::new(connector, idle_timeout, max_idle.div_ceil(workers()))
     }
 }

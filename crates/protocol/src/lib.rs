@@ -26,6 +26,7 @@ pub mod revision;
 pub mod seal;
 pub mod sse;
 pub mod uri;
+pub mod visible;
 
 pub use error::{RpcError, code};
 pub use json::Json;

@@ -15,7 +15,7 @@ use crate::recorder::Recorder;
 use crate::ring::Ring;
 use crate::settings::{BatchSettings, Settings};
 use crate::telemetry::{Guard, Telemetry};
-use crate::worker::Worker;
+use crate::worker::{Worker, Write};
 
 /// Why telemetry did not start.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,8 @@ impl Builder {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let resource = resource(&settings);
-        let metrics = Arc::new(Metrics::new(settings.metrics));
+        let metrics = Metrics::new(settings.metrics).with_dropped_log_lines(Arc::clone(&settings.dropped_log_lines));
+        let metrics = Arc::new(metrics);
         Self { settings, resource, metrics, export: None }
     }
 
@@ -86,14 +87,18 @@ fn writers(settings: &Settings, resource: &Resource, metrics: &Arc<Metrics>) -> 
     let mut writers = Vec::new();
     if settings.console {
         let console = Console::new(io::stderr());
-        writers.push(Worker::start("trace-console", console, Arc::clone(metrics)).map_err(StartError::Thread)?);
+        writers.push(start("trace-console", console, settings, metrics)?);
     }
     if let Some(file) = &settings.file {
         let open = TraceFile::open(file.clone(), resource.clone());
         let open = open.map_err(|source| StartError::File { path: file.path.display().to_string(), source })?;
-        writers.push(Worker::start("trace-file", open, Arc::clone(metrics)).map_err(StartError::Thread)?);
+        writers.push(start("trace-file", open, settings, metrics)?);
     }
     Ok(writers)
+}
+
+fn start(name: &str, writer: impl Write, settings: &Settings, metrics: &Arc<Metrics>) -> Result<Worker, StartError> {
+    Worker::start(name, writer, settings.span_queue, Arc::clone(metrics)).map_err(StartError::Thread)
 }
 
 fn resource(settings: &Settings) -> Resource {

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_protocol::visible::escaped;
 use opentelemetry::trace::{SpanId, Status};
 use opentelemetry_sdk::trace::SpanData;
 
@@ -107,9 +108,9 @@ fn line(text: &mut String, span: &SpanData, depth: usize) {
     text.push('\n');
 }
 
-/// Names come from peers: control characters, which could steer a terminal, are replaced.
+/// Names come from peers, and could steer a terminal or disguise themselves.
 fn push_plain(text: &mut String, from: &str) {
-    text.extend(from.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }));
+    text.push_str(&escaped(from));
 }
 
 #[cfg(test)]
@@ -150,7 +151,7 @@ mod tests {
         assert!(lines[0].starts_with("trace ") && lines.len() == 5, "{text}");
         assert!(lines[1].starts_with("  SERVER tools/call add "));
         assert!(
-            lines[2].starts_with("    CLIENT tools/call \u{fffd}[31madd @calc ") && lines[2].ends_with("ERROR timeout")
+            lines[2].starts_with("    CLIENT tools/call \\u001b[31madd @calc ") && lines[2].ends_with("ERROR timeout")
         );
         assert_eq!(lines[3].trim(), "· notifications/progress");
         assert!(lines[4].starts_with("      SERVER elicitation/create "));

@@ -2,7 +2,7 @@
 //! rotated by size and count.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +19,10 @@ pub(crate) struct TraceFile {
     settings: FileSettings,
     resource: Resource,
     file: File,
+    /// Bytes of whole lines in the file.
     size: u64,
+    /// Whether part of a line may follow the whole ones: the file was full, or this process ended, in between.
+    is_cut: bool,
 }
 
 impl TraceFile {
@@ -27,7 +30,24 @@ impl TraceFile {
     pub(crate) fn open(settings: FileSettings, resource: Resource) -> io::Result<Self> {
         let file = append_to(&settings.path)?;
         let size = file.metadata()?.len();
-        Ok(Self { settings, resource, file, size })
+        let is_cut = size > 0 && last_byte(&settings.path).is_ok_and(|byte| byte != b'\n');
+        Ok(Self { settings, resource, file, size, is_cut })
+    }
+
+    /// Appends a line. Where that fails in the middle, the part that was written is removed; if that is not possible
+    /// either, the next line begins with a line break.
+    fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.is_cut {
+            self.file.write_all(b"\n")?;
+            self.size += 1;
+            self.is_cut = false;
+        }
+        if let Err(error) = self.file.write_all(line) {
+            self.is_cut = self.file.set_len(self.size).is_err();
+            return Err(error);
+        }
+        self.size += line.len() as u64;
+        Ok(())
     }
 
     fn rotate(&mut self) -> io::Result<()> {
@@ -43,7 +63,7 @@ impl TraceFile {
             fs::remove_file(&self.settings.path)?;
         }
         self.file = append_to(&self.settings.path)?;
-        self.size = 0;
+        (self.size, self.is_cut) = (0, false);
         Ok(())
     }
 }
@@ -52,13 +72,10 @@ impl worker::Write for TraceFile {
     fn write(&mut self, spans: &[Arc<SpanData>]) -> io::Result<()> {
         let mut line = otlp_json::traces(&self.resource, spans);
         line.push('\n');
-        let length = line.len() as u64;
-        if self.size > 0 && self.size + length > self.settings.max_bytes {
+        if self.size > 0 && self.size + line.len() as u64 > self.settings.max_bytes {
             self.rotate()?;
         }
-        self.file.write_all(line.as_bytes())?;
-        self.size += length;
-        Ok(())
+        self.append(line.as_bytes())
     }
 }
 
@@ -69,6 +86,14 @@ fn append_to(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
+}
+
+fn last_byte(path: &Path) -> io::Result<u8> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::End(-1))?;
+    let mut byte = [0];
+    file.read_exact(&mut byte)?;
+    Ok(byte[0])
 }
 
 fn numbered(path: &Path, number: usize) -> PathBuf {

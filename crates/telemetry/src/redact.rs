@@ -1,29 +1,18 @@
-//! Redacts arguments and results before they are recorded: values of members whose name looks secret are replaced, and
-//! the text is truncated.
+//! Redacts arguments and results before they are recorded, and truncates them.
 //!
-//! Redaction goes by names of members. It catches the usual mistakes and cannot recognize a secret in free text, which is
-//! why content is not recorded by default.
+//! A value is replaced where a name next to it says that it is secret: the name of its member, of the parameter of a URL,
+//! of the option before it, or a word in front of `=` or `:` within a text. So are credentials in URLs and in
+//! `Authorization`. A secret in free text that nothing names cannot be recognized, which is why content is not recorded
+//! by default.
+
+mod names;
+mod text;
 
 use fanlight_protocol::Json;
-use fanlight_protocol::json::Kind;
+use fanlight_protocol::json::{Kind, quote};
 
-/// Parts of secret member names, compared in lower case without `-` and `_`.
-const SECRET: [&str; 14] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "secret",
-    "token",
-    "authorization",
-    "cookie",
-    "apikey",
-    "accesskey",
-    "privatekey",
-    "credential",
-    "sessionid",
-    "signature",
-    "bearer",
-];
+use names::is_secret;
+
 const BLANK: &[u8] = b"\"[redacted]\"";
 const CUT: &str = "…";
 
@@ -43,39 +32,9 @@ pub(crate) fn redacted(content: &Json, longest: usize) -> String {
 /// Stops soon after `longest` bytes. The nesting of `value` was bounded when it was parsed.
 fn write(out: &mut Vec<u8>, value: &Json, longest: usize) {
     match value.kind() {
-        Kind::Object => {
-            out.push(b'{');
-            for (index, member) in value.members().enumerate() {
-                if out.len() > longest {
-                    return;
-                }
-                if index > 0 {
-                    out.push(b',');
-                }
-                out.extend_from_slice(value.bytes().get(member.key.clone()).unwrap_or_default());
-                out.push(b':');
-                // A malformed name counts as secret.
-                if member.name(value).is_none_or(|name| is_secret(&name)) {
-                    out.extend_from_slice(BLANK);
-                } else {
-                    write(out, &value.slice(member.value), longest);
-                }
-            }
-            out.push(b'}');
-        }
-        Kind::Array => {
-            out.push(b'[');
-            for (index, element) in value.elements().enumerate() {
-                if out.len() > longest {
-                    return;
-                }
-                if index > 0 {
-                    out.push(b',');
-                }
-                write(out, &value.slice(element), longest);
-            }
-            out.push(b']');
-        }
+        Kind::Object => write_object(out, value, longest),
+        Kind::Array => write_array(out, value, longest),
+        Kind::String => write_string(out, value, longest),
         _ => {
             let bytes = value.bytes();
             out.extend_from_slice(bytes.get(..bytes.len().min(longest + 1)).unwrap_or_default());
@@ -83,9 +42,73 @@ fn write(out: &mut Vec<u8>, value: &Json, longest: usize) {
     }
 }
 
-fn is_secret(name: &str) -> bool {
-    let plain: String = name.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect();
-    SECRET.iter().any(|secret| plain.contains(secret))
+fn write_object(out: &mut Vec<u8>, value: &Json, longest: usize) {
+    // `{"name": "password", "value": …}`: some lists of headers and variables look like this.
+    let names_a_secret = ["name", "key", "header"].iter().filter_map(|key| value.get(key)).any(|name| {
+        let name = name.as_str();
+        name.is_some_and(|name| is_secret(&name))
+    });
+    out.push(b'{');
+    for (index, member) in value.members().enumerate() {
+        if out.len() > longest {
+            return;
+        }
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(value.bytes().get(member.key.clone()).unwrap_or_default());
+        out.push(b':');
+        // A malformed name counts as secret.
+        let hidden = member.name(value).is_none_or(|name| is_secret(&name) || (names_a_secret && name == "value"));
+        if hidden {
+            out.extend_from_slice(BLANK);
+        } else {
+            write(out, &value.slice(member.value), longest);
+        }
+    }
+    out.push(b'}');
+}
+
+fn write_array(out: &mut Vec<u8>, value: &Json, longest: usize) {
+    // `["--password", …]`: a command line.
+    let mut is_secret_option = false;
+    out.push(b'[');
+    for (index, element) in value.elements().enumerate() {
+        if out.len() > longest {
+            return;
+        }
+        if index > 0 {
+            out.push(b',');
+        }
+        let element = value.slice(element);
+        if is_secret_option {
+            out.extend_from_slice(BLANK);
+        } else {
+            write(out, &element, longest);
+        }
+        is_secret_option = element.as_str().is_some_and(|text| text.starts_with('-') && is_secret(&text));
+    }
+    out.push(b']');
+}
+
+/// Only the beginning that can be shown is looked at, and a text without secrets keeps its escapes.
+fn write_string(out: &mut Vec<u8>, value: &Json, longest: usize) {
+    let bytes = value.bytes();
+    let shown = bytes.get(..bytes.len().min(longest + 1)).unwrap_or_default();
+    let is_plain = !shown.iter().any(|byte| matches!(byte, b':' | b'=' | b'\\' | b' ' | b'.'));
+    let text = if is_plain { None } else { value.as_str() };
+    let Some(text) = text else { return out.extend_from_slice(shown) };
+    let end = (0..=text.len().min(longest)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    match text::without_secrets(text.get(..end).unwrap_or_default()) {
+        // What was cut off makes the whole too long in any case.
+        Some(clean) => {
+            out.extend_from_slice(&quote(&clean));
+            if end < text.len() {
+                out.resize(out.len().max(longest + 1), b' ');
+            }
+        }
+        None => out.extend_from_slice(shown),
+    }
 }
 
 #[cfg(test)]
@@ -108,10 +131,43 @@ mod tests {
     }
 
     #[test]
+    fn secrets_are_replaced_wherever_a_name_stands() {
+        for content in [
+            r#"{"pwd":"s3cret","pass":"s3cret","auth":"s3cret","jwt":"s3cret","otp":53,"pin":53,"key":"s3cret"}"#,
+            r#"{"headers":[{"name":"Authorization","value":"s3cret"}]}"#,
+            r#"{"env":[{"key":"DB_PASS","value":"s3cret"}]}"#,
+            r#"{"args":["--token","s3cret","-v","--api-key=s3cret"]}"#,
+            r#"{"url":"https://me:s3cret@host/x?a=1&access_token=s3cret&b=2#id_token=s3cret"}"#,
+            r#"{"text":"Authorization: Bearer s3cret"}"#,
+            r#"{"text":"use bearer\ts3cret now"}"#,
+            r#"{"text":"Server=a;Uid=me;Pwd=s3cret;"}"#,
+            r#"{"text":"{\"user\":\"me\",\"password\":\"s3cret\"}"}"#,
+            r#"{"text":"{\\\"pin\\\": 53}"}"#,
+            r#"{"text":"\u0070assword\u003ds3cret"}"#,
+        ] {
+            let text = redacted(&json(content), 4096);
+            assert!(!text.contains("s3cret") && !text.contains("53") && text.contains("[redacted]"), "{text}");
+            assert!(Json::parse(text.clone().into(), 16).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn content_without_secrets_keeps_its_bytes() {
+        for content in [
+            r#"{"text":"a \u0041: b = c. https://host/path?page=2&sort=up","keyboard":"qwerty","author":"me"}"#,
+            r#"{"compass":"north","spin":1,"bearing":"Bear","mapping":{"to":[1.0,2E0]}}"#,
+        ] {
+            assert_eq!(redacted(&json(content), 4096), content);
+        }
+    }
+
+    #[test]
     fn content_is_truncated_between_characters() {
         let text = redacted(&json(&format!(r#"{{"a":"{}"}}"#, "é".repeat(5000))), 100);
         assert!(text.len() <= 100 + CUT.len() && text.ends_with(CUT));
         let many = format!("[{}0]", "0,".repeat(100_000));
         assert!(redacted(&json(&many), 64).len() <= 64 + CUT.len());
+        let cut = redacted(&json(&format!(r#""token=s3cret {}""#, "a ".repeat(100_000))), 64);
+        assert!(cut.len() <= 64 + CUT.len() && cut.ends_with(CUT) && !cut.contains("s3cret"), "{cut}");
     }
 }

@@ -1,6 +1,8 @@
 //! Settings of telemetry.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use opentelemetry::trace::{SpanKind, TraceId};
@@ -28,6 +30,10 @@ pub struct Settings {
     pub metrics: MetricLimits,
     /// `service.version`.
     pub service_version: String,
+    /// Most spans that wait for the console, and for the file.
+    pub span_queue: usize,
+    /// The number of log lines that were dropped, which the log counts.
+    pub dropped_log_lines: Arc<AtomicU64>,
 }
 
 #[cfg(any(test, feature = "test-support"))]
@@ -43,6 +49,8 @@ impl Default for Settings {
             resource: Vec::new(),
             metrics: MetricLimits::default(),
             service_version: env!("CARGO_PKG_VERSION").to_owned(),
+            span_queue: 4096,
+            dropped_log_lines: Arc::default(),
         }
     }
 }

@@ -11,8 +11,6 @@ use opentelemetry_sdk::trace::SpanData;
 use crate::metrics::{DropReason, Metrics};
 use crate::record::Record;
 
-/// Capacity of the queue, in spans.
-const CAPACITY: usize = 4096;
 /// Most spans that are written at once.
 const BATCH: usize = 256;
 
@@ -33,9 +31,9 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread; `name` is at most 15 characters long.
-    pub(crate) fn start(name: &str, writer: impl Write, metrics: Arc<Metrics>) -> io::Result<Self> {
-        let (queue, spans) = sync_channel(CAPACITY);
+    /// Starts the thread, behind a queue of `capacity` spans; `name` is at most 15 characters long.
+    pub(crate) fn start(name: &str, writer: impl Write, capacity: usize, metrics: Arc<Metrics>) -> io::Result<Self> {
+        let (queue, spans) = sync_channel(capacity);
         let (ended, done) = sync_channel(1);
         let counted = Arc::clone(&metrics);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {

@@ -67,7 +67,7 @@ fn alerts_use_exposed_metrics() {
     }
     for wanted in [
         "fanlight_backend_up",
-        "fanlight_calls_parked",
+        "fanlight_calls_suspended",
         "fanlight_spans_dropped_total",
         "fanlight_backend_restarts_total",
     ] {
@@ -80,7 +80,7 @@ fn suspended_calls_alert_uses_the_default_limit() {
     let schema: Value = serde_json::from_str(SCHEMA).expect("JSON");
     let limit = &schema["$defs"]["limits"]["properties"]["suspendedCalls"]["default"];
     assert!(limit.is_u64(), "no default in the schema: {limit}");
-    assert!(ALERTS.contains(&format!("fanlight_calls_parked > 0.8 * {limit}")), "the limit is {limit}");
+    assert!(ALERTS.contains(&format!("fanlight_calls_suspended > 0.8 * {limit}")), "the limit is {limit}");
 }
 
 #[test]

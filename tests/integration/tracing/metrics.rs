@@ -86,7 +86,7 @@ async fn metrics_count_suspended_calls() {
     let only = backend(Era::Legacy, Transport::Http).await;
     only.on("tools/call", elicits(""));
     let gateway = Gateway::start(&config(&[only.entry("only")])).await;
-    let suspended = "fanlight_calls_parked";
+    let suspended = "fanlight_calls_suspended";
     assert_eq!(metric(&gateway, suspended).await, Some(0.0));
     let params = r#""name":"t","arguments":{}"#;
     let call = modern_request_with(CAPABILITIES, "1", "tools/call", params, "");

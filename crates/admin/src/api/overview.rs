@@ -72,7 +72,7 @@ impl Latest {
         object.string("version", subject.version).string("endpoint", &subject.endpoint);
         object.member("startedMs", &moment(self.started));
         object.member("ready", &flag(is_ready(&subject.gateway, &subject.draining)));
-        object.integer("sessions", count(clients.sessions)).integer("parkedCalls", count(clients.suspended));
+        object.integer("sessions", count(clients.sessions)).integer("suspendedCalls", count(clients.suspended));
         object.integer("streams", count(clients.streams));
         if let Some(ring) = subject.telemetry.ring() {
             let (traces, bytes) = ring.size();

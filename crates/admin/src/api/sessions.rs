@@ -25,14 +25,14 @@ fn list(mut clients: ClientsView, query: &Query) -> Result<Json, Refusal> {
     let limit = query.number("limit", DEFAULT, MOST)?;
     let mut answer = ObjectBuilder::new();
     answer.integer("sessionCount", count(clients.sessions.len()));
-    answer.integer("parkedCallCount", count(clients.suspended.len()));
+    answer.integer("suspendedCallCount", count(clients.suspended.len()));
     answer.integer("streamCount", count(clients.streams));
     clients.sessions.sort_by(|a, b| {
         (a.idle.unwrap_or(Duration::ZERO), &a.digest).cmp(&(b.idle.unwrap_or(Duration::ZERO), &b.digest))
     });
     clients.suspended.sort_by_key(|call| call.left);
     answer.member("sessions", &array(clients.sessions.iter().take(limit).map(session)));
-    answer.member("parkedCalls", &array(clients.suspended.iter().take(limit).map(call)));
+    answer.member("suspendedCalls", &array(clients.suspended.iter().take(limit).map(call)));
     Ok(answer.finish())
 }
 
@@ -91,7 +91,7 @@ mod tests {
         let answer = list(clients, &Query("limit=2".to_owned())).unwrap();
         let answer: serde_json::Value = serde_json::from_str(answer.as_text()).unwrap();
         assert_eq!(
-            (&answer["sessionCount"], &answer["parkedCallCount"], &answer["streamCount"]),
+            (&answer["sessionCount"], &answer["suspendedCallCount"], &answer["streamCount"]),
             (&3.into(), &1.into(), &4.into())
         );
         let digests: Vec<_> =
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(digests, ["a", "b"]);
         assert_eq!(answer["sessions"][0]["idleMs"], serde_json::Value::Null);
         assert_eq!(answer["sessions"][1]["clientInfo"]["name"], "<b>x</b>");
-        assert_eq!(answer["parkedCalls"][0]["asked"][0], "elicitation/create");
-        assert_eq!(answer["parkedCalls"][0]["leftMs"], 1000);
+        assert_eq!(answer["suspendedCalls"][0]["asked"][0], "elicitation/create");
+        assert_eq!(answer["suspendedCalls"][0]["leftMs"], 1000);
     }
 }

@@ -147,7 +147,12 @@ impl Scene {
                 stale: Duration::from_secs(600),
             },
             cache: CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO },
-            max_tasks: 10,
+            tasks: fanlight_gateway::TaskLimits {
+                owners: 100,
+                grace: Duration::from_secs(300),
+                endless: Duration::from_secs(86_400),
+                longest: Duration::from_secs(30 * 86_400),
+            },
             max_handed_out: 10,
             keys: fanlight_protocol::seal::Keys::default(),
             identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),

@@ -8,6 +8,7 @@ pub(crate) mod supervisor;
 mod tool_table;
 mod tools;
 
+use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Json, Method, Response, Revision, code};
+use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, code};
 use fanlight_telemetry::Parent;
 use futures_util::future::OptionFuture;
 use tokio::sync::OnceCell;
@@ -27,15 +28,13 @@ use crate::handshake::{Agreed, Known};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::Dialect;
 use crate::request::{Reply, TransportContext, span_outcome};
-use crate::settings::{Limits, RetryDelays};
+use crate::settings::{Limits, RetryDelays, Timeouts};
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
 use tool_table::ToolTable;
 use tools::MirroredMembers;
 
-/// How long a request that only prepares another may take.
-const PREPARATION: Duration = Duration::from_secs(5);
 /// How long an era verdict is taken as fresh: a server that rejects a request so soon after it was
 /// probed means the request.
 const FRESH: Duration = Duration::from_secs(5);
@@ -253,6 +252,32 @@ impl Connection {
         }
     }
 
+    /// Waits until it is doubtful whether the server still answers.
+    pub(crate) async fn doubted(&self) {
+        match self.transport.channel() {
+            Some(channel) => channel.liveness.doubted().await,
+            None => pending().await,
+        }
+    }
+
+    /// Pings the server, and gives the connection up if there is no answer within `limit`.
+    pub(crate) async fn prove(&self, limit: Duration) {
+        // Modern servers have no `ping`.
+        let method = if self.era() == Era::Modern { Method::Discover } else { Method::Ping };
+        let answer = self.ask_for(limit, &self.context.root, &method, None).await;
+        if answer.is_err()
+            && !self.is_lost()
+            && let Some(channel) = self.transport.channel()
+        {
+            channel.give_up(format!("calls had timed out, and it answered no ping within {limit:?}"));
+        }
+    }
+
+    /// Why the connection was given up, if it was.
+    pub(crate) fn given_up(&self) -> Option<BackendError> {
+        self.transport.channel()?.liveness.given_up()
+    }
+
     /// Ends the session or begins to end the process; bounded.
     pub(crate) async fn close(&self) {
         self.transport.close().await;
@@ -263,6 +288,11 @@ impl Connection {
         self.users.close();
         self.users.wait().await;
         self.close().await;
+    }
+
+    /// The bounds on time.
+    pub(crate) fn timeouts(&self) -> &Timeouts {
+        &self.context.timeouts
     }
 
     /// Pauses between attempts to open a stream on it.
@@ -299,6 +329,11 @@ impl Connection {
     /// What a later connection to the server can go by.
     pub(crate) fn known(&self) -> Known {
         Known { era: self.era(), sse: self.transport.is_sse() }
+    }
+
+    /// Sends a notification of a client.
+    pub(crate) async fn notify(&self, notification: &Notification) -> Result<(), BackendError> {
+        self.transport.notify(notification.text.on_one_line().into_bytes()).await
     }
 
     /// The name of its transport.

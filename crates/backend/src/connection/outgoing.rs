@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::{Parent, Propagation};
 use tokio::time::timeout;
 
+use super::Connection;
 use super::tools::MirroredMembers;
-use super::{Connection, PREPARATION};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::{Mirror, MirroredParam, named};
 use crate::request::trace::{RequestSpan, SentMessage, params_with};
@@ -110,6 +111,17 @@ impl Connection {
         method: &Method,
         params: Option<&Json>,
     ) -> Result<Reply, BackendError> {
+        self.ask_for(self.context.timeouts.own_message, within, method, params).await
+    }
+
+    /// [`Connection::try_ask`] with another time limit.
+    pub(super) async fn ask_for(
+        &self,
+        limit: Duration,
+        within: &Parent,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> Result<Reply, BackendError> {
         let own = OwnRequest::new(&self.context, within);
         let departing = SentMessage { method, params, name: None, id: own.id, attempt: 1 };
         let (mut sending, propagation) = self.sending(within, departing);
@@ -122,8 +134,8 @@ impl Connection {
             mirror: self.mirror(method, params, named(method, params).as_ref(), &[]),
             propagation,
         };
-        let limit = BackendError::Timeout { after: PREPARATION, sent: true };
-        let outcome = timeout(PREPARATION, self.transport.exchange(outgoing)).await.unwrap_or(Err(limit));
+        let expired = BackendError::Timeout { after: limit, sent: true };
+        let outcome = timeout(limit, self.transport.exchange(outgoing)).await.unwrap_or(Err(expired));
         sending.ended(method, span_outcome(&outcome));
         outcome
     }

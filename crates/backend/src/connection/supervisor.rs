@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::{ConnectSpan, Outcome, Parent};
+use futures_util::FutureExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -157,17 +158,22 @@ impl Supervisor {
                     if loss == Loss::EraDoubt {
                         remembered = given;
                     }
-                    if !connection.is_channel() || connection.age() >= STABLE {
+                    let is_stable = !connection.is_channel() || connection.age() >= STABLE;
+                    if is_stable {
                         backoff.reset();
                         early_ends = 0;
-                        continue;
                     }
-                    early_ends += 1;
-                    if early_ends == 1 {
-                        continue;
+                    if let Some(error) = connection.given_up() {
+                        // For the calls to come, none of which has been sent.
+                        error.while_connecting()
+                    } else {
+                        early_ends += u32::from(!is_stable);
+                        if early_ends <= 1 {
+                            continue;
+                        }
+                        let what = if connection.known().sse { "event stream" } else { "process" };
+                        BackendError::Unreachable { reason: format!("its {what} keeps ending soon after its start") }
                     }
-                    let what = if connection.known().sse { "event stream" } else { "process" };
-                    BackendError::Unreachable { reason: format!("its {what} keeps ending soon after its start") }
                 }
                 Err(error) => {
                     // If the server was reached, its era may be what is wrong.
@@ -261,7 +267,14 @@ impl Supervisor {
             *state = State { phase, revision: Some(revision), attempted: true, attempts };
         });
         self.set_up(true);
-        let loss = connection.lost().await;
+        // Doubts of the handshake have been resolved.
+        let _ = connection.doubted().now_or_never();
+        let loss = loop {
+            tokio::select! {
+                loss = connection.lost() => break loss,
+                () = connection.doubted() => connection.prove(self.settings.timeouts.ping).await,
+            }
+        };
         self.set_up(false);
         self.log(&format_args!("connection to backend is lost: {loss:?}"));
         if loss == Loss::EraDoubt {

@@ -6,7 +6,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use fanlight_canonical::{Caller, Principal};
 use fanlight_protocol::json::ObjectBuilder;
@@ -23,10 +22,6 @@ use crate::transport::http::{StreamState, StreamUnavailable};
 
 /// Subscriptions that are made at the same time.
 const CONCURRENT: usize = 8;
-
-/// How long subscriptions wait for the stream that updates arrive on. Some servers send not even the
-/// head of it before the first message.
-const OPENING: Duration = Duration::from_secs(2);
 
 /// The stream of the base connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,12 +80,14 @@ impl Base<'_> {
             busy: HashSet::new(),
             running: FuturesUnordered::new(),
         };
+        let opening = self.connection.timeouts().stream_opening;
         loop {
             changed.mark_unchanged();
             if self.needs_stream(notifies) {
                 // An update right after the subscription must find the stream open.
                 tokio::select! {
-                    opened = timeout(OPENING, self.opened(notifies, stream)) => if opened.is_err() {
+                    // Some servers send not even the head of the stream before the first message.
+                    opened = timeout(opening, self.opened(notifies, stream)) => if opened.is_err() {
                         stream.send_if_modified(|known| {
                             let late = *known == Stream::Unknown;
                             *known = if late { Stream::Late } else { *known };

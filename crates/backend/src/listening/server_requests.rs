@@ -4,7 +4,6 @@
 //! declared, the number of open requests is bounded, and so is the time to answer.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::{Caller, ServerMessage};
@@ -19,16 +18,12 @@ use crate::request::deadline::{PausableDeadline, Pause};
 use crate::request::server_request::{OpenServerRequests, PendingServerRequest, ServerRequestLimits, cannot_ask_text};
 use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest};
 
-/// Longest time for sending an answer to the server.
-const ANSWER: Duration = Duration::from_secs(30);
-
 /// Forwards the server requests of one session's own connection.
 pub(super) struct ServerRequests<'a> {
     pub(super) registry: &'a SubscriptionRegistry,
     pub(super) connection: &'a Arc<Connection>,
     pub(super) session: &'a Caller,
-    /// Longest time for the client to answer.
-    pub(super) limit: Duration,
+    pub(super) limits: ServerRequestLimits,
     pub(super) tasks: &'a TaskTracker,
 }
 
@@ -58,9 +53,7 @@ impl ServerRequests<'_> {
             let why = "no call is running that the request could belong to, and the client does not listen";
             return Err(cannot_ask_text(&request.id, why));
         };
-        // No call is kept alive by them, so their number does not matter.
-        let limits = ServerRequestLimits { answer: self.limit, number: usize::MAX };
-        let (question, for_client) = PendingServerRequest::new(request, deadline, limits, ServerSpan::off())?;
+        let (question, for_client) = PendingServerRequest::new(request, deadline, self.limits, ServerSpan::off())?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             self.registry.warn_of_slow(1);
             return Err(cannot_ask_text(&request.id, "it does not keep up"));
@@ -72,7 +65,7 @@ impl ServerRequests<'_> {
     fn send(&self, text: Bytes, pause: Option<Pause>) {
         let connection = Arc::clone(self.connection);
         self.tasks.spawn(async move {
-            let _: Result<_, _> = timeout(ANSWER, connection.tell(text)).await;
+            let _: Result<_, _> = timeout(connection.timeouts().delivery, connection.tell(text)).await;
             drop(pause);
         });
     }

@@ -12,6 +12,7 @@ use super::server_requests::ServerRequests;
 use crate::connection::Connection;
 use crate::connection::supervisor::{Phase, State};
 use crate::request::TransportContext;
+use crate::request::server_request::ServerRequestLimits;
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedRequest};
 
 /// Keeps up the subscriptions of one supervised connection: of the base connection for all listeners,
@@ -88,7 +89,8 @@ impl ListeningWorker {
                     registry,
                     connection,
                     session,
-                    limit: context.timeouts.question,
+                    // No call is kept alive by them, so their number does not matter.
+                    limits: ServerRequestLimits { number: usize::MAX, ..context.server_request_limits() },
                     tasks: &context.tasks,
                 };
                 let own = legacy::Own { registry, connection, session, is_repeated };

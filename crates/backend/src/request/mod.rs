@@ -50,7 +50,11 @@ pub(crate) struct TransportContext {
 impl TransportContext {
     /// Bounds on the requests of the server during one call.
     pub(crate) fn server_request_limits(&self) -> ServerRequestLimits {
-        ServerRequestLimits { answer: self.timeouts.question, number: self.limits.server_requests }
+        ServerRequestLimits {
+            answer: self.timeouts.question,
+            open: self.limits.open_server_requests,
+            number: self.limits.server_requests,
+        }
     }
 
     pub(crate) fn next_id(&self) -> i64 {

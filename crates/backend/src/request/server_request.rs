@@ -22,9 +22,6 @@ use crate::request::trace::server_request_answered;
 use crate::request::{pong_text, refusal_text};
 use fanlight_canonical::ServerRequest;
 
-/// The most requests that may be pending in one call.
-pub(crate) const MAX_PENDING: usize = 16;
-
 /// A reply to a server that needs no client.
 pub(crate) struct ImmediateReply {
     pub(crate) text: Bytes,
@@ -64,6 +61,8 @@ pub(crate) fn cancelled_id(notification: &Notification) -> Option<Json> {
 pub(crate) struct ServerRequestLimits {
     /// The time for the client's answer.
     pub(crate) answer: Duration,
+    /// Requests in one call that may be open at the same time.
+    pub(crate) open: usize,
     /// Requests in one call.
     pub(crate) number: usize,
 }
@@ -87,12 +86,12 @@ impl PendingServerRequest {
         limits: ServerRequestLimits,
         span: ServerSpan,
     ) -> Result<(Self, ServerRequest), Bytes> {
-        let ServerRequestLimits { answer: limit, number } = limits;
+        let ServerRequestLimits { answer: limit, open, number } = limits;
         let too_many = || {
-            let why = format!("at most {MAX_PENDING} requests at once, and {number} in all, are allowed in one call");
+            let why = format!("at most {open} requests at once, and {number} in all, are allowed in one call");
             cannot_ask_text(&request.id, &why)
         };
-        let pause = call_deadline.pause(PauseLimits { open: MAX_PENDING, ever: number }).ok_or_else(too_many)?;
+        let pause = call_deadline.pause(PauseLimits { open, ever: number }).ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
         let deadline = Instant::now() + limit;
         let (method, params, trace) = (request.method.clone(), request.params.clone(), span.parent());
@@ -189,7 +188,7 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(600);
-    const LIMITS: ServerRequestLimits = ServerRequestLimits { answer: LIMIT, number: 100 };
+    const LIMITS: ServerRequestLimits = ServerRequestLimits { answer: LIMIT, open: 16, number: 100 };
 
     fn request(id: &str) -> Request {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list","params":{{"x":1.0}}}}"#);
@@ -238,7 +237,7 @@ mod tests {
     async fn cancelled_requests_are_closed_and_no_longer_counted() {
         let (mut requests, call_deadline) = (OpenServerRequests::default(), Arc::default());
         let mut asked: Vec<_> =
-            (0..MAX_PENDING).map(|id| ask(&mut requests, &call_deadline, &format!("\"{id}\""))).collect();
+            (0..LIMITS.open).map(|id| ask(&mut requests, &call_deadline, &format!("\"{id}\""))).collect();
         assert!(PendingServerRequest::new(&request("99"), &call_deadline, LIMITS, ServerSpan::off()).is_err());
         requests.cancel(&Json::literal(r#""\u0033""#));
         assert!(asked.remove(3).answer.is_closed());

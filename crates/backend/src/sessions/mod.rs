@@ -130,6 +130,13 @@ impl SessionPool {
         }
     }
 
+    /// The connection that a client's session has of its own, if it is there.
+    pub(crate) fn of_session(&self, client: &CallContext) -> Option<Lease> {
+        let supervised = self.existing(client).filter(|_| client.session().is_some())?;
+        let connection = supervised.state.borrow().verdict()?.ok()?;
+        Some(Lease { connection, base: Some(Arc::clone(&self.base)), _in_use: Some(supervised) })
+    }
+
     /// The connection for a client's request, made first if needed.
     pub(crate) async fn lease(&self, client: &CallContext) -> Result<Lease, BackendError> {
         let supervised = match self.existing(client) {

@@ -19,8 +19,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{CallProgress, TaskId, Translator, task_params};
 use crate::request::declared::Declared;
-use crate::request::server_request::MAX_PENDING;
 
+/// Messages of a task that wait to be collected.
+const QUEUE: usize = 16;
 /// How long the answer to a `tasks/get` waits for the first server request.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
@@ -81,7 +82,7 @@ impl Translator {
         let collector = Arc::new(InputCollector { state: state.clone(), _end: end.clone().drop_guard() });
         let lifetime = self.inner.timeouts().question;
         self.collectors.insert(task.key(client), Arc::clone(&collector), task.name.len(), lifetime);
-        let (messages, receiver) = ServerMessages::channel(MAX_PENDING);
+        let (messages, receiver) = ServerMessages::channel(QUEUE);
         let (context, params) = (Arc::clone(origin), Some(task_params(&task.json)));
         let call = Call { method: Method::TaskResult, params, context, messages };
         self.tasks.spawn(Arc::clone(self).collect(call, receiver, state, end, permit));

@@ -39,7 +39,7 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -56,8 +56,6 @@ use notifications::TaskNotifications;
 use owners::TaskOwners;
 use table::{Table, TaskKey};
 
-/// Longest time for cancelling a task that is not awaited any more.
-const CANCELLING: Duration = Duration::from_secs(5);
 /// State of a task besides its result, in bytes: a client's capabilities above all.
 const MAX_TASK_STATE: usize = 32 << 10;
 /// The message for a task of another client: the specification's example for one that does not exist (2025-11-25
@@ -77,6 +75,8 @@ struct Translator {
     max_waits: usize,
     /// Largest kept capabilities of a client, in bytes.
     max_description: usize,
+    /// Inputs that one task may ask for.
+    task_inputs: usize,
     owners: Arc<dyn TaskOwners>,
     /// Results that a modern server returned at once to clients of 2025-11-25 that wanted a task.
     immediate: Table<TaskKey, Arc<ImmediateTask>>,
@@ -115,6 +115,7 @@ impl TaskTranslation {
             waits: Arc::new(Semaphore::new(limit)),
             max_waits: limit,
             max_description: limits.client_description,
+            task_inputs: limits.task_inputs,
             owners,
             immediate: Table::new(limit, limits.task_bytes),
             origins: Table::new(limit, bytes),
@@ -153,6 +154,10 @@ impl BackendClient for TaskTranslation {
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
         Box::pin(self.0.listen(listen))
+    }
+
+    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+        self.0.inner.notify(notification, client)
     }
 
     fn end_session(&self, session: SessionKey) {
@@ -342,8 +347,9 @@ impl Drop for CancelOnDrop {
         if self.armed {
             let translator = Arc::clone(&self.translator);
             let (context, params) = (Arc::clone(&self.context), task_params(&self.id));
+            let limit = translator.inner.timeouts().own_message;
             self.translator.spawn(async move {
-                let _ = timeout(CANCELLING, translator.query(Method::CancelTask, params, &context)).await;
+                let _ = timeout(limit, translator.query(Method::CancelTask, params, &context)).await;
             });
         }
     }

@@ -12,7 +12,7 @@ use futures_util::future::Either;
 use tokio_util::sync::CancellationToken;
 
 use crate::request::{OutgoingRequest, Reply};
-use crate::transport::channel::Channel;
+use crate::transport::channel::{Channel, Shared};
 use crate::transport::http::HttpTransport;
 use fanlight_canonical::BackendError;
 
@@ -60,6 +60,14 @@ impl Transport {
             // Its connections come and go without meaning.
             Self::Http(_) => None,
             Self::Stdio(channel) | Self::Sse(channel) => Some(channel.gone()),
+        }
+    }
+
+    /// The signs of life of a server at the other end of a channel; `None` for HTTP.
+    pub(crate) fn channel(&self) -> Option<&Shared> {
+        match self {
+            Self::Http(_) => None,
+            Self::Stdio(channel) | Self::Sse(channel) => Some(channel.shared()),
         }
     }
 

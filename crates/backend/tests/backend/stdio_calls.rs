@@ -223,7 +223,7 @@ async fn standard_error_is_logged_with_the_backend_name() {
     let text = log.text();
     let line = text.lines().find(|line| line.contains("watch")).unwrap();
     assert!(line.contains("fanlight::child") && line.contains("tested"), "{line}");
-    assert!(line.contains("watch \u{fffd}[31mout"), "{line}");
+    assert!(line.contains("watch \\u001b[31mout"), "{line}");
     let long = text.lines().find(|line| line.contains("00000000")).unwrap();
     assert!(long.len() < 4400 && long.contains("(5000 bytes)"), "{}", long.len());
 }

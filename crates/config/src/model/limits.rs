@@ -23,8 +23,15 @@ options! {
     options {
         /// Bytes of one HTTP request body, and of one line of a stdio client.
         "requestBody" => request_body: usize = 16 * MIB, size(KIB, GIB);
+        /// Bytes of a refused request body that are read and dropped, so that its sender reads the response.
+        "refusedBody" => refused_body: usize = 64 * MIB, size(0, GIB);
         /// Bytes of one message of a backend: a line, an SSE event or a JSON body.
         "message" => message: usize = 64 * MIB, size(KIB, GIB);
+        /// Bytes that a stdio backend may write to its standard output, besides `message`, without a message among them;
+        /// then its process is ended. An invalid line counts as 1 KiB at least.
+        "invalidOutput" => invalid_output: usize = 64 * MIB, size(KIB, 16 * GIB);
+        /// Bytes of the standard error of a stdio backend that are read a second; a process that writes more has to wait.
+        "processLog" => process_log: usize = 4 * MIB, size(KIB, GIB);
         /// Bytes of the head of one HTTP request.
         "header" => header: usize = 64 * KIB, size(KIB, MIB);
         /// Levels of nesting in one JSON message.
@@ -57,8 +64,12 @@ options! {
         "notifications" => notifications: usize = 256, count(1, 1_000_000);
         /// Requests of backends (elicitation, sampling, roots) that one client may have open.
         "serverRequests" was "questions" => server_requests: usize = 64, count(1, 10_000);
+        /// Requests to the client that a legacy backend may have open at the same time during one call.
+        "openServerRequests" => open_server_requests: usize = 16, count(1, 1000);
         /// Requests to the client that a legacy backend may send during one call.
         "callServerRequests" => call_server_requests: usize = 1000, count(1, 1_000_000);
+        /// Inputs that one task of a modern backend may ask for while a call waits for it.
+        "taskInputs" => task_inputs: usize = 256, count(1, 10_000);
         /// How often a modern backend may ask for input in one call of a legacy client.
         "inputRounds" => input_rounds: usize = 8, count(1, 1000);
         /// Suspended calls: calls of modern clients that wait for the input that a legacy backend requested.
@@ -122,6 +133,10 @@ options! {
         "traceFileBytes" => trace_file_bytes: usize = 64 * MIB, size(KIB, 1 << 40);
         /// Earlier files of `--trace-file` that are kept.
         "traceFiles" => trace_files: usize = 3, count(0, 1000);
+        /// Spans that wait to be written by `--trace-file`, and by `--trace-console`; further ones are dropped and counted.
+        "spanQueue" => span_queue: usize = 4096, count(1, 1_000_000);
+        /// Bytes of log lines that wait for the reader of standard error; further lines are dropped and counted.
+        "logBytes" => log_bytes: usize = MIB, size(KIB, GIB);
         /// Names of tools, and of prompts, that metrics tell apart per backend; others are counted as `_OTHER`.
         "metricNames" => metric_names: usize = 100, count(0, 100_000);
         /// Series of one histogram; others are counted as one, `otel_metric_overflow`.
@@ -161,12 +176,26 @@ options! {
         "clientAnswer" was "question" => client_answer: Duration = seconds(600), TIME;
         /// Waiting for the end of a task, and remembering a task that no client asks for.
         "task" => task: Duration = seconds(3600), LONG_TIME;
+        /// Between two polls of a task, where the backend suggests no interval.
+        "taskPoll" => task_poll: Duration = seconds(1), TIME;
+        /// The shortest interval that a backend may suggest.
+        "taskPollMin" => task_poll_min: Duration = Duration::from_millis(50), TIME;
+        /// The longest interval that a backend may suggest, and the longest pause after failed polls.
+        "taskPollMax" => task_poll_max: Duration = seconds(30), TIME;
+        /// Remembering which backend has a task that has no end.
+        "taskOwner" => task_owner: Duration = seconds(86_400), LONG_TIME;
+        /// Remembering which backend has a task after the task has ended.
+        "taskOwnerGrace" => task_owner_grace: Duration = seconds(300), LONG_TIME;
+        /// Remembering which backend has any task.
+        "taskOwnerMax" => task_owner_max: Duration = seconds(30 * 86_400), LONG_TIME;
         /// A client's own session with a backend, or its own process, without a call.
         "backendSessionIdle" => backend_session_idle: Duration = seconds(30 * 60), LONG_TIME;
         /// Receiving one request body.
         "body" => body: Duration = seconds(30), TIME;
         /// Receiving the head of one request.
         "header" => header: Duration = seconds(10), TIME;
+        /// Reading and dropping a refused request body, so that its sender reads the response.
+        "refusedBody" => refused_body: Duration = seconds(5), time(Duration::ZERO, seconds(86_400));
         /// A legacy session without a request.
         "sessionIdle" => session_idle: Duration = seconds(30 * 60), LONG_TIME;
         /// Finishing running requests on shutdown.
@@ -177,10 +206,17 @@ options! {
         "stream" => stream: Duration = seconds(5), TIME;
         /// An event stream without an event, before a comment keeps it alive.
         "keepAlive" => keep_alive: Duration = seconds(25), TIME;
+        /// The `retry` of event streams: when a client that has lost its stream is to come for the rest, where the backend
+        /// names no time.
+        "sseRetry" => sse_retry: Duration = seconds(1), TIME;
+        /// Waiting for another request of a legacy backend after each, so that a modern client gets them together.
+        "collectRequests" => collect_requests: Duration = Duration::from_millis(20), time(Duration::ZERO, seconds(60));
         /// A broken event stream of a legacy session that no client resumes.
         "resume" => resume: Duration = seconds(300), TIME;
         /// Each step of ending a stdio backend: its process ending by itself, after SIGTERM, after SIGKILL.
         "processStop" => process_stop: Duration = seconds(2), TIME;
+        /// A stdio backend's answer to a ping, which it gets after calls have timed out; then its process is ended.
+        "ping" => ping: Duration = seconds(5), TIME;
         /// A backend's answer to the end of a session.
         "sessionEnd" => session_end: Duration = seconds(1), TIME;
         /// Pause before the second attempt to connect to a backend, or to open a stream there. It doubles with each
@@ -190,6 +226,21 @@ options! {
         "reconnectMax" => reconnect_max: Duration = seconds(30), TIME;
         /// Pause after a failed attempt to connect to a backend, before a call has the next one made.
         "reconnectOnCall" => reconnect_on_call: Duration = seconds(1), TIME;
+        /// Pause before the event stream of a call is taken up again at a legacy backend that names no time. It doubles
+        /// with each failure.
+        "backendResume" => backend_resume: Duration = seconds(1), TIME;
+        /// The longest of these pauses.
+        "backendResumeMax" => backend_resume_max: Duration = seconds(30), TIME;
+        /// Opening the GET stream of a legacy backend, before subscriptions are made without it.
+        "streamOpening" => stream_opening: Duration = seconds(2), TIME;
+        /// Delivering a client's answer to the backend that asked for it.
+        "delivery" => delivery: Duration = seconds(30), TIME;
+        /// A message of Fanlight's own that prepares or follows a call, such as a cancellation.
+        "ownMessage" => own_message: Duration = seconds(5), TIME;
+        /// Interval of TCP probes on a silent connection to a backend; the third without an answer closes it.
+        "tcpProbe" => tcp_probe: Duration = seconds(15), time(seconds(1), seconds(32_767));
+        /// Bytes sent to a backend without an acknowledgement by TCP, on Linux.
+        "tcpUnacknowledged" => tcp_unacknowledged: Duration = seconds(30), time(seconds(1), seconds(86_400));
         /// A connection to an HTTP backend without a request; it is closed between half of this and this.
         "backendIdleConnection" => backend_idle_connection: Duration = seconds(90), TIME;
         /// Pause before asking again for notifications of a backend that refused them. It doubles with each refusal.
@@ -208,6 +259,10 @@ options! {
         "cache" => cache: Duration = seconds(86_400), LONG_TIME;
         /// Delivering the last spans and metrics on shutdown.
         "flush" => flush: Duration = seconds(3), time(Duration::ZERO, seconds(86_400));
+        /// Finishing running requests of operators on shutdown.
+        "adminDrain" => admin_drain: Duration = seconds(1), time(Duration::ZERO, seconds(86_400));
+        /// Writing the last log lines on shutdown, where the reader of standard error is slow.
+        "logFlush" => log_flush: Duration = Duration::from_millis(500), time(Duration::ZERO, seconds(3600));
     }
 }
 

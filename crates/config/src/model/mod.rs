@@ -5,7 +5,6 @@ pub(crate) mod operators;
 pub(crate) mod secret;
 pub(crate) mod server;
 pub(crate) mod tools;
-pub(crate) mod transport;
 pub(crate) mod values;
 
 use std::net::SocketAddr;

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use super::secret::Secret;
 use super::values::{ADDRESS, TOKEN, loopback, url_without_secrets};
 use crate::definition::Visible;
 use crate::option::kind::{Choice, Maybe, OrOff, Parsed};
 use crate::option::options;
+use fanlight_settings::Secret;
 
 options! {
     /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.

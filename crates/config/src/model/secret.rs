@@ -2,34 +2,6 @@
 
 use std::fmt;
 
-/// Text that is never shown: `Debug` and `Display` print `***`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Hides a text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The text, for its one use.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-impl fmt::Display for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
 /// A 256-bit key that seals what clients carry; `Debug` prints `***`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealKey([u8; 32]);
@@ -49,5 +21,15 @@ impl SealKey {
 impl fmt::Debug for SealKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_form_of_a_key_shows_nothing_of_it() {
+        assert_eq!(format!("{:?}", SealKey::new([7; 32])), "***");
     }
 }

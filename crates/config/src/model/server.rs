@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use fanlight_settings::Transport;
 use serde_json::json;
 
 use super::limits::{CONCURRENCY, Limits, Timeouts};
 use super::tools::ToolFilter;
-use super::transport::Transport;
 use crate::definition::{Form, Visible};
-use crate::option::kind::{Choice, Flag, Maybe, Nested, Parsed, TIME};
+use crate::option::kind::{Choice, Each, Flag, Maybe, Nested, Parsed, TIME};
 use crate::option::{Options as _, options};
 
 /// The longest name of a server, in characters.
@@ -37,6 +37,9 @@ options! {
         "tools" => tools: ToolFilter = ToolFilter::default(), Nested::<ToolFilter>::KIND;
         /// Whether trace context is sent to it.
         "traceContext" => forwards_trace_context: bool = true, TRACE_CONTEXT;
+        /// Variables of Fanlight's environment that its process inherits, besides PATH, HOME, USER, LOGNAME, SHELL, TERM,
+        /// TMPDIR, TZ, LANG and LC_*; a `*` at the end stands for any text, and `*` alone for all variables.
+        "inheritEnv" => inherit_env: Vec<String> = Vec::new(), Each(VARIABLE), example "[HTTPS_PROXY, NO_PROXY]";
         /// Whether arguments and results of its tools are recorded in traces, cut at `limits.recordedContent`.
         "recordContent" => records_content: bool = false, Flag;
     }
@@ -118,6 +121,20 @@ const SESSION: Choice<SessionChoice> =
     Choice(&[("per-client", SessionChoice::PerClient), ("shared", SessionChoice::Shared)]);
 
 const TRACE_CONTEXT: Choice<bool> = Choice(&[("forward", true), ("omit", false)]);
+
+const VARIABLE: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |reader, text| {
+        let name = text.value.strip_suffix('*').unwrap_or(&text.value);
+        if text.value.is_empty() || name.contains(['=', '*', '\0']) || name.contains(char::is_whitespace) {
+            let help = "write the name of a variable, such as `HTTPS_PROXY`; `*` only at the end";
+            reader.error(text.span, format!("{} is not the name of a variable", text.shown()), help);
+            return None;
+        }
+        Some(text.value)
+    },
+    show: |name| json!(name),
+};
 
 const PREFIX: Parsed<String> = Parsed {
     visible: Visible::All,

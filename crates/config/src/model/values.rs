@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use fanlight_settings::Secret;
 use serde_json::json;
 use url::Url;
 
-use super::secret::{SealKey, Secret};
+use super::secret::SealKey;
 use crate::definition::Visible;
 use crate::option::kind::Parsed;
 use crate::option::reader::{Reader, Text};

@@ -1,11 +1,10 @@
 //! A configuration as it may be shown: in the notation of the file, complete with defaults, without secrets.
 
+use fanlight_settings::{Secret, Transport};
 use serde_json::{Map, Value, json};
 
 use crate::model::Config;
-use crate::model::secret::Secret;
 use crate::model::server::Server;
-use crate::model::transport::Transport;
 use crate::model::values::{HIDDEN, url_without_secrets};
 use crate::option::Options as _;
 

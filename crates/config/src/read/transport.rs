@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use fanlight_settings::{Secret, Transport};
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
-use crate::model::secret::Secret;
 use crate::model::server::TYPES;
-use crate::model::transport::Transport;
 use crate::option::fields::Fields;
 use crate::option::reader::Reader;
 use crate::report::problem::quoted;
@@ -53,7 +52,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &Entry,
             return stdio;
         }
         (None, Some(_)) => {
-            report_foreign(reader, fields, &["args", "env", "cwd"], "command");
+            report_foreign(reader, fields, &["args", "env", "inheritEnv", "cwd"], "command");
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind != "stdio"));
             return http.map(|(url, headers)| match kind {
                 Some((_, "sse")) => Transport::Sse { url, headers },

@@ -9,7 +9,7 @@ use fanlight_protocol::result::CallToolResult;
 use super::{arguments, show, tool_call, with_assembly};
 use crate::cli::CallArgs;
 use crate::failure::Failure;
-use crate::out::say;
+use crate::out::{self, say};
 
 /// Prints the result: indented on a terminal, otherwise with the bytes of the backend. Fails if it is a
 /// JSON-RPC error or a result with `isError`.
@@ -21,7 +21,7 @@ pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure
     if std::io::stdout().is_terminal() {
         say!("{}", show::indented(&body));
     } else {
-        say!("{body}");
+        out::json(body.as_text());
     }
     if response.is_error() {
         return Err(Failure::other("the call was answered with an error"));

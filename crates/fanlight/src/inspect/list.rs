@@ -8,7 +8,7 @@ use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use super::{show, with_assembly};
 use crate::cli::Listed;
 use crate::failure::Failure;
-use crate::out::say;
+use crate::out::{self, say};
 
 const LONGEST_DESCRIPTION: usize = 100;
 
@@ -33,7 +33,7 @@ pub(crate) async fn list(config: &Config, what: Option<Listed>, json: bool) -> R
             missing.extend(incomplete(&snapshot).filter(|problem| !missing.contains(problem)).collect::<Vec<_>>());
         }
         if json {
-            say!("{}", all.finish());
+            out::json(all.finish().as_text());
         }
         if missing.is_empty() { Ok(()) } else { Err(Failure::other(missing.join("\n"))) }
     })

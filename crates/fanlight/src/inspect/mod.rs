@@ -31,6 +31,7 @@ pub(crate) use trace_test::trace_test;
 
 use crate::cli::TraceArgs;
 use crate::failure::Failure;
+use crate::log::Log;
 use crate::telemetry;
 use crate::wiring::Assembly;
 
@@ -47,7 +48,7 @@ pub(crate) async fn with_traced_assembly<T>(
     config: &Config,
     command: impl AsyncFnOnce(&Assembly, &Telemetry) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let (telemetry, guard) = telemetry::start(config, &TraceArgs::default())?;
+    let (telemetry, guard) = telemetry::start(config, &TraceArgs::default(), &Log::Direct)?;
     let result = observed(config, &telemetry, async |assembly| command(assembly, &telemetry).await).await;
     telemetry::end(guard, config.timeouts.flush).await;
     result

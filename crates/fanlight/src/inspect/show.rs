@@ -3,6 +3,7 @@
 use comfy_table::{ContentArrangement, Table, presets};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
+use fanlight_protocol::visible::escaped;
 
 use crate::out::say;
 
@@ -25,14 +26,14 @@ pub(crate) fn print(table: &Table) {
     say!("{}", table.trim_fmt());
 }
 
-/// The first line of untrusted text without control characters, at most `longest` characters.
+/// The first line of untrusted text at most `longest` characters, with escapes for those that cannot be seen.
 pub(crate) fn plain(text: &str, longest: usize) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    let mut shown: String = line.trim().chars().filter(|c| !c.is_control()).take(longest).collect();
+    let mut shown: String = line.trim().chars().take(longest).collect();
     if line.trim().chars().count() > longest {
         shown.push('…');
     }
-    shown
+    escaped(&shown).into_owned()
 }
 
 /// JSON indented for reading. Only white space differs from the original: numbers, escapes and the
@@ -84,7 +85,7 @@ mod tests {
 
     #[test]
     fn plain_removes_control_characters() {
-        assert_eq!(plain("\n \u{1b}[2Jclear\u{7}ed \nmore", 80), "[2Jcleared");
+        assert_eq!(plain("\n \u{1b}[2Jclear\u{7}ed \nmore", 80), "\\u001b[2Jclear\\u0007ed");
         assert_eq!(plain("abcdef", 3), "abc…");
     }
 }

@@ -10,7 +10,7 @@ use super::style::{Style, duration};
 use crate::cli::StatusArgs;
 use crate::failure::Failure;
 use crate::inspect::plain;
-use crate::out::say;
+use crate::out::{self, say};
 
 /// Least width of the names of backends, before other columns are dropped.
 const NAME: usize = 16;
@@ -21,7 +21,7 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<(), Failure> {
     let text = admin.get("/api/overview", &[]).await?;
     let overview = admin.json(&text)?;
     if args.json {
-        say!("{}", String::from_utf8_lossy(&text));
+        out::json(&String::from_utf8_lossy(&text));
     } else {
         show(&overview, &admin, Style::of_stdout());
     }
@@ -42,7 +42,7 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     say!(
         "{}, {}, {} kept; admin at {}",
         several(number("sessions"), "session"),
-        several(number("parkedCalls"), "suspended call"),
+        several(number("suspendedCalls"), "suspended call"),
         several(number("traces"), "trace"),
         admin.shown()
     );
@@ -172,7 +172,11 @@ mod tests {
             "error": "no such\nprogram"});
         let (table, below) = backends_in(&[&full, &down, &Value::Null], 300);
         let words: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
-        assert_eq!(words[..10], ["a[2J", "ready", "2026-07-28", "stdio", "7", "1", "1.25", "ms", "-", "3"], "{table}");
+        assert_eq!(
+            words[..10],
+            ["a\\u001b[2J", "ready", "2026-07-28", "stdio", "7", "1", "1.25", "ms", "-", "3"],
+            "{table}"
+        );
         assert!(
             table.lines().nth(1).unwrap().ends_with(" ago") && table.contains("no such") && below.is_empty(),
             "{table}"

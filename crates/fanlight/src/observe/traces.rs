@@ -10,7 +10,7 @@ use super::{Admin, spans, waterfall};
 use crate::cli::TracesArgs;
 use crate::failure::Failure;
 use crate::inspect::plain;
-use crate::out::say;
+use crate::out::{self, say};
 
 /// Least number of digits of an id.
 const SHORTEST: usize = 8;
@@ -38,7 +38,7 @@ async fn list(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
     }
     let text = admin.get("/api/traces", &query).await?;
     if args.json {
-        say!("{}", String::from_utf8_lossy(&text));
+        out::json(&String::from_utf8_lossy(&text));
         return Ok(());
     }
     let answer = admin.json(&text)?;
@@ -105,7 +105,7 @@ async fn one(admin: &Admin, id: &str, json: bool) -> Result<(), Failure> {
     let id = &if id.len() == 32 { id.to_owned() } else { whole_id(admin, id).await? };
     let text = admin.get(&format!("/api/traces/{id}"), &[]).await?;
     if json {
-        say!("{}", String::from_utf8_lossy(&text));
+        out::json(&String::from_utf8_lossy(&text));
         return Ok(());
     }
     let spans = spans::read(&text).map_err(|what| Failure::other(format!("{}: {what}", admin.shown())))?;

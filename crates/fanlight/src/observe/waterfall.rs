@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(lines[1], "│  linked to u l");
         assert_eq!(lines[2], "│  · notifications/progress at 20.0 ms");
         assert!(lines[3].starts_with("├─ CLIENT tools/call search @library ") && lines[3].contains("40.0 ms"));
-        assert!(lines[4].starts_with("└─ CLIENT tools/call [31msearch 漢字 "), "{lines:#?}");
+        assert!(lines[4].starts_with("└─ CLIENT tools/call \\u001b[31msearch 漢字 "), "{lines:#?}");
         assert_eq!(lines[5], "      ✗ timeout: no answer");
         let bar = |line: &str| line.chars().filter(|c| *c == '━').count();
         assert!(bar(&lines[0]) > 2 * bar(&lines[3]) && bar(&lines[4]) >= bar(&lines[3]), "{lines:#?}");

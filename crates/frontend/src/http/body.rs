@@ -13,11 +13,6 @@ use tokio::time::timeout;
 
 use super::reply::Refusal;
 
-/// How much of a refused body is read and dropped, so that its sender reads the response instead of being reset, and
-/// the connection can be reused.
-const MAX_DRAINED: usize = 64 << 20;
-const DRAIN_TIME: Duration = Duration::from_secs(5);
-
 /// Why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
@@ -85,15 +80,15 @@ where
     Ok(if whole.is_empty() { first } else { whole.freeze() })
 }
 
-/// Reads and drops the rest of a body whose request has been answered, within limits. On HTTP/1 that rest precedes the
+/// Reads and drops the rest of a body whose request has been answered, for at most `time` and at most `bytes` of it. On HTTP/1 that rest precedes the
 /// next request, and closing a connection with unread bytes would reset it before the response is read. A client that
 /// waits for `100 Continue` has not sent the body, and HTTP/2 can close a stream alone.
-pub(crate) fn drain(mut body: Incoming, head: &Parts) {
+pub(crate) fn drain(mut body: Incoming, head: &Parts, (time, bytes): (Duration, usize)) {
     if body.is_end_stream() || head.version == Version::HTTP_2 || head.headers.contains_key(EXPECT) {
         return;
     }
-    tokio::spawn(timeout(DRAIN_TIME, async move {
-        let mut remaining = MAX_DRAINED;
+    tokio::spawn(timeout(time, async move {
+        let mut remaining = bytes;
         while let Some(Ok(frame)) = body.frame().await {
             let len = frame.data_ref().map_or(0, Bytes::remaining);
             match remaining.checked_sub(len) {

@@ -244,6 +244,11 @@ impl<C: Core> Ingress<C> {
         match (&notification.method, running, params.request_id()) {
             (Method::Cancelled, Some(running), Some(id)) => running.cancel(&id),
             (Method::Initialized, ..) => transport.initialized(),
+            (Method::Other(_), Some(_), _) => {
+                if let Some(session) = transport.session(origin).await? {
+                    self.core.notify(notification.clone(), Arc::new(session.session.context(false)));
+                }
+            }
             _ => {}
         }
         Ok(())

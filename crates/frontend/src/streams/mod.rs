@@ -76,6 +76,8 @@ pub(crate) struct SessionStreams {
     pub(crate) session: Arc<Session>,
     /// What may wait for a client without a stream.
     limits: QueueLimits,
+    /// Pauses before the core is asked again for them.
+    listen_retry: (Duration, Duration),
     notifications: Mutex<NotificationStream>,
     state: Mutex<State>,
 }
@@ -128,7 +130,8 @@ impl SessionStreams {
     pub(crate) fn new(session: Session, settings: &FrontendSettings) -> Arc<Self> {
         let limits = QueueLimits { messages: settings.notification_buffer, bytes: settings.replay_bytes };
         let session = Arc::new(session);
-        Arc::new(Self { session, limits, notifications: Mutex::default(), state: Mutex::default() })
+        let listen_retry = settings.listen_retry;
+        Arc::new(Self { session, limits, listen_retry, notifications: Mutex::default(), state: Mutex::default() })
     }
 
     /// Begins to listen to messages outside of calls, unless that has been done; the result is cancelled
@@ -136,7 +139,7 @@ impl SessionStreams {
     pub(crate) fn begin_listening<C: Core>(&self, core: &Arc<C>) -> Option<CancellationToken> {
         let mut notifications = self.notifications();
         // Under the lock that `end` takes after it has set `ended`.
-        if self.state().ended { None } else { notifications.begin(core, &self.session, self.limits) }
+        if self.state().ended { None } else { notifications.begin(core, &self.session, self.limits, self.listen_retry) }
     }
 
     /// Like [`Self::begin_listening`]; while the client has no GET stream, a task reads the messages.

@@ -25,10 +25,6 @@ use crate::session::Session;
 
 type Opening = Pin<Box<dyn Future<Output = Listening> + Send>>;
 
-/// The delay before the core is asked again after it has refused: doubled each time within these bounds,
-/// with up to half as much jitter.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
 /// The messages to one client outside of calls.
 #[derive(Default)]
 pub(crate) struct NotificationStream {
@@ -65,6 +61,7 @@ impl NotificationStream {
         core: &Arc<C>,
         session: &Session,
         limits: QueueLimits,
+        retry: (Duration, Duration),
     ) -> Option<CancellationToken> {
         match &self.state {
             State::Listening { .. } => return None,
@@ -79,7 +76,7 @@ impl NotificationStream {
         self.limits = Some(limits);
         let answered = opened.clone();
         self.state = State::Opening {
-            opening: Box::pin(async move { listen_until_accepted(&*core, listen, &answered).await }),
+            opening: Box::pin(async move { listen_until_accepted(&*core, listen, retry, &answered).await }),
             messages,
             opened: opened.clone(),
         };
@@ -177,9 +174,14 @@ impl NotificationStream {
     }
 }
 
-/// Listens as soon as the core accepts. `answered` is cancelled once the core has answered.
-async fn listen_until_accepted<C: Core>(core: &C, listen: Listen, answered: &CancellationToken) -> Listening {
-    let (mut pause, most) = RETRY;
+/// Listens as soon as the core accepts. `answered` is cancelled once the core has answered. The pause before it is asked
+/// again is doubled each time within these bounds, with up to half as much jitter.
+async fn listen_until_accepted<C: Core>(
+    core: &C,
+    listen: Listen,
+    (mut pause, most): (Duration, Duration),
+    answered: &CancellationToken,
+) -> Listening {
     loop {
         let outcome = core.listen(listen.clone()).await;
         let was_answered = answered.is_cancelled();
@@ -229,6 +231,7 @@ mod tests {
     use crate::session::testing::ListenCore;
 
     const LIMITS: QueueLimits = QueueLimits { messages: 8, bytes: 1000 };
+    const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
     /// A core that refuses the first `refusals` times and then announces changed tools at once; and how
     /// often it was asked.
@@ -249,7 +252,7 @@ mod tests {
     async fn refused_listening_is_tried_again() {
         let (core, asked) = reluctant(4);
         let (session, mut notifications) = (core.session(), NotificationStream::default());
-        let opened = notifications.begin(&core, &session, LIMITS).unwrap();
+        let opened = notifications.begin(&core, &session, LIMITS, RETRY).unwrap();
         let began = Instant::now();
         let mut keep = async |patience| {
             timeout(patience, poll_fn(|cx| notifications.poll_keep(&session, cx))).await.unwrap_err();
@@ -268,7 +271,7 @@ mod tests {
         let (core, asked) = reluctant(1);
         let (session, mut notifications) = (core.session(), NotificationStream::default());
         for times in 1..=3 {
-            let opened = notifications.begin(&core, &session, LIMITS);
+            let opened = notifications.begin(&core, &session, LIMITS, RETRY);
             timeout(Duration::ZERO, poll_fn(|cx| notifications.poll_keep(&session, cx))).await.unwrap_err();
             assert_eq!(asked.load(Ordering::Relaxed), times.min(2));
             assert_eq!(opened.is_some_and(|opened| opened.is_cancelled()), times < 3);

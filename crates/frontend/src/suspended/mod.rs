@@ -28,10 +28,6 @@ use crate::call::{CoreCall, ResponseItem, ResponseStream};
 use crate::eras::notifications::NotificationFilter;
 use crate::session::Cancellation;
 
-/// How long the call waits for another server request after each: a server that asks for several
-/// things at once sends them one after the other.
-const MORE: Duration = Duration::from_millis(20);
-
 type Item = ResponseItem<Chunks, Response>;
 
 /// A call that can be suspended when the server asks something.
@@ -123,9 +119,11 @@ impl ResponseStream<Response> for SuspendableCall {
                     self.call = None;
                     return Poll::Ready(None);
                 }
-                // Server requests that are sent together reach the client together.
+                // Server requests that are sent together reach the client together: a server that asks for several
+                // things at once sends them one after the other.
                 Poll::Pending if call.has_server_requests() => {
-                    ready!(self.more.get_or_insert_with(|| Box::pin(sleep(MORE))).as_mut().poll(cx));
+                    let pause = self.suspended_calls.as_ref().map_or(Duration::ZERO, |calls| calls.collect_requests());
+                    ready!(self.more.get_or_insert_with(|| Box::pin(sleep(pause))).as_mut().poll(cx));
                     self.more = None;
                     match self.suspend() {
                         Some(item) => return Poll::Ready(Some(item)),

@@ -86,6 +86,11 @@ impl SuspendedCalls {
         }))
     }
 
+    /// How long a call waits for another server request after each.
+    pub(super) fn collect_requests(&self) -> Duration {
+        self.settings.collect_requests
+    }
+
     /// The number of server requests that one call may have open.
     pub(super) fn max_server_requests(&self) -> usize {
         self.settings.max_server_requests

@@ -212,9 +212,9 @@ async fn suspended_call_is_cancelled_at_its_timeout() {
     let mut stdio = Stdio::with(settings);
     let rounds = format!("[[{ROOTS}]]");
     let given = state(&stdio.ask(&ask(1, &rounds, "")).await);
-    let parked = tokio::time::Instant::now();
+    let suspended = tokio::time::Instant::now();
     assert!(matches!(stdio.log.ended().await, Happened::Dropped));
-    assert_eq!(parked.elapsed().as_secs(), 5);
+    assert_eq!(suspended.elapsed().as_secs(), 5);
     assert!(refusal(&stdio.ask(&ask(2, &rounds, &input(&given, r#"{"input-1":{}}"#))).await).contains("expired"));
 }
 
@@ -224,9 +224,9 @@ async fn suspended_call_is_cancelled_before_its_server_requests_expire() {
     let settings = FrontendSettings { input_timeout: crate::core::GIVES_UP, ..FrontendSettings::default() };
     let mut stdio = Stdio::with(settings);
     state(&stdio.ask(&ask(1, &format!("[[{ROOTS}]]"), "")).await);
-    let parked = tokio::time::Instant::now();
+    let suspended = tokio::time::Instant::now();
     assert!(matches!(stdio.log.ended().await, Happened::Dropped));
-    assert!(parked.elapsed() < crate::core::GIVES_UP);
+    assert!(suspended.elapsed() < crate::core::GIVES_UP);
 }
 
 #[tokio::test]

@@ -64,6 +64,11 @@ impl ListWatcher {
         }
     }
 
+    /// Runs `work` until it is done or the gateway ends.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        drop(self.background.spawn(work));
+    }
+
     /// Ends all tasks, and waits for that.
     pub(crate) async fn stop(&self) {
         self.background.stop().await;

@@ -19,6 +19,7 @@ use futures_util::stream::FuturesOrdered;
 use memchr::memmem;
 use tokio::time::timeout;
 
+pub use self::owners::TaskLimits;
 use self::owners::{Evidence, MemoryOwners, TaskKey, TaskOwners};
 use crate::cursor::CursorSeal;
 use crate::fault;
@@ -30,12 +31,12 @@ const ASKED_AT_ONCE: usize = 16;
 /// The tasks of all backends.
 pub(crate) struct Tasks {
     owners: Box<dyn TaskOwners>,
+    limits: TaskLimits,
 }
 
 impl Tasks {
-    /// Remembers the owners of at most `limit` tasks.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { owners: Box::new(MemoryOwners::new(limit)) }
+    pub(crate) fn new(limits: TaskLimits) -> Self {
+        Self { owners: Box::new(MemoryOwners::new(limits.owners)), limits }
     }
 
     /// Whether requests of this method are about tasks.
@@ -81,7 +82,7 @@ impl Tasks {
     }
 
     async fn learn(&self, context: &CallContext, state: &Json, backend: BackendId, evidence: Evidence) {
-        if let Some((task, kept_for)) = owners::id_and_time(state) {
+        if let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) {
             self.owners.learn(TaskKey::new(&context.caller, &task), backend, kept_for, evidence).await;
         }
     }

@@ -14,13 +14,20 @@ use tokio::time::Instant;
 
 use crate::topology::BackendId;
 
-/// How much longer than its task an entry is kept: lifetimes count from the creation of the task by
-/// another clock.
-const GRACE: Duration = Duration::from_secs(5 * 60);
-/// How long an entry is kept whose task has no end.
-const ENDLESS: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long an entry is kept at most.
-const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Bounds on the memory of owners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskLimits {
+    /// Tasks whose owner is remembered.
+    pub owners: usize,
+    /// How much longer than its task an owner is remembered: lifetimes count from the creation of the task by another
+    /// clock.
+    pub grace: Duration,
+    /// How long the owner of a task without an end is remembered.
+    pub endless: Duration,
+    /// How long any is remembered at most.
+    pub longest: Duration,
+}
+
 /// Longer ids are not remembered, in bytes.
 const LONGEST_ID: usize = 1024;
 
@@ -105,19 +112,24 @@ impl TaskOwners for MemoryOwners {
 
 /// The id of a task and how long its owner is to be remembered, from the state of the task; `None` if
 /// the id is missing or too long.
-pub(super) fn id_and_time(state: &Json) -> Option<(String, Duration)> {
+pub(super) fn id_and_time(state: &Json, limits: &TaskLimits) -> Option<(String, Duration)> {
     let id = state.get("taskId")?.as_str().filter(|id| id.len() <= LONGEST_ID)?.into_owned();
     // `ttl` of 2025-11-25, `ttlMs` of the extension; both in milliseconds, `null` for no end.
     let ttl = state.get("ttlMs").or_else(|| state.get("ttl")).and_then(|ttl| ttl.as_i64());
     Some(match ttl.and_then(|ttl| u64::try_from(ttl).ok()) {
-        Some(ttl) => (id, Duration::from_millis(ttl).saturating_add(GRACE).min(LONGEST)),
-        None => (id, ENDLESS),
+        Some(ttl) => (id, Duration::from_millis(ttl).saturating_add(limits.grace).min(limits.longest)),
+        None => (id, limits.endless.min(limits.longest)),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const GRACE: Duration = Duration::from_secs(5 * 60);
+    const ENDLESS: Duration = Duration::from_secs(24 * 60 * 60);
+    const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+    const LIMITS: TaskLimits = TaskLimits { owners: 10, grace: GRACE, endless: ENDLESS, longest: LONGEST };
 
     fn session() -> Caller {
         Caller::session_of(Principal::anonymous(), SessionKey(1))
@@ -137,11 +149,11 @@ mod tests {
             ("d", r#"{"taskId":"d"}"#, ENDLESS),
             ("e", r#"{"taskId":"e","ttlMs":9223372036854775807}"#, LONGEST),
         ] {
-            assert_eq!(id_and_time(&Json::literal(state)), Some((id.to_owned(), kept)));
+            assert_eq!(id_and_time(&Json::literal(state), &LIMITS), Some((id.to_owned(), kept)));
         }
         let long = format!(r#"{{"taskId":"{}"}}"#, "x".repeat(LONGEST_ID + 1));
-        assert_eq!(id_and_time(&Json::parse(long.into(), 8).unwrap()), None);
-        assert_eq!(id_and_time(&Json::literal("{}")), None);
+        assert_eq!(id_and_time(&Json::parse(long.into(), 8).unwrap(), &LIMITS), None);
+        assert_eq!(id_and_time(&Json::literal("{}"), &LIMITS), None);
     }
 
     #[tokio::test(start_paused = true)]

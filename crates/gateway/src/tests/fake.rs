@@ -279,7 +279,12 @@ pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, ca
         backends: entries.collect(),
         lists: limits(page_size),
         cache,
-        max_tasks: 100,
+        tasks: crate::TaskLimits {
+            owners: 100,
+            grace: Duration::from_secs(300),
+            endless: Duration::from_secs(86_400),
+            longest: Duration::from_secs(30 * 86_400),
+        },
         max_handed_out: 100,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),

@@ -110,7 +110,12 @@ async fn converse(plan: Plan) {
         })
     };
     let time = Duration::from_secs(5);
-    let settings = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 2 };
+    let settings = PoolSettings {
+        connect_timeout: time,
+        idle_timeout: time,
+        max_idle: 2,
+        probes: fanlight_http_pool::TcpProbes { interval: time, unacknowledged: time },
+    };
     let client = PooledClient::new(format!("http://{address}/").parse().unwrap(), settings);
     let first = async {
         if let Ok(mut response) = client.execute(request(&address, "1", plan.request.clone())).await {

@@ -21,8 +21,15 @@ mod idle;
 mod long_bodies;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-const SETTINGS: PoolSettings =
-    PoolSettings { connect_timeout: Duration::from_secs(5), idle_timeout: Duration::from_secs(90), max_idle: 4 };
+const SETTINGS: PoolSettings = PoolSettings {
+    connect_timeout: Duration::from_secs(5),
+    idle_timeout: Duration::from_secs(90),
+    max_idle: 4,
+    probes: fanlight_http_pool::TcpProbes {
+        interval: Duration::from_secs(15),
+        unacknowledged: Duration::from_secs(30),
+    },
+};
 
 fn client(target: &SocketAddr) -> PooledClient {
     PooledClient::new(format!("http://{target}/mcp").parse().unwrap(), SETTINGS)

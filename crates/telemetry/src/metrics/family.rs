@@ -96,7 +96,7 @@ families! {
         "From sending a request or notification to a backend until its response arrives.";
     "fanlight.requests.active", "{request}", UpDownCounter, &[], "Requests without a response yet.";
     "fanlight.sessions.active", "{session}", UpDownCounter, &[], "Open sessions of clients.";
-    "fanlight.calls.parked", "{call}", UpDownCounter, &[], "Calls that wait for input of a client.";
+    "fanlight.calls.suspended", "{call}", UpDownCounter, &[], "Calls that wait for input of a client.";
     "fanlight.client.io", "By", Counter, &[label::DIRECTION], "Bytes of messages from and to clients.";
     "fanlight.backend.up", "", Gauge, &[label::BACKEND], "Whether a backend can be used: 1 or 0.";
     "fanlight.backend.restarts", "{restart}", Counter, &[label::BACKEND], "Starts of a process after its first.";
@@ -106,6 +106,7 @@ families! {
         "Bytes of messages from and to a backend.";
     "fanlight.spans.dropped", "{span}", Counter, &[label::REASON],
         "Spans that were recorded and could not be delivered.";
+    "fanlight.log.dropped", "{line}", Counter, &[], "Log lines dropped because standard error was read too slowly.";
 }
 
 /// The labels of a value, by name.

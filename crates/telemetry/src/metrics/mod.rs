@@ -88,6 +88,7 @@ pub struct Metrics {
     received: AtomicU64,
     sent: AtomicU64,
     dropped: [AtomicU64; 3],
+    dropped_log_lines: Arc<AtomicU64>,
 }
 
 impl Metrics {
@@ -106,7 +107,14 @@ impl Metrics {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             dropped: Default::default(),
+            dropped_log_lines: Arc::default(),
         }
+    }
+
+    /// Shows this counter of dropped log lines.
+    #[must_use]
+    pub fn with_dropped_log_lines(self, counter: Arc<AtomicU64>) -> Self {
+        Self { dropped_log_lines: counter, ..self }
     }
 
     /// The counters of the backend called `name`, created on first use.
@@ -204,13 +212,14 @@ impl Metrics {
                     "mcp.client.operation.duration" => self.client.snapshot(&self.known, &name_of),
                     "fanlight.requests.active" => one(load(&self.active_requests)),
                     "fanlight.sessions.active" => one(load(&self.sessions)),
-                    "fanlight.calls.parked" => one(load(&self.suspended_calls)),
+                    "fanlight.calls.suspended" => one(load(&self.suspended_calls)),
                     "fanlight.client.io" => directions(&self.received, &self.sent),
                     "fanlight.backend.up" => per_backend(BackendMetrics::is_up),
                     "fanlight.backend.restarts" => per_backend(BackendMetrics::restarts),
                     "fanlight.backend.reconnects" => per_backend(BackendMetrics::reconnects),
                     "fanlight.backend.io" => backends.iter().flat_map(|backend| backend.bytes()).collect(),
                     "fanlight.spans.dropped" => self.drops(),
+                    "fanlight.log.dropped" => one(total(&self.dropped_log_lines)),
                     _ => Vec::new(),
                 };
                 Family { info, points }
@@ -219,17 +228,20 @@ impl Metrics {
     }
 
     fn drops(&self) -> Vec<Point> {
-        let value = |reason| i64::try_from(self.spans_dropped(reason)).unwrap_or(i64::MAX);
+        let value = |reason: DropReason| self.dropped.get(reason as usize).map_or(0, total);
         let point =
             |reason: DropReason| (vec![(label::REASON, reason.as_str().to_owned())], Values::Integer(value(reason)));
         DropReason::ALL.map(point).into()
     }
 }
 
+fn total(counter: &AtomicU64) -> i64 {
+    i64::try_from(counter.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
+}
+
 fn directions(received: &AtomicU64, sent: &AtomicU64) -> Vec<Point> {
     let point = |direction: Direction, counter: &AtomicU64| {
-        let value = i64::try_from(counter.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
-        (vec![(label::DIRECTION, direction.as_str().to_owned())], Values::Integer(value))
+        (vec![(label::DIRECTION, direction.as_str().to_owned())], Values::Integer(total(counter)))
     };
     vec![point(Direction::Receive, received), point(Direction::Transmit, sent)]
 }

@@ -29,13 +29,13 @@ impl ExtensionWait<'_> {
     /// Waits, and answers as the request would have been answered without a task. `task` is the last
     /// known state; without it the task is read at once.
     pub(in crate::tasks) async fn run(&self, task: Option<&Json>) -> Result<Response, BackendError> {
-        let mut pace = Pace::default();
+        let mut pace = Pace::new(self.translator.inner.timeouts().task_polls);
         if let Some(task) = task {
             pace.follow(task.get("pollIntervalMs").as_ref());
         }
         let related = self.names_task.then_some(self.id);
         let limit = self.translator.inner.timeouts().question;
-        let mut inputs = Inputs::new(self.context, self.messages, related, limit);
+        let mut inputs = Inputs::new(self.context, self.messages, related, (limit, self.translator.task_inputs));
         let (mut at_once, mut answering) = (task.is_none(), None);
         loop {
             if !std::mem::take(&mut at_once) {

@@ -18,9 +18,6 @@ use tokio::time::{Instant, timeout};
 
 use crate::tasks::translate::with_related_task;
 
-/// Server requests during one wait at most.
-const MAX_REQUESTS: usize = 256;
-
 /// The server requests of one task.
 pub(super) struct Inputs<'a> {
     context: &'a CallContext,
@@ -29,6 +26,8 @@ pub(super) struct Inputs<'a> {
     related: Option<&'a Json>,
     /// Longest time for the client to answer one.
     limit: Duration,
+    /// Server requests during one wait at most.
+    most: usize,
     /// Keys are unique over a task's life: each is asked once.
     seen: HashSet<String>,
     open: FuturesUnordered<BoxFuture<'static, Answered>>,
@@ -69,10 +68,10 @@ impl<'a> Inputs<'a> {
         context: &'a CallContext,
         messages: &'a ServerMessages,
         related: Option<&'a Json>,
-        limit: Duration,
+        (limit, most): (Duration, usize),
     ) -> Self {
         let (seen, open, answers) = (HashSet::new(), FuturesUnordered::new(), Vec::new());
-        Self { context, messages, related, limit, seen, open, answers }
+        Self { context, messages, related, limit, most, seen, open, answers }
     }
 
     /// Sends the requests in `inputRequests` that have not been sent yet. Returns the answer to the call if
@@ -84,8 +83,8 @@ impl<'a> Inputs<'a> {
             if !member.name(&requests).is_some_and(|name| self.seen.insert(name)) {
                 continue;
             }
-            if self.seen.len() > MAX_REQUESTS {
-                let message = format!("the task asks for more than {MAX_REQUESTS} inputs");
+            if self.seen.len() > self.most {
+                let message = format!("the task asks for more than {} inputs", self.most);
                 return Err(Response::from_error(&RpcError::new(code::INTERNAL, message)));
             }
             let request = requests.slice(member.value);

@@ -6,11 +6,9 @@ use fanlight_canonical::BackendError;
 use fanlight_protocol::{Json, Response};
 use tokio::time::sleep;
 
-/// The interval if a server suggests none, and the bounds of its suggestions.
-const USUAL: Duration = Duration::from_secs(1);
-const SHORTEST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(30);
-/// The delay after the first failure in a row; it doubles up to [`LONGEST`].
+use crate::settings::PollIntervals;
+
+/// The delay after the first failure in a row; it doubles up to the longest interval.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 /// Tolerated failures in a row: between two and four minutes of them.
 const MAX_FAILURES: u32 = 14;
@@ -18,6 +16,7 @@ const MAX_FAILURES: u32 = 14;
 /// The pace of polling one task.
 #[derive(Debug)]
 pub(super) struct Pace {
+    bounds: PollIntervals,
     interval: Duration,
     /// In a row.
     failures: u32,
@@ -32,18 +31,18 @@ pub(super) enum Step {
     Retry,
 }
 
-impl Default for Pace {
-    fn default() -> Self {
-        Self { interval: USUAL, failures: 0 }
-    }
-}
-
 impl Pace {
+    pub(super) fn new(bounds: PollIntervals) -> Self {
+        Self { bounds, interval: bounds.usual, failures: 0 }
+    }
+
     /// Follows the suggestion of the state that was just read, which is its `pollInterval` or
     /// `pollIntervalMs`.
     pub(super) fn follow(&mut self, suggestion: Option<&Json>) {
         self.failures = 0;
-        self.interval = suggestion.and_then(milliseconds).map_or(USUAL, |given| given.clamp(SHORTEST, LONGEST));
+        let PollIntervals { usual, shortest, longest } = self.bounds;
+        let within = |given: Duration| given.min(longest).max(shortest);
+        self.interval = suggestion.and_then(milliseconds).map_or(usual, within);
     }
 
     /// Judges the outcome of a request about the task. Such requests are safe to repeat, so transient
@@ -83,7 +82,7 @@ impl Pace {
             None => self.interval,
             Some(doublings) => {
                 let backoff = FIRST_DELAY.saturating_mul(2_u32.saturating_pow(doublings));
-                backoff.clamp(self.interval.min(LONGEST), LONGEST)
+                backoff.max(self.interval).min(self.bounds.longest)
             }
         }
     }
@@ -110,9 +109,15 @@ pub(in crate::tasks) fn milliseconds(value: &Json) -> Option<Duration> {
 mod tests {
     use super::*;
 
+    const BOUNDS: PollIntervals = PollIntervals {
+        usual: Duration::from_secs(1),
+        shortest: Duration::from_millis(50),
+        longest: Duration::from_secs(30),
+    };
+
     #[test]
     fn pace_follows_suggestions_within_bounds() {
-        let mut pace = Pace::default();
+        let mut pace = Pace::new(BOUNDS);
         for (given, taken) in
             [("0", 50), ("50", 50), ("2000", 2000), ("1.5e3", 1500), ("9e99", 1000), ("99999", 30_000), ("-1", 1000)]
         {
@@ -120,14 +125,14 @@ mod tests {
             assert_eq!(pace.delay().as_millis(), taken, "{given}");
         }
         pace.follow(Some(&Json::literal(r#""soon""#)));
-        assert_eq!(pace.delay(), USUAL);
+        assert_eq!(pace.delay(), BOUNDS.usual);
         pace.follow(None);
-        assert_eq!(pace.delay(), USUAL);
+        assert_eq!(pace.delay(), BOUNDS.usual);
     }
 
     #[test]
     fn pace_tolerates_failures_for_a_while() {
-        let mut pace = Pace::default();
+        let mut pace = Pace::new(BOUNDS);
         let lost = BackendError::ClosedEarly;
         let mut tolerated = Duration::ZERO;
         while pace.tolerates(&lost) {

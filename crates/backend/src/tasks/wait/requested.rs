@@ -70,7 +70,7 @@ impl RequestedWait<'_> {
 
     /// Polls the task, without end unless the server does not know it or cannot be reached.
     async fn poll(&self, task: &Json, polled: &Polled) -> Result<Response, BackendError> {
-        let mut pace = Pace::default();
+        let mut pace = Pace::new(self.translator.inner.timeouts().task_polls);
         pace.follow(task.get("pollInterval").as_ref());
         let mut delay = RESULT_DELAY;
         let context = Arc::new(without_progress(self.context));

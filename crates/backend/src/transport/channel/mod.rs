@@ -1,6 +1,7 @@
 //! Many concurrent requests over one stream of messages, told apart by their ids: the common part of stdio and of the
 //! legacy SSE transport.
 
+mod liveness;
 mod pending;
 mod reader;
 mod writer;
@@ -14,11 +15,12 @@ use futures_util::future::Either;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::liveness::Liveness;
 use self::pending::{Outcome, PendingCall, PendingCalls, ServerRequestEvent};
 pub(crate) use self::reader::Reader;
 pub(crate) use self::writer::{Begun, MessageWriter, SendFuture, Sent};
 use crate::log::Throttle;
-use crate::request::server_request::{MAX_PENDING, OpenServerRequests};
+use crate::request::server_request::OpenServerRequests;
 use crate::request::{OutgoingRequest, Reply, TransportContext, cancelled_text};
 use fanlight_canonical::BackendError;
 
@@ -32,6 +34,7 @@ pub(crate) struct Channel {
 pub(crate) struct Shared {
     pub(crate) context: TransportContext,
     pending: PendingCalls,
+    pub(crate) liveness: Liveness,
     writer: Box<dyn MessageWriter>,
     /// The revision agreed on.
     revision: OnceLock<Revision>,
@@ -58,6 +61,7 @@ impl Channel {
         let shared = Arc::new(Shared {
             context,
             pending: PendingCalls::default(),
+            liveness: Liveness::default(),
             writer: Box::new(writer),
             revision: OnceLock::new(),
             end: end.clone(),
@@ -95,7 +99,7 @@ impl Channel {
         // Without declared capabilities the server may send no request.
         let (asks, asked) = match self.shared.context.declared.is_empty() {
             true => (None, None),
-            false => Some(mpsc::channel(2 * MAX_PENDING)).unzip(),
+            false => Some(mpsc::channel(2 * self.shared.context.limits.open_server_requests)).unzip(),
         };
         let waiting = PendingCall {
             answer,
@@ -114,7 +118,8 @@ impl Channel {
             // Nothing was sent on a channel that has ended already.
             Err(_) => Either::Left(ready(Err(shared.writer.ended()))),
         };
-        let place = PendingGuard { shared, id: request.id, sent: false, cancellable: request.cancellable };
+        let received = shared.liveness.received();
+        let place = PendingGuard { shared, id: request.id, sent: false, cancellable: request.cancellable, received };
         shared.converse(place, begun, answered, asked)
     }
 
@@ -212,10 +217,18 @@ impl Shared {
         }
     }
 
+    /// Ends the channel, since the server does not behave. `reason` completes "was ended: …".
+    pub(crate) fn give_up(&self, reason: String) {
+        tracing::warn!(backend = &*self.context.name, reason, "connection to backend is given up");
+        self.liveness.give_up(reason);
+        self.end.cancel();
+    }
+
     /// The stream of messages has ended: fails every pending request and every later one.
+    /// `error` is why, unless the channel was given up.
     pub(crate) fn close(&self, error: &BackendError) {
         self.end.cancel();
-        self.pending.close(error);
+        self.pending.close(&self.liveness.given_up().unwrap_or_else(|| error.clone()));
         self.gone.cancel();
     }
 }
@@ -226,12 +239,18 @@ struct PendingGuard<'a> {
     id: i64,
     sent: bool,
     cancellable: bool,
+    /// Messages that had been received when it was sent.
+    received: u64,
 }
 
 impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
-        let unanswered = self.shared.pending.remove(self.id).is_some();
-        if unanswered && self.sent && self.cancellable {
+        let Some(unanswered) = self.shared.pending.remove(self.id) else { return };
+        // Fanlight drops its own requests when they take too long, and no others.
+        if unanswered.deadline.has_expired() || unanswered.context.caller.is_gateway() {
+            self.shared.liveness.timeout(self.received);
+        }
+        if self.sent && self.cancellable {
             self.shared.send_detached(cancelled_text(self.id));
         }
     }

@@ -1,6 +1,6 @@
 //! Reading from a channel: each message is delivered to the call, subscription or listener that it is for.
 //!
-//! Never waits for a client, since that would delay all others. No message of a server ends the channel.
+//! Never waits for a client, since that would delay all others. No single message of a server ends the channel.
 
 use bytes::Bytes;
 use fanlight_protocol::capability::MissingCapability;
@@ -26,13 +26,20 @@ const SHOWN: usize = 120;
 /// Takes what a server sends, in order.
 pub(crate) struct Reader<'a> {
     shared: &'a Shared,
+    /// The number of valid messages.
+    valid: u64,
     /// The number of invalid messages.
     garbage: u64,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(shared: &'a Shared) -> Self {
-        Self { shared, garbage: 0 }
+        Self { shared, valid: 0, garbage: 0 }
+    }
+
+    /// The number of valid messages.
+    pub(crate) fn valid(&self) -> u64 {
+        self.valid
     }
 
     /// The number of invalid messages.
@@ -44,7 +51,11 @@ impl<'a> Reader<'a> {
     pub(crate) fn take_text(&mut self, text: Bytes) {
         let revision = self.shared.revision();
         match messages(text.clone(), self.shared.context.limits.nesting, revision) {
-            Ok(messages) => messages.for_each(|message| self.take_message(message)),
+            Ok(messages) => {
+                self.valid += 1;
+                self.shared.liveness.message();
+                messages.for_each(|message| self.take_message(message));
+            }
             Err(error) => self.take_garbage(&text, &error),
         }
     }
@@ -52,6 +63,7 @@ impl<'a> Reader<'a> {
     fn take_message(&self, message: Message) {
         match message {
             Message::Response(response) => {
+                self.shared.liveness.answer();
                 let id = request_number(&response.id());
                 // Late: its request was cancelled.
                 if !id.is_some_and(|id| self.shared.pending.resolve(id, Ok(response))) {

@@ -166,7 +166,13 @@ fn build(settings: PoolSettings, is_loopback: bool) -> Result<reqwest::Client, H
         .connect_timeout(settings.connect_timeout)
         .tcp_nodelay(true)
         .pool_idle_timeout(settings.idle_timeout)
-        .pool_max_idle_per_host(settings.max_idle);
+        .pool_max_idle_per_host(settings.max_idle)
+        .tcp_keepalive(settings.probes.interval)
+        .tcp_keepalive_interval(settings.probes.interval);
+    #[cfg(target_os = "linux")]
+    {
+        builder = builder.tcp_user_timeout(settings.probes.unacknowledged);
+    }
     if is_loopback {
         builder = builder.no_proxy();
     }
@@ -287,8 +293,13 @@ mod tests {
 
     #[test]
     fn pool_serves_plain_http_only() {
-        let time = Duration::from_secs(5);
-        let settings = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 4 };
+        let time = std::time::Duration::from_secs(5);
+        let settings = PoolSettings {
+            connect_timeout: time,
+            idle_timeout: time,
+            max_idle: 4,
+            probes: fanlight_http_pool::TcpProbes { interval: time, unacknowledged: time },
+        };
         for (url, plain) in [("http://127.0.0.1:1", true), ("https://127.0.0.1:1", false)] {
             let target = Target::new(Url::parse(url).unwrap()).unwrap();
             assert_eq!(HttpClient::new(&target, settings).unwrap().needs_host(), plain, "{url}");

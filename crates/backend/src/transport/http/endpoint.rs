@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -46,8 +45,7 @@ impl HttpEndpoint {
         url: &str,
         configured: &[(String, Secret)],
         identity: &Identity,
-        (connect_timeout, idle_timeout): (Duration, Duration),
-        concurrency: usize,
+        bounds: PoolSettings,
     ) -> Result<Self, BackendError> {
         let unusable = |reason: String| BackendError::Unreachable { reason };
         let origin = origin_of(url);
@@ -57,8 +55,7 @@ impl HttpEndpoint {
         }
         let (url, credentials) = without_credentials(url);
         let target = Target::new(url).ok_or_else(|| unusable("its URL is not one that HTTP can name".into()))?;
-        let settings = PoolSettings { connect_timeout, idle_timeout, max_idle: concurrency };
-        let client = HttpClient::new(&target, settings)
+        let client = HttpClient::new(&target, bounds)
             .map_err(|error| unusable(format!("no HTTP client: {}", error.reason())))?;
         let mut headers = HeaderMap::new();
         let host = target.host().filter(|_| client.needs_host()).and_then(|host| HeaderValue::try_from(host).ok());
@@ -184,7 +181,10 @@ mod tests {
     fn endpoint(url: &str, headers: &[(&str, &str)]) -> Result<HttpEndpoint, BackendError> {
         let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
         let identity = Identity { name: "fanlight".into(), version: "1".into() };
-        HttpEndpoint::new(url, &headers, &identity, (Duration::from_secs(1), Duration::from_secs(90)), 8)
+        let time = std::time::Duration::from_secs(1);
+        let probes = fanlight_http_pool::TcpProbes { interval: time, unacknowledged: time };
+        let bounds = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 8, probes };
+        HttpEndpoint::new(url, &headers, &identity, bounds)
     }
 
     #[tokio::test]

@@ -31,10 +31,6 @@ use crate::request::server_request::ServerRequestReply;
 use crate::request::{ActiveRequest, OutgoingRequest, Reply, TransportContext, cancelled_text};
 use fanlight_canonical::BackendError;
 
-/// The time limit of a message whose outcome is not needed.
-const SIDE_MESSAGE: Duration = Duration::from_secs(5);
-/// The time limit of a reply to a request of the server.
-const REPLY: Duration = Duration::from_secs(30);
 /// Bounds of what is read of a stream after its answer, so that its connection can be used again.
 const REST: (usize, Duration) = (64 << 10, Duration::from_millis(250));
 
@@ -139,9 +135,9 @@ impl HttpTransport {
     fn send_reply(&self, reply: ServerRequestReply) {
         let ServerRequestReply { text, pause } = reply;
         let post = self.post(text);
-        let backend = Arc::clone(&self.context.name);
+        let (backend, limit) = (Arc::clone(&self.context.name), self.context.timeouts.delivery);
         self.context.tasks.spawn(async move {
-            if !matches!(timeout(REPLY, post).await, Ok(Ok(http)) if http.status.is_success()) {
+            if !matches!(timeout(limit, post).await, Ok(Ok(http)) if http.status.is_success()) {
                 tracing::debug!(backend = &*backend, "reply to a request of the server not accepted");
             }
             drop(pause);
@@ -150,7 +146,7 @@ impl HttpTransport {
 
     /// Answers a request of the server's, best effort.
     async fn reply_to_server(&self, text: Bytes) {
-        if !matches!(timeout(SIDE_MESSAGE, self.post(text)).await, Ok(Ok(_))) {
+        if !matches!(timeout(self.context.timeouts.own_message, self.post(text)).await, Ok(Ok(_))) {
             tracing::debug!(backend = &*self.context.name, "reply to a request of the server not delivered");
         }
     }
@@ -200,9 +196,9 @@ impl Drop for Unanswered<'_> {
             endpoint.suspect_connections();
         }
         if self.transport.cancels(request) {
-            let post = self.transport.post(cancelled_text(request.id));
+            let (post, limit) = (self.transport.post(cancelled_text(request.id)), context.timeouts.own_message);
             endpoint.spawn_detached(&context.tasks, async move {
-                let _ = timeout(SIDE_MESSAGE, post).await;
+                let _ = timeout(limit, post).await;
             });
         }
     }

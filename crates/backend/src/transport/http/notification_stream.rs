@@ -7,8 +7,8 @@ use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Message, Notification, Request};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::HttpTransport;
 use super::event_stream::{EventStream, Opened, Position};
-use super::{HttpTransport, SIDE_MESSAGE};
 use crate::request::messages;
 use crate::request::server_request::{ImmediateReply, cancelled_id, cannot_ask_text, reply_immediately};
 use crate::transport::backoff::Backoff;
@@ -137,9 +137,9 @@ impl HttpTransport {
             None if self.context.outlet.ask(request) => return,
             None => cannot_ask_text(&request.id, "no client listens"),
         };
-        let post = self.post(text);
+        let (post, limit) = (self.post(text), self.context.timeouts.own_message);
         self.endpoint.spawn_detached(&self.context.tasks, async move {
-            let _: Result<_, _> = timeout(SIDE_MESSAGE, post).await;
+            let _: Result<_, _> = timeout(limit, post).await;
         });
     }
 }

@@ -19,7 +19,7 @@ use super::answer::retry_after;
 use super::client::Target;
 use super::event_stream::{EventStream, Opened};
 use super::headers::{PROTOCOL_VERSION, insert_trace_context};
-use super::{HttpEndpoint, HttpTransport, REPLY, SIDE_MESSAGE, drain};
+use super::{HttpEndpoint, HttpTransport, drain};
 use crate::request::TransportContext;
 use crate::request::server_request::ServerRequestReply;
 use crate::transport::channel::{Begun, Channel, MessageWriter, Reader, SendFuture, Sent, Shared};
@@ -146,8 +146,9 @@ impl MessageWriter for MessagePoster {
     fn reply(&self, reply: ServerRequestReply, revision: Option<Revision>) -> Pending<'_, ()> {
         let ServerRequestReply { text, pause } = reply;
         let (post, backend) = (self.post(text, revision, None), Arc::clone(&self.context.name));
+        let limit = self.context.timeouts.delivery;
         self.context.tasks.spawn(async move {
-            if !matches!(timeout(REPLY, post).await, Ok(Ok(Sent::Accepted))) {
+            if !matches!(timeout(limit, post).await, Ok(Ok(Sent::Accepted))) {
                 tracing::debug!(backend = &*backend, "reply to a request of the server not accepted");
             }
             drop(pause);
@@ -161,8 +162,9 @@ impl MessageWriter for MessagePoster {
     }
 
     fn detach(&self, sending: SendFuture) {
+        let limit = self.context.timeouts.own_message;
         self.endpoint.spawn_detached(&self.context.tasks, async move {
-            let _: Result<_, _> = timeout(SIDE_MESSAGE, sending).await;
+            let _: Result<_, _> = timeout(limit, sending).await;
         });
     }
 

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::answer::session;
 use super::client::HttpResponse;
 use super::event_stream::{EventStream, Opened, Position};
-use super::{HttpTransport, SIDE_MESSAGE, drain};
+use super::{HttpTransport, drain};
 use crate::log::excerpt;
 use crate::request::dialect::concerns;
 use crate::request::server_request::{
@@ -21,13 +21,10 @@ use crate::request::trace;
 use crate::request::{
     ActiveRequest, Reply, meant_for, messages, no_server_requests, pong_text, refusal_text, request_number,
 };
+use crate::settings::RetryDelays;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::ServerMessage;
 
-/// The delay before a stream is taken up again, if the server asks for none.
-const PAUSE: Duration = Duration::from_secs(1);
-/// What failing attempts let it grow to.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Attempts in a row that bring nothing at all; then the stream is given up.
 const FUTILE: u32 = 5;
 
@@ -126,19 +123,20 @@ impl HttpTransport {
         let Some(last_event) = position.last_event.as_ref().filter(|_| !self.is_modern()) else {
             return Err(reading.ended());
         };
+        let RetryDelays { shortest, longest } = self.context.timeouts.resume;
         let mut retry = position.retry;
         loop {
             if *futile >= FUTILE {
                 return Err(reading.ended());
             }
             let _ = request.messages.try_send(ServerMessage::Pause { retry });
-            self.pause(retry.unwrap_or(PAUSE), &mut reading.requests).await;
+            self.pause(retry.unwrap_or(shortest), &mut reading.requests).await;
             match self.get(Some(last_event)).await {
                 Ok(Opened::Stream(stream)) => return Ok(*stream),
                 Ok(Opened::Refused { status: 408 | 429 | 500 | 502..=504 }) | Err(_) => *futile += 1,
                 Ok(Opened::Refused { .. }) => return Err(reading.ended()),
             }
-            retry = Some(retry.unwrap_or(PAUSE).saturating_mul(2).min(LONGEST_PAUSE).max(retry.unwrap_or_default()));
+            retry = Some(retry.unwrap_or(shortest).saturating_mul(2).min(longest).max(retry.unwrap_or_default()));
         }
     }
 
@@ -204,7 +202,8 @@ impl HttpTransport {
         let is_ping = asked.method == Method::Ping;
         let text = if is_ping { pong_text(&asked.id) } else { refusal_text(&asked.id, &no_server_requests()) };
         let post = self.post(text);
-        self.endpoint.spawn_detached(&self.context.tasks, async move { drop(timeout(SIDE_MESSAGE, post).await) });
+        let limit = self.context.timeouts.own_message;
+        self.endpoint.spawn_detached(&self.context.tasks, async move { drop(timeout(limit, post).await) });
         if let Some(suppressed) = self.endpoint.warnings.admit() {
             let (backend, method) = (&*self.context.name, excerpt(asked.method.as_str().as_bytes(), 80));
             tracing::warn!(

@@ -1,21 +1,29 @@
-//! Starting a child process in a process group of its own, and ending it with all it started.
+//! Starting a child process, and ending it with all it started: through a guard where there is one, else as a process
+//! group.
 
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use bytes::Bytes;
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use rustix::fs::{Access, access};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
 
 use super::ProcessSettings;
+use super::environment::environment;
 use crate::log::excerpt;
 use fanlight_canonical::BackendError;
 
 /// The interval for polling whether the remaining processes of a group have ended.
 const POLL: Duration = Duration::from_millis(20);
+/// Where programs are looked up without a `PATH`, as the C library does.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// A process that was just started.
 pub(super) struct Spawned {
@@ -23,31 +31,104 @@ pub(super) struct Spawned {
     pub(super) stdin: ChildStdin,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
+    /// What is to be written to its standard input before all else.
+    pub(super) order: Bytes,
 }
 
-/// A running process and its group.
+/// A running process with all it has started.
 pub(super) struct Process {
     child: Box<dyn ChildWrapper>,
-    group: Option<Pid>,
+    extent: Extent,
+}
+
+/// What ends with a process.
+enum Extent {
+    /// Its group, until that has ended.
+    Group(Option<Pid>),
+    /// All its descendants: the child is their guard, which ends last.
+    Guarded,
 }
 
 /// Starts the process. Errors name the command, but neither its arguments nor its environment.
 pub(super) fn spawn(settings: &ProcessSettings) -> Result<Spawned, BackendError> {
-    let mut command = CommandWrap::with_new(&settings.command, |command| {
-        command.args(&settings.args).envs(settings.env.iter().map(|(name, value)| (name, value.expose())));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        if let Some(cwd) = &settings.cwd {
-            command.current_dir(cwd);
-        }
-    });
-    let spawned = command.wrap(ProcessGroup::leader()).wrap(KillOnDrop).spawn();
-    let mut child = spawned.map_err(|error| unreachable(settings, &reason(&error, settings)))?;
+    let env = environment(std::env::vars_os(), &settings.policy.inherit_env, &settings.env);
+    let spawned = match &settings.policy.guard {
+        Some(guard) => spawn_guarded(settings, env, guard),
+        None => spawn_group(settings, env),
+    };
+    let (mut process, order) = spawned.map_err(|error| unreachable(settings, &reason(&error, settings)))?;
+    let child = &mut process.child;
     let pipes = (child.stdin().take(), child.stdout().take(), child.stderr().take());
     let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
         return Err(unreachable(settings, "it has no pipes"));
     };
+    Ok(Spawned { process, stdin, stdout, stderr, order })
+}
+
+type Environment = BTreeMap<OsString, OsString>;
+
+fn spawn_group(settings: &ProcessSettings, env: Environment) -> io::Result<(Process, Bytes)> {
+    let mut command = CommandWrap::with_new(&settings.command, |command| {
+        command.args(&settings.args).env_clear().envs(env);
+        pipes(command);
+        if let Some(cwd) = &settings.cwd {
+            command.current_dir(cwd);
+        }
+    });
+    let child = command.wrap(ProcessGroup::leader()).wrap(KillOnDrop).spawn()?;
     let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    Ok(Spawned { process: Process { child, group }, stdin, stdout, stderr })
+    Ok((Process { child, extent: Extent::Group(group) }, Bytes::new()))
+}
+
+#[cfg(target_os = "linux")]
+fn spawn_guarded(settings: &ProcessSettings, env: Environment, guard: &Path) -> io::Result<(Process, Bytes)> {
+    use fanlight_child_guard::{Order, SUBCOMMAND};
+
+    // The guard would find out, but could say it only in the log.
+    check(settings, &env)?;
+    let order = Order {
+        parent: std::process::id(),
+        grace: settings.grace,
+        command: settings.command.clone().into(),
+        args: settings.args.iter().map(OsString::from).collect(),
+        env: env.into_iter().collect(),
+        cwd: settings.cwd.clone(),
+    };
+    let order = order.encode()?;
+    let mut command = Command::new(guard);
+    command.arg0("fanlight").arg(SUBCOMMAND).arg(&*settings.name).env_clear().process_group(0);
+    pipes(&mut command);
+    let child = Box::new(command.spawn()?);
+    Ok((Process { child, extent: Extent::Guarded }, order.into()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn spawn_guarded(_: &ProcessSettings, _: Environment, _: &Path) -> io::Result<(Process, Bytes)> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+fn pipes(command: &mut Command) {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+}
+
+/// Whether the working directory is there and the command can be found in it or in the process's own `PATH`.
+fn check(settings: &ProcessSettings, env: &Environment) -> io::Result<()> {
+    let folder = settings.cwd.as_deref().unwrap_or(Path::new(""));
+    if settings.cwd.is_some() && !folder.is_dir() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let candidates: Vec<PathBuf> = if settings.command.contains('/') {
+        vec![folder.join(&settings.command)]
+    } else {
+        let path = env.get(OsStr::new("PATH")).map_or(OsStr::new(DEFAULT_PATH), OsString::as_os_str);
+        std::env::split_paths(path).map(|place| folder.join(place).join(&settings.command)).collect()
+    };
+    let files: Vec<_> = candidates.into_iter().filter(|file| file.is_file()).collect();
+    if files.is_empty() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let can_run = files.iter().any(|file| access(file, Access::EXEC_OK).is_ok());
+    if can_run { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
 fn unreachable(settings: &ProcessSettings, reason: &str) -> BackendError {
@@ -66,18 +147,20 @@ fn reason(error: &io::Error, settings: &ProcessSettings) -> String {
 }
 
 impl Process {
-    /// Waits until the process ends.
+    /// Waits until the process ends; a guard ends with the last descendant, as the process itself did.
     pub(super) async fn wait(&mut self) -> Option<ExitStatus> {
         self.child.wait().await.ok()
     }
 
     /// Waits for the process, whose standard input has been closed, and makes it end if it does
-    /// not; then ends what is left of its group. Bounded, and leaves no zombie. `grace` is the time
+    /// not; then ends what is left of it. Bounded, and leaves no zombie. `grace` is the time
     /// that it has to end by itself, then after SIGTERM, then after SIGKILL.
     pub(super) async fn end(&mut self, grace: Duration) {
         if timeout(grace, self.wait()).await.is_err() {
             self.signal(Signal::TERM);
-            if timeout(grace, self.wait()).await.is_err() {
+            // A guard kills what is left after `grace`, and gives up after as much again.
+            let patience = if matches!(self.extent, Extent::Guarded) { 3 * grace } else { grace };
+            if timeout(patience, self.wait()).await.is_err() {
                 self.signal(Signal::KILL);
                 let _ = timeout(grace, self.wait()).await;
             }
@@ -98,18 +181,32 @@ impl Process {
                 self.signal(Signal::KILL);
             }
         }
-        // From here on the system may give the number to other processes.
-        self.group = None;
+        if let Extent::Group(group) = &mut self.extent {
+            // From here on the system may give the number to other processes.
+            *group = None;
+        }
     }
 
     fn group_exists(&self) -> bool {
-        self.group.is_some_and(|group| test_kill_process_group(group).is_ok())
+        matches!(self.extent, Extent::Group(Some(group)) if test_kill_process_group(group).is_ok())
     }
 
+    /// What cannot be signalled has ended just now.
     fn signal(&self, signal: Signal) {
-        if let Some(group) = self.group {
-            // The group may have ended just now.
-            let _ = kill_process_group(group, signal);
+        match self.extent {
+            Extent::Group(Some(group)) => {
+                let _ = kill_process_group(group, signal);
+            }
+            Extent::Group(None) => {}
+            Extent::Guarded => {
+                // Without a number it has been waited for.
+                let guard = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+                if let Some(guard) = guard {
+                    let _ = kill_process(guard, signal);
+                    // In case something has stopped it.
+                    let _ = kill_process(guard, Signal::CONT);
+                }
+            }
         }
     }
 }
@@ -117,6 +214,12 @@ impl Process {
 impl Drop for Process {
     /// Where there is no time to end it properly, it is killed with all it started.
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        match self.extent {
+            Extent::Group(_) => self.signal(Signal::KILL),
+            #[cfg(target_os = "linux")]
+            Extent::Guarded => self.signal(fanlight_child_guard::KILL),
+            #[cfg(not(target_os = "linux"))]
+            Extent::Guarded => {}
+        }
     }
 }

@@ -5,18 +5,21 @@
 //! reader of its standard error.
 
 mod child;
+mod environment;
 mod process;
 mod reader;
 mod stderr;
 mod writer;
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use self::writer::LineQueue;
 use crate::request::TransportContext;
-use crate::settings::Secret;
+use crate::settings::{ProcessPolicy, Secret};
 use crate::transport::channel::Channel;
 use fanlight_canonical::BackendError;
 
@@ -25,10 +28,16 @@ const OUTGOING: usize = 256;
 
 /// How a process is started.
 pub(crate) struct ProcessSettings {
+    /// The name of the backend.
+    pub(crate) name: Arc<str>,
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
+    /// Variables set over the inherited ones.
     pub(crate) env: Vec<(String, Secret)>,
     pub(crate) cwd: Option<PathBuf>,
+    pub(crate) policy: ProcessPolicy,
+    /// How long it has to end after SIGTERM.
+    pub(crate) grace: Duration,
 }
 
 /// Starts a process. It ends with the channel to it.

@@ -19,12 +19,12 @@ const ALIGNMENT: Duration = Duration::from_millis(500);
 
 /// Runs the tasks of a process. They end with the process, which ends when it is asked to.
 pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<Bytes>, shared: &Arc<Shared>) {
-    let Spawned { process, stdin, stdout, stderr } = spawned;
+    let Spawned { process, stdin, stdout, stderr, order } = spawned;
     let tasks = &shared.context.tasks;
     let (end, counters) = (shared.end.clone(), Arc::clone(shared.context.telemetry.metrics()));
     tasks.spawn(async move {
         // Ending the writer closes the pipe, which asks the process to end (2026-07-28 stdio, Shutdown).
-        if let Some(Err(_)) = end.run_until_cancelled(writer::write(stdin, queue, &counters)).await {
+        if let Some(Err(_)) = end.run_until_cancelled(writer::write(stdin, order, queue, &counters)).await {
             // Most likely the process is about to be found ended; one that only reads no more is
             // of no use either.
             let _ = timeout(ALIGNMENT, end.cancelled()).await;
@@ -32,8 +32,9 @@ pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<Bytes>, shared: &Arc<S
         }
     });
     let (name, gone) = (Arc::clone(&shared.context.name), shared.gone.clone());
+    let rate = shared.context.limits.process_log;
     tasks.spawn(async move {
-        let mut logging = pin!(stderr::log(&name, stderr));
+        let mut logging = pin!(stderr::log(&name, rate, stderr));
         tokio::select! {
             () = &mut logging => {}
             // A process left behind may hold the pipe open for ever.

@@ -9,19 +9,38 @@ use crate::transport::channel::{Reader, Shared};
 /// The bytes reserved for one read.
 const READ: usize = 16 << 10;
 
-/// Reads until the stream ends.
+/// What an invalid line counts at least: refusing it takes more time than reading it.
+const INVALID_LINE: usize = 1 << 10;
+
+/// Reads until the stream ends, or until it has been without a message for too long: the end of an endless line, or of
+/// output that is none of the protocol's, is not waited for.
 pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, shared: &Shared) {
     let mut lines = LineDecoder::new(shared.context.limits.message_bytes);
     let mut reader = Reader::new(shared);
     let counters = shared.context.telemetry.metrics();
+    let limits = &shared.context.limits;
+    let most = limits.message_bytes.saturating_add(limits.invalid_output);
+    let mut without_message: usize = 0;
     loop {
         lines.buffer_mut().reserve(READ);
         match stdout.read_buf(lines.buffer_mut()).await {
-            Ok(read @ 1..) => counters.io(Direction::Receive, read as u64),
+            Ok(read @ 1..) => {
+                counters.io(Direction::Receive, read as u64);
+                without_message = without_message.saturating_add(read);
+            }
             Ok(0) | Err(_) => break,
         }
         while let Some(line) = lines.next_line() {
+            let before = reader.valid();
             take(&mut reader, line);
+            without_message = match reader.valid() == before {
+                true => without_message.saturating_add(INVALID_LINE),
+                false => 0,
+            };
+        }
+        if without_message > most {
+            shared.give_up(format!("it wrote {most} bytes to its standard output without a message among them"));
+            return;
         }
     }
     // The last line is a message without its line break, or half a message.

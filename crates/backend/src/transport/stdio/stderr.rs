@@ -1,20 +1,33 @@
 //! What a process writes to its standard error goes to the log, under the server's name.
 
+use std::time::Duration;
+
 use fanlight_protocol::line::{Line, LineDecoder};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::time::{Instant, sleep_until};
 
 use crate::log::excerpt;
 
 /// Bytes logged of one line at most.
 const LINE: usize = 4096;
 
-/// Logs lines until the stream ends.
-pub(super) async fn log(name: &str, mut stderr: impl AsyncRead + Unpin) {
+/// The time over which the rate is measured.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Logs lines until the stream ends, at most `rate` bytes a second: a process that writes more waits for its pipe.
+pub(super) async fn log(name: &str, rate: usize, mut stderr: impl AsyncRead + Unpin) {
     let mut lines = LineDecoder::new(LINE);
+    let (mut since, mut read) = (Instant::now(), 0);
     loop {
         lines.buffer_mut().reserve(LINE);
-        if !matches!(stderr.read_buf(lines.buffer_mut()).await, Ok(1..)) {
-            break;
+        match stderr.read_buf(lines.buffer_mut()).await {
+            Ok(more @ 1..) => read += more,
+            Ok(0) | Err(_) => break,
+        }
+        if since.elapsed() >= INTERVAL {
+            (since, read) = (Instant::now(), 0);
+        } else if read >= rate {
+            sleep_until(since + INTERVAL).await;
         }
         while let Some(line) = lines.next_line() {
             log_line(name, &line);

@@ -52,12 +52,15 @@ impl MessageWriter for LineQueue {
     }
 }
 
-/// Writes queued messages until all senders are gone. Fails if the process no longer reads.
+/// Writes the order for a guard, then queued messages until all senders are gone. Fails if the process no longer reads.
 pub(super) async fn write(
     mut stdin: impl AsyncWrite + Unpin,
+    order: Bytes,
     mut queue: mpsc::Receiver<Bytes>,
     counters: &BackendMetrics,
 ) -> io::Result<()> {
+    stdin.write_all(&order).await?;
+    drop(order);
     let mut gathered = BytesMut::with_capacity(4 << 10);
     while let Some(first) = queue.recv().await {
         push_line(&mut gathered, &first);
@@ -105,7 +108,7 @@ mod tests {
         let big = Bytes::from(vec![b'x'; 5 * GATHERED]);
         sender.try_send(big.clone()).unwrap();
         drop(sender);
-        write(ours, queue, &counters()).await.unwrap();
+        write(ours, Bytes::new(), queue, &counters()).await.unwrap();
         let mut all = Vec::new();
         theirs.read_to_end(&mut all).await.unwrap();
         assert!(all.starts_with(b"a\nbb\nccc\nxxx"));
@@ -119,7 +122,7 @@ mod tests {
         drop(theirs);
         let (sender, queue) = mpsc::channel(8);
         sender.try_send(Bytes::from_static(b"a")).unwrap();
-        assert!(write(ours, queue, &counters()).await.is_err());
+        assert!(write(ours, Bytes::new(), queue, &counters()).await.is_err());
         assert!(sender.is_closed());
     }
 }

@@ -13,12 +13,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{EventBatch, EventBatchBuilder};
 use crate::call::{Answer, ResponseItem, ResponseStream};
+use crate::settings::FrontendSettings;
 use crate::streams::{Read, StreamReader, is_pausable};
 
 /// An SSE comment.
 const COMMENT: Bytes = Bytes::from_static(b":\n\n");
-/// When a client that has lost its connection is to resume the stream, unless a server says.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// An event stream on one connection.
 #[derive(Debug)]
@@ -26,6 +25,23 @@ pub(crate) struct EventStream {
     /// `None` once it is over.
     content: Option<Content>,
     keep_alive: KeepAlive,
+    /// When a client that has lost its connection is to resume the stream, unless a server says.
+    retry: Duration,
+}
+
+/// The times of an event stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamTimes {
+    /// How long it may be silent before a comment.
+    pub(crate) keep_alive: Duration,
+    /// When a client that has lost its connection is to resume the stream, unless a server says.
+    pub(crate) retry: Duration,
+}
+
+impl From<&FrontendSettings> for StreamTimes {
+    fn from(settings: &FrontendSettings) -> Self {
+        Self { keep_alive: settings.keep_alive, retry: settings.sse_retry }
+    }
 }
 
 #[derive(Debug)]
@@ -38,13 +54,17 @@ enum Content {
 
 impl EventStream {
     /// A stream that ends with its connection.
-    pub(crate) fn of(responses: Box<dyn ResponseStream<Answer>>, keep_alive: Duration) -> Self {
-        Self { content: Some(Content::Responses(responses)), keep_alive: KeepAlive::new(keep_alive) }
+    pub(crate) fn of(responses: Box<dyn ResponseStream<Answer>>, times: StreamTimes) -> Self {
+        Self::new(Content::Responses(responses), times)
     }
 
     /// A stream of a session.
-    pub(crate) fn read(reader: StreamReader, keep_alive: Duration) -> Self {
-        Self { content: Some(Content::Reader(reader)), keep_alive: KeepAlive::new(keep_alive) }
+    pub(crate) fn read(reader: StreamReader, times: StreamTimes) -> Self {
+        Self::new(Content::Reader(reader), times)
+    }
+
+    fn new(content: Content, StreamTimes { keep_alive, retry }: StreamTimes) -> Self {
+        Self { content: Some(content), keep_alive: KeepAlive::new(keep_alive), retry }
     }
 
     /// The bytes before the first message: the event with the id after which the client can resume, if its
@@ -59,7 +79,7 @@ impl EventStream {
         let Some(id) = id else { return quiet.then_some(COMMENT) };
         let mut event = b"id: ".to_vec();
         id.write(|piece| event.extend_from_slice(piece));
-        event.extend_from_slice(format!("\nretry: {}\ndata: \n\n", RETRY.as_millis()).as_bytes());
+        event.extend_from_slice(format!("\nretry: {}\ndata: \n\n", self.retry.as_millis()).as_bytes());
         Some(event.into())
     }
 
@@ -67,7 +87,7 @@ impl EventStream {
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<EventBatch>> {
         let mut events = EventBatchBuilder::default();
         while let Some(content) = self.content.as_mut().filter(|_| !events.is_full()) {
-            match content.poll_put(&mut events, cx) {
+            match content.poll_put(&mut events, self.retry, cx) {
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => self.content = None,
                 Poll::Pending => {
@@ -89,7 +109,7 @@ impl EventStream {
 
 impl Content {
     /// Puts the next event into `events`; returns whether there may be more.
-    fn poll_put(&mut self, events: &mut EventBatchBuilder, cx: &mut Context<'_>) -> Poll<bool> {
+    fn poll_put(&mut self, events: &mut EventBatchBuilder, usual_retry: Duration, cx: &mut Context<'_>) -> Poll<bool> {
         match self {
             Self::Responses(responses) => match ready!(responses.poll_next(cx)) {
                 Some(ResponseItem::Message(text)) => events.put(None, text.parts()),
@@ -109,7 +129,7 @@ impl Content {
                 // "it SHOULD send an SSE event with a standard retry field before closing the
                 // connection"
                 Some(ResponseItem::Pause(retry)) => {
-                    events.put_text(format!("retry: {}\n\n", retry.unwrap_or(RETRY).as_millis()).as_bytes());
+                    events.put_text(format!("retry: {}\n\n", retry.unwrap_or(usual_retry).as_millis()).as_bytes());
                     return Poll::Ready(false);
                 }
                 None => return Poll::Ready(false),

@@ -9,7 +9,7 @@ use http::{HeaderValue, Response, StatusCode};
 use tokio::time::timeout;
 
 use super::super::arrived::stream_permit;
-use super::super::events::stream::EventStream;
+use super::super::events::stream::{EventStream, StreamTimes};
 use super::super::events::{self, Pieces};
 use super::super::negotiate;
 use super::super::reply::{self, Refusal, Reply, ReplyBody};
@@ -140,10 +140,10 @@ impl<C: Core> Endpoint<C> {
 
     /// An event stream. `quiet` if it may take long until the first event.
     fn stream(&self, responses: Responses, session: Option<ActiveSession>, quiet: bool) -> Response<ReplyBody> {
-        let (keep_alive, responses) = (self.settings.keep_alive, Box::new(responses));
+        let (times, responses) = (StreamTimes::from(&*self.settings), Box::new(responses));
         let stream = match session.filter(|session| is_resumable(session.session.revision())) {
-            Some(session) => EventStream::read(StreamReader::calls(session, &self.policy, responses), keep_alive),
-            None => EventStream::of(responses, keep_alive),
+            Some(session) => EventStream::read(StreamReader::calls(session, &self.policy, responses), times),
+            None => EventStream::of(responses, times),
         };
         reply::events(stream.opening(quiet).into_iter().collect(), Some(stream))
     }

@@ -45,7 +45,7 @@ impl<C: Core> Endpoint<C> {
             Some(id) => self.resume(session, id)?,
             None => self.listen(session)?,
         };
-        let stream = EventStream::read(reader, self.settings.keep_alive);
+        let stream = EventStream::read(reader, (&*self.settings).into());
         let mut response = reply::events(stream.opening(true).into_iter().collect(), Some(stream));
         if let Some(permit) = permit {
             response.body_mut().hold_permit(permit);

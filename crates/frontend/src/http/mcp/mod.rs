@@ -90,7 +90,7 @@ impl<C: Core> Serve for Endpoint<C> {
             if response.body().only_listens() && connection::can_bypass_hyper(&head, &body) {
                 response.body_mut().bypass_hyper();
             }
-            body::drain(body, &head);
+            body::drain(body, &head, self.settings.refused_body);
             reply::describe(&mut response, head.headers);
             if let Some(web_origin) = web_origin {
                 cors::expose(&mut response, web_origin);

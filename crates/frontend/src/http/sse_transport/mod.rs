@@ -118,7 +118,7 @@ impl<C: Core> SseTransport<C> {
         // Relative, so that it is right under any host name that the client uses.
         let endpoint = format!("event: endpoint\ndata: {base}/{MESSAGE}?{SESSION_ID}={}\n\n", entry.id());
         let stream = SseSessionStream::new(messages, connection, entry, self.shutdown.clone());
-        let stream = EventStream::of(Box::new(stream), self.settings.keep_alive);
+        let stream = EventStream::of(Box::new(stream), (&*self.settings).into());
         let mut response = reply::events(smallvec![endpoint.into()], Some(stream));
         response.body_mut().hold_permit(permit);
         Ok(response)

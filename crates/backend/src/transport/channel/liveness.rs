@@ -1,0 +1,100 @@
+//! Whether the server at the other end of a channel still answers: what gives rise to doubt, and what became of it.
+//!
+//! A process that was stopped, that hangs, or that reads no more looks like a slow one. Only a ping tells them apart,
+//! which the supervisor of the connection sends when it is in doubt.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use fanlight_canonical::BackendError;
+use tokio::sync::Notify;
+
+/// So many requests in a row that timed out are doubtful even where other messages arrive.
+const TIMEOUTS: u32 = 3;
+
+/// The signs of life on a channel.
+#[derive(Default)]
+pub(crate) struct Liveness {
+    /// Messages received.
+    received: AtomicU64,
+    /// Requests that have timed out since the last answer.
+    timeouts: AtomicU32,
+    doubted: Notify,
+    /// Why the channel was given up.
+    given_up: OnceLock<BackendError>,
+}
+
+impl Liveness {
+    /// How many messages have been received.
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// A message has arrived.
+    pub(super) fn message(&self) {
+        self.received.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An answer has arrived.
+    pub(super) fn answer(&self) {
+        self.timeouts.store(0, Ordering::Relaxed);
+    }
+
+    /// A request has timed out that was sent when so many messages had been received.
+    pub(super) fn timeout(&self, received: u64) {
+        let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if received == self.received() || timeouts >= TIMEOUTS {
+            self.doubted.notify_one();
+        }
+    }
+
+    /// Waits until it is doubtful whether the server still answers.
+    pub(crate) async fn doubted(&self) {
+        self.doubted.notified().await;
+    }
+
+    /// Gives the channel up. The first reason counts.
+    pub(super) fn give_up(&self, reason: String) {
+        let _ = self.given_up.set(BackendError::GivenUp { reason });
+    }
+
+    /// Why the channel was given up, if it was.
+    pub(crate) fn given_up(&self) -> Option<BackendError> {
+        self.given_up.get().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn is_doubted(liveness: &Liveness) -> bool {
+        liveness.doubted().now_or_never().is_some()
+    }
+
+    #[test]
+    fn timeout_without_a_sign_of_life_is_doubtful() {
+        let liveness = Liveness::default();
+        let sent = liveness.received();
+        assert!(!is_doubted(&liveness));
+        liveness.timeout(sent);
+        assert!(is_doubted(&liveness));
+        assert!(!is_doubted(&liveness), "once for each reason");
+    }
+
+    #[test]
+    fn timeouts_beside_other_messages_are_doubtful_in_a_row_only() {
+        let liveness = Liveness::default();
+        let timeout = || {
+            let sent = liveness.received();
+            liveness.message();
+            liveness.timeout(sent);
+            is_doubted(&liveness)
+        };
+        assert_eq!([timeout(), timeout(), timeout()], [false, false, true]);
+        liveness.answer();
+        assert_eq!([timeout(), timeout(), timeout()], [false, false, true]);
+    }
+}

@@ -1,0 +1,75 @@
+//! The environment of a child process: little of Fanlight's own, which holds the secrets of all servers.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+use crate::settings::Secret;
+
+/// Variables that every process inherits: what the SDKs' clients let servers inherit, and time zone, language and
+/// temporary folder.
+const COMMON: &[&str] = &["HOME", "LANG", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"];
+
+/// The environment of a process: of Fanlight's `own` variables the common ones and those of the patterns `inherit`, and
+/// over them those that are `set`.
+pub(super) fn environment(
+    own: impl Iterator<Item = (OsString, OsString)>,
+    inherit: &[String],
+    set: &[(String, Secret)],
+) -> BTreeMap<OsString, OsString> {
+    let is_inherited = |name: &OsStr, value: &OsStr| {
+        // The form in which some shells export functions: code, which not every program expects in its language.
+        let is_common =
+            COMMON.iter().any(|pattern| fits(name, pattern)) && !value.as_encoded_bytes().starts_with(b"()");
+        is_common || inherit.iter().any(|pattern| fits(name, pattern))
+    };
+    let mut all: BTreeMap<_, _> = own.filter(|(name, value)| is_inherited(name, value)).collect();
+    all.extend(set.iter().map(|(name, value)| (name.into(), value.expose().into())));
+    all
+}
+
+/// Whether a name fits a pattern, in which `*` at the end stands for any text.
+fn fits(name: &OsStr, pattern: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.as_encoded_bytes().starts_with(start.as_bytes()),
+        None => name == pattern,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(inherit: &[&str], set: &[(&str, &str)]) -> Vec<String> {
+        let own = [
+            ("FANLIGHT_ADMIN_TOKEN", "s3cret"),
+            ("HOME", "/home/me"),
+            ("LC_ALL", "C"),
+            ("LC", "x"),
+            ("PATH", "/bin"),
+            ("PATHS", "x"),
+            ("TERM", "() { :; }; echo"),
+            ("AWS_KEY", "k"),
+            ("AWS_REGION", "r"),
+        ];
+        let own = own.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let inherit: Vec<String> = inherit.iter().map(|name| (*name).to_owned()).collect();
+        let set: Vec<_> = set.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
+        let all = environment(own, &inherit, &set);
+        all.into_iter().map(|(name, value)| format!("{}={}", name.display(), value.display())).collect()
+    }
+
+    #[test]
+    fn environment_has_common_variables_and_no_secret() {
+        assert_eq!(names(&[], &[]), ["HOME=/home/me", "LC_ALL=C", "PATH=/bin"]);
+    }
+
+    #[test]
+    fn environment_has_what_the_entry_names() {
+        assert_eq!(names(&["AWS_REGION"], &[]), ["AWS_REGION=r", "HOME=/home/me", "LC_ALL=C", "PATH=/bin"]);
+        assert_eq!(
+            names(&["AWS_*"], &[("HOME", "/")]),
+            ["AWS_KEY=k", "AWS_REGION=r", "HOME=/", "LC_ALL=C", "PATH=/bin"]
+        );
+        assert_eq!(names(&["*"], &[]).len(), 9);
+    }
+}

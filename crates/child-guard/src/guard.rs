@@ -1,0 +1,239 @@
+//! The life of a guard: start the server, wait, end what is left.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process, pidfd_open,
+    set_child_subreaper, set_dumpable_behavior, wait,
+};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use crate::descendants;
+use crate::order::Order;
+
+/// Between two attempts to kill what is left: a process may have been started during the last.
+const KILL_AGAIN: Duration = Duration::from_millis(20);
+/// Between two looks at the parent's number, where the system has no pidfd.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// How the server ended.
+pub(crate) enum End {
+    Exited(u8),
+    Killed(i32),
+    /// What it was is not known: it could not be ended, or another process waited for it.
+    Unknown,
+}
+
+impl End {
+    /// Ends this process in the same way, so that its parent learns how the server ended.
+    pub(crate) fn imitate(self) -> ExitCode {
+        match self {
+            Self::Exited(code) => ExitCode::from(code),
+            Self::Killed(number) => {
+                if let Some(signal) = Signal::from_named_raw(number) {
+                    // Twice: the handler of the standard library for faults hands only the second on.
+                    let _ = kill_process(getpid(), signal);
+                    let _ = kill_process(getpid(), signal);
+                }
+                // Signals that this process handles cannot end it; then as shells say it.
+                ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
+            }
+            Self::Unknown => ExitCode::FAILURE,
+        }
+    }
+}
+
+pub(crate) fn run() -> io::Result<End> {
+    // The order holds the server's secrets.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    set_child_subreaper(Some(getpid()))?;
+    // The name in lists of processes; without it the guard works as well.
+    let _ = rustix::thread::set_name(c"fanlight-guard");
+    let order = Order::read(Unbuffered)?;
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(guard(&order))
+}
+
+/// Standard input without a buffer: what follows the order is the server's.
+struct Unbuffered;
+
+impl io::Read for Unbuffered {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(rustix::stdio::stdin(), buffer)?)
+    }
+}
+
+async fn guard(order: &Order) -> io::Result<End> {
+    // Handlers first: a signal during the start must not end the guard alone.
+    let mut requests = Requests::listen()?;
+    let mut ended = signal(SignalKind::child())?;
+    let mut parent_gone = parent_gone(order.parent)?;
+    let server = start(order)?;
+    // Else the ends of the pipes would never be seen.
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+
+    let mut end = None;
+    let mut orphaned = false;
+    let mut ending = Ending { grace: order.grace, kill_at: None, give_up_at: None };
+    loop {
+        let is_alone = reap(server, &mut end);
+        if is_alone || ending.is_hopeless() {
+            return Ok(end.unwrap_or(End::Unknown));
+        }
+        if end.is_some() {
+            // The server has ended and left processes behind.
+            ending.begin();
+        }
+        tokio::select! {
+            _ = ended.recv() => {}
+            request = requests.next() => match request {
+                Request::End => ending.begin(),
+                Request::Kill => ending.kill(),
+            },
+            _ = &mut parent_gone, if !orphaned => {
+                orphaned = true;
+                ending.begin();
+            }
+            () = ending.time_to_kill() => ending.kill(),
+        }
+    }
+}
+
+fn start(order: &Order) -> io::Result<Pid> {
+    let mut command = Command::new(&order.command);
+    command.args(&order.args).env_clear().envs(order.env.iter().map(|(name, value)| (name, value)));
+    // A group of its own: servers signal their own group, which must not reach the guard.
+    command.process_group(0);
+    if let Some(cwd) = &order.cwd {
+        command.current_dir(cwd);
+    }
+    Ok(Pid::from_child(&command.spawn()?))
+}
+
+/// Waits for all processes that have ended, adopted ones included. Returns whether none is left.
+fn reap(server: Pid, end: &mut Option<End>) -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) if pid == server => *end = Some(outcome(status)),
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return false,
+            Err(_) => return true,
+        }
+    }
+}
+
+fn outcome(status: WaitStatus) -> End {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => End::Exited(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, Some(number)) => End::Killed(number),
+        (None, None) => End::Unknown,
+    }
+}
+
+/// The steps of ending the server and its descendants.
+struct Ending {
+    grace: Duration,
+    /// When what is left is killed; absent until ending begins.
+    kill_at: Option<Instant>,
+    /// When processes that cannot be killed, such as those that wait for a dead file server, are left behind.
+    give_up_at: Option<Instant>,
+}
+
+impl Ending {
+    fn begin(&mut self) {
+        if self.kill_at.is_none() {
+            descendants::terminate();
+            self.kill_at = Some(Instant::now() + self.grace);
+        }
+    }
+
+    fn kill(&mut self) {
+        descendants::kill();
+        let now = Instant::now();
+        self.kill_at = Some(now + KILL_AGAIN);
+        self.give_up_at.get_or_insert(now + self.grace);
+    }
+
+    async fn time_to_kill(&self) {
+        match self.kill_at {
+            Some(at) => sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn is_hopeless(&self) -> bool {
+        self.give_up_at.is_some_and(|at| at <= Instant::now())
+    }
+}
+
+/// Ends when the process that the server is for has ended.
+fn parent_gone(parent: u32) -> io::Result<oneshot::Receiver<()>> {
+    let (gone, is_gone) = oneshot::channel();
+    // A thread, since only it can wait for a descriptor without `unsafe`. It ends with the guard.
+    let watch = std::thread::Builder::new().name("parent".to_owned()).stack_size(64 << 10);
+    watch.spawn(move || {
+        wait_for_parent(parent);
+        // Fails if the guard is ending.
+        let _ = gone.send(());
+    })?;
+    Ok(is_gone)
+}
+
+fn wait_for_parent(pid: u32) {
+    let is_parent = || getppid().filter(|parent| u32::try_from(parent.as_raw_nonzero().get()) == Ok(pid));
+    let file = is_parent().and_then(|parent| pidfd_open(parent, PidfdFlags::empty()).ok());
+    // A look at the number after the descriptor was made: it is not that of a later process with the same number.
+    while is_parent().is_some() {
+        match &file {
+            // It is readable once the process has ended.
+            Some(file) => {
+                let _ = poll(&mut [PollFd::new(file, PollFlags::IN)], None);
+            }
+            // The system is too old.
+            None => std::thread::sleep(LOOK_AGAIN),
+        }
+    }
+}
+
+enum Request {
+    End,
+    Kill,
+}
+
+/// The signals by which Fanlight, or an operator, asks for the end.
+struct Requests {
+    terminate: Signals,
+    interrupt: Signals,
+    hangup: Signals,
+    quit: Signals,
+}
+
+impl Requests {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            quit: signal(SignalKind::quit())?,
+        })
+    }
+
+    async fn next(&mut self) -> Request {
+        tokio::select! {
+            _ = self.quit.recv() => Request::Kill,
+            _ = self.terminate.recv() => Request::End,
+            _ = self.interrupt.recv() => Request::End,
+            _ = self.hangup.recv() => Request::End,
+        }
+    }
+}

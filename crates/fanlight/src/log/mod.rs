@@ -1,0 +1,143 @@
+//! Logging to standard error; standard output belongs to results and, with `stdio`, to the protocol.
+
+mod queue;
+
+use std::fmt;
+use std::io::{self, IsTerminal as _};
+use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use fanlight_config::{Config, Limits, Timeouts};
+use fanlight_protocol::visible::{escaped_line, escaped_lines};
+use tracing::{Event, Subscriber, error, warn};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use self::queue::LogQueue;
+use crate::cli::{CommonArgs, LogFormat};
+use crate::failure::Failure;
+use crate::out;
+
+/// The log of this process.
+pub(crate) enum Log {
+    /// Of a command that ends by itself: lines are written where they arise, and none is lost.
+    Direct,
+    /// Of a gateway, which must not wait for the reader of standard error.
+    Queued {
+        /// The lines.
+        queue: LogQueue,
+        /// How long the last lines may take.
+        patience: Duration,
+    },
+}
+
+impl Log {
+    /// Applies the configured bounds.
+    pub(crate) fn configure(&mut self, config: &Config) {
+        if let Self::Queued { queue, patience } = self {
+            queue.limit(config.limits.log_bytes);
+            *patience = config.timeouts.log_flush;
+        }
+    }
+
+    /// The number of lines that have been dropped.
+    pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
+        match self {
+            Self::Direct => Arc::default(),
+            Self::Queued { queue, .. } => queue.dropped(),
+        }
+    }
+
+    /// Writes the last lines: the queued ones and, after them, `failure`. A gateway gives up where its reader does not
+    /// take them in time.
+    pub(crate) fn end(&self, failure: Option<&Failure>) {
+        let text = failure.map(|failure| format!("{}\n", escaped_lines(failure.to_string().trim_end())));
+        match self {
+            Self::Direct => out::complain(text.as_deref().unwrap_or_default()),
+            Self::Queued { queue, patience } => {
+                if let Some(text) = text {
+                    queue.push(text.as_bytes());
+                }
+                queue.flush(*patience);
+            }
+        }
+    }
+}
+
+/// Starts logging for a gateway (`serves`) or another command. The filter is `--log`, else RUST_LOG, else `default`.
+pub(crate) fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
+    let default = if serves { "info" } else { "error" };
+    let from_env = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
+    let directives = args.log.clone().or(from_env).unwrap_or_else(|| default.to_owned());
+    let filter = EnvFilter::try_new(&directives)
+        .map_err(|error| Failure::usage(format!("--log {directives:?} is no log filter: {error}")))?;
+    let terminal = io::stderr().is_terminal();
+    let (log, writer) = if serves {
+        let cannot = |error| Failure::other(format!("cannot start the thread of the log: {error}"));
+        let queue = LogQueue::start(io::stderr(), Limits::default().log_bytes, say_dropped).map_err(cannot)?;
+        let log = Log::Queued { queue: queue.clone(), patience: Timeouts::default().log_flush };
+        (log, BoxMakeWriter::new(queue))
+    } else {
+        (Log::Direct, BoxMakeWriter::new(io::stderr))
+    };
+    // A line that cannot be written is lost. Reporting that would go to standard error as well, and panic if its reader
+    // has closed it.
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
+    let json = match args.log_format {
+        LogFormat::Auto => !terminal,
+        LogFormat::Text => false,
+        LogFormat::Json => true,
+    };
+    let started = if json {
+        builder.json().map_event_format(|format| WithIds { format, json }).try_init()
+    } else {
+        let colored = |format: tracing_subscriber::fmt::format::Format| format.with_ansi(terminal);
+        builder.with_ansi(terminal).map_event_format(|format| WithIds { format: colored(format), json }).try_init()
+    };
+    started.map_err(|error| Failure::usage(format!("cannot start logging: {error}")))?;
+    if serves {
+        // The standard hook writes to standard error itself, and would wait for its reader.
+        panic::set_hook(Box::new(|panic| error!("{panic}")));
+    }
+    Ok(log)
+}
+
+fn say_dropped(lines: u64) {
+    warn!(lines, "log lines dropped: standard error is read too slowly");
+}
+
+/// A format whose lines show what of them cannot be seen, and end with `trace_id` and `span_id` of the current span, as
+/// the OpenTelemetry log data model correlates logs with traces.
+///
+/// The ids are looked up when a line is written, so lines that are filtered out cost nothing.
+struct WithIds<F> {
+    format: F,
+    json: bool,
+}
+
+impl<S, N, F> FormatEvent<S, N> for WithIds<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut line = String::new();
+        self.format.format_event(context, Writer::new(&mut line), event)?;
+        let line = escaped_line(line.trim_end_matches('\n'));
+        let Some(ids) = fanlight_telemetry::current() else {
+            return writeln!(writer, "{line}");
+        };
+        match line.strip_suffix('}').filter(|_| self.json) {
+            Some(open) => {
+                writeln!(writer, r#"{open},"trace_id":"{}","span_id":"{}"}}"#, ids.trace_id, ids.span_id)
+            }
+            None => writeln!(writer, "{line} {ids}"),
+        }
+    }
+}

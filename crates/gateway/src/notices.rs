@@ -1,0 +1,85 @@
+//! Notifications of clients that Fanlight does not know, which only legacy clients send.
+//!
+//! One whose parameters name a task, or anything else that is known (`routing`), goes to the backend that has it. Others go to
+//! all backends with which the client's session has a connection of its own. One that names a request or a progress
+//! token is dropped: these belong to one hop, and at a server they would name those of another.
+
+use std::sync::Arc;
+
+use fanlight_canonical::CallContext;
+use fanlight_protocol::{Json, Notification};
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+use tracing::debug;
+
+use crate::catalogue::ListWatcher;
+use crate::routing::Lookup;
+use crate::tasks::Tasks;
+use crate::topology::{Member, Topology};
+use crate::uris::HandedOut;
+
+/// Notifications that are being passed on at one time, at most.
+const AT_ONCE: usize = 64;
+/// Names of members whose values belong to one hop.
+const OF_ONE_HOP: [&str; 2] = ["requestId", "progressToken"];
+
+/// What is needed to pass notifications on.
+#[derive(Clone)]
+pub(crate) struct Notices {
+    lists: Arc<ListWatcher>,
+    handed_out: Arc<HandedOut>,
+    tasks: Arc<Tasks>,
+    permits: Arc<Semaphore>,
+}
+
+impl Notices {
+    pub(crate) fn new(lists: &Arc<ListWatcher>, handed_out: &Arc<HandedOut>, tasks: &Arc<Tasks>) -> Self {
+        let (lists, handed_out, tasks) = (Arc::clone(lists), Arc::clone(handed_out), Arc::clone(tasks));
+        Self { lists, handed_out, tasks, permits: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    /// Passes a notification on in the background, unless too many are under way.
+    pub(crate) fn pass_on(&self, topology: Arc<Topology>, notification: Notification, context: Arc<CallContext>) {
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            return debug!(method = %notification.method, "notification of a client dropped: too many at once");
+        };
+        let notices = self.clone();
+        self.lists.spawn(async move {
+            notices.deliver(&topology, notification, &context).await;
+            drop(permit);
+        });
+    }
+
+    async fn deliver(&self, topology: &Arc<Topology>, notification: Notification, context: &CallContext) {
+        let params = notification.params();
+        let is_of_one_hop = |params: &Json| OF_ONE_HOP.iter().any(|name| params.peek(name).is_some());
+        if params.as_ref().is_some_and(is_of_one_hop) {
+            return debug!(method = %notification.method, "notification of a client dropped: it names a message of its hop");
+        }
+        let several = topology.backends().len() > 1;
+        let routed = match params.filter(|_| several) {
+            None => Ok(None),
+            Some(params) => {
+                let lookup = Lookup { topology, lists: &self.lists, handed_out: &self.handed_out, context };
+                let owner = self.tasks.known_owner(context, Some(&params)).await;
+                lookup.target_of_unknown(&params, owner.filter(|owner| topology.get(*owner).is_some())).await
+            }
+        };
+        let send = async |backend: &Member, notification: &Notification| {
+            if let Err(error) = topology.briefly(backend.client.notify(notification, context)).await {
+                debug!(backend = backend.name(), %error, method = %notification.method, "notification of a client lost");
+            }
+        };
+        match routed {
+            Ok(Some(routed)) => {
+                if let Some(backend) = topology.get(routed.backend) {
+                    send(backend, &Notification::new(notification.method, Some(&routed.params))).await;
+                }
+            }
+            Ok(None) => drop(join_all(topology.backends().iter().map(|backend| send(backend, &notification))).await),
+            Err(error) => {
+                debug!(method = %notification.method, error = error.message, "notification of a client dropped")
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Text of peers for people: characters that cannot be seen, or change how other text is seen, are escaped.
+//!
+//! A name with a bidirectional override reads as another name on a terminal and in a log; a control character moves the
+//! cursor or begins a forged line. Escapes have the form of JSON (`\u202e`), so that JSON stays JSON with the same
+//! meaning.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Invisible and formatting characters outside of the control characters, as inclusive ranges: general categories Cf, Zl
+/// and Zp of Unicode 16, and others with the property `Default_Ignorable_Code_Point`. Not among them are the two
+/// selectors for text and emoji presentation.
+const HIDDEN: &[(char, char)] = &[
+    ('\u{ad}', '\u{ad}'),
+    ('\u{34f}', '\u{34f}'),
+    ('\u{600}', '\u{605}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{6dd}', '\u{6dd}'),
+    ('\u{70f}', '\u{70f}'),
+    ('\u{890}', '\u{891}'),
+    ('\u{8e2}', '\u{8e2}'),
+    ('\u{115f}', '\u{1160}'),
+    ('\u{17b4}', '\u{17b5}'),
+    ('\u{180b}', '\u{180f}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{2028}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{3164}', '\u{3164}'),
+    ('\u{fe00}', '\u{fe0d}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{ffa0}', '\u{ffa0}'),
+    ('\u{fff0}', '\u{fffb}'),
+    ('\u{110bd}', '\u{110bd}'),
+    ('\u{110cd}', '\u{110cd}'),
+    ('\u{13430}', '\u{1343f}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0000}', '\u{e0fff}'),
+];
+
+/// `text` with each character escaped that cannot be seen, control characters included.
+#[must_use]
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    escaped_but(text, |_| false)
+}
+
+/// [`escaped`] for a whole output, in which line breaks, tabs and the sequences for colours of a terminal stay.
+#[must_use]
+pub fn escaped_lines(text: &str) -> Cow<'_, str> {
+    escaped_but(text, |rest| rest.starts_with(['\n', '\t']) || is_colour(rest))
+}
+
+/// [`escaped_lines`] for one line, such as a log line: line breaks within it are escaped as well.
+#[must_use]
+pub fn escaped_line(text: &str) -> Cow<'_, str> {
+    escaped_but(text, |rest| rest.starts_with('\t') || is_colour(rest))
+}
+
+/// Whether `text` begins with a sequence that only changes weight or colour: `ESC [ digits m`, of at most two digits and
+/// not one that hides.
+fn is_colour(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix("\u{1b}[") else { return false };
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let hides = rest.starts_with("8m") || rest.starts_with("08m");
+    (1..=2).contains(&digits) && rest.as_bytes().get(digits) == Some(&b'm') && !hides
+}
+
+fn escaped_but(text: &str, stays: impl Fn(&str) -> bool) -> Cow<'_, str> {
+    let hidden = |(at, c): &(usize, char)| is_hidden(*c) && !text.get(*at..).is_some_and(&stays);
+    let mut found = text.char_indices().filter(hidden).peekable();
+    if found.peek().is_none() {
+        return Cow::Borrowed(text);
+    }
+    let (mut out, mut copied) = (String::with_capacity(text.len() + 16), 0);
+    for (at, c) in found {
+        out.push_str(text.get(copied..at).unwrap_or_default());
+        copied = at + c.len_utf8();
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    }
+    out.push_str(text.get(copied..).unwrap_or_default());
+    Cow::Owned(out)
+}
+
+fn is_hidden(c: char) -> bool {
+    if c < '\u{ad}' {
+        return c.is_control();
+    }
+    HIDDEN.iter().any(|(first, last)| (*first..=*last).contains(&c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_characters_are_escaped() {
+        for (text, shown) in [
+            ("plain é 漢字 ❤\u{fe0f} \\u202e", "plain é 漢字 ❤\u{fe0f} \\u202e"),
+            ("read\u{202e}elif\u{202c}", "read\\u202eelif\\u202c"),
+            ("a\u{200b}b\u{feff}c\u{ad}", "a\\u200bb\\ufeffc\\u00ad"),
+            ("\u{2066}x\u{2069}\u{2028}\u{2029}\u{61c}", "\\u2066x\\u2069\\u2028\\u2029\\u061c"),
+            ("tag\u{e0041}\u{e01ef}", "tag\\udb40\\udc41\\udb40\\uddef"),
+            ("\u{1b}[2J\n\t\u{7f}\u{9b}", "\\u001b[2J\\u000a\\u0009\\u007f\\u009b"),
+        ] {
+            assert_eq!(escaped(text), shown);
+        }
+    }
+
+    #[test]
+    fn output_keeps_its_lines_and_colours_only() {
+        assert_eq!(escaped_line("\u{1b}[1mERROR\u{1b}[0m a\nINFO b"), "\u{1b}[1mERROR\u{1b}[0m a\\u000aINFO b");
+        let kept = "a\n\tb \u{1b}[1mbold\u{1b}[0m \u{1b}[32mgreen\u{1b}[0m";
+        assert_eq!(escaped_lines(kept), kept);
+        for (text, shown) in [
+            ("\u{1b}[8mhidden", "\\u001b[8mhidden"),
+            ("\u{1b}[2Jgone\u{1b}]0;title\u{7}", "\\u001b[2Jgone\\u001b]0;title\\u0007"),
+            ("\u{1b}[m\u{1b}[1;8mx\r\u{202e}", "\\u001b[m\\u001b[1;8mx\\u000d\\u202e"),
+        ] {
+            assert_eq!(escaped_lines(text), shown);
+        }
+    }
+
+    /// The escape of a character within a JSON string is the character.
+    #[test]
+    fn json_keeps_its_meaning() {
+        let text = "{\"a\u{202e}\":\"\u{e0041}\u{7f}\"}";
+        let (plain, shown): (serde_json::Value, serde_json::Value) =
+            (serde_json::from_str(text).unwrap(), serde_json::from_str(&escaped_lines(text)).unwrap());
+        assert_eq!(plain, shown);
+    }
+}

@@ -1,0 +1,304 @@
+//! Child processes: what they inherit, and that they end with the gateway, with all that they have started.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use crate::faults::{assert_gone, backend};
+use crate::harness::{Log, ShownLog, TempFile, fanlight, signal_and_wait, within};
+use crate::raw_client::{modern_request, post_modern};
+use crate::scripted::{Backend, Era, Fault, Reply, Transport};
+
+const TOKEN: &str = "0123456789abcdef-s3cret";
+
+/// The configuration of a scripted server that runs this shell script first. `$F` is a folder for files.
+fn config(server: &Backend, script: &str, folder: &TempFile, more: Value) -> String {
+    let entry: Value = serde_json::from_str(&format!("{{{}}}", server.entry("only"))).unwrap();
+    let mut entry = entry["only"].clone();
+    let own = [entry["command"].clone(), entry["args"][0].clone()];
+    entry["command"] = json!("sh");
+    entry["args"] = json!(["-c", format!("{script}\nexec \"$0\" \"$@\""), own[0], own[1], entry["args"].get(1)]);
+    entry["args"].as_array_mut().unwrap().retain(|argument| !argument.is_null());
+    entry["env"] = json!({ "F": folder.path() });
+    entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({ "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s", "drain": "1s" } }).to_string()
+}
+
+struct Running {
+    child: Child,
+    mcp: std::net::SocketAddr,
+    logs: [ShownLog; 2],
+    _config: TempFile,
+}
+
+/// Starts the gateway with secrets in its environment, and waits until its server has answered a call.
+async fn start(config_text: &str, change: impl FnOnce(&mut Command)) -> Running {
+    let config = TempFile::new("yaml", config_text);
+    let mut command = fanlight();
+    command.args(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--config"]).arg(config.path());
+    command.envs([("FANLIGHT_ADMIN_TOKEN", TOKEN), ("OTEL_EXPORTER_OTLP_HEADERS", TOKEN), ("TESTED_REGION", "r")]);
+    command.env("LC_TIME", "C").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    change(&mut command);
+    let mut child = command.spawn().unwrap();
+    let out = Log::shown("out", child.stdout.take().unwrap());
+    let err = Log::shown("err", child.stderr.take().unwrap());
+    let mcp = out.address("listening on http://", "/mcp").await;
+    let running = Running { child, mcp, logs: [out, err], _config: config };
+    assert!(running.call().await.contains("result"));
+    running
+}
+
+impl Running {
+    async fn call(&self) -> String {
+        post_modern(self.mcp, &modern_request("1", "tools/call", r#""name":"t""#, "")).await.messages().await.1
+    }
+}
+
+fn kill(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), signal).unwrap();
+}
+
+/// The process ids in a file, once there are so many.
+async fn pids(folder: &TempFile, file: &str, count: usize) -> Vec<u32> {
+    within("the process ids", async {
+        loop {
+            let text = fs::read_to_string(folder.path().join(file)).unwrap_or_default();
+            let pids: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+            if pids.len() >= count {
+                return pids;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await
+}
+
+fn variables(folder: &TempFile) -> Vec<String> {
+    let text = fs::read_to_string(folder.path().join("env")).unwrap();
+    // Variables that the shell adds.
+    let own = |line: &&str| !["PWD=", "OLDPWD=", "SHLVL=", "_="].iter().any(|name| line.starts_with(name));
+    text.lines().filter(own).filter_map(|line| Some(line.split_once('=')?.0.to_owned())).collect()
+}
+
+#[tokio::test]
+async fn child_inherits_no_secret() {
+    let server = backend(Era::Modern, Transport::Stdio).await;
+    for (more, inherited) in [(json!({}), None), (json!({"inheritEnv": ["TESTED_*"]}), Some("TESTED_REGION"))] {
+        let folder = TempFile::folder();
+        let text = config(&server, "env > \"$F/env\"", &folder, more);
+        let mut gateway = start(&text, |_| ()).await;
+        let names = variables(&folder);
+        let common = ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "F"];
+        let is_known = |name: &String| common.contains(&name.as_str()) || name.starts_with("LC_");
+        let others: Vec<_> = names.iter().filter(|name| !is_known(name)).map(String::as_str).collect();
+        assert_eq!(others, inherited.into_iter().collect::<Vec<_>>());
+        assert!(["PATH", "LC_TIME", "F"].iter().all(|name| names.iter().any(|own| own == name)), "{names:?}");
+        signal_and_wait(&mut gateway.child, Signal::TERM).await;
+    }
+    let folder = TempFile::folder();
+    let mut gateway = start(&config(&server, "env > \"$F/env\"", &folder, json!({"inheritEnv": ["*"]})), |_| ()).await;
+    assert!(variables(&folder).iter().any(|name| name == "FANLIGHT_ADMIN_TOKEN"));
+    signal_and_wait(&mut gateway.child, Signal::TERM).await;
+}
+
+/// A server of the same user looks for secrets in `/proc`. Root may read everything, so the gateway runs as another user.
+#[tokio::test]
+async fn child_cannot_read_the_environment_of_its_ancestors() {
+    let server = backend(Era::Modern, Transport::Stdio).await;
+    let folder = TempFile::folder();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let script = r#"p=$PPID
+        while [ "$p" -gt 1 ]; do
+            echo "$p" >> "$F/seen"
+            [ "$p" = "$(cat "$F/test")" ] && break
+            cat "/proc/$p/environ" "/proc/$p/mem" "/proc/$p/maps" >> "$F/read" 2>/dev/null
+            read -r _ _ _ p _ < "/proc/$p/stat"
+        done"#;
+    fs::write(folder.path().join("test"), std::process::id().to_string()).unwrap();
+    let as_other = |command: &mut Command| {
+        if rustix::process::getuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+    };
+    let mut gateway = start(&config(&server, script, &folder, json!({})), as_other).await;
+    let seen = pids(&folder, "seen", 2).await;
+    assert!(seen.contains(&gateway.child.id().unwrap()), "{seen:?}");
+    assert_eq!(fs::read_to_string(folder.path().join("read")).unwrap_or_default(), "");
+    signal_and_wait(&mut gateway.child, Signal::TERM).await;
+}
+
+/// Starts processes that leave the group, two of which nothing but SIGKILL ends; one has lost its parent.
+const LEAVE: &str = r#"
+    setsid sh -c 'trap "" TERM HUP; echo $$ >> "$F/pids"; while :; do sleep 1; done' > /dev/null 2>&1 &
+    (setsid sh -c 'trap "" TERM HUP; echo $$ >> "$F/pids"; while :; do sleep 1; done' &)
+    setsid sleep 1000 & echo $! >> "$F/pids"
+    echo $$ >> "$F/pids"
+    while [ "$(wc -l < "$F/pids")" -lt 4 ]; do sleep 0.01; done"#;
+
+#[tokio::test]
+async fn descendants_in_sessions_of_their_own_end_with_the_gateway() {
+    for (signal, stubborn) in [(Signal::TERM, false), (Signal::KILL, false), (Signal::TERM, true), (Signal::KILL, true)]
+    {
+        let server = backend(Era::Modern, Transport::Stdio).await;
+        let folder = TempFile::folder();
+        let mut text = config(&server, LEAVE, &folder, json!({}));
+        if stubborn {
+            // Nothing of it heeds the end of its input, and it is stopped on top.
+            let mut value: Value = serde_json::from_str(&text).unwrap();
+            value["mcpServers"]["only"]["args"].as_array_mut().unwrap().push(json!("stubborn"));
+            text = value.to_string();
+        }
+        let mut gateway = start(&text, |_| ()).await;
+        let pids = pids(&folder, "pids", 4).await;
+        if stubborn {
+            kill(pids[3], Signal::STOP);
+        }
+        signal_and_wait(&mut gateway.child, signal).await;
+        for pid in pids {
+            assert_gone(pid).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn descendants_end_with_their_server() {
+    let server = backend(Era::Modern, Transport::Stdio).await;
+    let folder = TempFile::folder();
+    let mut gateway = start(&config(&server, LEAVE, &folder, json!({})), |_| ()).await;
+    let first = pids(&folder, "pids", 4).await;
+    kill(server.children(1).await[0], Signal::KILL);
+    for pid in first {
+        assert_gone(pid).await;
+    }
+    signal_and_wait(&mut gateway.child, Signal::TERM).await;
+}
+
+#[tokio::test]
+async fn end_of_a_process_is_reported_as_it_was() {
+    for (script, status) in [("exit 3", "exit status: 3"), ("kill -9 $$", "signal: 9"), ("kill -SEGV $$", "signal: 11")]
+    {
+        let server = backend(Era::Modern, Transport::Stdio).await;
+        let folder = TempFile::folder();
+        let file = TempFile::new("yaml", &config(&server, script, &folder, json!({})));
+        let output = within("check", fanlight().arg("check").arg("--config").arg(file.path()).output()).await.unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(status), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn command_that_cannot_be_started_is_named() {
+    let folder = TempFile::folder();
+    let plain = folder.path().join("plain");
+    fs::write(&plain, "").unwrap();
+    for (entry, reason) in [
+        (json!({"command": "no-such-command-at-all"}), "no such command"),
+        (json!({"command": folder.path().join("missing")}), "no such command"),
+        (json!({"command": plain}), "ermission denied"),
+        (json!({"command": "sh", "cwd": folder.path().join("missing")}), "working directory does not exist"),
+        (json!({"command": "sh", "env": {"PATH": "/nowhere"}}), "no such command"),
+    ] {
+        let file = TempFile::new("yaml", &json!({"mcpServers": {"only": entry}}).to_string());
+        let output = within("check", fanlight().arg("check").arg("--config").arg(file.path()).output()).await.unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("cannot start") && text.contains(reason), "{reason}: {text}");
+    }
+}
+
+/// Fails until the server has been started anew, and returns the first error.
+async fn replaced(gateway: &Running, server: &Backend, starts: usize) -> String {
+    let first = gateway.call().await;
+    within("a result", async {
+        while !gateway.call().await.contains("\"result\"") {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    server.children(starts).await;
+    first
+}
+
+#[tokio::test]
+async fn stopped_child_is_replaced_after_one_failed_call() {
+    for era in [Era::Modern, Era::Legacy] {
+        let server = backend(era, Transport::Stdio).await;
+        let folder = TempFile::folder();
+        let mut text: Value = serde_json::from_str(&config(&server, "", &folder, json!({"timeout": "500ms"}))).unwrap();
+        text["timeouts"]["ping"] = json!("500ms");
+        let mut gateway = start(&text.to_string(), |_| ()).await;
+        let stopped = server.children(1).await.last().copied().unwrap();
+        kill(stopped, Signal::STOP);
+        let starts = server.children(1).await.len() + 1;
+        let error = replaced(&gateway, &server, starts).await;
+        assert!(error.contains("did not answer within"), "{error}");
+        assert_gone(stopped).await;
+        signal_and_wait(&mut gateway.child, Signal::TERM).await;
+    }
+}
+
+/// The process lives and answers pings, but not its calls: it is slow, and stays.
+#[tokio::test]
+async fn child_that_answers_a_ping_is_kept() {
+    let server = backend(Era::Legacy, Transport::Stdio).await;
+    server.on("ping", Reply::result("{}"));
+    let folder = TempFile::folder();
+    let mut gateway = start(&config(&server, "", &folder, json!({"timeout": "300ms"})), |_| ()).await;
+    let children = server.children(1).await;
+    server.on("tools/call", Reply::fault(Fault::Hang));
+    for number in 1..4 {
+        assert!(gateway.call().await.contains("did not answer within"));
+        server.wait_for("ping", number).await;
+    }
+    assert_eq!(server.children(1).await, children);
+    signal_and_wait(&mut gateway.child, Signal::TERM).await;
+}
+
+/// Output without an end of line, and lines that are no messages, cost a bounded time.
+#[tokio::test]
+async fn child_that_floods_its_output_is_ended() {
+    for flood in ["tr '\\0' x < /dev/zero", "yes"] {
+        let server = backend(Era::Modern, Transport::Stdio).await;
+        let folder = TempFile::folder();
+        // The first process floods once the file is there; the next is well-behaved.
+        let script = format!(
+            "(while [ ! -e \"$F/go\" ]; do sleep 0.01; done; rm \"$F/go\"; echo $$ >> \"$F/pids\"; exec {flood}) &"
+        );
+        let mut text: Value = serde_json::from_str(&config(&server, &script, &folder, json!({}))).unwrap();
+        text["limits"] = json!({"message": "1MiB", "invalidOutput": "1MiB"});
+        let mut gateway = start(&text.to_string(), |_| ()).await;
+        let first = server.children(1).await[0];
+        fs::write(folder.path().join("go"), "").unwrap();
+        gateway.logs[1].line_with("given up").await;
+        assert!(gateway.logs[1].text().contains("without a message among them"));
+        assert_gone(first).await;
+        replaced(&gateway, &server, 2).await;
+        signal_and_wait(&mut gateway.child, Signal::TERM).await;
+    }
+}
+
+/// A process that writes to standard error without end waits for its pipe, and so does not take a processor.
+#[tokio::test]
+async fn child_that_floods_standard_error_is_slowed_down() {
+    let server = backend(Era::Modern, Transport::Stdio).await;
+    let folder = TempFile::folder();
+    let mut text: Value = serde_json::from_str(&config(&server, "yes >&2 &", &folder, json!({}))).unwrap();
+    text["limits"] = json!({"processLog": "64KiB"});
+    let mut gateway = start(&text.to_string(), |_| ()).await;
+    let ticks = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", gateway.child.id().unwrap())).unwrap();
+        let fields: Vec<u64> =
+            stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2).map(|n| n.parse().unwrap()).collect();
+        fields[0] + fields[1]
+    };
+    let before = ticks();
+    // A bound on processor time needs some time to pass.
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    let used = ticks() - before;
+    assert!(used < 150, "{used} hundredths of a second in 3 s");
+    assert!(gateway.call().await.contains("\"result\""));
+    signal_and_wait(&mut gateway.child, Signal::TERM).await;
+}
