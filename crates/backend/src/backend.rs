@@ -75,6 +75,8 @@ impl Backend {
             timeouts,
             declared: Arc::new(Declared::nothing()),
             outlet: UnsolicitedSender::new(Arc::clone(&registry), Origin::Base).0,
+            stream_is_late: Arc::default(),
+            end: shutdown.clone(),
             ids: Arc::new(AtomicI64::new(1)),
             tasks: tasks.clone(),
             telemetry,
@@ -141,6 +143,10 @@ impl BackendClient for Backend {
 
     fn describe(&self) -> Pending<'_, ServerDescription> {
         self.client.describe()
+    }
+
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        self.client.describe_to(client)
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {

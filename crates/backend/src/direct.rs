@@ -64,6 +64,10 @@ impl BackendClient for DirectClient {
         Box::pin(async { Ok(self.pool.base().ready(self.caller.timeouts.connect).await?.description()) })
     }
 
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        Box::pin(self.pool.describe_to(client))
+    }
+
     fn request(&self, call: Call) -> Pending<'_, Response> {
         Box::pin(async move {
             let progress = CallProgress::default();

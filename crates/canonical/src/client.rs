@@ -23,6 +23,13 @@ pub trait BackendClient: Send + Sync + 'static {
     /// `initialize` or `server/discover` result.
     fn describe(&self) -> Pending<'_, ServerDescription>;
 
+    /// The server's description of itself as it gives it to clients like this one: a server that serves more than one
+    /// era may describe itself differently in each.
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        let _ = client;
+        self.describe()
+    }
+
     /// Sends one request and waits for its response, which may be a JSON-RPC error of the backend.
     /// Results are views of the text received ([`Response::view`]). Notifications that belong to the
     /// request, and requests of the server to the client, are sent to [`Call::messages`] before this

@@ -22,6 +22,9 @@ pub enum ServerMessage {
     /// A request of the server to the client that was refused without asking the client, which lacks
     /// a capability for it.
     Refused(MissingCapability),
+    /// The server answers with an event stream that can be resumed (2025-11-25 basic/transports, Resumability and
+    /// Redelivery). The client edge may begin such a stream, or ignore this.
+    StreamBegun,
     /// The server sends nothing for a while (2025-11-25 basic/transports, Sending Messages to the
     /// Server: it has closed the stream of the call, and the server edge resumes it after `retry`).
     /// The client edge may close its own stream meanwhile, or ignore this.

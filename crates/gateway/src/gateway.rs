@@ -206,7 +206,7 @@ impl Gateway {
     async fn pass(&self, only: &Member, call: Call) -> Result<Response, RpcError> {
         let lists_tools = call.method == Method::ListTools;
         if call.method == Method::Discover {
-            return Box::pin(describe(only, true)).await;
+            return Box::pin(describe(only, &call.context, true)).await;
         }
         let answer = self.ask(only, call).await;
         let response = answer.map_err(|error| fault::no_answer(only.name(), &error))?;
@@ -261,9 +261,9 @@ impl Gateway {
     /// Requests that name neither a list nor anything in one.
     async fn unnamed(&self, topology: &Arc<Topology>, call: Call) -> Result<Response, RpcError> {
         match (&call.method, topology.backends()) {
-            (Method::Discover, [only]) => describe(only, false).await,
+            (Method::Discover, [only]) => describe(only, &call.context, false).await,
             (Method::Discover, _) => {
-                let described = describe_all(topology, &self.identity, &call.context.trace).await;
+                let described = describe_all(topology, &self.identity, &call.context).await;
                 Ok(Response::from_result(&described))
             }
             (_, [only]) => topology.send(only.id, call).await,
@@ -466,9 +466,9 @@ fn only_bare<'a>(topology: &Topology, tools: &'a Snapshot, name: &str) -> Option
     all.next().is_none().then_some(only)
 }
 
-/// The description of the only backend, unchanged if that is transparent.
-async fn describe(only: &Member, is_transparent: bool) -> Result<Response, RpcError> {
-    match only.client.describe().await {
+/// The description of the only backend for a client, unchanged if that is transparent.
+async fn describe(only: &Member, client: &CallContext, is_transparent: bool) -> Result<Response, RpcError> {
+    match only.client.describe_to(client).await {
         Ok(description) if is_transparent => Ok(Response::from_result(description.json())),
         Ok(description) => Ok(Response::from_result(&describe_only(&description))),
         Err(error) => Err(fault::no_answer(only.name(), &error)),

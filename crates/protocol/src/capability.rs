@@ -140,6 +140,13 @@ impl MissingCapability {
     }
 }
 
+/// Whether a server may send requests of its own to a client with these capabilities.
+#[must_use]
+pub fn can_be_asked(capabilities: &Json) -> bool {
+    use ClientCapability::{ElicitationByForm, Roots, Sampling};
+    [ElicitationByForm, Sampling, Roots].into_iter().any(|kind| kind.parent_in(capabilities).is_some())
+}
+
 /// Whether these capabilities, a client's or a server's, declare the extension for tasks.
 #[must_use]
 pub fn has_tasks_extension(capabilities: &Json) -> bool {

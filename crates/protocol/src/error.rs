@@ -31,6 +31,9 @@ pub mod code {
     pub const BACKEND_UNAVAILABLE: i64 = -31001;
     /// A backend took longer than allowed.
     pub const BACKEND_TIMEOUT: i64 = -31002;
+    /// Fanlight: a legacy server refuses the request until the user has visited URLs, and the user has not, or cannot
+    /// be asked to. Modern clients get it instead of -32042, which 2026-07-28 forbids; `data` is the server's.
+    pub const URLS_NOT_VISITED: i64 = -31003;
 }
 
 /// An error to answer with.

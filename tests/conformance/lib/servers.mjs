@@ -21,7 +21,7 @@ export const SERVERS = [
 
 /** The backends of Fanlight in each leg. Without prefixes, since the suite fixes the names. */
 export const LEGS = [
-  // The server offers both eras, so Fanlight uses the modern one: legacy clients are translated.
+  // The server offers both eras: each client is served in its own.
   { name: 'one', backends: ({ url }) => ({ reference: http(url) }) },
   // The opposite: modern clients are translated.
   { name: 'legacy', backends: ({ url }) => ({ reference: { ...http(url), era: 'legacy' } }) },

@@ -1,5 +1,6 @@
-// Tools and a prompt that need input from the client. Each is written as for a modern client: it returns
-// `input_required`, which the SDK turns into server requests for a legacy client.
+// Tools and a prompt that need input from the client. Those that the suite calls in the legacy era only are written for
+// that era: they send requests to the client, which a modern session refuses. The others are written for the modern era:
+// they return `input_required`, which the SDK turns into server requests for a legacy client.
 import { fromJsonSchema, inputRequired, inputResponse } from '@modelcontextprotocol/server';
 import { answer, text } from './content.mjs';
 import { clientCapabilities } from './tools.mjs';
@@ -13,32 +14,46 @@ export function registerInputTools(server, states) {
   inputPrompt(server);
 }
 
+/** A tool that is written for the legacy era: it sends the client a request and waits. In the modern era the SDK refuses that. */
+function askingTool(server, name, config, request, conclude) {
+  server.registerTool(name, config, async (args, ctx) => {
+    // Without an input schema the context is the only argument.
+    const [given, context] = ctx === undefined ? [{}, args] : [args, ctx];
+    try {
+      return answer(text(conclude(await context.mcpReq.send(request(given)))));
+    } catch (error) {
+      return { isError: true, content: [text(`The client cannot be asked: ${error.message}`)] };
+    }
+  });
+}
+
+const elicitation = (message, properties, required) => ({
+  method: 'elicitation/create',
+  params: { message, requestedSchema: { type: 'object', properties, required } },
+});
+
 function legacyNamedTools(server) {
   const withArgument = (name) => fromJsonSchema({ type: 'object', properties: { [name]: { type: 'string' } }, required: [name] });
-  server.registerTool(
+  askingTool(
+    server,
     'test_sampling',
     { description: 'Asks the client\'s model', inputSchema: withArgument('prompt') },
-    async ({ prompt }, ctx) => {
-      const reply = samplingText(ctx, 'reply');
-      if (reply === undefined) return ask({ reply: sampling(prompt, 100) });
-      return answer(text(`LLM response: ${reply}`));
-    },
+    ({ prompt }) => ({
+      method: 'sampling/createMessage',
+      params: { messages: [{ role: 'user', content: text(prompt) }], maxTokens: 100 },
+    }),
+    (reply) => `LLM response: ${reply.content.text}`,
   );
-  server.registerTool(
+  const properties = {
+    username: { type: 'string', description: "User's response" },
+    email: { type: 'string', description: "User's email address" },
+  };
+  askingTool(
+    server,
     'test_elicitation',
     { description: 'Asks the user', inputSchema: withArgument('message') },
-    async ({ message }, ctx) => {
-      const reply = elicited(ctx, 'reply');
-      if (!reply) {
-        return ask({
-          reply: form(message, {
-            username: { type: 'string', description: "User's response" },
-            email: { type: 'string', description: "User's email address" },
-          }),
-        });
-      }
-      return answer(text(`User response: action=${reply.action}, content=${JSON.stringify(reply.content ?? {})}`));
-    },
+    ({ message }) => elicitation(message, properties, Object.keys(properties)),
+    (reply) => `User response: action=${reply.action}, content=${JSON.stringify(reply.content ?? {})}`,
   );
 }
 
@@ -128,13 +143,9 @@ function statefulTools(server, states) {
 }
 
 function elicitationSchemaTools(server) {
-  const complete = (reply) =>
-    answer(text(`Elicitation completed: action=${reply.action}, content=${JSON.stringify(reply.content ?? {})}`));
+  const complete = (reply) => `Elicitation completed: action=${reply.action}, content=${JSON.stringify(reply.content ?? {})}`;
   const tool = (name, description, message, properties) =>
-    server.registerTool(name, { description }, async (ctx) => {
-      const reply = elicited(ctx, 'form');
-      return reply ? complete(reply) : ask({ form: form(message, properties, []) });
-    });
+    askingTool(server, name, { description }, () => elicitation(message, properties, []), complete);
   tool('test_elicitation_sep1034_defaults', 'Asks with a default for each primitive type', 'Please check the values', {
     name: { type: 'string', default: 'John Doe' },
     age: { type: 'integer', default: 30 },

@@ -51,7 +51,7 @@ impl Refusals {
             ServerMessage::Refused(missing) => self.note(missing),
             // Dropping it answers the server that the client lacks the capability.
             ServerMessage::Request(request) => self.lacks(&request.method, request.params.as_ref()),
-            ServerMessage::Pause { .. } => {}
+            ServerMessage::Pause { .. } | ServerMessage::StreamBegun => {}
         }
     }
 

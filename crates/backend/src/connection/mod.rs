@@ -3,6 +3,7 @@
 mod listening;
 mod outgoing;
 mod rejection;
+mod stream;
 pub(crate) mod supervised;
 pub(crate) mod supervisor;
 mod tool_table;
@@ -32,6 +33,7 @@ use crate::settings::{Limits, RetryDelays, Timeouts};
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, TaskDialect};
+use stream::OutsideStream;
 use tool_table::ToolTable;
 use tools::MirroredMembers;
 
@@ -54,6 +56,8 @@ pub(crate) struct Connection {
     tools: Option<ToolTable>,
     tools_loaded: OnceCell<()>,
     since: Instant,
+    /// Of a legacy server over HTTP that may ask the client.
+    outside: Option<OutsideStream>,
     /// The requests that run on it.
     users: TaskTracker,
     /// The connection was made because the era was in doubt.
@@ -115,7 +119,9 @@ impl Connection {
             Era::Modern => transport.is_http().then(|| table(true)),
             Era::Legacy => tasks.map(|_| table(false)),
         };
+        let may_ask = dialect.era() == Era::Legacy && transport.http().is_some() && context.declared.can_be_asked();
         Self {
+            outside: may_ask.then(OutsideStream::new),
             context,
             gone: transport.gone(),
             transport,
@@ -146,6 +152,10 @@ impl Connection {
             }
             let _using = self.users.token();
             // Rare and large: boxed to keep the future of every call small.
+            let _running = match &self.outside {
+                Some(stream) => Some(Box::pin(stream.enter(self, &call.messages, progress)).await),
+                None => None,
+            };
             if let Some(level) = self.log_level_to_raise(call) {
                 Box::pin(self.raise_log_level(level, &call.context.trace)).await;
             }

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
 use crate::connection::supervisor::{Phase, State};
+use crate::request::declared::Declared;
 use fanlight_canonical::{BackendError, Peer};
 
 /// How long a call waits for an attempt to connect to a server that could not be connected to before.
@@ -20,6 +21,7 @@ pub(crate) struct SupervisedConnection {
     /// Wakes the supervisor of a client's connection, which connects on demand.
     wanted: Arc<Notify>,
     end: CancellationToken,
+    declared: Arc<Declared>,
     /// Whose share of the limit of connections it takes.
     peer: Peer,
     usage: Mutex<Usage>,
@@ -27,6 +29,8 @@ pub(crate) struct SupervisedConnection {
 
 struct Usage {
     users: usize,
+    /// The server has a task that was made on it.
+    has_task: bool,
     /// When the last user left.
     since: Instant,
 }
@@ -39,9 +43,11 @@ impl SupervisedConnection {
         state: watch::Receiver<State>,
         wanted: Arc<Notify>,
         end: CancellationToken,
+        declared: Arc<Declared>,
         peer: Peer,
     ) -> Arc<Self> {
-        Arc::new(Self { state, wanted, end, peer, usage: Mutex::new(Usage { users: 0, since: Instant::now() }) })
+        let usage = Mutex::new(Usage { users: 0, has_task: false, since: Instant::now() });
+        Arc::new(Self { state, wanted, end, declared, peer, usage })
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> InUse {
@@ -57,6 +63,26 @@ impl SupervisedConnection {
     pub(crate) fn idle(&self) -> Option<Duration> {
         let usage = self.usage();
         (usage.users == 0).then(|| usage.since.elapsed())
+    }
+
+    /// Whether the server has sent a request for the client on it.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.declared.has_asked()
+    }
+
+    /// Records that the server has a task that was made on it.
+    pub(crate) fn note_task(&self) {
+        self.usage().has_task = true;
+    }
+
+    /// Whether the server has a task that was made on it.
+    pub(crate) fn has_task(&self) -> bool {
+        self.usage().has_task
+    }
+
+    /// Whether it has ended for good.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.end.is_cancelled()
     }
 
     /// Begins to end it for good.

@@ -111,6 +111,8 @@ pub(crate) struct ForClient {
     pub(crate) known: Known,
     /// Whether it was in doubt before.
     pub(crate) reprobed: bool,
+    /// The base connection is modern, and the client is to be served in the legacy era.
+    pub(crate) is_second_era: bool,
 }
 
 impl Supervisor {
@@ -184,7 +186,14 @@ impl Supervisor {
                 }
             };
             let delay = backoff.next_delay();
-            tracing::warn!(backend = &*self.context.name, %error, retry_in = ?delay, "backend is down");
+            let backend = &*self.context.name;
+            match self.for_client {
+                // Mostly the server has no such era.
+                Some(given) if given.is_second_era => {
+                    tracing::debug!(backend, %error, "no connection in the legacy era (of a client)");
+                }
+                _ => tracing::warn!(backend, %error, retry_in = ?delay, "backend is down"),
+            }
             is_demanded = self.stay_down(error.clone(), delay).await;
             failure = Some(error);
         }
@@ -229,12 +238,17 @@ impl Supervisor {
             context: &self.context,
             choice: self.settings.choice,
             remembered,
+            is_second_era: self.for_client.is_some_and(|given| given.is_second_era),
             sse_first: self.settings.sse_first,
             probe_timeout: self.settings.timeouts.probe,
             own_info: &self.settings.own_info,
             trace: &trace,
         };
-        let limit = self.settings.timeouts.connect;
+        let limit = match handshake.is_second_era {
+            // A modern server that does not answer `initialize` at all has no use for it.
+            true => self.settings.timeouts.connect.min(self.settings.timeouts.probe),
+            false => self.settings.timeouts.connect,
+        };
         let agreed = timeout(limit, handshake.run(|| self.open()))
             .await
             .unwrap_or(Err(BackendError::Timeout { after: limit, sent: false }));

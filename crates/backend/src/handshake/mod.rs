@@ -30,6 +30,9 @@ pub(crate) struct Handshake<'a> {
     pub(crate) choice: EraChoice,
     /// What is known from the last connection.
     pub(crate) remembered: Option<Known>,
+    /// The base connection is modern, and this one is for a client of the legacy era: whether the server serves that, too,
+    /// is all there is to find out.
+    pub(crate) is_second_era: bool,
     /// The configuration says that it is of the HTTP+SSE transport.
     pub(crate) sse_first: bool,
     /// How long to wait for the answer to the probe.
@@ -68,6 +71,10 @@ impl Handshake<'_> {
     /// and agrees on a revision. The caller bounds the time.
     pub(crate) async fn run(&self, open: impl Fn() -> Result<Transport, BackendError>) -> Result<Agreed, BackendError> {
         let transport = open()?;
+        if self.is_second_era {
+            let opened = self.initialize(&transport, Revision::NEWEST_LEGACY).await.map_err(Refusal::into_error)?;
+            return self.finish(transport, opened).await;
+        }
         let sse_first = self.sse_first || self.remembered.is_some_and(|known| known.sse);
         if sse_first && self.choice != EraChoice::Modern
             // If it is none, it may be another server by now.

@@ -203,6 +203,15 @@ pub(super) async fn keep_pooled(registry: &SubscriptionRegistry, connection: &Co
     }
 }
 
+/// Listens on the connection of a request of `principal`'s client without a session: the server may send on the stream of
+/// a GET what it asks the client during a call.
+pub(super) async fn keep_of_request(registry: &SubscriptionRegistry, connection: &Connection, principal: &Principal) {
+    let (asks, tasks) = (connection.may_ask(), Notifies::of(connection).tasks);
+    let is_needed = |_: &u64| asks || (tasks && registry.any_task(principal));
+    let settled = || connection.stream_is_settled();
+    keep_stream(connection, registry.watch(), is_needed, |_| settled(), |_| settled()).await;
+}
+
 /// A session's own connection to a legacy server.
 pub(super) struct Own<'a> {
     pub(super) registry: &'a SubscriptionRegistry,
@@ -213,7 +222,7 @@ pub(super) struct Own<'a> {
 }
 
 impl Own<'_> {
-    /// Keeps up the stream while the session has listeners, and makes its subscriptions again.
+    /// Keeps up the stream while the session has listeners or can be asked, and makes its subscriptions again.
     pub(super) async fn keep(self) {
         let Self { registry, connection, session, is_repeated } = self;
         let lists = Notifies::of(connection).lists;
@@ -232,9 +241,10 @@ impl Own<'_> {
             return;
         }
         let is_repeated = AtomicBool::new(is_repeated);
-        let opened = |hearing: StreamState| {
-            registry.set_own_stream(session, matches!(hearing, StreamState::Open { .. }));
-            if let StreamState::Open { missed } = hearing
+        let opened = |stream: StreamState| {
+            registry.set_own_stream(session, matches!(stream, StreamState::Open { .. }));
+            connection.stream_is_settled();
+            if let StreamState::Open { missed } = stream
                 && (is_repeated.swap(false, Ordering::Relaxed) || missed)
             {
                 announce();
@@ -242,8 +252,12 @@ impl Own<'_> {
         };
         let stream = async {
             if let Some(presence) = registry.presence(session) {
-                let closed = |_| registry.set_own_stream(session, false);
-                keep_stream(connection, presence, |is_present| *is_present, opened, closed).await;
+                let closed = |_| {
+                    registry.set_own_stream(session, false);
+                    connection.stream_is_settled();
+                };
+                let may_ask = connection.may_ask();
+                keep_stream(connection, presence, |is_present| *is_present || may_ask, opened, closed).await;
             }
         };
         tokio::join!(resubscribe, stream);

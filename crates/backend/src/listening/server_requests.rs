@@ -1,5 +1,7 @@
-//! Server requests of a legacy server that belong to no call.
+//! Server requests of a legacy server that do not say which call they belong to.
 //!
+//! They go to the client's listener, else on the stream of its oldest running call: a server may send outside of a
+//! call's stream what it needs for the call.
 //! They follow the rules of server requests during calls: the client is asked only what it has
 //! declared, the number of open requests is bounded, and so is the time to answer.
 
@@ -18,11 +20,12 @@ use crate::request::deadline::{PausableDeadline, Pause};
 use crate::request::server_request::{OpenServerRequests, PendingServerRequest, ServerRequestLimits, cannot_ask_text};
 use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest};
 
-/// Forwards the server requests of one session's own connection.
+/// Forwards the server requests of a connection that one client has to itself.
 pub(super) struct ServerRequests<'a> {
     pub(super) registry: &'a SubscriptionRegistry,
     pub(super) connection: &'a Arc<Connection>,
-    pub(super) session: &'a Caller,
+    /// The client's session, if it has one.
+    pub(super) session: Option<&'a Caller>,
     pub(super) limits: ServerRequestLimits,
     pub(super) tasks: &'a TaskTracker,
 }
@@ -37,7 +40,7 @@ impl ServerRequests<'_> {
                 reply = open.next() => self.send(reply.text, Some(reply.pause)),
                 request = requests.recv() => match request {
                     Some(UnsolicitedRequest::Request(request)) => match self.ask(&request, &deadline) {
-                        Ok(question) => open.add(question),
+                        Ok(pending) => open.add(pending),
                         Err(text) => self.send(text, None),
                     },
                     Some(UnsolicitedRequest::Cancelled(id)) => open.cancel(&id),
@@ -48,17 +51,24 @@ impl ServerRequests<'_> {
     }
 
     /// Asks the client. Returns the message for the server if that is not possible.
-    fn ask(&self, request: &Request, deadline: &Arc<PausableDeadline>) -> Result<PendingServerRequest, Bytes> {
-        let Some(messages) = self.registry.listener_of(self.session) else {
-            let why = "no call is running that the request could belong to, and the client does not listen";
-            return Err(cannot_ask_text(&request.id, why));
+    fn ask(&self, request: &Request, outside: &Arc<PausableDeadline>) -> Result<PendingServerRequest, Bytes> {
+        let listener = self.session.and_then(|session| self.registry.listener_of(session));
+        let (messages, deadline, number) = match listener {
+            // No call is kept alive by them, so their number does not matter.
+            Some(messages) => (messages, Arc::clone(outside), usize::MAX),
+            None => {
+                let why = "no call is running that the request could belong to, and the client does not listen";
+                let call = self.connection.oldest_call().ok_or_else(|| cannot_ask_text(&request.id, why))?;
+                (call.0, call.1, self.limits.number)
+            }
         };
-        let (question, for_client) = PendingServerRequest::new(request, deadline, self.limits, ServerSpan::off())?;
+        let limits = ServerRequestLimits { number, ..self.limits };
+        let (pending, for_client) = PendingServerRequest::new(request, &deadline, limits, ServerSpan::off())?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             self.registry.warn_of_slow(1);
             return Err(cannot_ask_text(&request.id, "it does not keep up"));
         }
-        Ok(question)
+        Ok(pending)
     }
 
     /// Sends a message to the server in a task of its own. The request counts as open meanwhile.

@@ -12,7 +12,6 @@ use super::server_requests::ServerRequests;
 use crate::connection::Connection;
 use crate::connection::supervisor::{Phase, State};
 use crate::request::TransportContext;
-use crate::request::server_request::ServerRequestLimits;
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedRequest};
 
 /// Keeps up the subscriptions of one supervised connection: of the base connection for all listeners,
@@ -35,7 +34,7 @@ impl ListeningWorker {
         // A session may have had another connection before, which was closed for others.
         let mut is_repeated = match &self.origin {
             Origin::Session(session) => !self.registry.recorded().of(session).is_empty(),
-            Origin::Base | Origin::Pooled(_) => false,
+            Origin::Base | Origin::Pooled(_) | Origin::Request(_) => false,
         };
         let mut state = self.state.clone();
         while let Some(connection) = connected(&mut state, || self.reconnect(is_repeated)).await {
@@ -55,7 +54,7 @@ impl ListeningWorker {
         match &self.origin {
             Origin::Base => self.registry.close(),
             Origin::Session(session) => self.registry.connection_ended(session),
-            Origin::Pooled(_) => {}
+            Origin::Pooled(_) | Origin::Request(_) => {}
         }
     }
 
@@ -88,16 +87,23 @@ impl ListeningWorker {
                 let server_requests = ServerRequests {
                     registry,
                     connection,
-                    session,
-                    // No call is kept alive by them, so their number does not matter.
-                    limits: ServerRequestLimits { number: usize::MAX, ..context.server_request_limits() },
+                    session: Some(session),
+                    limits: context.server_request_limits(),
                     tasks: &context.tasks,
                 };
                 let own = legacy::Own { registry, connection, session, is_repeated };
                 tokio::join!(server_requests.forward(requests), own.keep());
             }
             (Origin::Pooled(principal), Era::Legacy) => legacy::keep_pooled(registry, connection, principal).await,
-            (Origin::Session(_) | Origin::Pooled(_), Era::Modern) => {}
+            (Origin::Request(principal), Era::Legacy) => {
+                let (limits, tasks) = (context.server_request_limits(), &context.tasks);
+                let server_requests = ServerRequests { registry, connection, session: None, limits, tasks };
+                tokio::join!(
+                    server_requests.forward(requests),
+                    legacy::keep_of_request(registry, connection, principal)
+                );
+            }
+            (Origin::Session(_) | Origin::Pooled(_) | Origin::Request(_), Era::Modern) => {}
         }
         std::future::pending::<()>().await;
     }

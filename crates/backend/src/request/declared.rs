@@ -1,7 +1,9 @@
 //! What a connection declares to a legacy server for its clients, and which requests the server may therefore send.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
-use fanlight_protocol::capability::MissingCapability;
+use fanlight_protocol::capability::{self, MissingCapability};
 use fanlight_protocol::{Json, Method};
 
 use fanlight_canonical::CallContext;
@@ -17,12 +19,14 @@ pub(crate) struct Declared {
     declared: Option<Json>,
     capabilities: Json,
     client_info: Option<Json>,
+    /// The server has sent a request for the client.
+    asked: AtomicBool,
 }
 
 impl Declared {
     /// No capability and no client information.
     pub(crate) fn nothing() -> Self {
-        Self { declared: None, capabilities: Json::empty_object(), client_info: None }
+        Self { declared: None, capabilities: Json::empty_object(), client_info: None, asked: AtomicBool::new(false) }
     }
 
     /// Declares all capabilities, so that the server hides nothing, but refuses all requests of the server.
@@ -36,7 +40,12 @@ impl Declared {
         let kept = |value: &Json| fits(value, largest).then(|| value.detached());
         let client_info = context.client_info.as_ref().filter(|_| named).and_then(kept);
         let capabilities = kept(&context.capabilities).unwrap_or_else(Json::empty_object);
-        Self { declared: None, capabilities, client_info }
+        Self { capabilities, client_info, ..Self::nothing() }
+    }
+
+    /// Whether a server may send requests of its own to a client that is declared by [`Declared::by`].
+    pub(crate) fn lets_ask(context: &CallContext, largest: usize) -> bool {
+        fits(&context.capabilities, largest) && capability::can_be_asked(&context.capabilities)
     }
 
     /// The text of a client's capabilities, if it has any: clients without a session share a connection by it.
@@ -54,6 +63,21 @@ impl Declared {
     /// The client's `Implementation` object; Fanlight's own is to be used if absent.
     pub(crate) fn client_info(&self) -> Option<&Json> {
         self.client_info.as_ref()
+    }
+
+    /// Whether the server may send requests of its own.
+    pub(crate) fn can_be_asked(&self) -> bool {
+        capability::can_be_asked(&self.capabilities)
+    }
+
+    /// Records that the server has sent a request for the client, whose answer it may keep.
+    pub(crate) fn note_asked(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server has sent a request for the client.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// Whether there is no capability.

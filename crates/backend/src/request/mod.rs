@@ -7,7 +7,7 @@ pub(crate) mod server_request;
 pub(crate) mod trace;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, code, partial};
 use fanlight_telemetry::{BackendTelemetry, ErrorType, Parent, Propagation};
 use http::header::HeaderValue;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::deadline::PausableDeadline;
@@ -37,8 +38,12 @@ pub(crate) struct TransportContext {
     pub(crate) declared: Arc<Declared>,
     /// Takes what the server sends outside of calls.
     pub(crate) outlet: UnsolicitedSender,
+    /// The server is known to open its stream outside of calls late.
+    pub(crate) stream_is_late: Arc<AtomicBool>,
     /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
     pub(crate) ids: Arc<AtomicI64>,
+    /// Cancelled when the connection is given up for good.
+    pub(crate) end: CancellationToken,
     /// Every task of the backend, so that stopping can wait for all of them.
     pub(crate) tasks: TaskTracker,
     /// What spans and counters of the backend need.

@@ -1,7 +1,8 @@
 //! Requests of a legacy server to the client (elicitation, sampling, roots) that are pending while a call runs.
 //!
-//! They belong to the future of the call: when it ends or is dropped, they are dropped, which closes
-//! [`ServerRequest::answer`] for the client edge.
+//! They belong to the future of the call. If that is dropped, so are they, which closes [`ServerRequest::answer`] for the
+//! client edge, and the server gets an error. If the server ends the call before they are answered, the client may still
+//! answer: whether it can is for the client edge to say. In every case the server gets a reply.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
@@ -22,6 +23,9 @@ use crate::request::trace::server_request_answered;
 use crate::request::{pong_text, refusal_text};
 use fanlight_canonical::ServerRequest;
 
+/// Why a request is not answered whose call was cancelled or has failed.
+pub(crate) const CALL_HAS_ENDED: &str = "the call that the request belonged to has ended";
+
 /// A reply to a server that needs no client.
 pub(crate) struct ImmediateReply {
     pub(crate) text: Bytes,
@@ -29,7 +33,7 @@ pub(crate) struct ImmediateReply {
     pub(crate) missing: Option<MissingCapability>,
 }
 
-/// The reply to a request of the server that needs no client; `None` if the client is to be asked.
+/// The reply to a request of the server that needs no client; `None` if the client is to be asked, which `declared` records.
 pub(crate) fn reply_immediately(request: &Request, declared: &Declared) -> Option<ImmediateReply> {
     if request.method == Method::Ping {
         return Some(ImmediateReply { text: pong_text(&request.id), missing: None });
@@ -41,7 +45,10 @@ pub(crate) fn reply_immediately(request: &Request, declared: &Declared) -> Optio
         None if declared.is_empty() => {
             RpcError::new(code::METHOD_NOT_FOUND, format!("no client takes the request {}", request.method))
         }
-        None => return None,
+        None => {
+            declared.note_asked();
+            return None;
+        }
     };
     Some(ImmediateReply { text: refusal_text(&request.id, &refusal), missing })
 }
@@ -131,6 +138,15 @@ impl OpenServerRequests {
     /// Drops a request that the server has cancelled.
     pub(crate) fn cancel(&mut self, id: &Json) {
         self.0.retain(|open| !is_same(&open.request.id, id));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Drops all of them, and returns the replies for the server, which say that the client cannot be asked.
+    pub(crate) fn refuse_all(&mut self, why: &str) -> Vec<Bytes> {
+        self.0.drain(..).map(|open| cannot_ask_text(&open.request.id, why)).collect()
     }
 
     /// Waits for the reply to any of them; pends forever if there is none. Can be dropped and called again.

@@ -99,12 +99,13 @@ impl Dispatcher {
                 return Ok(answer);
             }
             progress.attempts.store(0, Ordering::Relaxed);
-            let answer = match lease.connection.request(call, progress).await {
-                Ok(answer) => answer,
-                Err(failure) => Box::pin(self.send_again(call, progress, lease, failure)).await?,
-            };
-            self.pool.remember(call, &answer);
-            Ok(answer)
+            match lease.connection.request(call, progress).await {
+                Ok(answer) => {
+                    self.pool.remember(call, &lease, &answer);
+                    Ok(answer)
+                }
+                Err(failure) => Box::pin(self.send_again(call, progress, lease, failure)).await,
+            }
         }
     }
 
@@ -131,7 +132,11 @@ impl Dispatcher {
         progress.sent.store(false, Ordering::Relaxed);
         lease.lose(loss);
         match self.pool.lease(&call.context).await {
-            Ok(fresh) => fresh.connection.request(call, progress).await.or_else(Failure::settle),
+            Ok(fresh) => {
+                let answer = fresh.connection.request(call, progress).await.or_else(Failure::settle)?;
+                self.pool.remember(call, &fresh, &answer);
+                Ok(answer)
+            }
             // The error of the first attempt says more than that the backend is gone now.
             Err(error) => instead.or(Err(error)),
         }

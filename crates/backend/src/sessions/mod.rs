@@ -1,35 +1,39 @@
 //! The connections to one backend: the one that Fanlight itself uses, and one for each client that
 //! must not share state with others.
 //!
-//! The base connection finds out the era. A modern server has no sessions, so everything goes
-//! over it. With a legacy server each client session has a connection of its own, opened when first
-//! needed and declared with that client's capabilities; clients without a session share one with
-//! those of the same principal and capabilities. Unused connections are closed after a while, or when the limit is
-//! reached.
+//! The base connection finds out the era. A modern server has no sessions, so modern clients need no other connection.
+//! A legacy client is served in its own era where the server has that, too (`legacy_era`): then, and with a legacy
+//! server, each client session has a connection of its own, opened when first needed and declared with that client's
+//! capabilities. Clients without a session share one with those of the same principal and capabilities, unless they can
+//! be asked: then each request has one to itself (`clients`). Unused connections are closed after a while, or when the
+//! limit is reached.
 
+mod clients;
 pub(crate) mod dispatcher;
+mod legacy_era;
 mod shares;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Method, Response};
 use fanlight_telemetry::Parent;
 use tokio::sync::{Notify, watch};
 
 use crate::connection::supervised::{InUse, SupervisedConnection};
-use crate::connection::supervisor::{ConnectSettings, ForClient, Phase, State, Supervisor};
+use crate::connection::supervisor::{ConnectSettings, ForClient, Phase, State, Supervisor, Target};
 use crate::connection::{Connection, Loss};
+use crate::handshake::Known;
 use crate::listening::{self, Listeners, ListeningWorker};
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
-use crate::settings::SessionPolicy;
+use crate::settings::{EraChoice, SessionPolicy};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
-use fanlight_canonical::BackendError;
-use fanlight_canonical::{Call, CallContext, Caller, Peer, Principal, SessionKey, Shares};
-use fanlight_canonical::{Listen, Listening};
+use clients::{ClientConnections, Owner};
+use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
+use legacy_era::{Finding, LegacyEra, Refusal};
 
 /// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
@@ -42,25 +46,8 @@ pub(crate) struct SessionPool {
     registry: Arc<SubscriptionRegistry>,
     listeners: Listeners,
     base: Arc<SupervisedConnection>,
-    connections: Mutex<HashMap<Owner, Arc<SupervisedConnection>>>,
-}
-
-/// Who owns a connection. Two principals never share one, except under [`SessionPolicy::Shared`]. The base connection is
-/// Fanlight's own; anonymous clients without a session and without capabilities share it, unless it declares more than
-/// they have for the sake of the catalogue.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Owner {
-    principal: Principal,
-    clients: Clients,
-}
-
-/// Which clients of a principal share a connection.
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum Clients {
-    /// One session.
-    Session(SessionKey),
-    /// All without a session that have these capabilities.
-    Capabilities(Bytes),
+    legacy_era: LegacyEra,
+    connections: Mutex<ClientConnections>,
 }
 
 /// A connection for one request.
@@ -69,7 +56,23 @@ pub(crate) struct Lease {
     /// The base connection, if this is another.
     base: Option<Arc<SupervisedConnection>>,
     /// Keeps a client's connection from being closed as idle; the base connection never is.
-    _in_use: Option<InUse>,
+    in_use: Option<InUse>,
+    /// Ends the use of a connection that the request has to itself. Dropped after `in_use`.
+    release: Option<Release>,
+}
+
+/// Releases the connection of a request when dropped.
+struct Release {
+    pool: Arc<SessionPool>,
+    owner: Owner,
+    capabilities: Bytes,
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        let key = (self.owner.principal().clone(), self.capabilities.clone());
+        self.pool.connections().release(&self.owner, key);
+    }
 }
 
 impl SessionPool {
@@ -90,8 +93,8 @@ impl SessionPool {
         let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
         let listeners =
             Listeners::new(Arc::clone(&registry), base.state.clone(), tasks, nesting, patience, limits.sessions);
-        let pool =
-            Arc::new(Self { settings, policy, catalogue, registry, listeners, base, connections: Mutex::default() });
+        let (legacy_era, connections) = Default::default();
+        let pool = Arc::new(Self { settings, policy, catalogue, registry, listeners, base, legacy_era, connections });
         if pool.policy == SessionPolicy::PerClient {
             let (tasks, shutdown) = (&pool.settings.context.tasks, pool.settings.shutdown.clone());
             let sweeping = Arc::clone(&pool);
@@ -108,24 +111,25 @@ impl SessionPool {
     /// Why there is no connection for a client, if there is none for some time to come.
     pub(crate) fn down(&self, client: &CallContext) -> Option<BackendError> {
         match self.existing(client) {
+            // The base connection may do instead.
+            Some(_) if self.modern_base().is_some_and(|base| self.legacy_era.finding(&base).is_none()) => None,
             Some(supervised) => supervised.down(),
             None => self.base.down(),
         }
     }
 
     /// The connection for a client's request, if it is there.
-    pub(crate) fn lease_at_once(&self, client: &CallContext) -> Option<Lease> {
+    pub(crate) fn lease_at_once(self: &Arc<Self>, client: &CallContext) -> Option<Lease> {
         let ready = |supervised: &SupervisedConnection| supervised.state.borrow().verdict()?.ok();
         match self.existing(client) {
-            Some(supervised) => Some(Lease {
-                connection: ready(&supervised)?,
-                base: Some(Arc::clone(&self.base)),
-                _in_use: Some(supervised),
-            }),
+            Some(supervised) => {
+                let connection = ready(&supervised)?;
+                Some(self.own_lease(client, connection, supervised))
+            }
             None => {
                 let connection = ready(&self.base)?;
-                let has_line = connection.era() == Era::Legacy && self.owner(client).is_some();
-                (!has_line).then(|| Lease { connection, base: None, _in_use: None })
+                let is_own = self.has_own_connection(client, &connection);
+                (!is_own).then(|| Lease::of_base(connection))
             }
         }
     }
@@ -134,35 +138,59 @@ impl SessionPool {
     pub(crate) fn of_session(&self, client: &CallContext) -> Option<Lease> {
         let supervised = self.existing(client).filter(|_| client.session().is_some())?;
         let connection = supervised.state.borrow().verdict()?.ok()?;
-        Some(Lease { connection, base: Some(Arc::clone(&self.base)), _in_use: Some(supervised) })
+        Some(Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(supervised), release: None })
     }
 
     /// The connection for a client's request, made first if needed.
-    pub(crate) async fn lease(&self, client: &CallContext) -> Result<Lease, BackendError> {
+    pub(crate) async fn lease(self: &Arc<Self>, client: &CallContext) -> Result<Lease, BackendError> {
         let supervised = match self.existing(client) {
             Some(supervised) => supervised,
             None => {
-                let connection = self.base.ready(self.settings.timeouts.connect).await?;
-                let owner = if connection.era() == Era::Legacy { self.owner(client) } else { None };
+                let base = self.base.ready(self.settings.timeouts.connect).await?;
+                let owner = if self.has_own_connection(client, &base) { self.owner(client) } else { None };
                 match owner {
-                    Some(owner) => self.open_for(owner, client, &connection)?,
-                    None => return Ok(Lease { connection, base: None, _in_use: None }),
+                    Some(owner) => self.open_for(owner, client, &base)?,
+                    None => return Ok(Lease::of_base(base)),
                 }
             }
         };
-        let connection = supervised.ready(self.settings.timeouts.connect).await.map_err(|error| match error {
-            BackendError::ShuttingDown if !self.settings.shutdown.is_cancelled() => {
-                BackendError::Unreachable { reason: "the client's session has ended".into() }
+        let outcome = supervised.ready(self.settings.timeouts.connect).await;
+        let outcome = match self.modern_base() {
+            Some(base) => self.learn_era(base, client, outcome),
+            None => outcome.map(Served::InOwnEra),
+        };
+        match outcome {
+            Ok(Served::InOwnEra(connection)) => Ok(self.own_lease(client, connection, supervised)),
+            Ok(Served::ByBase(base)) => Ok(Lease::of_base(base)),
+            Err(BackendError::ShuttingDown) if !self.settings.shutdown.is_cancelled() => {
+                Err(BackendError::Unreachable { reason: "the client's session has ended".into() })
             }
-            error => error,
-        })?;
-        Ok(Lease { connection, base: Some(Arc::clone(&self.base)), _in_use: Some(supervised) })
+            Err(error) => Err(error),
+        }
     }
 
-    /// A connection to the server that is there at the moment: the client's own or the base one.
+    /// The server's description of itself for a client: in the client's era, if it is to be served in that.
+    pub(crate) async fn describe_to(self: &Arc<Self>, client: &CallContext) -> Result<ServerDescription, BackendError> {
+        let base = self.base.ready(self.settings.timeouts.connect).await?;
+        if !self.is_second_era(client, &base) {
+            return Ok(base.description());
+        }
+        match self.legacy_era.finding(&base) {
+            Some(Finding::Served(description)) => Ok(description),
+            Some(Finding::NotServed) => Ok(base.description()),
+            None => Ok(self.lease(client).await?.connection.description()),
+        }
+    }
+
+    /// The connection that decides what can be sent for a client, if it is there: its own or the base one.
     pub(crate) fn current(&self, client: &CallContext) -> Option<Arc<Connection>> {
         let ready = |supervised: &SupervisedConnection| supervised.state.borrow().verdict()?.ok();
-        ready(&self.base).or_else(|| self.existing(client).and_then(|supervised| ready(&supervised)))
+        let base = ready(&self.base);
+        // A server's two eras may differ in what they have.
+        if client.session().is_some() && base.as_ref().is_none_or(|base| self.is_second_era(client, base)) {
+            return self.existing(client).and_then(|supervised| ready(&supervised));
+        }
+        base
     }
 
     /// Begins to listen for a client.
@@ -189,71 +217,154 @@ impl SessionPool {
     }
 
     /// Remembers what an answered call has changed on a client's own connection.
-    pub(crate) fn remember(&self, call: &Call, answer: &Response) {
+    pub(crate) fn remember(&self, call: &Call, lease: &Lease, answer: &Response) {
         listening::record(&self.registry, call, answer);
+        if lease.release.is_some()
+            && call.method == Method::CallTool
+            && answer.result().is_some_and(|result| result.get("task").is_some())
+            && let Some(connection) = &lease.in_use
+        {
+            connection.note_task();
+        }
     }
 
     /// Closes the connections of a client session.
     pub(crate) fn end_session(&self, session: SessionKey) {
-        let ended = Clients::Session(session);
-        for (_, supervised) in self.connections().extract_if(|owner, _| owner.clients == ended) {
-            supervised.end();
-        }
+        self.connections().end_session(session);
         self.registry.end_session(session);
     }
 
     /// The client's own connection, if it has one already.
     fn existing(&self, client: &CallContext) -> Option<InUse> {
         // Cheaper than finding the owner.
-        if self.base_is_modern() {
+        if client.session().is_none() && self.is_base_modern() {
             return None;
         }
         let owner = self.owner(client)?;
-        self.connections().get(&owner).map(SupervisedConnection::take)
+        self.connections().existing(&owner)
     }
 
-    fn base_is_modern(&self) -> bool {
+    fn is_base_modern(&self) -> bool {
         matches!(&self.base.state.borrow().phase, Phase::Ready(connection) if connection.era() == Era::Modern)
     }
 
-    /// `None` if the client uses the base connection.
+    /// The base connection, if it is there and modern.
+    fn modern_base(&self) -> Option<Arc<Connection>> {
+        match &self.base.state.borrow().phase {
+            Phase::Ready(connection) if connection.era() == Era::Modern => Some(Arc::clone(connection)),
+            _ => None,
+        }
+    }
+
+    /// Whether a client has a connection other than `base`.
+    fn has_own_connection(&self, client: &CallContext, base: &Arc<Connection>) -> bool {
+        match base.era() {
+            Era::Legacy => self.owner(client).is_some(),
+            Era::Modern => self.is_second_era(client, base),
+        }
+    }
+
+    /// Whether a client is to be served in the legacy era by a server whose base connection is modern. Only legacy
+    /// clients have sessions. Over stdio that takes a process for the client, which one that cannot be asked has no need
+    /// of: what the eras have in common is all it uses.
+    fn is_second_era(&self, client: &CallContext, base: &Arc<Connection>) -> bool {
+        base.era() == Era::Modern
+            && client.session().is_some()
+            && self.settings.choice == EraChoice::Auto
+            && self.policy == SessionPolicy::PerClient
+            && (matches!(self.settings.target, Target::Http(_))
+                || Declared::lets_ask(client, self.largest_description()))
+            && !self.legacy_era.is_refused(base)
+    }
+
+    /// Learns from an attempt to open a client's own connection whether the server serves the legacy era.
+    fn learn_era(
+        &self,
+        base: Arc<Connection>,
+        client: &CallContext,
+        outcome: Result<Arc<Connection>, BackendError>,
+    ) -> Result<Served, BackendError> {
+        let error = match outcome {
+            Ok(connection) => {
+                self.legacy_era.record(&base, || Finding::Served(connection.description()));
+                return Ok(Served::InOwnEra(connection));
+            }
+            Err(error) => error,
+        };
+        match (self.legacy_era.finding(&base), Refusal::of(&error)) {
+            // It has served that era: this is a failure like any other.
+            (Some(Finding::Served(_)), _) | (None, Refusal::Unusable) => Err(error),
+            (Some(Finding::NotServed), _) | (None, Refusal::Unclear) => Ok(Served::ByBase(base)),
+            (None, Refusal::Era) => {
+                let backend = &*self.settings.context.name;
+                tracing::info!(backend, %error, "server does not serve the legacy era: legacy clients are translated");
+                self.legacy_era.record(&base, || Finding::NotServed);
+                if let Some(owner) = self.owner(client) {
+                    self.connections().end(&owner);
+                }
+                Ok(Served::ByBase(base))
+            }
+        }
+    }
+
+    fn own_lease(self: &Arc<Self>, client: &CallContext, connection: Arc<Connection>, in_use: InUse) -> Lease {
+        let release = self.has_one_for_each_request(client).then(|| Release {
+            pool: Arc::clone(self),
+            owner: Owner::Request(client.caller.clone()),
+            capabilities: Bytes::copy_from_slice(client.capabilities.bytes()),
+        });
+        Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(in_use), release }
+    }
+
+    /// `None` if the client uses the base connection of a legacy server.
     fn owner(&self, client: &CallContext) -> Option<Owner> {
-        if self.policy == SessionPolicy::Shared || (self.catalogue && client.caller.is_gateway()) {
+        let is_own = client.caller.is_gateway();
+        if self.policy == SessionPolicy::Shared || (self.catalogue && is_own) {
             return None;
         }
-        let principal = client.caller.principal();
-        let clients = match client.session() {
-            Some(session) => Clients::Session(session),
-            None => {
-                let shares_base =
-                    !self.catalogue && (client.caller.is_gateway() || *principal == Principal::anonymous());
-                let none = || (!shares_base).then(|| Bytes::from_static(b"{}"));
-                Clients::Capabilities(Declared::key(client, self.largest_description()).or_else(none)?)
-            }
-        };
-        Some(Owner { principal: principal.clone(), clients })
+        let (caller, principal) = (&client.caller, client.caller.principal());
+        if client.session().is_some() {
+            return Some(Owner::Session(caller.clone()));
+        }
+        if self.has_one_for_each_request(client) {
+            return Some(Owner::Request(caller.clone()));
+        }
+        let shares_base = !self.catalogue && (is_own || *principal == Principal::anonymous());
+        let none = || (!shares_base).then(|| Bytes::from_static(b"{}"));
+        let capabilities = Declared::key(client, self.largest_description()).or_else(none)?;
+        Some(Owner::Capabilities(principal.clone(), capabilities))
+    }
+
+    /// Whether each request of a client needs a connection to itself at a legacy server.
+    fn has_one_for_each_request(&self, client: &CallContext) -> bool {
+        client.session().is_none()
+            && !client.caller.is_gateway()
+            && self.policy == SessionPolicy::PerClient
+            && Declared::lets_ask(client, self.largest_description())
     }
 
     fn open_for(&self, owner: Owner, client: &CallContext, base: &Connection) -> Result<InUse, BackendError> {
         let mut connections = self.connections();
         // Another request of the same client may have been first.
-        if let Some(supervised) = connections.get(&owner) {
-            return Ok(supervised.take());
+        if let Some(supervised) = connections.existing(&owner) {
+            return Ok(supervised);
         }
-        let limit = self.settings.context.limits.sessions;
-        if connections.len() >= limit {
-            let owner = longest_idle(&connections, &client.peer).ok_or(BackendError::TooManySessions { limit })?;
-            if let Some(supervised) = connections.remove(&owner) {
-                supervised.end();
+        let (origin, is_named) = match &owner {
+            Owner::Session(caller) => (Origin::Session(caller.clone()), true),
+            Owner::Capabilities(principal, _) => (Origin::Pooled(principal.clone()), false),
+            Owner::Request(caller) => {
+                let key = (caller.principal().clone(), Bytes::copy_from_slice(client.capabilities.bytes()));
+                if let Some(spare) = connections.claim(&owner, &key) {
+                    return Ok(spare);
+                }
+                (Origin::Request(caller.principal().clone()), false)
             }
-        }
-        let named = matches!(owner.clients, Clients::Session(_));
-        let for_client = ForClient { known: base.known(), reprobed: base.is_reprobed() };
-        let origin = match owner.clients {
-            Clients::Session(_) => Origin::Session(client.caller.clone()),
-            Clients::Capabilities(_) => Origin::Pooled(owner.principal.clone()),
         };
-        let declared = Declared::by(client, named, self.largest_description());
+        connections.make_room(self.settings.context.limits.sessions, &client.peer)?;
+        let is_second_era = base.era() == Era::Modern;
+        let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
+        let for_client = ForClient { known, reprobed: base.is_reprobed(), is_second_era };
+        let declared = Declared::by(client, is_named, self.largest_description());
         let for_client = Some((for_client, client.peer.clone()));
         let supervised = open(&self.settings, &self.registry, origin, declared, for_client, &client.trace);
         let taken = supervised.take();
@@ -270,29 +381,33 @@ impl SessionPool {
         let bound = self.settings.timeouts.session_idle;
         loop {
             tokio::time::sleep((bound / 4).clamp(LOOK.0, LOOK.1)).await;
-            self.connections().retain(|owner, supervised| {
+            self.connections().sweep(bound, |owner| match owner {
                 // A listening client needs its connection.
-                let listening = match owner.clients {
-                    Clients::Session(session) => {
-                        self.registry.is_listening(&Caller::session_of(owner.principal.clone(), session))
-                    }
-                    Clients::Capabilities(_) => self.registry.any_task(&owner.principal),
-                };
-                let expired = !listening && supervised.idle().is_some_and(|idle| idle >= bound);
-                if expired {
-                    supervised.end();
-                }
-                !expired
+                Owner::Session(session) => self.registry.is_listening(session),
+                Owner::Capabilities(principal, _) => self.registry.any_task(principal),
+                Owner::Request(caller) => self.registry.any_task(caller.principal()),
             });
         }
     }
 
-    fn connections(&self) -> MutexGuard<'_, HashMap<Owner, Arc<SupervisedConnection>>> {
+    fn connections(&self) -> MutexGuard<'_, ClientConnections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// How a legacy client is served by a server whose base connection is modern.
+enum Served {
+    /// Over a connection of its own, in the legacy era.
+    InOwnEra(Arc<Connection>),
+    /// Over the base connection: its requests are translated.
+    ByBase(Arc<Connection>),
+}
+
 impl Lease {
+    fn of_base(connection: Arc<Connection>) -> Self {
+        Self { connection, base: None, in_use: None, release: None }
+    }
+
     /// Gives the connection up. If the era is in doubt, the base connection is given up as well, and finds out.
     pub(crate) fn lose(self, loss: Loss) {
         self.connection.lose(loss);
@@ -317,7 +432,9 @@ fn open(
     let (sender, state) = watch::channel(State { phase, revision: None, attempted: false, attempts: 0 });
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
-    let context = TransportContext { declared: Arc::new(declared), outlet, ..settings.context.clone() };
+    let declared = Arc::new(declared);
+    let context =
+        TransportContext { declared: Arc::clone(&declared), outlet, end: end.clone(), ..settings.context.clone() };
     let tasks = &settings.context.tasks;
     let supervisor = Supervisor {
         context: context.clone(),
@@ -339,16 +456,5 @@ fn open(
         patience: settings.timeouts.connect,
     };
     tasks.spawn(worker.run());
-    SupervisedConnection::new(state, wanted, end, peer)
-}
-
-/// The owner of the connection that ends for one of `newcomer`: of the peers that have most, the one that has been idle
-/// longest.
-fn longest_idle(connections: &HashMap<Owner, Arc<SupervisedConnection>>, newcomer: &Peer) -> Option<Owner> {
-    let shares = Shares::count(connections.values().map(|supervised| supervised.peer()), newcomer);
-    let idle = connections.iter().filter_map(|(owner, supervised)| {
-        let (idle, peer) = (supervised.idle()?, supervised.peer());
-        shares.may_lose(peer).then(|| ((shares.of(peer), idle), owner))
-    });
-    idle.max_by_key(|(rank, _)| *rank).map(|(_, owner)| owner.clone())
+    SupervisedConnection::new(state, wanted, end, declared, peer)
 }

@@ -52,7 +52,7 @@ pub(super) fn deliver(
         }
         Origin::Session(caller) => state.deliver_to_session(caller, &mut delivery),
         Origin::Base => state.deliver_to_all(shared, &mut delivery),
-        Origin::Pooled(_) => {}
+        Origin::Pooled(_) | Origin::Request(_) => {}
     }
     delivery.dropped
 }
@@ -158,7 +158,7 @@ impl State {
         let (session, principal) = match origin {
             Origin::Base => (None, None),
             Origin::Session(caller) => (self.session(caller), Some(caller.principal())),
-            Origin::Pooled(principal) => (None, Some(principal)),
+            Origin::Pooled(principal) | Origin::Request(principal) => (None, Some(principal)),
         };
         let named = entry.into_iter().flat_map(Entry::listeners);
         let ids: HashSet<_> = named.chain(session.into_iter().flat_map(|session| &session.listeners)).collect();

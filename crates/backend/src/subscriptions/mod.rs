@@ -47,6 +47,8 @@ pub(crate) enum Origin {
     Session(Caller),
     /// A connection of one principal's clients without a session.
     Pooled(Principal),
+    /// A connection of one request of a principal's client without a session.
+    Request(Principal),
 }
 
 /// What the server has agreed to.

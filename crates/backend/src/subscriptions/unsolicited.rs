@@ -63,8 +63,8 @@ impl UnsolicitedSender {
         self.send(|| UnsolicitedRequest::Cancelled(id.clone()));
     }
 
-    /// Only a session's own connection says which client a request is for.
+    /// Only a connection that one client has to itself says which client a request is for.
     fn send(&self, request: impl FnOnce() -> UnsolicitedRequest) -> bool {
-        matches!(self.origin, Origin::Session(_)) && self.requests.try_send(request()).is_ok()
+        matches!(self.origin, Origin::Session(_) | Origin::Request(_)) && self.requests.try_send(request()).is_ok()
     }
 }

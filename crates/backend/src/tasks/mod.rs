@@ -141,6 +141,10 @@ impl BackendClient for TaskTranslation {
         self.0.inner.describe()
     }
 
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        self.0.inner.describe_to(client)
+    }
+
     fn request(&self, call: Call) -> Pending<'_, Response> {
         let Self(translator) = self;
         if !is_about_tasks(&call.method) || translator.inner.task_dialect(&call.context) == Some(None) {

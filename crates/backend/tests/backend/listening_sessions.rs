@@ -95,7 +95,22 @@ async fn session_receives_everything_on_its_own_stream() {
     own.send(r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#);
     own.send(TOOLS);
     assert_eq!(inbox.text().await, TOOLS);
+    // A server may ask at any time, so the stream stays without listeners if the client can be asked.
     drop(listening);
+    let (_again, mut inbox) = listen(&backend, interest, of_session(1, CAPABILITIES)).await.unwrap();
+    own.send(TOOLS);
+    assert_eq!(inbox.text().await, TOOLS);
+}
+
+#[tokio::test]
+async fn stream_of_a_session_that_cannot_be_asked_ends_with_its_last_listener() {
+    let (server, mut feeds) = streaming(|_| None).await;
+    let backend = start(settings(server.transport()));
+    send(&backend, listening(call("x/y", ""), of_session(1, "{}")).0).await.unwrap();
+    let (listener, _inbox) = listen(&backend, session(), of_session(1, "{}")).await.unwrap();
+    let own = feeds.next().await;
+    assert_eq!(own.seen.header("mcp-session-id"), Some("s1"));
+    drop(listener);
     own.closed().await;
 }
 

@@ -213,7 +213,8 @@ async fn progress_and_server_requests_reach_only_the_principal_of_the_process() 
     };
     let (anns, bobs) = tokio::join!(call_of("ann"), call_of("bob"));
     assert_ne!(anns, bobs, "both calls ran in one process");
-    assert_eq!(call_of("ann").await, anns);
+    // A server may keep what a client has answered, so a process that has asked is used for no other call.
+    assert_ne!(call_of("ann").await, anns);
     backend.stop().await;
 }
 

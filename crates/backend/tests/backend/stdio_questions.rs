@@ -90,39 +90,68 @@ async fn server_request_without_capability_is_refused() {
     backend.stop().await;
 }
 
-/// Two calls run, of clients with the same capabilities and no session; what comes of a question?
-async fn ask_beside(waiting: u64, asked_by: u64) -> (String, bool) {
+#[tokio::test]
+async fn server_request_is_for_the_oldest_call_of_its_session() {
     let child = asking().await;
     let gate = Gate::new();
     child.on("test/wait", Reply::result("{}").gated(&gate));
     let backend = start(settings(child.transport()));
-    let (first, mut first_inbox) = as_client("test/wait", waiting);
-    let (second, mut second_inbox) = as_client("test/ask", asked_by);
+    let (first, mut first_inbox) = listening(call("test/wait", ""), of_session(1, ROOTS));
+    let (second, mut second_inbox) = listening(call("test/ask", ""), of_session(1, ROOTS));
     let asked = async {
         child.wait_for("test/wait", 1).await;
-        let told = tokio::select! {
-            told = send(&backend, second) => (told.unwrap(), false),
-            question = first_inbox.question() => {
-                drop(question);
-                (String::new(), true)
-            }
+        tokio::select! {
+            told = send(&backend, second) => panic!("{told:?}"),
+            question = first_inbox.question() => drop(question),
             question = second_inbox.question() => panic!("{question:?}"),
-        };
+        }
         gate.open();
-        told
     };
-    let (first, told) = tokio::join!(send(&backend, first), asked);
+    let (first, ()) = tokio::join!(send(&backend, first), asked);
     first.unwrap();
     backend.stop().await;
-    told
+}
+
+/// Clients without a session have a process to themselves while they can be asked, so that no other client's answers are
+/// used for them: a server may keep those for as long as it runs.
+#[tokio::test]
+async fn clients_without_session_get_no_process_that_another_was_asked_in() {
+    let child = Child::legacy().await;
+    let ask = ASK.replace("q\\u0041", "q-{call}");
+    child.on("test/ask", Reply::conclude(|_, answers| answers[0].text.clone()).asking(&[&ask]));
+    let backend = start(settings(child.transport()));
+    for (key, roots) in [(1, r#"{"roots":[1]}"#), (2, r#"{"roots":[2]}"#)] {
+        let (asking, mut inbox) = as_client("test/ask", key);
+        let client = async { answer(inbox.question().await, roots) };
+        let (told, ()) = tokio::join!(send(&backend, asking), client);
+        let told = told.unwrap();
+        assert!(told.contains(roots), "{told}");
+    }
+    // The base process, and one for each of them.
+    assert_eq!(child.children(3).await.len(), 3);
+    backend.stop().await;
 }
 
 #[tokio::test]
-async fn server_request_is_not_delivered_to_another_client() {
-    let (told, _) = ask_beside(1, 2).await;
-    assert!(told.contains("-32603") && told.contains("several clients"), "{told}");
-    // Of the same client: the oldest call.
-    assert_eq!(ask_beside(1, 1).await, (String::new(), true));
+async fn clients_without_session_share_a_process_in_which_no_client_was_asked_one_after_the_other() {
+    let child = Child::legacy().await;
+    child.on("test/wait", Reply::fault(Fault::Hang));
+    child.on("test/quick", Reply::result("{}"));
+    let backend = start(settings(child.transport()));
+    let (waiting, _inbox) = as_client("test/wait", 1);
+    let meanwhile = async {
+        child.wait_for("test/wait", 1).await;
+        // The first has its process to itself while its call runs; later calls share another.
+        for key in 2..5 {
+            send(&backend, as_client("test/quick", key).0).await.unwrap();
+        }
+    };
+    tokio::select! {
+        told = send(&backend, waiting) => panic!("{told:?}"),
+        done = tokio::time::timeout(PATIENCE, meanwhile) => done.unwrap(),
+    }
+    assert_eq!(child.children(3).await.len(), 3);
+    backend.stop().await;
 }
 
 #[tokio::test]

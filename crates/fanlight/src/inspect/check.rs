@@ -1,11 +1,12 @@
 //! `fanlight check`: checks the configuration, that every backend answers, and that clients accept the merged names.
 
 use comfy_table::ColumnConstraint;
-use fanlight_canonical::BackendClient as _;
+use fanlight_canonical::{BackendClient, CallContext, Caller, Principal, SessionKey};
 use fanlight_config::Loaded;
 use fanlight_gateway::BackendId;
 use fanlight_gateway::catalogue::{ListKind, Snapshot};
-use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::result::{ResultView as _, ServerDescription};
+use fanlight_protocol::{Era, Json};
 
 use super::list::incomplete;
 use super::{show, with_assembly};
@@ -46,11 +47,16 @@ async fn inspect(assembly: &Assembly) -> usize {
     let mut described = Vec::new();
     for (id, backend) in &assembly.backends {
         let status = backend.status();
-        let era = match (status.era, status.revision) {
+        let mut eras = match (status.era, status.revision) {
             (Some(era), Some(revision)) => format!("{era} {revision}"),
             _ => "-".to_owned(),
         };
-        let mut row = vec![backend.name().to_owned(), status.transport.to_owned(), era];
+        if status.era == Some(Era::Modern)
+            && let Some(revision) = legacy_revision(&**backend).await
+        {
+            eras.push_str(&format!(", {} {revision}", Era::Legacy));
+        }
+        let mut row = vec![backend.name().to_owned(), status.transport.to_owned(), eras];
         match backend.describe().await {
             Ok(description) => {
                 row.extend(lists.iter().map(|list| count(list, *id).to_string()));
@@ -76,6 +82,21 @@ async fn inspect(assembly: &Assembly) -> usize {
         warnings(list).for_each(|warning| say!("warning: {warning}"));
     }
     errors.len()
+}
+
+/// The revision in which a modern server serves legacy clients; `None` if their requests are translated.
+async fn legacy_revision(backend: &dyn BackendClient) -> Option<String> {
+    let session = SessionKey::fresh();
+    let client = CallContext {
+        caller: Caller::session_of(Principal::anonymous(), session),
+        // Over stdio, clients that can be asked are served in their own era.
+        capabilities: Json::literal(r#"{"roots":{}}"#),
+        ..(*CallContext::internal()).clone()
+    };
+    let description = backend.describe_to(&client).await;
+    backend.end_session(session);
+    let revision = description.ok()?.json().get("protocolVersion")?;
+    Some(show::plain(&revision.as_str()?, 40))
 }
 
 fn count(list: &Snapshot, backend: BackendId) -> usize {

@@ -20,6 +20,7 @@ use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use super::url_elicitations::{UrlElicitations, url_of};
 use crate::eras::fault;
 use crate::eras::input::{self, InputRequest, InputRequired};
 
@@ -42,15 +43,21 @@ pub(crate) fn resolve_input_rounds<C: Core>(
     async move {
         let first = call.params.clone();
         let mut rounds = 0;
+        let mut elicitations = UrlElicitations::default();
         loop {
             let response = core.handle(call.clone()).await;
-            let Some(required) = InputRequired::of(&response) else { return response };
+            let required = InputRequired::of(&response);
+            if !elicitations.is_empty() && !response.is_error() {
+                let asked = required.as_ref().and_then(|required| required.requests().ok()).unwrap_or_default();
+                elicitations.complete(&asked, &call.messages).await;
+            }
+            let Some(required) = required else { return response };
             if rounds == limits.rounds {
                 return Response::from_error(&too_many(limits.rounds));
             }
             rounds += 1;
             // Boxed, since few calls need input.
-            match Box::pin(answers(&call, &required, limits.timeout)).await {
+            match Box::pin(answers(&call, &required, &mut elicitations, limits.timeout)).await {
                 Ok(answers) => {
                     call.params = Some(input::next_params(first.as_ref(), &answers, required.state.as_ref()));
                 }
@@ -61,19 +68,26 @@ pub(crate) fn resolve_input_rounds<C: Core>(
 }
 
 /// An input request that the client has been sent.
-struct OpenInput {
+pub(super) struct OpenInput {
     key: Json,
     method: Method,
+    /// Of an elicitation by URL.
+    pub(super) url: Option<Json>,
     answer: oneshot::Receiver<Response>,
     result: Option<Json>,
 }
 
 /// Asks the client for everything at once; the first refusal ends it.
-async fn answers(call: &Call, required: &InputRequired, limit: Duration) -> Result<Vec<(Json, Json)>, RpcError> {
+async fn answers(
+    call: &Call,
+    required: &InputRequired,
+    elicitations: &mut UrlElicitations,
+    limit: Duration,
+) -> Result<Vec<(Json, Json)>, RpcError> {
     if required.is_empty() {
         return Err(broken("it asks for input, but has neither input requests nor a state"));
     }
-    let requests =
+    let mut requests =
         required.requests().map_err(|key| broken(&format!("its input request {} is no request", named(&key))))?;
     for InputRequest { key, method, params } in &requests {
         if let Some(missing) =
@@ -84,12 +98,17 @@ async fn answers(call: &Call, required: &InputRequired, limit: Duration) -> Resu
     }
     let mut open = Vec::with_capacity(requests.len());
     let deadline = Instant::now() + limit;
-    for InputRequest { key, method, params } in requests {
+    for request in &mut requests {
+        elicitations.identify(request);
+    }
+    for request in requests {
+        let url = url_of(&request);
+        let InputRequest { key, method, params } = request;
         let (sender, answer) = oneshot::channel();
         let trace = call.context.trace.clone();
         let request = ServerRequest { method: method.clone(), params, trace, answer: sender, deadline };
         call.messages.send(ServerMessage::Request(request)).await;
-        open.push(OpenInput { key, method, answer, result: None });
+        open.push(OpenInput { key, method, url, answer, result: None });
     }
     let all = poll_fn(|cx| {
         let mut waiting = false;
@@ -105,15 +124,27 @@ async fn answers(call: &Call, required: &InputRequired, limit: Duration) -> Resu
         Ok(all) => all?,
         Err(_) => return Err(RpcError::new(code::INTERNAL, format!("the client gave no input within {limit:?}"))),
     }
+    elicitations.note_answers(&open);
     Ok(open.into_iter().filter_map(|one| Some((one.key, one.result?))).collect())
 }
 
 impl OpenInput {
+    /// Whether the user has accepted.
+    pub(super) fn is_accepted(&self) -> bool {
+        let action = self.result.as_ref().and_then(|result| result.get("action"));
+        action.is_some_and(|action| action.as_str().as_deref() == Some("accept"))
+    }
+
     fn accept(&self, answer: Option<Response>) -> Result<Json, RpcError> {
         let Some(answer) = answer else {
             return Err(unanswered(&self.key, &self.method, "the client cannot be asked during this call"));
         };
         let Some(error) = answer.error() else { return Ok(answer.body()) };
+        // The server has asked the user, and a client that fails to has an answer for that: "cancel" is for a dialog that was
+        // not completed (2026-07-28 client/elicitation, Response Actions).
+        if self.method == Method::Elicit {
+            return Ok(Json::literal(r#"{"action":"cancel"}"#));
+        }
         let mut data = ObjectBuilder::new();
         data.member("input", &self.key).member("error", &error);
         Err(unanswered(&self.key, &self.method, "the client refused").with_data(data.finish()))

@@ -1,8 +1,8 @@
 //! A legacy client's call. The server's notifications and requests to the client are sent on the call's
 //! own stream; the client's answers arrive as other messages, through its session.
 //!
-//! Server requests end with their call, or when the call is dropped: then the server gets an error
-//! that says that the client cannot be asked.
+//! Server requests end with a call that is cancelled or dropped: then the server gets an error that says that the client
+//! cannot be asked. If the server ends the call, the client can still answer them.
 //!
 //! Source: 2025-11-25 basic/transports, Sending Messages to the Server.
 
@@ -58,10 +58,11 @@ impl LegacyCall {
         });
     }
 
-    fn finish(&mut self, end: Option<Item>) {
+    /// The call is over without a response: the client need not answer any more.
+    fn cancelled(&mut self) {
         let withdrawn = self.open.drain(..).filter_map(|number| self.session.server_requests.withdraw(number));
         self.outbox.extend(withdrawn.map(|text| Chunks::from(text.into_bytes())));
-        self.end = Some(end);
+        self.end = Some(None);
     }
 }
 
@@ -83,18 +84,28 @@ impl ResponseStream<Response> for LegacyCall {
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Request(request)))) => {
                     self.open_server_request(request);
                 }
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::StreamBegun))) => {
+                    return Poll::Ready(Some(ResponseItem::StreamBegun));
+                }
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Pause { retry }))) => {
                     return Poll::Ready(Some(ResponseItem::Pause(retry)));
                 }
-                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(_)) | ResponseItem::Pause(_))) => {}
-                // Nearly always there are no server requests to withdraw.
+                Poll::Ready(Some(
+                    ResponseItem::Message(ServerMessage::Refused(_))
+                    | ResponseItem::Pause(_)
+                    | ResponseItem::StreamBegun,
+                )) => {}
+                // Nearly always there are no open server requests.
                 Poll::Ready(Some(ResponseItem::Response(response))) if self.open.is_empty() => {
                     return Poll::Ready(Some(ResponseItem::Response(response)));
                 }
+                // What the server still waits for stays open: the client can answer it.
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
-                    self.finish(Some(ResponseItem::Response(response)));
+                    self.withdraw_closed(cx);
+                    self.open.clear();
+                    self.end = Some(Some(ResponseItem::Response(response)));
                 }
-                Poll::Ready(None) => self.finish(None),
+                Poll::Ready(None) => self.cancelled(),
                 Poll::Pending => {
                     self.withdraw_closed(cx);
                     if self.outbox.is_empty() {

@@ -200,7 +200,10 @@ impl ResponseStream<Response> for Subscription {
                     }
                     // Dropping a server request tells the server that the client cannot be asked.
                     Poll::Ready(Some(
-                        ServerMessage::Request(_) | ServerMessage::Pause { .. } | ServerMessage::Refused(_),
+                        ServerMessage::Request(_)
+                        | ServerMessage::StreamBegun
+                        | ServerMessage::Pause { .. }
+                        | ServerMessage::Refused(_),
                     )) => {}
                     Poll::Ready(None) => return Poll::Ready(Some(self.close())),
                     Poll::Pending => {

@@ -34,7 +34,10 @@ pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json 
         missing.member(SERVER_INFO, &view.server_info().unwrap_or_else(own_identity));
     }
     let described = set_version(description, PROTOCOL_VERSION, SUPPORTED_VERSIONS, &version, missing);
-    with_tasks(described, legacy::tasks(revision))
+    let dialect = legacy::tasks(revision);
+    // What a server says in its legacy era holds in that era: the extension is none of it.
+    let is_legacy = description.get(PROTOCOL_VERSION).is_some();
+    if is_legacy && dialect == Some(TaskDialect::Requested) { described } else { with_tasks(described, dialect) }
 }
 
 /// The result of `server/discover`, but for the members that every modern result may need added
@@ -256,8 +259,8 @@ mod tests {
         assert_eq!(discover(odd), odd.replace("[]", VERSIONS));
     }
 
-    fn initialize_newest(capabilities: &str) -> String {
-        let text = format!(r#"{{"protocolVersion":"2025-11-25","capabilities":{capabilities},"serverInfo":{{}}}}"#);
+    fn initialize_newest(version: &str, capabilities: &str) -> String {
+        let text = format!(r#"{{{version},"capabilities":{capabilities},"serverInfo":{{}}}}"#);
         let result = initialize_result(&Json::parse(text.into(), 8).unwrap(), Revision::V2025_11_25);
         result.get("capabilities").unwrap().as_text().to_owned()
     }
@@ -266,12 +269,15 @@ mod tests {
     fn tasks_are_told_of_in_the_words_of_the_client() {
         const LEGACY: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
         const MODERN: &str = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
-        assert_eq!(initialize_newest(&format!("{{ {MODERN}}}")), format!("{{{LEGACY}, {MODERN}}}"));
+        let [modern, legacy] = [r#""supportedVersions":[]"#, r#""protocolVersion":"2025-11-25""#];
+        assert_eq!(initialize_newest(modern, &format!("{{ {MODERN}}}")), format!("{{{LEGACY}, {MODERN}}}"));
+        // What a server says in its legacy era is about that era.
+        assert_eq!(initialize_newest(legacy, &format!("{{ {MODERN}}}")), format!("{{ {MODERN}}}"));
         let as_it_is = r#"{"tasks":{"list":{ }},"x":1.0}"#;
-        assert_eq!(initialize_newest(as_it_is), as_it_is);
+        assert_eq!(initialize_newest(modern, as_it_is), as_it_is);
         let both = format!(r#"{{"tasks":{{"list":{{ }}}},{MODERN}}}"#);
         let merged = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
-        assert_eq!(initialize_newest(&both), format!("{{{merged},{MODERN}}}"));
+        assert_eq!(initialize_newest(modern, &both), format!("{{{merged},{MODERN}}}"));
         // An earlier revision has no tasks to tell of.
         let earlier = |capabilities: &str| {
             let text = format!(r#"{{"capabilities":{capabilities},"serverInfo":{{}}}}"#);

@@ -10,3 +10,4 @@ pub(crate) mod modern;
 pub(crate) mod notifications;
 pub(crate) mod params;
 pub(crate) mod render;
+mod structured;

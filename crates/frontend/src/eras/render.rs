@@ -9,7 +9,7 @@ use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder};
 use fanlight_protocol::{Era, Json, Method, Response, Revision, code, param_header};
 use memchr::memmem;
 
-use super::description;
+use super::{description, structured};
 
 /// How the answer to one request is to be written.
 #[derive(Clone, Debug)]
@@ -42,7 +42,13 @@ impl Rendering {
         let changed = match self.method {
             Method::Initialize => Some(response.with_body(&description::initialize_result(&result, self.revision))),
             Method::Discover => Some(response.with_body(&description::discover_result(&result))),
-            Method::ListTools => self.mirrors_params.and_then(|limit| mirrorable(response, &result, limit)),
+            Method::ListTools if self.revision.era() == Era::Modern => {
+                self.mirrors_params.and_then(|limit| mirrorable(response, &result, limit))
+            }
+            Method::ListTools => structured::tools_for_legacy(&result).map(|result| response.with_body(&result)),
+            Method::CallTool | Method::TaskResult if self.revision.era() == Era::Legacy => {
+                structured::result_for_legacy(&result).map(|result| response.with_body(&result))
+            }
             _ => None,
         };
         let added = match (self.revision.era(), &changed) {
@@ -137,16 +143,18 @@ fn is_cacheable(method: &Method) -> bool {
     )
 }
 
-/// The same error under the code that took the place of -32002, which modern servers must not
-/// emit (2026-07-28 basic/index, Error Codes); `None` if it has another code.
+/// The same error under a code that a modern server may emit, if its own is none: "Implementations of this protocol version
+/// MUST NOT emit" -32002, which -32602 has replaced, and -32042, which nothing has (2026-07-28 basic/index, Error Codes).
 fn with_modern_code(response: &Response) -> Option<Response> {
-    if response.error_code() != Some(code::RESOURCE_NOT_FOUND) {
-        return None;
-    }
+    let code = match response.error_code()? {
+        code::RESOURCE_NOT_FOUND => code::INVALID_PARAMS,
+        code::URL_ELICITATION_REQUIRED => code::URLS_NOT_VISITED,
+        _ => return None,
+    };
     let error = response.error()?;
     let [place] = error.find(["code"]).ok()?;
     let mut edits = Edits::new(error.bytes().clone());
-    edits.replace(place?, code::INVALID_PARAMS.to_string());
+    edits.replace(place?, code.to_string());
     Some(response.with_body(&edits.finish_json()))
 }
 
@@ -236,14 +244,17 @@ mod tests {
     }
 
     #[test]
-    fn only_the_forbidden_code_changes_and_only_for_modern_clients() {
+    fn only_forbidden_codes_change_and_only_for_modern_clients() {
         let text = r#"{"jsonrpc":"2.0","id":1.0,"error":{"data":-32002, "code" : -32002,"message":"gone -32002"}}"#;
         assert_eq!(render(Revision::V2025_11_25, "resources/read", text), text);
         assert_eq!(
             render(Revision::V2026_07_28, "resources/read", text),
             text.replace(r#""code" : -32002"#, r#""code" : -32602"#)
         );
-        let other = r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-32042,"message":"m"}}"#;
+        let urls = r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-32042,"message":"m","data":{"elicitations":[ ]}}}"#;
+        assert_eq!(render(Revision::V2025_11_25, "tools/call", urls), urls);
+        assert_eq!(render(Revision::V2026_07_28, "tools/call", urls), urls.replace("-32042", "-31003"));
+        let other = r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-32041,"message":"m"}}"#;
         assert_eq!(render(Revision::V2026_07_28, "tools/call", other), other);
     }
 

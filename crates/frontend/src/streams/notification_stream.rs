@@ -152,7 +152,7 @@ impl NotificationStream {
                 }
                 None => return,
             },
-            ServerMessage::Pause { .. } | ServerMessage::Refused(_) => return,
+            ServerMessage::StreamBegun | ServerMessage::Pause { .. } | ServerMessage::Refused(_) => return,
         };
         for number in dropped.into_iter().filter_map(|waiting| waiting.request) {
             self.open.retain(|open| *open != number);

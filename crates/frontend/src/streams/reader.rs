@@ -105,7 +105,7 @@ impl StreamReader {
                 Some(ResponseItem::Pause(retry)) if is_pausable(self.revision()) => {
                     return Poll::Ready(Some(ResponseItem::Pause(retry)));
                 }
-                Some(ResponseItem::Pause(_)) => {}
+                Some(ResponseItem::Pause(_) | ResponseItem::StreamBegun) => {}
                 Some(ResponseItem::Message(text)) => {
                     return Poll::Ready(self.append(to_event(text), None).map(ResponseItem::Message));
                 }

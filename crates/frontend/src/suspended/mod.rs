@@ -109,7 +109,11 @@ impl ResponseStream<Response> for SuspendableCall {
                     }
                 }
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(missing)))) => call.note_missing(missing),
-                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Pause { .. }) | ResponseItem::Pause(_))) => {}
+                Poll::Ready(Some(
+                    ResponseItem::Message(ServerMessage::Pause { .. } | ServerMessage::StreamBegun)
+                    | ResponseItem::Pause(_)
+                    | ResponseItem::StreamBegun,
+                )) => {}
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
                     let response = url_elicitation::final_response(call, response, self.suspended_calls.as_deref());
                     self.call = None;

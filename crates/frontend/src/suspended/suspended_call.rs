@@ -197,7 +197,11 @@ impl SuspendedCall {
                     self.add_server_request(request, max_requests);
                 }
                 Some(ResponseItem::Message(ServerMessage::Refused(missing))) => self.note_missing(missing),
-                Some(ResponseItem::Message(ServerMessage::Pause { .. }) | ResponseItem::Pause(_)) => {}
+                Some(
+                    ResponseItem::Message(ServerMessage::Pause { .. } | ServerMessage::StreamBegun)
+                    | ResponseItem::Pause(_)
+                    | ResponseItem::StreamBegun,
+                ) => {}
                 Some(ResponseItem::Response(response)) => self.response = Some(Box::new(response)),
                 None => return Poll::Ready(()),
             }

@@ -72,12 +72,13 @@ async fn refused_input_ends_the_call() {
     // It lacks the capability for one of two: neither is asked.
     let lacking = message(&stdio.ask(&call(TWO, "inputResponses")).await);
     assert!(lacking.contains(r#""b" ("roots/list")"#) && lacking.contains(r#""roots""#), "{lacking}");
-    // It answers with an error.
-    let one = r#"{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}"#;
+    // It answers with an error, which only an elicitation has another word for.
+    let one = r#"{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"}}}"#;
+    stdio.initialize_with(ALL).await;
     stdio.send(&call(one, "inputResponses")).await;
-    assert_eq!(stdio.message().await["method"], "elicitation/create");
+    assert_eq!(stdio.message().await["method"], "roots/list");
     let refusal = stdio.ask(r#"{"jsonrpc":"2.0","id":"fanlight-1","error":{"code":-1,"message":"no"}}"#).await;
-    assert!(message(&refusal).contains(r#""a" ("elicitation/create")"#), "{refusal}");
+    assert!(message(&refusal).contains(r#""a" ("roots/list")"#), "{refusal}");
     assert_eq!(refusal["error"]["data"], serde_json::json!({"input": "a", "error": {"code": -1, "message": "no"}}));
     // What is asked makes no sense.
     for broken in [r#"{"resultType":"input_required"}"#, r#"{"resultType":"input_required","inputRequests":{"a":7}}"#] {
@@ -108,4 +109,42 @@ async fn input_round_expires() {
     );
     let answer = stdio.message().await;
     assert!(answer["error"]["message"].as_str().unwrap().contains("within 5s"), "{answer}");
+}
+
+#[tokio::test]
+async fn elicitation_that_a_client_fails_is_cancelled() {
+    let mut stdio = Stdio::start();
+    stdio.initialize_with(ALL).await;
+    let one = r#"{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}"#;
+    stdio.send(&call(one, "inputResponses")).await;
+    stdio.log.began().await;
+    assert_eq!(stdio.message().await["method"], "elicitation/create");
+    stdio.send(r#"{"jsonrpc":"2.0","id":"fanlight-1","error":{"code":-32603,"message":"no dialog"}}"#).await;
+    let second = stdio.log.began().await.params.unwrap();
+    assert!(second.as_text().ends_with(r#""inputResponses":{"a":{"action":"cancel"}}}"#), "{second}");
+    assert_eq!(stdio.message().await["id"], 1);
+}
+
+#[tokio::test]
+async fn url_elicitation_of_a_modern_server_has_an_id_and_is_completed() {
+    let mut stdio = Stdio::start();
+    stdio.initialize_with(r#"{"elicitation":{"url":{}}}"#).await;
+    let one = r#"{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{ "mode":"url","url":"https://a/","message":"m"}}}}"#;
+    for (action, is_completed) in [("accept", true), ("decline", false)] {
+        stdio.send(&call(one, "inputResponses")).await;
+        stdio.log.began().await;
+        let asked = stdio.message().await;
+        let id = asked["params"]["elicitationId"].as_str().unwrap().to_owned();
+        assert!(id.len() >= 32, "guessable: {id}");
+        assert_eq!(asked["params"]["url"], "https://a/");
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"action":"{action}"}}}}"#, asked["id"]);
+        stdio.send(&answer).await;
+        stdio.log.began().await;
+        if is_completed {
+            let complete = stdio.message().await;
+            assert_eq!(complete["method"], "notifications/elicitation/complete");
+            assert_eq!(complete["params"], serde_json::json!({"elicitationId": id}));
+        }
+        assert_eq!(stdio.message().await["id"], 1);
+    }
 }

@@ -1,6 +1,6 @@
 //! The description of several backends as one server.
 
-use fanlight_canonical::{BackendError, Outcome, Parent};
+use fanlight_canonical::{BackendError, CallContext, Outcome};
 use fanlight_protocol::json::{Edits, Json, ObjectBuilder};
 use fanlight_protocol::meta;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
@@ -19,16 +19,16 @@ const OWN_RULES: [&str; 5] = ["capabilities", "instructions", "protocolVersion",
 /// The merged server is none of the backends, so the identity of each stands under its name.
 const REPLACED: [&str; 2] = ["serverInfo", meta::SERVER_INFO];
 
-/// The description of all backends together: `capabilities` (the union, as far as it is served), `serverInfo`
+/// The description of all backends together for a client: `capabilities` (the union, as far as it is served), `serverInfo`
 /// (`identity`), `instructions` (joined), and everything else by the merge policy.
-pub(crate) async fn all(topology: &Topology, identity: &Json, trace: &Parent) -> Json {
+pub(crate) async fn all(topology: &Topology, identity: &Json, client: &CallContext) -> Json {
     let limit = topology.limits.timeout;
     let descriptions = join_all(topology.backends().iter().map(async |backend| {
-        let description = timeout(limit, backend.client.describe()).await;
+        let description = timeout(limit, backend.client.describe_to(client)).await;
         (backend.name(), description.unwrap_or(Err(BackendError::Timeout { after: limit, sent: false })))
     }))
     .await;
-    trace.partial_failures(descriptions.iter().filter(|(_, description)| description.is_err()).count());
+    client.trace.partial_failures(descriptions.iter().filter(|(_, description)| description.is_err()).count());
     merged(&descriptions, identity)
 }
 

@@ -338,6 +338,7 @@ impl Client {
                 format!("{} {}", notification.method, notification.params().unwrap_or_else(Json::null))
             }
             ServerMessage::Request(request) => request.method.to_string(),
+            ServerMessage::StreamBegun => "stream begun".into(),
             ServerMessage::Pause { .. } => "pause".into(),
             ServerMessage::Refused(_) => "refused".into(),
         });

@@ -20,7 +20,7 @@ use self::pending::{Outcome, PendingCall, PendingCalls, ServerRequestEvent};
 pub(crate) use self::reader::Reader;
 pub(crate) use self::writer::{Begun, MessageWriter, SendFuture, Sent};
 use crate::log::Throttle;
-use crate::request::server_request::OpenServerRequests;
+use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests};
 use crate::request::{OutgoingRequest, Reply, TransportContext, cancelled_text};
 use fanlight_canonical::BackendError;
 
@@ -112,7 +112,7 @@ impl Channel {
             asks,
             trace: request.sending.parent(),
         };
-        let shared = &*self.shared;
+        let shared = &self.shared;
         let begun = match shared.pending.insert(request.id, waiting) {
             Ok(()) => shared.writer.begin(text, shared.revision(), Some(&propagation)),
             // Nothing was sent on a channel that has ended already.
@@ -160,7 +160,7 @@ async fn next_asked(asked: &mut Option<mpsc::Receiver<ServerRequestEvent>>) -> S
 impl Shared {
     /// Waits for the answer to a request, and replies to requests of the server meanwhile.
     fn converse<'a>(
-        &'a self,
+        self: &'a Arc<Self>,
         place: PendingGuard<'a>,
         begun: Begun<'a>,
         mut answered: oneshot::Receiver<Outcome>,
@@ -170,7 +170,8 @@ impl Shared {
             let mut place = place;
             let mut sending = begun.await?;
             place.sent = true;
-            let mut requests = OpenServerRequests::default();
+            let mut open = OpenRequestsGuard { shared: self, requests: OpenServerRequests::default() };
+            let requests = &mut open.requests;
             loop {
                 tokio::select! {
                     biased;
@@ -179,6 +180,9 @@ impl Shared {
                             self.writer.detach(sending);
                         }
                         let response = outcome.unwrap_or(Err(BackendError::ClosedEarly))?;
+                        if !requests.is_empty() {
+                            self.reply_after_call(std::mem::take(requests));
+                        }
                         return Ok(Reply::Answer { response, session: None });
                     }
                     sent = next_sent(&mut sending) => match sent {
@@ -200,6 +204,21 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// The server has ended a call. Its requests are answered by the client where it still can, and otherwise with an
+    /// error, at the latest when the client's time is over.
+    fn reply_after_call(self: &Arc<Self>, mut requests: OpenServerRequests) {
+        let shared = Arc::clone(self);
+        self.context.tasks.spawn(async move {
+            let gone = shared.gone.clone();
+            while !requests.is_empty() {
+                let Some(reply) = gone.run_until_cancelled(requests.next()).await else { return };
+                if shared.writer.reply(reply, shared.revision()).await.is_err() {
+                    return;
+                }
+            }
+        });
     }
 
     fn revision(&self) -> Option<Revision> {
@@ -230,6 +249,20 @@ impl Shared {
         self.end.cancel();
         self.pending.close(&self.liveness.given_up().unwrap_or_else(|| error.clone()));
         self.gone.cancel();
+    }
+}
+
+/// The open requests of the server during a call; if that is cancelled or fails, the server gets errors for them.
+struct OpenRequestsGuard<'a> {
+    shared: &'a Shared,
+    requests: OpenServerRequests,
+}
+
+impl Drop for OpenRequestsGuard<'_> {
+    fn drop(&mut self) {
+        for text in self.requests.refuse_all(CALL_HAS_ENDED) {
+            self.shared.send_detached(text);
+        }
     }
 }
 

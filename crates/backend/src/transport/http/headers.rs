@@ -12,6 +12,7 @@ const NAME: HeaderName = HeaderName::from_static(header::NAME);
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static(header::SESSION_ID);
 
 /// The headers that all messages have.
+#[derive(Clone)]
 pub(super) struct MessageHeaders {
     base: HeaderMap,
     session: Option<HeaderValue>,

@@ -6,6 +6,7 @@ mod client;
 mod endpoint;
 mod event_stream;
 mod headers;
+mod late_replies;
 mod notification_stream;
 mod sse_transport;
 mod streamed_answer;

@@ -15,7 +15,8 @@ use super::{HttpTransport, drain};
 use crate::log::excerpt;
 use crate::request::dialect::concerns;
 use crate::request::server_request::{
-    ImmediateReply, OpenServerRequests, PendingServerRequest, cancelled_id, cannot_ask_text, reply_immediately,
+    CALL_HAS_ENDED, ImmediateReply, OpenServerRequests, PendingServerRequest, cancelled_id, cannot_ask_text,
+    reply_immediately,
 };
 use crate::request::trace;
 use crate::request::{
@@ -33,8 +34,8 @@ const FUTILE: u32 = 5;
 const AFTER_REFUSAL: Duration = Duration::from_secs(2);
 
 /// What is known while the events of one call are read, over all its streams.
-#[derive(Default)]
-struct Reading {
+struct Reading<'a> {
+    transport: &'a HttpTransport,
     requests: OpenServerRequests,
     /// Why an event was skipped. If there never is an answer, it may have been that.
     skipped: Option<String>,
@@ -42,7 +43,20 @@ struct Reading {
     refused: Option<Instant>,
 }
 
-impl Reading {
+impl Drop for Reading<'_> {
+    /// The call was cancelled or has failed: the server gets errors for what it still asks.
+    fn drop(&mut self) {
+        if !self.requests.is_empty() {
+            self.transport.refuse_later(self.requests.refuse_all(CALL_HAS_ENDED));
+        }
+    }
+}
+
+impl<'a> Reading<'a> {
+    fn new(transport: &'a HttpTransport) -> Self {
+        Self { transport, requests: OpenServerRequests::default(), skipped: None, refused: None }
+    }
+
     /// There will be no answer.
     fn ended(&mut self) -> BackendError {
         self.skipped.take().map_or(BackendError::ClosedEarly, |reason| BackendError::Malformed { reason })
@@ -59,12 +73,15 @@ impl HttpTransport {
         let session = session(&http, request);
         let mut stream = EventStream::new(http, &self.context);
         async move {
-            let (mut reading, mut position) = (Reading::default(), Position::default());
+            let (mut reading, mut position) = (Reading::new(self), Position::default());
             let mut futile = 0;
             loop {
                 let read = self.read_stream(&mut stream, request, &mut reading).await?;
                 if let Some(response) = read {
                     drain(&self.endpoint, &self.context.tasks, stream.into_response());
+                    if !reading.requests.is_empty() {
+                        self.reply_after_call(std::mem::take(&mut reading.requests));
+                    }
                     return Ok(Reply::Answer { response, session });
                 }
                 stream.advance(&mut position);
@@ -79,7 +96,7 @@ impl HttpTransport {
         &self,
         stream: &mut EventStream,
         request: &ActiveRequest<'_>,
-        reading: &mut Reading,
+        reading: &mut Reading<'_>,
     ) -> Result<Option<Response>, BackendError> {
         loop {
             let more = tokio::select! {
@@ -117,7 +134,7 @@ impl HttpTransport {
         &self,
         position: &Position,
         request: &ActiveRequest<'_>,
-        reading: &mut Reading,
+        reading: &mut Reading<'_>,
         futile: &mut u32,
     ) -> Result<EventStream, BackendError> {
         let Some(last_event) = position.last_event.as_ref().filter(|_| !self.is_modern()) else {
@@ -153,11 +170,15 @@ impl HttpTransport {
         &self,
         event: Event,
         request: &ActiveRequest<'_>,
-        reading: &mut Reading,
+        reading: &mut Reading<'_>,
     ) -> Result<Option<Response>, BackendError> {
         // An event without data primes a resumable stream (2025-11-25 basic/transports).
         let is_message = event.name.is_empty() || event.name == "message";
         if !is_message || event.data.is_empty() {
+            // Only clients with a session have streams that can be resumed.
+            if event.data.is_empty() && event.id.is_some() && request.context.session().is_some() {
+                let _ = request.messages.try_send(ServerMessage::StreamBegun);
+            }
             return Ok(None);
         }
         let messages = match messages(event.data.clone(), self.context.limits.nesting, self.revision) {

@@ -111,8 +111,18 @@ pub(crate) fn call(method: &str, params: &str) -> Call {
 pub(crate) struct MessageReceiver(fanlight_canonical::MessageReceiver);
 
 impl MessageReceiver {
+    /// The next message. That a stream has begun is none here.
+    async fn next(&mut self) -> Option<ServerMessage> {
+        loop {
+            match self.0.recv().await {
+                Some(ServerMessage::StreamBegun) => {}
+                other => return other,
+            }
+        }
+    }
+
     pub(crate) async fn recv(&mut self) -> Option<Notification> {
-        match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no message")? {
+        match tokio::time::timeout(PATIENCE, self.next()).await.expect("no message")? {
             ServerMessage::Notification(notification) => Some(notification),
             other => panic!("not a notification: {other:?}"),
         }
@@ -130,14 +140,14 @@ impl MessageReceiver {
 
     /// The next message, which must be a pause.
     pub(crate) async fn pause(&mut self) -> Option<Duration> {
-        match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no pause") {
+        match tokio::time::timeout(PATIENCE, self.next()).await.expect("no pause") {
             Some(ServerMessage::Pause { retry }) => retry,
             other => panic!("not a pause: {other:?}"),
         }
     }
 
     pub(crate) async fn question(&mut self) -> ServerRequest {
-        match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no question") {
+        match tokio::time::timeout(PATIENCE, self.next()).await.expect("no question") {
             Some(ServerMessage::Request(request)) => request,
             other => panic!("not a question: {other:?}"),
         }
@@ -145,7 +155,7 @@ impl MessageReceiver {
 
     /// What the client was found to lack for a question that was refused for its sake.
     pub(crate) async fn refused(&mut self) -> ClientCapability {
-        match tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no refusal") {
+        match tokio::time::timeout(PATIENCE, self.next()).await.expect("no refusal") {
             Some(ServerMessage::Refused(missing)) => missing.capability,
             other => panic!("not a refusal: {other:?}"),
         }

@@ -117,7 +117,7 @@ impl Content {
                     events.put(None, text.parts());
                     events.end(ending);
                 }
-                Some(ResponseItem::Pause(_)) => {}
+                Some(ResponseItem::Pause(_) | ResponseItem::StreamBegun) => {}
                 None => return Poll::Ready(false),
             },
             Self::Reader(reader) => match ready!(reader.poll_next(cx)) {
@@ -132,6 +132,7 @@ impl Content {
                     events.put_text(format!("retry: {}\n\n", retry.unwrap_or(usual_retry).as_millis()).as_bytes());
                     return Poll::Ready(false);
                 }
+                Some(ResponseItem::StreamBegun) => {}
                 None => return Poll::Ready(false),
             },
         }

@@ -87,7 +87,8 @@ impl<C: Core> Endpoint<C> {
         Ok(response)
     }
 
-    /// The first item of a call. `None` if it takes long, and an event stream is to begin.
+    /// The first item of a call. `None` if it takes long, or the server's own answer can be resumed, and an event stream is
+    /// to begin.
     async fn first(&self, call: &mut RenderedCall, revision: Revision, accepts: Accepts) -> Option<Option<Item>> {
         let may_pause = revision.era() == Era::Legacy && accepts.events && is_pausable(revision);
         loop {
@@ -97,8 +98,11 @@ impl<C: Core> Endpoint<C> {
             } else {
                 Some(call.next().await)
             };
-            if may_pause || !matches!(next, Some(Some(ResponseItem::Pause(_)))) {
-                return next;
+            match next {
+                Some(Some(ResponseItem::Pause(_))) if !may_pause => {}
+                Some(Some(ResponseItem::StreamBegun)) if accepts.events && is_resumable(revision) => return None,
+                Some(Some(ResponseItem::StreamBegun)) => {}
+                next => return next,
             }
         }
     }

@@ -1,0 +1,102 @@
+//! The stream on which a legacy server may ask the client outside of the stream of a call.
+//!
+//! "The server MAY send JSON-RPC requests and notifications on the stream" of a GET (2025-11-25 basic/transports,
+//! Listening for Messages from the Server), what it needs for a running call included. A call that is sent before that
+//! stream is open may wait for ever for the answer to a request that was lost, so the first one waits for the stream.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fanlight_canonical::ServerMessages;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::Connection;
+use crate::request::deadline::{CallProgress, PausableDeadline};
+
+/// How long the first call waits. Some servers send not even the head of the stream before the first message.
+const OPENING: Duration = Duration::from_secs(2);
+/// How long it waits at a server that is known for that.
+const LATE_OPENING: Duration = Duration::from_millis(100);
+
+/// The stream outside of calls, and the calls that a request on it may belong to.
+pub(super) struct OutsideStream {
+    /// It is open, or known not to be.
+    is_settled: watch::Sender<bool>,
+    calls: Mutex<Vec<RunningCall>>,
+    numbers: AtomicU64,
+}
+
+struct RunningCall {
+    number: u64,
+    messages: ServerMessages,
+    deadline: Arc<PausableDeadline>,
+}
+
+/// A call that runs until this is dropped.
+pub(super) struct RunningGuard<'a> {
+    stream: &'a OutsideStream,
+    number: u64,
+}
+
+impl OutsideStream {
+    pub(super) fn new() -> Self {
+        Self { is_settled: watch::Sender::new(false), calls: Mutex::default(), numbers: AtomicU64::new(0) }
+    }
+
+    /// Enters a call once the stream is settled.
+    pub(super) async fn enter(
+        &self,
+        connection: &Connection,
+        messages: &ServerMessages,
+        progress: &CallProgress,
+    ) -> RunningGuard<'_> {
+        if !*self.is_settled.borrow() {
+            let is_late = &connection.context.stream_is_late;
+            let limit = if is_late.load(Ordering::Relaxed) { LATE_OPENING } else { OPENING };
+            let mut settled = self.is_settled.subscribe();
+            // The sender lives as long as `self`.
+            let settled = settled.wait_for(|is_settled| *is_settled);
+            if timeout(limit, settled).await.is_err() {
+                is_late.store(true, Ordering::Relaxed);
+                self.is_settled.send_replace(true);
+            }
+        }
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let (messages, deadline) = (messages.clone(), Arc::clone(&progress.deadline));
+        self.calls().push(RunningCall { number, messages, deadline });
+        RunningGuard { stream: self, number }
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Vec<RunningCall>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RunningGuard<'_> {
+    fn drop(&mut self) {
+        self.stream.calls().retain(|call| call.number != self.number);
+    }
+}
+
+impl Connection {
+    /// Whether the server may ask the client outside of the stream of a call.
+    pub(crate) fn may_ask(&self) -> bool {
+        self.outside.is_some()
+    }
+
+    /// The stream outside of calls is open, or is known not to be.
+    pub(crate) fn stream_is_settled(&self) {
+        if let Some(stream) = &self.outside {
+            stream.is_settled.send_replace(true);
+        }
+    }
+
+    /// The oldest running call whose client can be asked: the channel to it, and its time limit.
+    pub(crate) fn oldest_call(&self) -> Option<(ServerMessages, Arc<PausableDeadline>)> {
+        let calls = self.outside.as_ref()?.calls();
+        let oldest = calls.iter().find(|call| call.messages.is_connected())?;
+        Some((oldest.messages.clone(), Arc::clone(&oldest.deadline)))
+    }
+}

@@ -1,0 +1,155 @@
+//! The connections of clients to one backend, by the clients that may use them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_canonical::{BackendError, Caller, Peer, Principal, SessionKey, Shares};
+
+use crate::connection::supervised::{InUse, SupervisedConnection};
+
+/// The clients that may use a connection. Two principals never share one, except under
+/// [`crate::SessionPolicy::Shared`].
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) enum Owner {
+    /// One session.
+    Session(Caller),
+    /// All clients of a principal without a session that have these capabilities, none of which lets a server ask
+    /// anything.
+    Capabilities(Principal, Bytes),
+    /// One request without a session, whose client can be asked. A server may keep a client's answers for the whole
+    /// session, so they must not be used for another client, which may be another person with the same capabilities.
+    Request(Caller),
+}
+
+/// A connection that only clients of this principal with these capabilities can get.
+type SpareKey = (Principal, Bytes);
+
+/// All connections of clients.
+#[derive(Default)]
+pub(super) struct ClientConnections {
+    owned: HashMap<Owner, Arc<SupervisedConnection>>,
+    /// Connections of requests that have ended without the server having asked anything. They know nothing of the
+    /// clients that have used them, and the next request gets the one that was used last.
+    spare: HashMap<SpareKey, Vec<Arc<SupervisedConnection>>>,
+}
+
+impl Owner {
+    pub(super) fn principal(&self) -> &Principal {
+        match self {
+            Self::Session(caller) | Self::Request(caller) => caller.principal(),
+            Self::Capabilities(principal, _) => principal,
+        }
+    }
+
+    fn session(&self) -> Option<SessionKey> {
+        match self {
+            Self::Session(caller) => caller.session(),
+            Self::Capabilities(..) | Self::Request(_) => None,
+        }
+    }
+}
+
+impl ClientConnections {
+    /// The connection of an owner, if there is one.
+    pub(super) fn existing(&self, owner: &Owner) -> Option<InUse> {
+        self.owned.get(owner).map(SupervisedConnection::take)
+    }
+
+    /// A spare connection, which becomes the owner's.
+    pub(super) fn claim(&mut self, owner: &Owner, key: &SpareKey) -> Option<InUse> {
+        let spares = self.spare.get_mut(key)?;
+        let mut claimed = None;
+        while claimed.is_none()
+            && let Some(spare) = spares.pop()
+        {
+            claimed = Some(spare).filter(|spare| !spare.has_stopped());
+        }
+        if spares.is_empty() {
+            self.spare.remove(key);
+        }
+        let claimed = claimed?;
+        let in_use = claimed.take();
+        self.owned.insert(owner.clone(), claimed);
+        Some(in_use)
+    }
+
+    /// Ends a connection for one of `newcomer` if there are `limit` already: of the peer that has most, though never of
+    /// one that has fewer than the newcomer, the one that has been idle longest.
+    pub(super) fn make_room(&mut self, limit: usize, newcomer: &Peer) -> Result<(), BackendError> {
+        let spares = self.spare.values().map(Vec::len).sum::<usize>();
+        if self.owned.len() + spares < limit {
+            return Ok(());
+        }
+        // A spare one knows nothing that anyone needs.
+        if let Some(key) = self.spare.keys().next().cloned() {
+            let spare = self.spare.get_mut(&key).filter(|spares| !spares.is_empty()).map(|spares| spares.remove(0));
+            self.spare.retain(|_, spares| !spares.is_empty());
+            if let Some(spare) = spare {
+                spare.end();
+                return Ok(());
+            }
+        }
+        let owner = self.longest_idle(newcomer).ok_or(BackendError::TooManySessions { limit })?;
+        self.end(&owner);
+        Ok(())
+    }
+
+    fn longest_idle(&self, newcomer: &Peer) -> Option<Owner> {
+        let shares = Shares::count(self.owned.values().map(|connection| connection.peer()), newcomer);
+        let idle = self.owned.iter().filter_map(|(owner, connection)| {
+            let (idle, peer) = (connection.idle()?, connection.peer());
+            shares.may_lose(peer).then(|| ((shares.of(peer), idle), owner))
+        });
+        idle.max_by_key(|(rank, _)| *rank).map(|(_, owner)| owner.clone())
+    }
+
+    pub(super) fn insert(&mut self, owner: Owner, connection: Arc<SupervisedConnection>) {
+        self.owned.insert(owner, connection);
+    }
+
+    /// Ends the connection of an owner.
+    pub(super) fn end(&mut self, owner: &Owner) {
+        if let Some(connection) = self.owned.remove(owner) {
+            connection.end();
+        }
+    }
+
+    /// The connections of a client session are not needed any more.
+    pub(super) fn end_session(&mut self, session: SessionKey) {
+        for (_, connection) in self.owned.extract_if(|owner, _| owner.session() == Some(session)) {
+            connection.end();
+        }
+    }
+
+    /// A request has ended that had a connection to itself. The connection is spare from now on, unless the server has
+    /// asked the client something on it, or has a task of it.
+    pub(super) fn release(&mut self, owner: &Owner, key: SpareKey) {
+        let is_idle = |connection: &Arc<SupervisedConnection>| connection.idle().is_some();
+        let Some(connection) = self.owned.get(owner).filter(|connection| is_idle(connection)) else { return };
+        if connection.has_asked() {
+            self.end(owner);
+        } else if !connection.has_task()
+            && let Some(connection) = self.owned.remove(owner)
+        {
+            self.spare.entry(key).or_default().push(connection);
+        }
+    }
+
+    /// Ends the connections that have been unused for `bound`, unless `is_needed`.
+    pub(super) fn sweep(&mut self, bound: Duration, is_needed: impl Fn(&Owner) -> bool) {
+        let has_expired = |connection: &SupervisedConnection| connection.idle().is_some_and(|idle| idle >= bound);
+        self.owned.retain(|owner, connection| {
+            let ends = has_expired(connection) && !is_needed(owner);
+            if ends {
+                connection.end();
+            }
+            !ends
+        });
+        for spares in self.spare.values_mut() {
+            spares.extract_if(.., |spare| has_expired(spare)).for_each(|spare| spare.end());
+        }
+        self.spare.retain(|_, spares| !spares.is_empty());
+    }
+}

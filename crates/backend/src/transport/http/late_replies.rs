@@ -1,0 +1,66 @@
+//! Replies to requests of a server whose call has ended before they were answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::headers::MessageHeaders;
+use super::{HttpEndpoint, HttpTransport};
+use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests, ServerRequestReply};
+
+/// Sends replies of one session, independent of the connection's other users.
+struct Replier {
+    endpoint: Arc<HttpEndpoint>,
+    headers: MessageHeaders,
+    /// The time for one reply.
+    limit: Duration,
+}
+
+impl Replier {
+    async fn send(&self, text: Bytes) {
+        let post = self.endpoint.execute(http::Method::POST, self.headers.of_message(), text);
+        if !matches!(timeout(self.limit, post).await, Ok(Ok(http)) if http.status.is_success()) {
+            tracing::debug!("reply to a request of the server not accepted");
+        }
+    }
+}
+
+impl HttpTransport {
+    /// The server has ended the call. Its requests are answered by the client where it still can, and otherwise with an
+    /// error, at the latest when the client's time is over or the connection ends.
+    pub(super) fn reply_after_call(&self, mut requests: OpenServerRequests) {
+        let (replier, end) = (self.replier(), self.context.end.clone());
+        self.context.tasks.spawn(async move {
+            while !requests.is_empty() {
+                match end.run_until_cancelled(requests.next()).await {
+                    Some(ServerRequestReply { text, pause }) => {
+                        drop(pause);
+                        replier.send(text).await;
+                    }
+                    None => {
+                        for text in requests.refuse_all(CALL_HAS_ENDED) {
+                            replier.send(text).await;
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// Sends these replies, best effort.
+    pub(super) fn refuse_later(&self, texts: Vec<Bytes>) {
+        let replier = self.replier();
+        self.endpoint.spawn_detached(&self.context.tasks, async move {
+            for text in texts {
+                replier.send(text).await;
+            }
+        });
+    }
+
+    fn replier(&self) -> Replier {
+        let limit = self.context.timeouts.delivery;
+        Replier { endpoint: Arc::clone(&self.endpoint), headers: self.headers.clone(), limit }
+    }
+}

@@ -1,0 +1,92 @@
+//! The ids of URL elicitations that a legacy client is sent for a modern server.
+//!
+//! 2025-11-25 client/elicitation requires an `elicitationId`, and lets a server say with
+//! `notifications/elicitation/complete` that the interaction is over. 2026-07-28 has neither, so both are made here: an
+//! elicitation is complete when the server continues without asking for it again.
+
+use fanlight_canonical::{ServerMessage, ServerMessages};
+use fanlight_protocol::capability::ClientCapability;
+use fanlight_protocol::json::{Edits, ObjectBuilder};
+use fanlight_protocol::message::notification_text;
+use fanlight_protocol::{Json, Message, Method};
+
+use super::input_rounds::OpenInput;
+use crate::eras::input::InputRequest;
+use crate::streams::new_id;
+
+const ELICITATION_ID: &str = "elicitationId";
+/// Suffices for the notification.
+const NESTING: usize = 8;
+
+/// The URL elicitations of one call.
+#[derive(Default)]
+pub(super) struct UrlElicitations(Vec<UrlElicitation>);
+
+struct UrlElicitation {
+    url: Json,
+    id: Box<str>,
+    /// The user has agreed to visit the URL.
+    is_accepted: bool,
+}
+
+impl UrlElicitations {
+    /// Gives an elicitation an id, unless it is of another mode or has one. The same URL has the same id during a call.
+    pub(super) fn identify(&mut self, request: &mut InputRequest) {
+        let Some(params) = request.params.as_ref().filter(|params| is_by_url(&request.method, params)) else { return };
+        let Some(url) = params.get("url").filter(|_| params.get(ELICITATION_ID).is_none()) else { return };
+        let at = match self.0.iter().position(|known| known.url == url) {
+            Some(at) => at,
+            None => {
+                let Ok(id) = new_id() else { return };
+                self.0.push(UrlElicitation { url: url.detached(), id, is_accepted: false });
+                self.0.len() - 1
+            }
+        };
+        let Some(known) = self.0.get_mut(at) else { return };
+        known.is_accepted = false;
+        let mut member = ObjectBuilder::new();
+        member.string(ELICITATION_ID, &known.id);
+        let member = member.finish();
+        let mut edits = Edits::new(params.bytes().clone());
+        edits.insert_members(0, member.bytes().get(1..member.bytes().len() - 1).unwrap_or_default());
+        request.params = Some(edits.finish_json());
+    }
+
+    /// Records which of them the user has accepted.
+    pub(super) fn note_answers(&mut self, answered: &[OpenInput]) {
+        for known in &mut self.0 {
+            let is_same = |input: &&OpenInput| input.url.as_ref() == Some(&known.url);
+            if let Some(input) = answered.iter().find(is_same) {
+                known.is_accepted = input.is_accepted();
+            }
+        }
+    }
+
+    /// Reports to the client those that the server does not ask for any more. `asked` are the inputs that it asks for.
+    pub(super) async fn complete(&mut self, asked: &[InputRequest], messages: &ServerMessages) {
+        let is_asked =
+            |known: &UrlElicitation| asked.iter().any(|request| url_of(request).as_ref() == Some(&known.url));
+        let completed: Vec<_> = self.0.extract_if(.., |known| known.is_accepted && !is_asked(known)).collect();
+        for UrlElicitation { id, .. } in completed {
+            let mut params = ObjectBuilder::new();
+            params.string(ELICITATION_ID, &id);
+            let text = notification_text("notifications/elicitation/complete", Some(&params.finish()));
+            if let Ok(Message::Notification(notification)) = Message::parse(text.into_bytes(), NESTING) {
+                messages.send(ServerMessage::Notification(notification)).await;
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The URL of an elicitation by URL.
+pub(super) fn url_of(request: &InputRequest) -> Option<Json> {
+    request.params.as_ref().filter(|params| is_by_url(&request.method, params))?.get("url")
+}
+
+fn is_by_url(method: &Method, params: &Json) -> bool {
+    ClientCapability::of(method, Some(params)) == Some(ClientCapability::ElicitationByUrl)
+}

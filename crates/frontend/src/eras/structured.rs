@@ -1,0 +1,84 @@
+//! Structured results and their schemas for legacy clients.
+//!
+//! Since 2026-07-28 a tool's `structuredContent` may be any JSON value, and its `outputSchema` any schema (server/tools).
+//! Before, both are objects, and the schema says `"type": "object"` (2025-11-25 schema, `Tool` and `CallToolResult`), so a
+//! client's library refuses the whole list or result otherwise. What a legacy client cannot take is left out, not wrapped:
+//! a wrapper would be data that the server has not sent. The result is also in `content`, as 2026-07-28 asks of servers.
+
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{Edits, rewrite_object};
+use memchr::memmem;
+
+const OUTPUT_SCHEMA: &str = "outputSchema";
+const STRUCTURED_CONTENT: &str = "structuredContent";
+
+/// A list of tools without the output schemas that are no schemas of objects; `None` if there is no such schema.
+pub(super) fn tools_for_legacy(list: &Json) -> Option<Json> {
+    if !may_have(list, OUTPUT_SCHEMA) {
+        return None;
+    }
+    let tools = list.members().find(|member| member.is(list, "tools"))?.value;
+    let mut edits = None;
+    for place in list.slice(tools.clone()).elements() {
+        let place = tools.start + place.start..tools.start + place.end;
+        let tool = list.slice(place.clone());
+        let is_foreign = tool.get(OUTPUT_SCHEMA).is_some_and(|schema| !is_of_objects(&schema));
+        if is_foreign {
+            let without = rewrite_object(&tool, |member| !member.is(&tool, OUTPUT_SCHEMA), b"");
+            edits.get_or_insert_with(|| Edits::new(list.bytes().clone())).replace(place, without.into_bytes());
+        }
+    }
+    edits.map(Edits::finish_json)
+}
+
+/// The result of a tool without structured content that is no object; `None` if there is none of that.
+pub(super) fn result_for_legacy(result: &Json) -> Option<Json> {
+    if !may_have(result, STRUCTURED_CONTENT) || result.get(STRUCTURED_CONTENT).is_none_or(|content| content.is_object())
+    {
+        return None;
+    }
+    Some(rewrite_object(result, |member| !member.is(result, STRUCTURED_CONTENT), b""))
+}
+
+fn is_of_objects(schema: &Json) -> bool {
+    schema.get("type").is_some_and(|kind| kind.as_str().as_deref() == Some("object"))
+}
+
+/// Whether a text may have a member of this name. An escape could hide the name.
+fn may_have(text: &Json, name: &str) -> bool {
+    memmem::find(text.bytes(), name.as_bytes()).is_some() || memmem::find(text.bytes(), b"\\u").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_schemas_that_are_not_of_objects_are_left_out() {
+        let of = |text: &'static str| tools_for_legacy(&Json::literal(text)).map(|list| list.as_text().to_owned());
+        let list = r#"{ "tools":[{"name":"a","outputSchema":{"type":"object"}}, {"outputSchema" : {"type":"array"},"name":"b","x":1.0},{"name":"c"}],"n":1E2}"#;
+        let expected =
+            r#"{ "tools":[{"name":"a","outputSchema":{"type":"object"}}, {"name":"b","x":1.0},{"name":"c"}],"n":1E2}"#;
+        assert_eq!(of(list).as_deref(), Some(expected));
+        for foreign in
+            [r#"{"oneOf":[{"type":"object"}]}"#, r#"{"type":["object","null"]}"#, r#"{"$ref":"a"}"#, "true", "null"]
+        {
+            let list = Json::parse(format!(r#"{{"tools":[{{"name":"a","output\u0053chema":{foreign}}}]}}"#).into(), 16)
+                .unwrap();
+            assert_eq!(tools_for_legacy(&list).unwrap().as_text(), r#"{"tools":[{"name":"a"}]}"#, "{foreign}");
+        }
+        assert_eq!(of(r#"{"tools":[{"name":"a","outputSchema":{"type":"obj\u0065ct"}}]}"#), None);
+        assert_eq!(of(r#"{"tools":{"outputSchema":{}}}"#), None);
+        assert_eq!(of(r#"{"x":"outputSchema"}"#), None);
+    }
+
+    #[test]
+    fn structured_content_that_is_no_object_is_left_out() {
+        let of = |text: &'static str| result_for_legacy(&Json::literal(text)).map(|result| result.as_text().to_owned());
+        let result = r#"{"content":[1.0],"structuredContent":[1],"_meta":{ "a":1}}"#;
+        assert_eq!(of(result).as_deref(), Some(r#"{"content":[1.0],"_meta":{ "a":1}}"#));
+        assert_eq!(of(r#"{"structured\u0043ontent":null,"content":[]}"#).as_deref(), Some(r#"{"content":[]}"#));
+        assert_eq!(of(r#"{"content":["structuredContent"]}"#), None);
+        assert_eq!(of(r#"{"content":[],"structuredContent":{ }}"#), None);
+    }
+}
