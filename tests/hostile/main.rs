@@ -11,20 +11,27 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+mod batches;
 mod browser;
 mod bystander;
 mod fairness;
+mod filters;
 mod framing;
 mod http1;
 mod http2;
 mod json;
 mod lists;
+mod member_names;
 mod memory;
+mod peers;
 mod redirects;
 mod request_state;
 mod sessions;
 mod slow_readers;
 mod target;
+mod tasks;
 mod terminal;
+mod uris;
+mod web_pages;
 
 use fanlight_testkit::{harness, raw_client, scripted};

@@ -1,10 +1,7 @@
 //! Who a request is made for: the principal, and the session or single request that it comes from.
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::peer::Peer;
 
 /// An identity. Nothing that belongs to one principal may reach another: sessions, connections to
 /// servers, tasks, subscriptions, suspended calls, kept results.
@@ -51,6 +48,12 @@ impl Principal {
         Self(Identity::Operator)
     }
 
+    /// Whether it is every client that has not been authenticated: then only sessions tell clients apart.
+    #[must_use]
+    pub fn is_anonymous(&self) -> bool {
+        matches!(self.0, Identity::Anonymous)
+    }
+
     /// Bytes that no other principal has, equal in every process: what is sealed for a client is bound to
     /// them.
     #[must_use]
@@ -81,26 +84,10 @@ impl SessionKey {
 
 /// Who a request is made for. Two requests with equal callers come from the same session, so that a
 /// message meant for one may be delivered with the other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Caller {
     principal: Principal,
     scope: Scope,
-    /// Makes no difference to equality.
-    peer: Option<Peer>,
-}
-
-impl PartialEq for Caller {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.principal, self.scope) == (&other.principal, other.scope)
-    }
-}
-
-impl Eq for Caller {}
-
-impl Hash for Caller {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.principal, self.scope).hash(state);
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,7 +102,7 @@ enum Scope {
 
 impl Caller {
     fn new(principal: Principal, scope: Scope) -> Self {
-        Self { principal, scope, peer: None }
+        Self { principal, scope }
     }
 
     /// Fanlight itself.
@@ -136,18 +123,6 @@ impl Caller {
         Self::new(principal, Scope::Request(next_key()))
     }
 
-    /// The same caller, who connects from `peer`.
-    #[must_use]
-    pub fn from_peer(self, peer: Option<Peer>) -> Self {
-        Self { peer, ..self }
-    }
-
-    /// Where the client connects from; `None` if it is connected by pipes, or the request is Fanlight's own.
-    #[must_use]
-    pub fn peer(&self) -> Option<Peer> {
-        self.peer
-    }
-
     /// The identity behind the request.
     #[must_use]
     pub fn principal(&self) -> &Principal {
@@ -162,6 +137,13 @@ impl Caller {
             Scope::Session(session) => Some(session),
             Scope::Gateway | Scope::Request(_) => None,
         }
+    }
+
+    /// Whether state that was made for `owner` belongs to this caller: it has the same principal, and, where that is
+    /// every unauthenticated client, the same session, or none either.
+    #[must_use]
+    pub fn owns_what_is_of(&self, owner: &Self) -> bool {
+        self.principal == owner.principal && (!self.principal.is_anonymous() || self.session() == owner.session())
     }
 
     /// Whether the request is Fanlight's own.
@@ -205,6 +187,20 @@ mod tests {
         for (one, other) in principals.iter().flat_map(|one| principals.iter().map(move |other| (one, other))) {
             assert_eq!(one.to_bytes() == other.to_bytes(), one == other, "{one:?} {other:?}");
         }
+    }
+
+    #[test]
+    fn unauthenticated_clients_own_what_their_session_has_made() {
+        let (one, other) = (SessionKey(1), SessionKey(2));
+        let anonymous = |session| Caller::session_of(Principal::anonymous(), session);
+        assert!(anonymous(one).owns_what_is_of(&anonymous(one)));
+        assert!(!anonymous(one).owns_what_is_of(&anonymous(other)));
+        let request = || Caller::request_of(Principal::anonymous());
+        assert!(request().owns_what_is_of(&request()));
+        assert!(!request().owns_what_is_of(&anonymous(one)) && !anonymous(one).owns_what_is_of(&request()));
+        let of = |name, session| Caller::session_of(Principal::named("issuer", name), session);
+        assert!(of("ann", one).owns_what_is_of(&of("ann", other)));
+        assert!(!of("ann", one).owns_what_is_of(&of("bob", one)) && !of("ann", one).owns_what_is_of(&anonymous(one)));
     }
 
     #[test]

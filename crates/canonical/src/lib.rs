@@ -20,4 +20,4 @@ pub use error::{BackendError, Outcome};
 pub use fanlight_telemetry::Parent;
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
-pub use peer::Peer;
+pub use peer::{Peer, Shares};

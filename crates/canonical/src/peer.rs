@@ -1,21 +1,60 @@
-//! The network a client connects from.
+//! The peer behind a request, for limits that clients share: who has most of something loses first.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::HashMap;
+use std::net::IpAddr;
 
-/// The network a client connects from: shares of limits are counted by it while clients are not authenticated.
-///
-/// An IPv4 address, or the first 64 bits of an IPv6 address: a single host usually has all addresses of such a prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Peer(IpAddr);
+use crate::caller::Principal;
+
+/// Who shares of a limit are counted for: the principal where clients are authenticated, else the address that they
+/// connect from. Behind a reverse proxy unauthenticated clients are one peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// The process that started this one, or Fanlight itself.
+    #[default]
+    Local,
+    /// An address, of IPv6 a network.
+    Address(IpAddr),
+    /// An authenticated client.
+    Principal(Principal),
+}
 
 impl Peer {
-    /// The network of this address. An IPv4 address mapped into IPv6 is that IPv4 address.
+    /// The peer of a request of `principal` from `address`.
     #[must_use]
-    pub fn of(address: IpAddr) -> Self {
-        Self(match address.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-            address @ IpAddr::V4(_) => address,
-        })
+    pub fn of(principal: &Principal, address: Option<IpAddr>) -> Self {
+        match address {
+            _ if !principal.is_anonymous() => Self::Principal(principal.clone()),
+            Some(address) => Self::Address(address),
+            None => Self::Local,
+        }
+    }
+}
+
+/// How many of the things that a limit counts each peer has.
+#[derive(Debug)]
+pub struct Shares<'a> {
+    counts: HashMap<&'a Peer, usize>,
+    newcomer: &'a Peer,
+}
+
+impl<'a> Shares<'a> {
+    /// Counts the peers of everything there is; `newcomer` wants one more.
+    pub fn count(all: impl Iterator<Item = &'a Peer>, newcomer: &'a Peer) -> Self {
+        let mut counts = HashMap::new();
+        all.for_each(|peer| *counts.entry(peer).or_default() += 1);
+        Self { counts, newcomer }
+    }
+
+    /// How many `peer` has.
+    #[must_use]
+    pub fn of(&self, peer: &Peer) -> usize {
+        self.counts.get(peer).copied().unwrap_or_default()
+    }
+
+    /// Whether `peer` may lose one for the newcomer: it has more than the newcomer, or is the newcomer.
+    #[must_use]
+    pub fn may_lose(&self, peer: &Peer) -> bool {
+        peer == self.newcomer || self.of(peer) > self.of(self.newcomer)
     }
 }
 
@@ -24,11 +63,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peer_is_an_ipv4_address_or_an_ipv6_prefix() {
-        let peer = |address: &str| Peer::of(address.parse().unwrap());
-        assert_eq!(peer("192.0.2.1"), peer("::ffff:192.0.2.1"));
-        assert_ne!(peer("192.0.2.1"), peer("192.0.2.2"));
-        assert_eq!(peer("2001:db8:1:2::1"), peer("2001:db8:1:2:ffff:ffff:ffff:ffff"));
-        assert_ne!(peer("2001:db8:1:2::1"), peer("2001:db8:1:3::1"));
+    fn peer_is_the_principal_or_else_the_address() {
+        let address = Some([10, 0, 0, 1].into());
+        let ann = Principal::named("issuer", "ann");
+        assert_eq!(Peer::of(&ann, address), Peer::Principal(ann));
+        assert_eq!(Peer::of(&Principal::anonymous(), address), Peer::Address([10, 0, 0, 1].into()));
+        assert_eq!(Peer::of(&Principal::anonymous(), None), Peer::Local);
+    }
+
+    #[test]
+    fn only_peers_with_more_lose_for_a_newcomer() {
+        let [one, two, new] = [1, 2, 3].map(|last| Peer::Address([10, 0, 0, last].into()));
+        let all = [&one, &one, &one, &two, &new];
+        let shares = Shares::count(all.into_iter(), &new);
+        assert!(shares.may_lose(&one) && shares.may_lose(&new) && !shares.may_lose(&two));
+        assert_eq!((shares.of(&one), shares.of(&Peer::Local)), (3, 0));
     }
 }

@@ -1,8 +1,10 @@
 //! What a transport knows of a message, and the principal that follows from it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use fanlight_canonical::{Peer, Principal};
+use fanlight_canonical::Principal;
+use fanlight_http_edge::peer_of;
 use fanlight_telemetry::{Headers, Moment, Network};
 use http::HeaderMap;
 
@@ -16,11 +18,10 @@ pub struct TransportFacts<'a> {
 }
 
 impl TransportFacts<'_> {
-    /// Where the client connects from; `None` on stdio.
-    #[must_use]
-    pub fn peer(&self) -> Option<Peer> {
+    /// The address whose share of a limit the message takes; `None` on stdio.
+    pub(crate) fn peer_address(&self) -> Option<IpAddr> {
         match self.network {
-            Network::Http { client, .. } => client.map(|address| Peer::of(address.ip())),
+            Network::Http { client, .. } => client.map(|address| peer_of(address.ip())),
             Network::Stdio => None,
         }
     }

@@ -28,8 +28,8 @@ struct Shared {
 struct State {
     /// The sum of all holdings; at most the limit.
     held: usize,
-    /// By peer; without an address, all clients on pipes. Peers that hold nothing have no entry.
-    peers: HashMap<Option<Peer>, Holding, RandomState>,
+    /// Peers that hold nothing have no entry.
+    peers: HashMap<Peer, Holding, RandomState>,
 }
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ pub(crate) struct Spent;
 /// Bytes that a peer holds, until this is dropped.
 pub(crate) struct Reservation {
     budget: ByteBudget,
-    peer: Option<Peer>,
+    peer: Peer,
     bytes: usize,
 }
 
@@ -64,13 +64,13 @@ impl ByteBudget {
     }
 
     /// Reserves bytes for a peer.
-    pub(crate) fn reserve(&self, peer: Option<Peer>, bytes: usize) -> Result<Reservation, Spent> {
+    pub(crate) fn reserve(&self, peer: &Peer, bytes: usize) -> Result<Reservation, Spent> {
         self.lock().take(self.0.limit, peer, bytes, true)?;
-        Ok(Reservation { budget: self.clone(), peer, bytes })
+        Ok(Reservation { budget: self.clone(), peer: peer.clone(), bytes })
     }
 
     /// The same text, counted until its last part is dropped, unless it is small.
-    pub(crate) fn count(&self, peer: Option<Peer>, text: Bytes) -> Result<Bytes, Spent> {
+    pub(crate) fn count(&self, peer: &Peer, text: Bytes) -> Result<Bytes, Spent> {
         if text.len() <= UNCOUNTED {
             return Ok(text);
         }
@@ -85,28 +85,28 @@ impl ByteBudget {
 
 impl State {
     /// `is_new`: for a further reservation of the peer, not for more bytes of one that exists.
-    fn take(&mut self, limit: usize, peer: Option<Peer>, bytes: usize, is_new: bool) -> Result<(), Spent> {
+    fn take(&mut self, limit: usize, peer: &Peer, bytes: usize, is_new: bool) -> Result<(), Spent> {
         let free = limit.checked_sub(self.held).and_then(|free| free.checked_sub(bytes)).ok_or(Spent)?;
-        let holding = self.peers.get(&peer);
+        let holding = self.peers.get(peer);
         let (own, reservations) = holding.map_or((0, 0), |holding| (holding.bytes, holding.reservations));
         let is_first = reservations == usize::from(!is_new);
         if !is_first && own + bytes > free {
             return Err(Spent);
         }
-        let holding = self.peers.entry(peer).or_default();
+        let holding = self.peers.entry(peer.clone()).or_default();
         holding.bytes += bytes;
         holding.reservations += usize::from(is_new);
         self.held += bytes;
         Ok(())
     }
 
-    fn give_back(&mut self, peer: Option<Peer>, bytes: usize, is_last: bool) {
+    fn give_back(&mut self, peer: &Peer, bytes: usize, is_last: bool) {
         self.held -= bytes;
-        if let Some(holding) = self.peers.get_mut(&peer) {
+        if let Some(holding) = self.peers.get_mut(peer) {
             holding.bytes -= bytes;
             holding.reservations -= usize::from(is_last);
             if holding.reservations == 0 {
-                self.peers.remove(&peer);
+                self.peers.remove(peer);
             }
         }
     }
@@ -117,8 +117,8 @@ impl Reservation {
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Spent> {
         let mut state = self.budget.lock();
         match bytes.checked_sub(self.bytes) {
-            Some(more) => state.take(self.budget.limit(), self.peer, more, false)?,
-            None => state.give_back(self.peer, self.bytes - bytes, false),
+            Some(more) => state.take(self.budget.limit(), &self.peer, more, false)?,
+            None => state.give_back(&self.peer, self.bytes - bytes, false),
         }
         drop(state);
         self.bytes = bytes;
@@ -133,7 +133,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.budget.lock().give_back(self.peer, self.bytes, true);
+        self.budget.lock().give_back(&self.peer, self.bytes, true);
     }
 }
 
@@ -161,8 +161,8 @@ mod tests {
 
     use super::*;
 
-    fn peer(number: u8) -> Option<Peer> {
-        Some(Peer::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number))))
+    fn peer(number: u8) -> Peer {
+        Peer::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)))
     }
 
     fn held(budget: &ByteBudget) -> usize {
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn peer_leaves_as_much_as_it_holds() {
         let budget = ByteBudget::new(120);
-        let hoard = |number| std::iter::from_fn(|| budget.reserve(peer(number), 1).ok()).collect::<Vec<_>>();
+        let hoard = |number| std::iter::from_fn(|| budget.reserve(&peer(number), 1).ok()).collect::<Vec<_>>();
         let first = hoard(1);
         assert_eq!(first.len(), 60);
         let second = hoard(2);
@@ -188,15 +188,15 @@ mod tests {
     #[test]
     fn first_reservation_of_a_peer_may_be_as_large_as_all_that_is_free() {
         let budget = ByteBudget::new(100);
-        let mut first = budget.reserve(peer(1), 10).unwrap();
+        let mut first = budget.reserve(&peer(1), 10).unwrap();
         first.resize(90).unwrap();
         assert_eq!(first.resize(101), Err(Spent));
-        assert!(budget.reserve(peer(1), 1).is_err(), "beyond its share");
-        let other = budget.reserve(peer(2), 10).unwrap();
-        assert!(budget.reserve(peer(3), 1).is_err(), "beyond all");
+        assert!(budget.reserve(&peer(1), 1).is_err(), "beyond its share");
+        let other = budget.reserve(&peer(2), 10).unwrap();
+        assert!(budget.reserve(&peer(3), 1).is_err(), "beyond all");
         first.resize(20).unwrap();
         assert_eq!(held(&budget), 30);
-        assert!(budget.reserve(peer(1), 15).is_ok());
+        assert!(budget.reserve(&peer(1), 15).is_ok());
         drop((first, other));
         assert_eq!(held(&budget), 0);
     }
@@ -204,9 +204,9 @@ mod tests {
     #[test]
     fn text_is_counted_until_its_last_part_is_dropped() {
         let budget = ByteBudget::new(64 << 10);
-        let small = budget.count(None, Bytes::from(vec![0; UNCOUNTED])).unwrap();
+        let small = budget.count(&Peer::Local, Bytes::from(vec![0; UNCOUNTED])).unwrap();
         assert_eq!((small.len(), held(&budget)), (UNCOUNTED, 0));
-        let text = budget.count(None, Bytes::from(vec![1; 10_000])).unwrap();
+        let text = budget.count(&Peer::Local, Bytes::from(vec![1; 10_000])).unwrap();
         let part = text.slice(9_999..);
         drop(text);
         assert_eq!(held(&budget), 10_000);

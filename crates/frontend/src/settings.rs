@@ -40,6 +40,8 @@ pub struct FrontendSettings {
     pub workers: Vec<Handle>,
     /// HTTP connections open at once; further ones wait in the listener's backlog.
     pub max_connections: usize,
+    /// Most open connections of one peer; 0 for no such bound.
+    pub max_peer_connections: usize,
     /// Requests at once on one HTTP/2 connection.
     pub http2_streams: u32,
     /// Event streams open at once on which HTTP clients only listen; further ones are refused. Never
@@ -47,6 +49,8 @@ pub struct FrontendSettings {
     pub max_streams: usize,
     /// Sessions of legacy HTTP clients.
     pub max_sessions: usize,
+    /// Most sessions of one peer; 0 for no such bound.
+    pub max_peer_sessions: usize,
     /// Requests running at once on a stdio connection.
     pub max_concurrent: usize,
     /// Messages of servers buffered per request.
@@ -58,6 +62,8 @@ pub struct FrontendSettings {
     /// Suspended calls: calls of modern clients that wait for the input that a legacy server asked
     /// for; per process on HTTP, and per connection on stdio.
     pub max_suspended_calls: usize,
+    /// Most suspended calls of one peer; 0 for no such bound.
+    pub max_peer_suspended_calls: usize,
     /// Subscriptions of modern clients; per process on HTTP, and per connection on stdio.
     pub max_subscriptions: usize,
     /// The capabilities of a legacy client, and its `clientInfo`.
@@ -131,7 +137,7 @@ impl Default for FrontendSettings {
         Self {
             path: "/mcp".into(),
             sse_path: Some("/sse".into()),
-            allowed_origins: Vec::new(),
+            allowed_origins: vec!["http://localhost:3000".into()],
             allowed_hosts: Vec::new(),
             keys: Keys::default(),
             max_body: 16 << 20,
@@ -141,14 +147,17 @@ impl Default for FrontendSettings {
             nesting: 128,
             workers: Vec::new(),
             max_connections: 16_384,
+            max_peer_connections: 0,
             http2_streams: 100,
             max_streams: 12_288,
             max_sessions: 10_000,
+            max_peer_sessions: 0,
             max_concurrent: 256,
             notification_buffer: 256,
             max_server_requests: 64,
             max_input_rounds: 8,
             max_suspended_calls: 1000,
+            max_peer_suspended_calls: 0,
             max_subscriptions: 10_000,
             max_description: 128 << 10,
             description_memory: ByteBudget::new(32 << 20),

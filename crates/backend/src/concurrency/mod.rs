@@ -1,8 +1,8 @@
 //! Which requests may run at a server at the same time: no client takes all permits, and waiting requests of all clients
 //! are served in turn.
 //!
-//! A client is a session, or the requests without one that give the same `clientInfo`. All clients of one principal are
-//! one owner; those of anonymous clients are told apart by the network they connect from ([`Peer`]). A client, and
+//! A client is a session, or the requests without one that give the same `clientInfo`. All clients of one
+//! [`Peer`] are one owner. A client, and
 //! likewise an owner, may run requests as long as there are as many free permits as its share asks for: alone it leaves an
 //! eighth (an owner a sixteenth) free, and the more others do the same, the less each of them gets. Of few permits, one or
 //! two are kept for others.
@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use fanlight_canonical::{CallContext, Peer, Principal, SessionKey};
+use fanlight_canonical::{CallContext, Peer, SessionKey};
 use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
@@ -75,9 +75,7 @@ struct State {
 enum Owner {
     /// Fanlight itself, which has no share.
     Gateway,
-    Principal(Principal),
-    /// An anonymous client's network; `None` for clients on pipes.
-    Peer(Option<Peer>),
+    Peer(Peer),
 }
 
 /// One client of an owner.
@@ -145,13 +143,7 @@ impl FairQueue {
     /// The claim of a request's client.
     pub(crate) fn claim(&self, context: &CallContext) -> Claim {
         let caller = &context.caller;
-        let owner = if caller.is_gateway() {
-            Owner::Gateway
-        } else if *caller.principal() == Principal::anonymous() {
-            Owner::Peer(caller.peer())
-        } else {
-            Owner::Principal(caller.principal().clone())
-        };
+        let owner = if caller.is_gateway() { Owner::Gateway } else { Owner::Peer(context.peer.clone()) };
         let kind = caller.session().map_or_else(|| self.info(context), Kind::Session);
         Claim { queue: self.clone(), client: Client { owner, kind } }
     }

@@ -1,32 +1,33 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use fanlight_canonical::Caller;
+use fanlight_canonical::{Caller, Principal};
 use fanlight_protocol::Json;
 use futures_util::FutureExt as _;
 
 use super::*;
 
-fn peer(number: u8) -> Option<Peer> {
-    Some(Peer::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number))))
+fn peer(number: u8) -> Peer {
+    Peer::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)))
 }
 
-fn by(caller: Caller, info: &'static str) -> CallContext {
+fn by(caller: Caller, peer: Peer, info: &'static str) -> CallContext {
     let context = Arc::unwrap_or_clone(CallContext::internal());
-    CallContext { caller, client_info: Some(Json::literal(info)), ..context }
+    CallContext { caller, peer, client_info: Some(Json::literal(info)), ..context }
 }
 
 /// A modern client at an address.
 fn modern(address: u8, info: &'static str) -> CallContext {
-    by(Caller::request_of(Principal::anonymous()).from_peer(peer(address)), info)
+    by(Caller::request_of(Principal::anonymous()), peer(address), info)
 }
 
 fn session(address: u8, number: u64) -> CallContext {
-    by(Caller::session_of(Principal::anonymous(), SessionKey(number)).from_peer(peer(address)), "{}")
+    by(Caller::session_of(Principal::anonymous(), SessionKey(number)), peer(address), "{}")
 }
 
 fn named(subject: &str) -> CallContext {
-    by(Caller::request_of(Principal::named("https://issuer.example", subject)), "{}")
+    let principal = Principal::named("https://issuer.example", subject);
+    by(Caller::request_of(principal.clone()), Peer::Principal(principal), "{}")
 }
 
 /// As many permits as a client gets at once.

@@ -99,8 +99,7 @@ impl Translator {
 
 /// The owner of a task that the client does not know, and that its `tasks/list` must not show.
 fn unlisted(call: &Call) -> Caller {
-    let client = &call.context.caller;
-    Caller::request_of(client.principal().clone()).from_peer(client.peer())
+    Caller::request_of(call.context.caller.principal().clone())
 }
 
 /// Whether a request was refused for lack of the tasks extension (the tasks extension, Capability

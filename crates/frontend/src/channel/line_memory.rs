@@ -1,6 +1,7 @@
 //! Counts the lines of a stdio client against the memory for requests, from the first bytes of a line until the last
 //! part of its text is dropped.
 
+use fanlight_canonical::Peer;
 use fanlight_protocol::line::{Line, LineDecoder};
 use fanlight_protocol::{Json, partial};
 
@@ -38,7 +39,7 @@ impl<'a> LineMemory<'a> {
         };
         let reserved = match partial {
             Some(mut reservation) => reservation.resize(text.len()).map(|()| reservation),
-            None => self.budget.reserve(None, text.len()),
+            None => self.budget.reserve(&Peer::Local, text.len()),
         };
         match reserved {
             Ok(reservation) => Ok(Line::Whole(reservation.hold(text))),
@@ -56,7 +57,7 @@ impl<'a> LineMemory<'a> {
             }
             Some(reservation) => reservation.resize(kept).is_ok(),
             None => {
-                self.partial = self.budget.reserve(None, kept).ok();
+                self.partial = self.budget.reserve(&Peer::Local, kept).ok();
                 self.partial.is_some()
             }
         };

@@ -59,12 +59,12 @@ pub(crate) struct BodyLimits<'a> {
     /// Counts the bytes from their arrival until the last part of the text is dropped.
     memory: &'a ByteBudget,
     /// The sender, whose share it uses.
-    peer: Option<Peer>,
+    peer: &'a Peer,
 }
 
 impl<'a> BodyLimits<'a> {
     /// The bounds of a body from `peer`.
-    pub(crate) fn new(settings: &'a FrontendSettings, peer: Option<Peer>) -> Self {
+    pub(crate) fn new(settings: &'a FrontendSettings, peer: &'a Peer) -> Self {
         let (bytes, time) = (settings.max_body, settings.body_timeout);
         Self { bytes, time, memory: &settings.request_memory, peer }
     }
@@ -201,7 +201,7 @@ mod tests {
         time: Duration,
     ) -> Result<Bytes, BodyError> {
         let memory = &ByteBudget::new(1 << 20);
-        super::read(body, BodyLimits { bytes, time, memory, peer: None }).await
+        super::read(body, BodyLimits { bytes, time, memory, peer: &Peer::Local }).await
     }
 
     #[tokio::test]
@@ -230,7 +230,7 @@ mod tests {
     async fn body_that_has_not_ended_counts_as_far_as_it_has_arrived() {
         const PIECE: usize = 16 << 10;
         let memory = ByteBudget::new(10 * PIECE);
-        let limits = BodyLimits { bytes: 1 << 20, time: TIME, memory: &memory, peer: None };
+        let limits = BodyLimits { bytes: 1 << 20, time: TIME, memory: &memory, peer: &Peer::Local };
         let mut senders = Vec::new();
         let mut outcomes = Vec::new();
         for _ in 0..20 {

@@ -23,7 +23,7 @@ use super::events::stream::EventStream;
 use super::events::{Endings, EventBatch, ONE_PIECE, Pieces};
 use crate::call::RenderedCall;
 use crate::eras::fault;
-use crate::ingress::{self, Reason};
+use crate::ingress::{self, Origin, Reason};
 use crate::memory::{ByteBudget, Spent};
 use crate::trace::Ending;
 
@@ -64,7 +64,7 @@ pub(crate) struct ReplyBody {
 #[derive(Debug)]
 struct AnswerMemory {
     budget: ByteBudget,
-    peer: Option<Peer>,
+    peer: Peer,
 }
 
 impl AnswerMemory {
@@ -74,7 +74,7 @@ impl AnswerMemory {
             if piece.len() <= UNCOUNTED_ANSWER {
                 return Ok(piece);
             }
-            Ok(self.budget.reserve(self.peer, piece.len())?.hold(piece))
+            Ok(self.budget.reserve(&self.peer, piece.len())?.hold(piece))
         };
         Ok(pieces.map(count).collect::<Result<Pieces, Spent>>()?.into_iter())
     }
@@ -188,12 +188,12 @@ impl ReplyBody {
     }
 
     /// Counts what it holds, now and later, for a client that may read slowly.
-    pub(crate) fn count_memory(&mut self, budget: &ByteBudget, peer: Option<Peer>) -> Result<(), Spent> {
+    pub(crate) fn count_memory(&mut self, budget: &ByteBudget, origin: &Origin<'_>) -> Result<(), Spent> {
         let is_large = self.ready.as_slice().iter().any(|piece| piece.len() > UNCOUNTED_ANSWER);
         if !is_large && self.stream.is_none() {
             return Ok(());
         }
-        let memory = AnswerMemory { budget: budget.clone(), peer };
+        let memory = AnswerMemory { budget: budget.clone(), peer: origin.peer() };
         if is_large {
             self.ready = memory.count(self.ready.clone())?;
         }

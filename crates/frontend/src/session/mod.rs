@@ -39,8 +39,8 @@ pub(crate) struct Session {
 pub(crate) struct Client {
     /// No other principal may use the session.
     pub(crate) principal: Principal,
-    /// Where it has opened the session from.
-    pub(crate) peer: Option<Peer>,
+    /// Whose share of a limit the session takes.
+    pub(crate) peer: Peer,
     pub(crate) initialize: InitializeParams,
     /// Counts the size of `initialize`.
     pub(crate) _memory: Reservation,
@@ -84,6 +84,11 @@ impl Session {
     /// Whether `principal` opened the session.
     pub(crate) fn belongs_to(&self, principal: &Principal) -> bool {
         self.client.principal == *principal
+    }
+
+    /// Whose share of a limit it takes.
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.client.peer
     }
 
     /// The revision agreed on.
@@ -130,7 +135,8 @@ impl Session {
     pub(crate) fn context(&self, wants_progress: bool) -> CallContext {
         let Client { principal, peer, initialize, .. } = &self.client;
         CallContext {
-            caller: Caller::session_of(principal.clone(), self.key).from_peer(*peer),
+            caller: Caller::session_of(principal.clone(), self.key),
+            peer: peer.clone(),
             client_info: initialize.client_info.clone(),
             capabilities: initialize.capabilities.clone(),
             log_level: self.log_level(),

@@ -40,6 +40,7 @@ const MIN_HEADER: usize = 8 << 10;
 pub(super) struct Connection<S> {
     pub(super) endpoint: Arc<S>,
     pub(super) settings: Arc<FrontendSettings>,
+    pub(super) activity: Arc<Activity>,
     /// The connection ends with the requests that it carries.
     pub(super) shutdown: CancellationToken,
     /// The connection ends at once.
@@ -60,8 +61,7 @@ impl<S: Serve> Connection<S> {
     where
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        let FrontendSettings { header_timeout, idle_connection, write_timeout, .. } = *self.settings;
-        let activity = Activity::new(header_timeout, idle_connection, write_timeout);
+        let activity = Arc::clone(&self.activity);
         let mut ending = Ending::new(&self.shutdown, &self.cut, &activity, self.settings.header_timeout);
         let mut stream = TrackedIo::new(stream, Arc::clone(&activity));
         let is_http2 = tokio::select! {

@@ -73,7 +73,9 @@ impl<C: Core> Serve for Endpoint<C> {
                     let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received };
                     let origin = self.ingress.identify(arrived.facts());
                     // Here, since each future within another is copied on its way into that.
-                    let reply = if !self.is_at_endpoint(&arrived) {
+                    let reply = if let Some(name) = arrived.fields.ambiguous() {
+                        Err(Refusal::invalid(StatusCode::BAD_REQUEST, format!("{name} is there more than once")))
+                    } else if !self.is_at_endpoint(&arrived) {
                         Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
                     } else if head.method == http::Method::POST {
                         self.post(&arrived, &origin, &mut body).await
@@ -81,8 +83,8 @@ impl<C: Core> Serve for Endpoint<C> {
                         Box::pin(self.other_method(&arrived, &origin)).await
                     };
                     let mut response = reply.unwrap_or_else(|refusal| refusal.into_response());
-                    if response.body_mut().count_memory(&self.settings.answer_memory, origin.peer).is_err() {
-                        response = answer_without_memory(response.body(), origin.peer).into_response();
+                    if response.body_mut().count_memory(&self.settings.answer_memory, &origin).is_err() {
+                        response = answer_without_memory(response.body(), &origin.peer()).into_response();
                     }
                     response.body_mut().count(self.settings.telemetry.metrics());
                     response
@@ -148,7 +150,7 @@ impl<C: Core> Endpoint<C> {
         Ok(Self {
             ingress: Ingress::new(Arc::clone(&core), settings, shutdown.clone(), &cut)?,
             guard: Guard::new(&settings.allowed_hosts, Origins::Listed(settings.allowed_origins.clone())),
-            sessions: InMemorySessions::new(settings.max_sessions, settings.session_idle),
+            sessions: InMemorySessions::new(settings.max_sessions, settings.max_peer_sessions, settings.session_idle),
             policy: StreamPolicy::new(settings, Arc::clone(&detached)),
             detached,
             streams: ConcurrencyLimit::new(settings.stream_limit()),
@@ -184,7 +186,7 @@ impl<C: Core> Endpoint<C> {
 
     async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
         let accepts = negotiate::check(&arrived.fields)?;
-        let text = body::read(body, BodyLimits::new(&self.settings, origin.peer)).await?;
+        let text = body::read(body, BodyLimits::new(&self.settings, &origin.peer())).await?;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         let exchange = Exchange { endpoint: self, fields: &arrived.fields, accepts };
         match self.ingress.receive(&exchange, origin, text).await? {
@@ -211,7 +213,7 @@ impl<C: Core> Endpoint<C> {
 }
 
 /// Refuses to hold an answer. The memory of a client's requests does not bound that of their answers.
-fn answer_without_memory(answer: &ReplyBody, peer: Option<Peer>) -> Box<Refusal> {
+fn answer_without_memory(answer: &ReplyBody, peer: &Peer) -> Box<Refusal> {
     tracing::warn!(?peer, "answer dropped: too many bytes wait for clients that read slowly (limits.answerMemory)");
     let message = "busy: the memory for answers is in use; the request has been carried out, and its answer is lost";
     Refusal::busy(message).of_request(answer.id())

@@ -136,7 +136,7 @@ impl<C: Core> SseTransport<C> {
             let message = "no such session: its event stream has ended; open a new one with GET";
             Refusal::invalid(StatusCode::NOT_FOUND, message)
         })?;
-        let text = body::read(body, BodyLimits::new(&self.settings, origin.peer)).await?;
+        let text = body::read(body, BodyLimits::new(&self.settings, &origin.peer())).await?;
         trace::bytes(&self.settings.telemetry, Direction::Receive, text.len());
         connection.take(origin, text).await?;
         Ok(reply::empty(StatusCode::ACCEPTED))
