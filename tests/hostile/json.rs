@@ -151,13 +151,13 @@ async fn odd_values_pass_unchanged_at_bounded_cost() {
         format!(r#"{{"x":0.{}e{}}}"#, "0".repeat(MIB), "1".repeat(MIB)),
         r#"{"x":"\ud800","\udc00":"\udfff\ud800","z":"\u0000"}"#.to_owned(),
         format!(r#"{{"x":"{}"}}"#, r#"\""#.repeat(5 * MIB)),
-        format!(r#"{{"x":"{}"}}"#, r"\\".repeat(5 * MIB)),
+        format!(r#"{{"x":"{}"}}"#, r"\\".repeat(MIB)),
         format!(r#"{{"x":"{}"}}"#, r"\u0041".repeat(10 * MIB / 6)),
-        format!(r#"{{"x":"{}"}}"#, "\u{1F980}".repeat(10 * MIB / 4)),
-        format!("{{{}\"x\":1}}", r#""x":1,"#.repeat(MIB)),
-        format!("{{\"x\":[{}0]}}", "0,".repeat(5 * MIB)),
-        format!("{{\"x\":[{}0]}}", "[],".repeat(3 * MIB)),
-        format!("{{\"x\":[{}0]}}", " \n\t".repeat(3 * MIB)),
+        format!(r#"{{"x":"{}"}}"#, "\u{1F980}".repeat(MIB / 2)),
+        format!("{{{}\"x\":1}}", r#""x":1,"#.repeat(MIB / 4)),
+        format!("{{\"x\":[{}0]}}", "0,".repeat(MIB)),
+        format!("{{\"x\":[{}0]}}", "[],".repeat(MIB)),
+        format!("{{\"x\":[{}0]}}", " \n\t".repeat(MIB)),
     ];
     for arguments in &arguments {
         let (status, text) = call_with(&target, call_of(arguments).as_bytes()).await;

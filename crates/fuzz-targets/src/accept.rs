@@ -7,7 +7,7 @@ use crate::cost::{Cost, Linear, bounded};
 
 pub(crate) fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let nothing = Cost { allocations: Linear(0, 0), bytes: Linear(0, 0) };
+    let nothing = Cost { allocations: Linear(0, 0), bytes: Linear(0, 0), milliseconds: 10 };
     let accepts = bounded(data.len(), nothing, || Accepts::of(|| text.lines()));
     let with_json = format!("{text}\n{}", fanlight_protocol::accept::JSON);
     let more = Accepts::of(|| with_json.lines());

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The processor time of any input.
-const FIXED_TIME: Duration = Duration::from_millis(10);
 /// The processor time of one byte, in an optimized build that is slowed down by the fuzzer's instrumentation.
 const TIME_PER_BYTE: Duration = Duration::from_micros(2);
 
@@ -17,6 +15,8 @@ pub struct Cost {
     pub allocations: Linear,
     /// Bytes that are allocated, all together: memory that is freed and allocated again counts twice.
     pub bytes: Linear,
+    /// Milliseconds of processor time, beside [`TIME_PER_BYTE`].
+    pub milliseconds: u64,
 }
 
 /// A fixed part, and a part for each byte of an input.
@@ -31,9 +31,9 @@ impl Linear {
 
 impl Cost {
     /// For parsers that build a value for each element of an input, however short.
-    pub const ELEMENTS: Self = Self { allocations: Linear(64, 4), bytes: Linear(16 << 10, 512) };
+    pub const ELEMENTS: Self = Self { allocations: Linear(64, 4), bytes: Linear(16 << 10, 512), milliseconds: 10 };
     /// For parsers that copy parts of the input at most.
-    pub const TEXT: Self = Self { allocations: Linear(64, 1), bytes: Linear(16 << 10, 32) };
+    pub const TEXT: Self = Self { allocations: Linear(64, 1), bytes: Linear(16 << 10, 32), milliseconds: 10 };
 }
 
 /// Reads an input of this length, and returns what was read.
@@ -61,12 +61,11 @@ fn attempt<T>(length: usize, cost: Cost, read: &impl Fn() -> T) -> (T, Option<St
     let allocated = allocation_counter::measure(|| value = Some(read()));
     let time = processor_time().saturating_sub(before);
     let bytes = u64::try_from(length).unwrap_or(u64::MAX);
+    let longest = Duration::from_millis(cost.milliseconds) + TIME_PER_BYTE * u32::try_from(length).unwrap_or(u32::MAX);
     let exceeded = [
         (allocated.count_total > cost.allocations.of(bytes)).then(|| format!("{} allocations", allocated.count_total)),
         (allocated.bytes_total > cost.bytes.of(bytes)).then(|| format!("{} allocated bytes", allocated.bytes_total)),
-        (cfg!(feature = "processor-time")
-            && time > FIXED_TIME + TIME_PER_BYTE * u32::try_from(length).unwrap_or(u32::MAX))
-        .then(|| format!("{time:?} of processor time")),
+        (cfg!(feature = "processor-time") && time > longest).then(|| format!("{time:?} of processor time")),
     ];
     (value.expect("it was read"), exceeded.into_iter().flatten().next())
 }

@@ -1,7 +1,7 @@
 //! What a process uses of the machine, from `/proc`.
 
-use std::fs;
 use std::time::Duration;
+use std::{fs, io};
 
 /// The unit of times in `/proc/<pid>/stat`: Linux shows them in hundredths of a second on every machine.
 const TICK: Duration = Duration::from_millis(10);
@@ -30,6 +30,18 @@ pub fn processor_time(pid: u32) -> Duration {
     let after_name = stat.rsplit_once(") ").unwrap().1;
     let ticks = after_name.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u32>().unwrap()).sum::<u32>();
     TICK * ticks
+}
+
+/// The time that its threads have waited for a processor so far, all together: what a loaded machine adds to everything
+/// that the process does, at most. Zero where the kernel does not count it.
+pub fn processor_wait(pid: u32) -> Duration {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
+    // The second field, in nanoseconds. A thread may have ended meanwhile.
+    let waited = |thread: io::Result<fs::DirEntry>| {
+        let schedstat = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        schedstat.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+    };
+    threads.filter_map(waited).sum()
 }
 
 /// The number of its open files.
