@@ -11,17 +11,24 @@
     reason = "a panic is how a test fails; clippy.toml allows it only inside test functions, not in their tools"
 )]
 
+mod batches;
 mod browser;
 mod bystander;
+mod filters;
 mod framing;
 mod http1;
 mod http2;
 mod json;
 mod lists;
+mod member_names;
+mod peers;
 mod redirects;
 mod request_state;
 mod sessions;
 mod target;
+mod tasks;
 mod terminal;
+mod uris;
+mod web_pages;
 
 use fanlight_testkit::{harness, raw_client, scripted};

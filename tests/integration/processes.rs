@@ -224,20 +224,17 @@ async fn replaced(gateway: &Running, server: &Backend, starts: usize) -> String 
 
 #[tokio::test]
 async fn stopped_child_is_replaced_after_one_failed_call() {
-    for era in [Era::Modern, Era::Legacy] {
-        let server = backend(era, Transport::Stdio).await;
-        let folder = TempFile::folder();
-        let mut text: Value = serde_json::from_str(&config(&server, "", &folder, json!({"timeout": "500ms"}))).unwrap();
-        text["timeouts"]["ping"] = json!("500ms");
-        let mut gateway = start(&text.to_string(), |_| ()).await;
-        let stopped = server.children(1).await.last().copied().unwrap();
-        kill(stopped, Signal::STOP);
-        let starts = server.children(1).await.len() + 1;
-        let error = replaced(&gateway, &server, starts).await;
-        assert!(error.contains("did not answer within"), "{error}");
-        assert_gone(stopped).await;
-        signal_and_wait(&mut gateway.child, Signal::TERM).await;
-    }
+    let server = backend(Era::Modern, Transport::Stdio).await;
+    let folder = TempFile::folder();
+    let mut text: Value = serde_json::from_str(&config(&server, "", &folder, json!({"timeout": "500ms"}))).unwrap();
+    text["timeouts"]["ping"] = json!("500ms");
+    let mut gateway = start(&text.to_string(), |_| ()).await;
+    let stopped = server.children(1).await[0];
+    kill(stopped, Signal::STOP);
+    let error = replaced(&gateway, &server, 2).await;
+    assert!(error.contains("did not answer within"), "{error}");
+    assert_gone(stopped).await;
+    signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }
 
 /// The process lives and answers pings, but not its calls: it is slow, and stays.
@@ -249,10 +246,13 @@ async fn child_that_answers_a_ping_is_kept() {
     let mut gateway = start(&config(&server, "", &folder, json!({"timeout": "300ms"})), |_| ()).await;
     let children = server.children(1).await;
     server.on("tools/call", Reply::fault(Fault::Hang));
-    for number in 1..4 {
-        assert!(gateway.call().await.contains("did not answer within"));
-        server.wait_for("ping", number).await;
-    }
+    within("pings", async {
+        // The answer to a ping may arrive during the next call, which is then not doubtful.
+        while server.received("ping").len() < 3 {
+            assert!(gateway.call().await.contains("did not answer within"));
+        }
+    })
+    .await;
     assert_eq!(server.children(1).await, children);
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }

@@ -29,7 +29,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use settings::AdminSettings;
 
-use router::{Admin, router};
+use router::{Admin, health_router, router};
+
+/// Connections beyond `limits.adminConnections`, on which only health is told: an orchestrator that gets no answer
+/// restarts the gateway.
+const HEALTH_CONNECTIONS: usize = 8;
 
 /// What operators can look at.
 pub struct Subject {
@@ -60,25 +64,31 @@ pub async fn serve_admin(
     settings: AdminSettings,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let address = listener.local_addr()?;
-    let connections =
-        AcceptLimits { connections: settings.max_connections, name: "limits.adminConnections", drain: settings.drain };
+    let (address, drain) = (listener.local_addr()?, settings.drain);
+    let connections = AcceptLimits {
+        connections: settings.max_connections,
+        reserve: HEALTH_CONNECTIONS,
+        per_peer: 0,
+        name: "limits.adminConnections",
+    };
     let limits = Http1Limits {
         head: settings.max_header,
         head_timeout: settings.header_timeout,
         write_timeout: settings.write_timeout,
     };
-    let admin = Admin::new(subject, settings, address, SystemTime::now(), shutdown.clone());
-    let service = TowerToHyperService::new(router(&Arc::new(admin)));
+    let admin = Arc::new(Admin::new(subject, settings, address, SystemTime::now(), shutdown.clone()));
+    let all = TowerToHyperService::new(router(&admin));
+    let health = TowerToHyperService::new(health_router(&admin));
     let ending = shutdown.clone();
-    let serve = move |stream| {
-        let serving = serve_http1(stream, service.clone(), limits, ending.clone());
+    let serve = move |stream, usage, is_reserve| {
+        let service = if is_reserve { health.clone() } else { all.clone() };
+        let serving = serve_http1(stream, service, limits, usage, ending.clone());
         async move {
             if let Err(error) = serving.await {
                 tracing::debug!(%error, "connection to the admin listener broke");
             }
         }
     };
-    accept_and_spawn(listener, connections, shutdown, serve).await;
+    accept_and_spawn(listener, connections, drain, shutdown, serve).await;
     Ok(())
 }

@@ -11,8 +11,8 @@ use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::{MethodRouter, get};
 use fanlight_http_edge::{Guard, Origins};
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, StatusCode};
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -85,6 +85,27 @@ pub(crate) fn router(admin: &Arc<Admin>) -> Router {
         .layer(from_fn_with_state(Arc::clone(admin), require_host))
         .layer(map_response(with_default_headers))
         .with_state(Arc::clone(admin))
+}
+
+/// The routes that are served when all connections are taken.
+pub(crate) fn health_router(admin: &Arc<Admin>) -> Router {
+    Router::new()
+        .route("/healthz", read(async || "ok"))
+        .route("/readyz", read(readiness))
+        .fallback(async || {
+            let message = "all connections to the admin listener are in use (limits.adminConnections); try later";
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        })
+        .layer(from_fn_with_state(Arc::clone(admin), require_host))
+        .layer(map_response(with_default_headers))
+        .layer(map_response(closing))
+        .with_state(Arc::clone(admin))
+}
+
+/// The response, after which the connection is closed: others need it.
+async fn closing(mut response: Response) -> Response {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// A route for `GET` and `HEAD` alone.

@@ -8,6 +8,7 @@ use fanlight_telemetry::Parent;
 
 use crate::caller::{Caller, SessionKey};
 use crate::messages::ServerMessages;
+use crate::peer::Peer;
 
 /// What a request declares by which lists are read that are served to clients of all kinds: a server
 /// may list some entries only for clients that can be asked for input, or that show apps (MCP Apps 2026-01-26, Client<>Server
@@ -33,6 +34,8 @@ pub struct Call {
 pub struct CallContext {
     /// Who the request is made for.
     pub caller: Caller,
+    /// Whose share of a limit it takes.
+    pub peer: Peer,
     /// `Implementation` object of the client, if it gave one.
     pub client_info: Option<Json>,
     /// `ClientCapabilities` object: what the server may ask of the client during this call.
@@ -97,6 +100,7 @@ impl CallContext {
     fn own(trace: &Parent) -> Self {
         Self {
             caller: Caller::gateway(),
+            peer: Peer::Local,
             client_info: None,
             capabilities: Json::empty_object(),
             log_level: None,

@@ -48,6 +48,12 @@ impl Principal {
         Self(Identity::Operator)
     }
 
+    /// Whether it is every client that has not been authenticated: then only sessions tell clients apart.
+    #[must_use]
+    pub fn is_anonymous(&self) -> bool {
+        matches!(self.0, Identity::Anonymous)
+    }
+
     /// Bytes that no other principal has, equal in every process: what is sealed for a client is bound to
     /// them.
     #[must_use]
@@ -133,6 +139,13 @@ impl Caller {
         }
     }
 
+    /// Whether state that was made for `owner` belongs to this caller: it has the same principal, and, where that is
+    /// every unauthenticated client, the same session, or none either.
+    #[must_use]
+    pub fn owns_what_is_of(&self, owner: &Self) -> bool {
+        self.principal == owner.principal && (!self.principal.is_anonymous() || self.session() == owner.session())
+    }
+
     /// Whether the request is Fanlight's own.
     #[must_use]
     pub fn is_gateway(&self) -> bool {
@@ -174,6 +187,20 @@ mod tests {
         for (one, other) in principals.iter().flat_map(|one| principals.iter().map(move |other| (one, other))) {
             assert_eq!(one.to_bytes() == other.to_bytes(), one == other, "{one:?} {other:?}");
         }
+    }
+
+    #[test]
+    fn unauthenticated_clients_own_what_their_session_has_made() {
+        let (one, other) = (SessionKey(1), SessionKey(2));
+        let anonymous = |session| Caller::session_of(Principal::anonymous(), session);
+        assert!(anonymous(one).owns_what_is_of(&anonymous(one)));
+        assert!(!anonymous(one).owns_what_is_of(&anonymous(other)));
+        let request = || Caller::request_of(Principal::anonymous());
+        assert!(request().owns_what_is_of(&request()));
+        assert!(!request().owns_what_is_of(&anonymous(one)) && !anonymous(one).owns_what_is_of(&request()));
+        let of = |name, session| Caller::session_of(Principal::named("issuer", name), session);
+        assert!(of("ann", one).owns_what_is_of(&of("ann", other)));
+        assert!(!of("ann", one).owns_what_is_of(&of("bob", one)) && !of("ann", one).owns_what_is_of(&anonymous(one)));
     }
 
     #[test]

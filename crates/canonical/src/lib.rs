@@ -10,6 +10,7 @@ mod core;
 mod error;
 mod listen;
 mod messages;
+mod peer;
 
 pub use crate::core::Core;
 pub use call::{Call, CallContext, TaskDialect};
@@ -19,3 +20,4 @@ pub use error::{BackendError, Outcome};
 pub use fanlight_telemetry::Parent;
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
+pub use peer::{Peer, Shares};

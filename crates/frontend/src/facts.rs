@@ -1,8 +1,10 @@
 //! What a transport knows of a message, and the principal that follows from it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use fanlight_canonical::Principal;
+use fanlight_http_edge::peer_of;
 use fanlight_telemetry::{Headers, Moment, Network};
 use http::HeaderMap;
 
@@ -16,6 +18,14 @@ pub struct TransportFacts<'a> {
 }
 
 impl TransportFacts<'_> {
+    /// The address whose share of a limit the message takes; `None` on stdio.
+    pub(crate) fn peer_address(&self) -> Option<IpAddr> {
+        match self.network {
+            Network::Http { client, .. } => client.map(|address| peer_of(address.ip())),
+            Network::Stdio => None,
+        }
+    }
+
     /// The header fields of the HTTP request that carries the message; `None` on stdio.
     #[must_use]
     pub fn headers(&self) -> Option<&HeaderMap> {

@@ -34,6 +34,8 @@ pub struct FrontendSettings {
     pub workers: Vec<Handle>,
     /// HTTP connections open at once; further ones wait in the listener's backlog.
     pub max_connections: usize,
+    /// Most open connections of one peer; 0 for no such bound.
+    pub max_peer_connections: usize,
     /// Requests at once on one HTTP/2 connection.
     pub http2_streams: u32,
     /// Event streams open at once on which HTTP clients only listen; further ones are refused. Never
@@ -41,6 +43,8 @@ pub struct FrontendSettings {
     pub max_streams: usize,
     /// Sessions of legacy HTTP clients.
     pub max_sessions: usize,
+    /// Most sessions of one peer; 0 for no such bound.
+    pub max_peer_sessions: usize,
     /// Requests running at once on a stdio connection.
     pub max_concurrent: usize,
     /// Messages of servers buffered per request.
@@ -52,6 +56,8 @@ pub struct FrontendSettings {
     /// Suspended calls: calls of modern clients that wait for the input that a legacy server asked
     /// for; per process on HTTP, and per connection on stdio.
     pub max_suspended_calls: usize,
+    /// Most suspended calls of one peer; 0 for no such bound.
+    pub max_peer_suspended_calls: usize,
     /// Subscriptions of modern clients; per process on HTTP, and per connection on stdio.
     pub max_subscriptions: usize,
     /// The capabilities of a legacy client, and its `clientInfo`.
@@ -116,7 +122,7 @@ impl Default for FrontendSettings {
         Self {
             path: "/mcp".into(),
             sse_path: Some("/sse".into()),
-            allowed_origins: Vec::new(),
+            allowed_origins: vec!["http://localhost:3000".into()],
             allowed_hosts: Vec::new(),
             keys: Keys::default(),
             max_body: 16 << 20,
@@ -124,14 +130,17 @@ impl Default for FrontendSettings {
             nesting: 128,
             workers: Vec::new(),
             max_connections: 16_384,
+            max_peer_connections: 0,
             http2_streams: 100,
             max_streams: 12_288,
             max_sessions: 10_000,
+            max_peer_sessions: 0,
             max_concurrent: 256,
             notification_buffer: 256,
             max_server_requests: 64,
             max_input_rounds: 8,
             max_suspended_calls: 1000,
+            max_peer_suspended_calls: 0,
             max_subscriptions: 10_000,
             max_description: 128 << 10,
             max_batch: 100,

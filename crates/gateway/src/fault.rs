@@ -2,6 +2,8 @@
 //!
 //! Errors that backends answer with pass unchanged and are not made here.
 
+use std::borrow::Cow;
+
 use fanlight_canonical::{BackendError, Outcome};
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{RpcError, code};
@@ -38,6 +40,7 @@ pub fn unknown_method(method: &str) -> RpcError {
 /// names the backends that could not be listed, since the name may be one of theirs.
 #[must_use]
 pub fn unknown_name(what: &str, name: &str, unlisted: &[(String, Outcome)]) -> RpcError {
+    let name = excerpt(name);
     if unlisted.is_empty() {
         return RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}"));
     }
@@ -53,10 +56,20 @@ pub fn unknown_name(what: &str, name: &str, unlisted: &[(String, Outcome)]) -> R
     RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}; {reason}")).with_data(data.finish())
 }
 
+/// The beginning of a name, which a client could make as long as a message.
+fn excerpt(name: &str) -> Cow<'_, str> {
+    const SHOWN: usize = 256;
+    match name.char_indices().nth(SHOWN) {
+        Some((cut, _)) => format!("{}…", name.get(..cut).unwrap_or_default()).into(),
+        None => name.into(),
+    }
+}
+
 /// The error for a tool's own name that several backends have; `names` are what clients call them.
 #[must_use]
 pub fn ambiguous_tool(name: &str, names: &[String]) -> RpcError {
     const NAMED: usize = 16;
+    let name = excerpt(name);
     let mut candidates = ArrayBuilder::default();
     for name in names.iter().take(NAMED) {
         candidates.push(&Json::string(name));

@@ -123,12 +123,12 @@ impl Gateway {
         };
         match by_prefix(topology, name) {
             // Backends that are slow to list must not delay a call of this one's tool.
-            Some((backend, original)) => tokio::select! {
+            Some((backend, original)) if backend.permits_tool(original) => tokio::select! {
                 biased;
                 found = from_all => found,
                 found = tools.entry_of(topology, backend.id, original, trace) => found,
             },
-            None => from_all.await,
+            _ => from_all.await,
         }
     }
 

@@ -42,6 +42,8 @@ pub(crate) enum Place {
     At(BackendId, String),
     /// In no list: any backend that has resources may have it.
     Unlisted,
+    /// Its URI is longer than is compared with lists.
+    Unroutable,
 }
 
 /// What names are looked up in: the topology that the request began with, and the lists of its backends.
@@ -125,7 +127,7 @@ impl Lookup<'_> {
         match name.contains(':').then_some(self.locate(name)) {
             Some(place) => match place.await {
                 Place::At(backend, original) => Ok(Some((backend, original))),
-                Place::Unlisted => Ok(None),
+                Place::Unlisted | Place::Unroutable => Ok(None),
             },
             None => Ok(None),
         }
@@ -134,6 +136,9 @@ impl Lookup<'_> {
     /// Where the resource is that the client knows as `uri`.
     pub(crate) async fn locate(self, uri: &str) -> Place {
         let Self { topology, lists, handed_out, context } = self;
+        if uri.len() > topology.limits.uri {
+            return Place::Unroutable;
+        }
         if let Some((backend, original)) = topology.unalias(uri) {
             return Place::At(backend.id, original);
         }
@@ -191,6 +196,14 @@ impl<'a> Router<'a> {
         let Lookup { topology, lists, context, .. } = self.lookup;
         let catalogue = lists.catalogues.of(kind);
         let newest = catalogue.newest(topology);
+        // Backends that are slow to list must not delay the first call of another one's tool.
+        if newest.is_none()
+            && let Some((backend, original)) = by_prefix(topology, &name)
+            && backend.permits_tool(original)
+            && catalogue.entry_of(topology, backend.id, original, &context.trace).await.is_some()
+        {
+            return Ok(self.to(backend.id, self.renamed(range, &Json::string(original))));
+        }
         let fresh = match newest {
             None => Some(lists.known(kind, topology, &context.trace).await),
             Some(_) => catalogue.recheck(topology, &context.trace).await,
@@ -218,14 +231,13 @@ impl<'a> Router<'a> {
         if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             return Some(Ok(self.to_entry(entry, range)));
         }
-        // A prefix names the backend without any list, also for what the backend does not list.
+        // A prefix names the backend without any list, also for what the backend does not list. But where a filter
+        // exists, only what is listed may be called: a server can know a tool by more names than the filter does.
         let Some((backend, original)) = by_prefix(topology, &name) else {
             return newest.as_ref().and_then(|snapshot| self.by_bare_name(snapshot, &name, range));
         };
-        Some(match kind != ListKind::Tools || backend.permits_tool(original) {
-            true => Ok(self.to(backend.id, self.renamed(range, &Json::string(original)))),
-            false => Err(fault::unknown_name(noun(kind), &name, &[])),
-        })
+        let is_open = kind != ListKind::Tools || !backend.is_filtered();
+        is_open.then(|| Ok(self.to(backend.id, self.renamed(range, &Json::string(original)))))
     }
 
     /// The target of a tool's own name at its backend, which apps call it by: they know nothing of prefixes (MCP Apps
@@ -260,6 +272,11 @@ impl<'a> Router<'a> {
 
     async fn by_uri(&self, path: &[&str]) -> Result<Target, RpcError> {
         let (range, uri) = self.string_at(path)?;
+        let longest = self.lookup.topology.limits.uri;
+        if uri.len() > longest {
+            let message = format!("params.{} is longer than {longest} bytes, the limit here", path.join("."));
+            return Err(fault::invalid_params(message));
+        }
         let opens = uris::is_app(&uri).then_some(Opened::ByRead);
         Ok(match self.lookup.locate(&uri).await {
             Place::At(backend, original) => {
@@ -271,7 +288,7 @@ impl<'a> Router<'a> {
             }
             // Links in tool results need not be in any list (server/tools, Resource Links), so the
             // backends that have resources are asked in turn. Asking is reading, which changes nothing.
-            Place::Unlisted => Target::FirstThatHas(uri),
+            Place::Unlisted | Place::Unroutable => Target::FirstThatHas(uri),
         })
     }
 

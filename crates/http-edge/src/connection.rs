@@ -1,15 +1,19 @@
 //! HTTP/1.1 on one connection.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
-use hyper::service::HttpService;
+use hyper::service::{Service, service_fn};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
+
+use crate::usage::{ConnectionUse, UsedBody};
 
 /// The smallest head limit that hyper accepts, in bytes.
 const MIN_HEAD: usize = 8 << 10;
@@ -25,7 +29,8 @@ pub struct Http1Limits {
     pub write_timeout: Duration,
 }
 
-/// Serves requests until the client closes the connection. After `shutdown` the running request is still answered.
+/// Serves requests until the client closes the connection, and records them in `usage`. After `shutdown` the running
+/// request is still answered.
 ///
 /// # Errors
 ///
@@ -34,18 +39,23 @@ pub async fn serve_http1<S, B>(
     stream: TcpStream,
     service: S,
     limits: Http1Limits,
+    usage: Arc<ConnectionUse>,
     shutdown: CancellationToken,
 ) -> hyper::Result<()>
 where
-    S: HttpService<Incoming, ResBody = B>,
+    S: Service<Request<Incoming>, Response = Response<B>>,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: Body + 'static,
+    B: Body + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     // Responses are written whole; waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write_timeout));
+    let service = service_fn(|request| {
+        let (using, answering) = (usage.begin(), service.call(request));
+        async move { answering.await.map(|response| response.map(|body| UsedBody::new(body, using))) }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)

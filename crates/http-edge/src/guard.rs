@@ -19,12 +19,15 @@ pub struct Guard {
     origins: Origins,
 }
 
-/// Which origins a listener serves. A request without `Origin` comes from no web page and is always served.
+/// Which origins a listener serves. A request without `Origin` comes from no web page and is served, unless
+/// `Sec-Fetch-Site` says that a page of another origin has made it: browsers send no `Origin` with images and scripts.
 #[derive(Clone, Debug)]
 pub enum Origins {
     /// The listener's own pages only: `Origin` must equal `Host`, and `Sec-Fetch-Site` must not name another site.
     Own,
-    /// Loopback origins and those listed. `*` allows all.
+    /// Those listed, and the listener's own. Other ports of this machine are other origins: any program of any user may
+    /// serve a page there. A listed loopback origin counts for every name of the loopback interface, and with the port
+    /// `*` for every port; `*` alone allows all origins.
     Listed(Vec<String>),
 }
 
@@ -102,9 +105,16 @@ impl Guard {
             }
             Origins::Listed(listed) => {
                 let refused = Rejection::OriginNotAllowed;
-                let Some((value, origin)) = only(headers, ORIGIN).map_err(|()| refused)? else { return Ok(None) };
-                let is_listed = || listed.iter().any(|one| one == ANY || *one == normalized(origin));
-                if is_loopback_page(origin) || is_listed() { Ok(Some(value)) } else { Err(refused) }
+                let is_any = || listed.iter().any(|one| one == ANY);
+                let Some((value, origin)) = only(headers, ORIGIN).map_err(|()| refused)? else {
+                    let site = only(headers, SEC_FETCH_SITE).map_err(|()| Rejection::OriginForeign)?;
+                    let is_own_site = site.is_none_or(|(_, site)| matches!(site, "same-origin" | "none"));
+                    return if is_own_site || is_any() { Ok(None) } else { Err(Rejection::OriginForeign) };
+                };
+                let page = normalized(origin);
+                let is_listed = || listed.iter().any(|one| *one == page || matches_loopback(one, &page));
+                let is_served = is_any() || is_listed() || is_own_loopback_page(&page, target, headers);
+                if is_served { Ok(Some(value)) } else { Err(refused) }
             }
         }
     }
@@ -142,10 +152,31 @@ fn is_same_origin(origin: &str, target: &Uri, headers: &HeaderMap) -> bool {
     named.iter().flatten().all(|host| host.host == origin.host && port(host) == port(&origin))
 }
 
-fn is_loopback_page(origin: &str) -> bool {
-    let Some((scheme, authority)) = origin.split_once("://") else { return false };
-    let is_web = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
-    is_web && HostPort::parse(authority).is_some_and(|page| page.host.is_loopback())
+/// Whether a page has the origin of the listener, under any name of the loopback interface.
+fn is_own_loopback_page(page: &str, target: &Uri, headers: &HeaderMap) -> bool {
+    let (Some((scheme, port)), Ok(named)) = (loopback_page(page), named_hosts(target, headers)) else { return false };
+    let implied = if scheme == "https" { 443 } else { 80 };
+    let port = if port.is_empty() { Ok(implied) } else { port.parse() };
+    let is_own = |host: &HostPort| host.host.is_loopback() && port == Ok(host.port.unwrap_or(implied));
+    named.iter().flatten().all(is_own)
+}
+
+/// Whether `listed` is a loopback origin with the scheme and the port of `page`, another one.
+fn matches_loopback(listed: &str, page: &str) -> bool {
+    let (Some((scheme, port)), Some(page)) = (loopback_page(listed), loopback_page(page)) else { return false };
+    scheme == page.0 && (port == ANY || port == page.1)
+}
+
+/// The scheme and the port of a web page that the loopback interface serves; `*` in a list stands for any port. Both
+/// as [`normalized`] writes them: the port that the scheme implies is empty.
+fn loopback_page(origin: &str) -> Option<(&str, &str)> {
+    let (scheme, authority) = origin.split_once("://")?;
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if port == ANY || port.bytes().all(|byte| byte.is_ascii_digit()) => (host, port),
+        _ => (authority, ""),
+    };
+    let is_loopback = HostPort::parse(host).is_some_and(|page| page.host.is_loopback() && page.port.is_none());
+    (matches!(scheme, "http" | "https") && is_loopback).then_some((scheme, port))
 }
 
 /// An origin in lower case, without the port that its scheme implies.

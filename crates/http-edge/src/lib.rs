@@ -1,12 +1,17 @@
-//! The parts that every HTTP listener needs: an [accept loop](accept) with a connection limit and graceful shutdown,
+//! The parts that every HTTP listener needs: an [accept loop](accept) with a connection limit, fairness among peers
+//! and graceful shutdown,
 //! [HTTP/1.1 on one connection](serve_http1) with timeouts, and a [`Guard`] for `Host` and `Origin`.
 
 mod accept;
 mod connection;
+mod connections;
 mod guard;
 mod limit;
+mod usage;
 
-pub use accept::{AcceptLimits, accept, accept_and_spawn};
+pub use accept::{AcceptLimits, Admission, AdmittedConnection, accept, accept_and_spawn};
 pub use connection::{Http1Limits, serve_http1};
+pub use connections::{Endable, Idle, peer_of};
 pub use guard::{Guard, Origins, Rejection};
 pub use limit::{ConcurrencyLimit, Permit};
+pub use usage::ConnectionUse;

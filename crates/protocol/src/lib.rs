@@ -15,6 +15,7 @@ pub mod error;
 pub mod header;
 pub mod json;
 pub mod line;
+pub mod member_name;
 pub mod message;
 pub mod meta;
 pub mod method;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::derived::Derived;
 use crate::error::RpcError;
-use crate::json::{Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError, Value};
+use crate::json::{AmbiguousMember, Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError, Value};
 use crate::method::Method;
 use crate::result::ResultView;
 
@@ -36,6 +36,14 @@ pub enum MessageError {
     /// An array, perhaps of messages: its text, for [`Message::parse_batch`].
     #[error("a batch, which this revision does not have")]
     Batch(Bytes),
+    /// A member that a server could take for one of the message's own.
+    #[error("{member}")]
+    Confusable {
+        /// Which.
+        member: AmbiguousMember,
+        /// The request's id as it was written.
+        id: Option<Json>,
+    },
     /// JSON, but no JSON-RPC message. The id, if one could be read, lets the sender be answered.
     #[error("not a JSON-RPC message: {reason}")]
     Invalid {
@@ -44,6 +52,29 @@ pub enum MessageError {
         /// The request's id as it was written.
         id: Option<Json>,
     },
+}
+
+/// Why a text is not a batch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BatchError {
+    /// Not JSON at all.
+    #[error("not JSON: {0}")]
+    Syntax(#[from] SyntaxError),
+    /// JSON, but not an array.
+    #[error("not a batch")]
+    NoArray,
+    /// More messages than may be in one.
+    #[error("the batch has more than {0} messages, the limit here")]
+    TooLong(usize),
+}
+
+/// Who has sent a message: what is received from a client is forwarded to servers that may read it less strictly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A client.
+    Client,
+    /// A server.
+    Server,
 }
 
 /// A request.
@@ -84,39 +115,65 @@ pub struct Response {
 impl Message {
     /// Reads the envelope of `text`, which may nest at most `nesting` levels deep.
     pub fn parse(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
-        Self::of(Json::parse(text, nesting)?)
+        Self::of(Json::parse(text, nesting)?, Sender::Server)
+    }
+
+    /// [`Message::parse`] of a client's message: a member of the envelope that a server could take for another one is
+    /// an error.
+    pub fn parse_from_client(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
+        Self::of(Json::parse(text, nesting)?, Sender::Client)
     }
 
     /// Reads a message that is forwarded whole: of a long one only the structure is validated. Parts of
     /// it that are merged with other text have to be parsed first.
     pub fn parse_for_forwarding(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
-        if text.len() > LONG { Self::of(Json::validate_structure(text, nesting)?) } else { Self::parse(text, nesting) }
+        let is_long = text.len() > LONG;
+        let json = if is_long { Json::validate_structure(text, nesting)? } else { Json::parse(text, nesting)? };
+        Self::of(json, Sender::Server)
     }
 
-    fn of(text: Json) -> Result<Self, MessageError> {
+    fn of(text: Json, sender: Sender) -> Result<Self, MessageError> {
         match text.kind() {
-            Kind::Object => Self::from_object(text),
+            Kind::Object => Self::from_object(text, sender),
             Kind::Array => Err(MessageError::Batch(text.into_bytes())),
             _ => Err(MessageError::Invalid { reason: "neither an object nor an array".into(), id: None }),
         }
     }
 
-    /// Reads each message of a batch, which only 2025-03-26 has; `None` if `text` is not an array. An
-    /// invalid message does not affect the others.
-    pub fn parse_batch(text: Bytes, nesting: usize) -> Result<Option<Vec<Result<Self, MessageError>>>, SyntaxError> {
+    /// Reads each message of a batch of at most `limit`, which only 2025-03-26 has. An invalid message does not
+    /// affect the others. The messages are counted before any is read: an array of 15 MiB can have millions.
+    pub fn parse_batch(
+        text: Bytes,
+        nesting: usize,
+        limit: usize,
+        sender: Sender,
+    ) -> Result<Vec<Result<Self, MessageError>>, BatchError> {
         let batch = Json::parse(text, nesting)?;
-        let parse = |range| Self::parse(batch.slice(range).into_bytes(), nesting);
-        Ok((batch.kind() == Kind::Array).then(|| batch.elements().map(parse).collect()))
+        if batch.kind() != Kind::Array {
+            return Err(BatchError::NoArray);
+        }
+        if batch.elements().nth(limit).is_some() {
+            return Err(BatchError::TooLong(limit));
+        }
+        let parse = |range| Self::of(Json::parse(batch.slice(range).into_bytes(), nesting)?, sender);
+        Ok(batch.elements().map(parse).collect())
     }
 
-    fn from_object(text: Json) -> Result<Self, MessageError> {
-        let [version, id, method, params, result, error] =
-            text.find(["jsonrpc", "id", "method", "params", "result", "error"]).map_err(|duplicate| {
-                let DuplicateMember { key } = &duplicate;
-                // An id that occurs twice identifies nothing.
-                let id = if key == "id" { None } else { valid_id(&text) };
-                MessageError::Invalid { reason: duplicate.to_string(), id }
-            })?;
+    fn from_object(text: Json, sender: Sender) -> Result<Self, MessageError> {
+        const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+        let found = match sender {
+            Sender::Client => text.find_distinct(&MEMBERS),
+            Sender::Server => text.find(MEMBERS).map_err(AmbiguousMember::from),
+        };
+        let [version, id, method, params, result, error] = found.map_err(|ambiguous| {
+            // An id that occurs twice identifies nothing.
+            let is_id = matches!(&ambiguous, AmbiguousMember::Duplicate(DuplicateMember { key }) if key == "id");
+            let id = if is_id || text.find(["id"]).is_err() { None } else { valid_id(&text) };
+            match ambiguous {
+                AmbiguousMember::Duplicate(duplicate) => MessageError::Invalid { reason: duplicate.to_string(), id },
+                member @ AmbiguousMember::Confusable { .. } => MessageError::Confusable { member, id },
+            }
+        })?;
         let invalid = |reason: &str| MessageError::Invalid { reason: reason.into(), id: valid_id(&text) };
         if !version.and_then(|range| text.at(range)).is_some_and(|version| version.is_str("2.0")) {
             return Err(invalid("\"jsonrpc\" must be \"2.0\""));

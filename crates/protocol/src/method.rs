@@ -13,6 +13,9 @@ macro_rules! methods {
         }
 
         impl Method {
+            /// The names of the methods that Fanlight knows.
+            pub const KNOWN: &[&str] = &[$($name),*];
+
             /// The method called `name`.
             #[must_use]
             pub fn from_name(name: &str) -> Self {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fanlight_protocol::Json;
-use fanlight_protocol::json::Value;
+use fanlight_protocol::json::{Member, Value, rewrite_object};
 
 use crate::context::{self, TraceContext};
 use crate::names::{BAGGAGE, TRACEPARENT, TRACESTATE};
@@ -18,9 +18,9 @@ pub enum TrustInbound {
     /// It is the parent.
     #[default]
     Trust,
-    /// A new trace begins, with a link to it.
+    /// A new trace begins, with a link to it. `tracestate` and `baggage` are dropped.
     Link,
-    /// A new trace begins.
+    /// A new trace begins. All is dropped.
     Ignore,
 }
 
@@ -74,7 +74,7 @@ impl Inbound {
         if carriers.trust == TrustInbound::Link {
             let mut links: Vec<TraceContext> = meta.context.into_iter().collect();
             links.extend(header.filter(|header| !links.iter().any(|link| link.is_same_span(header))));
-            return Self { parent: None, links, baggage };
+            return Self { parent: None, links, baggage: None };
         }
         match (meta.context, header) {
             (Some(parent), header) => {
@@ -84,6 +84,18 @@ impl Inbound {
             (None, parent) => Self { parent, links: Vec::new(), baggage },
         }
     }
+}
+
+/// `params` without the trace context in their `_meta`; `None` if they have none. For clients that are not trusted:
+/// what they claim must not reach servers.
+#[must_use]
+pub fn without_trace_context(params: &Json) -> Option<Json> {
+    let member = params.members().find(|member| member.is(params, "_meta"))?;
+    let meta = params.slice(member.value.clone());
+    let is_context = |member: &Member| [TRACEPARENT, TRACESTATE, BAGGAGE].iter().any(|name| member.is(&meta, name));
+    meta.members()
+        .any(|member| is_context(&member))
+        .then(|| params.with_indexed(member.value, &rewrite_object(&meta, |member| !is_context(member), b"")))
 }
 
 impl HeaderContext {
@@ -172,6 +184,25 @@ mod tests {
         assert_eq!(read(&with(A), Some(B), TrustInbound::Link), (None, vec![A.into(), B.into()]));
         assert_eq!(read(&with(A), Some(A), TrustInbound::Link), (None, vec![A.into()]));
         assert_eq!(read(&with(A), Some(B), TrustInbound::Ignore), (None, vec![]));
+    }
+
+    #[test]
+    fn untrusted_baggage_is_dropped() {
+        let meta = Json::parse(format!(r#"{{"traceparent":"{A}","baggage":"user=alice"}}"#).into(), 8).unwrap();
+        let headers = Headers { traceparent: Some(A), baggage: Some("user=bob"), ..Headers::default() };
+        for trust in [TrustInbound::Link, TrustInbound::Ignore] {
+            let carriers = Carriers { meta: Some(&meta), headers, trust };
+            assert_eq!(Inbound::read(&carriers).baggage, None);
+            assert_eq!(HeaderContext::read(&carriers), None);
+        }
+        let stripped =
+            trust_stripped(r#"{"_meta":{"traceparent":"a","tracestate":"b","k":1,"bagg\u0061ge":"c"},"x":1}"#);
+        assert_eq!(stripped.unwrap().as_text(), r#"{"_meta":{"k":1},"x":1}"#);
+        assert!(trust_stripped(r#"{"_meta":{"k":1}}"#).is_none() && trust_stripped("{}").is_none());
+    }
+
+    fn trust_stripped(params: &str) -> Option<Json> {
+        without_trace_context(&Json::parse(params.to_owned().into(), 8).unwrap())
     }
 
     #[test]

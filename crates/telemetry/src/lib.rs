@@ -44,7 +44,7 @@ pub use context::{TraceContext, Traceparent};
 pub use current::{Ids, current};
 pub use error_type::{ErrorType, Outcome};
 pub use event::Event;
-pub use inbound::{Carriers, Headers, TrustInbound};
+pub use inbound::{Carriers, Headers, TrustInbound, without_trace_context};
 pub use message::{Arrival, Departure, Id, Moment, Network};
 pub use metrics::Metrics;
 pub use opentelemetry::trace::TraceId;

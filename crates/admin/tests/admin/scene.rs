@@ -132,6 +132,8 @@ impl Scene {
         let gateway = Gateway::new(GatewaySettings {
             backends: entries.collect(),
             lists: ListLimits {
+                uri: 64 << 10,
+                unknown_tasks: 16,
                 timeout: Duration::from_secs(5),
                 pages: 5,
                 entries: 100,

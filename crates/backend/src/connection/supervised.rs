@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::Connection;
 use crate::connection::supervisor::{Phase, State};
 use crate::request::declared::Declared;
-use fanlight_canonical::BackendError;
+use fanlight_canonical::{BackendError, Peer};
 
 /// How long a call waits for an attempt to connect to a server that could not be connected to before.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -22,6 +22,8 @@ pub(crate) struct SupervisedConnection {
     wanted: Arc<Notify>,
     end: CancellationToken,
     declared: Arc<Declared>,
+    /// Whose share of the limit of connections it takes.
+    peer: Peer,
     usage: Mutex<Usage>,
 }
 
@@ -42,14 +44,19 @@ impl SupervisedConnection {
         wanted: Arc<Notify>,
         end: CancellationToken,
         declared: Arc<Declared>,
+        peer: Peer,
     ) -> Arc<Self> {
         let usage = Mutex::new(Usage { users: 0, has_task: false, since: Instant::now() });
-        Arc::new(Self { state, wanted, end, declared, usage })
+        Arc::new(Self { state, wanted, end, declared, peer, usage })
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> InUse {
         self.usage().users += 1;
         InUse(Arc::clone(self))
+    }
+
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     /// How long it has been unused; `None` while it is in use.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
+use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, code, partial};
 use fanlight_telemetry::{BackendTelemetry, ErrorType, Parent, Propagation};
 use http::header::HeaderValue;
@@ -152,12 +153,16 @@ pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Res
     }
 }
 
+/// The most messages that a server may send at once.
+const MOST_IN_BATCH: usize = 10_000;
+
 /// The messages in one frame. 2025-03-26 alone lets a server send several at once.
 pub(crate) fn messages(text: Bytes, nesting: usize, revision: Option<Revision>) -> Result<Messages, MessageError> {
     match Message::parse_for_forwarding(text, nesting) {
         Ok(message) => Ok(Messages::One(Some(message))),
         Err(MessageError::Batch(text)) if revision == Some(Revision::V2025_03_26) => {
-            let batch = Message::parse_batch(text, nesting)?.unwrap_or_default();
+            let batch = Message::parse_batch(text, nesting, MOST_IN_BATCH, Sender::Server)
+                .map_err(|error| MessageError::Invalid { reason: error.to_string(), id: None })?;
             Ok(Messages::Several(batch.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter()))
         }
         Err(error) => Err(error),
@@ -197,7 +202,7 @@ pub(crate) fn request_number(id: &Json) -> Option<i64> {
 /// The request that an invalid message was meant to answer.
 pub(crate) fn meant_for(text: &[u8], error: &MessageError) -> Option<i64> {
     match error {
-        MessageError::Invalid { id, .. } => id.as_ref().and_then(request_number),
+        MessageError::Invalid { id, .. } | MessageError::Confusable { id, .. } => id.as_ref().and_then(request_number),
         MessageError::Syntax(syntax) if syntax.kind == SyntaxErrorKind::Depth || claims_to_be_message(text) => {
             partial::id_in_head(text).as_ref().and_then(request_number)
         }

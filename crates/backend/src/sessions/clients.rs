@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::{BackendError, Caller, Principal, SessionKey};
+use fanlight_canonical::{BackendError, Caller, Peer, Principal, SessionKey, Shares};
 
 use crate::connection::supervised::{InUse, SupervisedConnection};
 
@@ -75,8 +75,9 @@ impl ClientConnections {
         Some(in_use)
     }
 
-    /// Ends the connection that has been idle longest if there are `limit` already.
-    pub(super) fn make_room(&mut self, limit: usize) -> Result<(), BackendError> {
+    /// Ends a connection for one of `newcomer` if there are `limit` already: of the peer that has most, though never of
+    /// one that has fewer than the newcomer, the one that has been idle longest.
+    pub(super) fn make_room(&mut self, limit: usize, newcomer: &Peer) -> Result<(), BackendError> {
         let spares = self.spare.values().map(Vec::len).sum::<usize>();
         if self.owned.len() + spares < limit {
             return Ok(());
@@ -90,12 +91,18 @@ impl ClientConnections {
                 return Ok(());
             }
         }
-        let idle =
-            |(owner, connection): (&Owner, &Arc<SupervisedConnection>)| Some((connection.idle()?, owner.clone()));
-        let longest = self.owned.iter().filter_map(idle).max_by_key(|(idle, _)| *idle);
-        let (_, owner) = longest.ok_or(BackendError::TooManySessions { limit })?;
+        let owner = self.longest_idle(newcomer).ok_or(BackendError::TooManySessions { limit })?;
         self.end(&owner);
         Ok(())
+    }
+
+    fn longest_idle(&self, newcomer: &Peer) -> Option<Owner> {
+        let shares = Shares::count(self.owned.values().map(|connection| connection.peer()), newcomer);
+        let idle = self.owned.iter().filter_map(|(owner, connection)| {
+            let (idle, peer) = (connection.idle()?, connection.peer());
+            shares.may_lose(peer).then(|| ((shares.of(peer), idle), owner))
+        });
+        idle.max_by_key(|(rank, _)| *rank).map(|(_, owner)| owner.clone())
     }
 
     pub(super) fn insert(&mut self, owner: Owner, connection: Arc<SupervisedConnection>) {

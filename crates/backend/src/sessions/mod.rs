@@ -32,7 +32,7 @@ use crate::request::declared::Declared;
 use crate::settings::{EraChoice, SessionPolicy};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, Owner};
-use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Principal, SessionKey};
+use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
 use legacy_era::{Finding, LegacyEra, Refusal};
 
 /// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time.
@@ -360,12 +360,13 @@ impl SessionPool {
                 (Origin::Request(caller.principal().clone()), false)
             }
         };
-        connections.make_room(self.settings.context.limits.sessions)?;
+        connections.make_room(self.settings.context.limits.sessions, &client.peer)?;
         let is_second_era = base.era() == Era::Modern;
         let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
         let for_client = ForClient { known, reprobed: base.is_reprobed(), is_second_era };
         let declared = Declared::by(client, is_named, self.largest_description());
-        let supervised = open(&self.settings, &self.registry, origin, declared, Some(for_client), &client.trace);
+        let for_client = Some((for_client, client.peer.clone()));
+        let supervised = open(&self.settings, &self.registry, origin, declared, for_client, &client.trace);
         let taken = supervised.take();
         connections.insert(owner, supervised);
         Ok(taken)
@@ -423,9 +424,10 @@ fn open(
     registry: &Arc<SubscriptionRegistry>,
     origin: Origin,
     declared: Declared,
-    for_client: Option<ForClient>,
+    for_client: Option<(ForClient, Peer)>,
     asked_by: &Parent,
 ) -> Arc<SupervisedConnection> {
+    let (for_client, peer) = for_client.map_or((None, Peer::Local), |(client, peer)| (Some(client), peer));
     let phase = if for_client.is_some() { Phase::Idle } else { Phase::Connecting { after: None } };
     let (sender, state) = watch::channel(State { phase, revision: None, attempted: false, attempts: 0 });
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
@@ -454,5 +456,5 @@ fn open(
         patience: settings.timeouts.connect,
     };
     tasks.spawn(worker.run());
-    SupervisedConnection::new(state, wanted, end, declared)
+    SupervisedConnection::new(state, wanted, end, declared, peer)
 }

@@ -58,6 +58,9 @@ use table::{Table, TaskKey};
 
 /// State of a task besides its result, in bytes: a client's capabilities above all.
 const MAX_TASK_STATE: usize = 32 << 10;
+/// The message for a task of another client: the specification's example for one that does not exist (2025-11-25
+/// basic/utilities/tasks, Protocol Errors).
+const UNKNOWN_TASK: &str = "Failed to retrieve task: Task not found";
 
 /// A backend client that translates between the dialects of tasks around an inner one.
 pub(crate) struct TaskTranslation(Arc<Translator>);
@@ -206,10 +209,15 @@ impl Translator {
             }
             (_, client, _) => {
                 let task = TaskId::of(call);
-                if let Ok(task) = &task
-                    && self.owners.is_foreign(&task.name, call.context.caller.principal())
-                {
-                    return Ok(no_such_task(&task.name));
+                match &task {
+                    Ok(task) if self.owners.is_foreign(&task.name, &call.context.caller) => {
+                        return Ok(refusal(code::INVALID_PARAMS, UNKNOWN_TASK));
+                    }
+                    // A server might read as an id what is none here, such as one with half a surrogate pair.
+                    Err(refusal) if call.params.as_ref().is_some_and(|params| params.get("taskId").is_some()) => {
+                        return Ok(refusal.clone());
+                    }
+                    _ => {}
                 }
                 match (client, server, task) {
                     (Some(Requested), Extension, task) if call.method != Method::UpdateTask => match task {
@@ -224,12 +232,11 @@ impl Translator {
         }
     }
 
-    /// Removes from a list of tasks those that other principals have made.
+    /// Removes from a list of tasks those that other clients have made.
     fn without_foreign(&self, call: &Call, response: Response) -> Result<Response, BackendError> {
-        let principal = call.context.caller.principal();
         let is_foreign = |task: &Json| {
             let id = task.get("taskId");
-            id.as_ref().and_then(Json::as_str).is_some_and(|id| self.owners.is_foreign(&id, principal))
+            id.as_ref().and_then(Json::as_str).is_some_and(|id| self.owners.is_foreign(&id, &call.context.caller))
         };
         let Some(result) = response.result() else { return Ok(response) };
         let Some(tasks) = result.get("tasks") else { return Ok(response) };

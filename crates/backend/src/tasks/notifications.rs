@@ -84,7 +84,7 @@ impl TaskNotifications {
         let params = notification.params().unwrap_or_else(Json::empty_object);
         let task = params.get("taskId").and_then(|id| Some(id.as_str()?.into_owned()));
         if let Some(task) = &task {
-            if self.owners.is_foreign(task, caller.principal()) {
+            if self.owners.is_foreign(task, caller) {
                 return None;
             }
             if Status::of(&params).is_terminal() {
@@ -114,10 +114,10 @@ impl TaskNotifications {
 }
 
 impl Translator {
-    /// Listens, without the tasks that other principals have made.
+    /// Listens, without the tasks that other clients have made.
     pub(super) async fn listen(self: &Arc<Self>, mut listen: Listen) -> Result<Listening, BackendError> {
         let client = Arc::clone(&listen.context);
-        listen.interest.tasks.retain(|task| !self.owners.is_foreign(task, client.caller.principal()));
+        listen.interest.tasks.retain(|task| !self.owners.is_foreign(task, &client.caller));
         if listen.interest.session || !listen.interest.tasks.is_empty() {
             listen.messages = self.notifications.translated(&listen);
         }

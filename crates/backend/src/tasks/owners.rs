@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fanlight_canonical::{Caller, Principal};
+use fanlight_canonical::Caller;
 
 use super::MAX_TASK_STATE;
 use super::table::Table;
@@ -11,7 +11,8 @@ use super::table::Table;
 /// Owners of tasks with the same id that are recorded.
 const MAX_OWNERS: usize = 16;
 
-/// The owners of tasks. A task that another principal has made is treated as one that does not exist.
+/// The owners of tasks. A task that another client has made ([`Caller::owns_what_is_of`]) is treated as one that does
+/// not exist.
 ///
 /// No method waits: an implementation that replicas share answers from the owners that it has seen.
 pub(crate) trait TaskOwners: Send + Sync {
@@ -19,8 +20,8 @@ pub(crate) trait TaskOwners: Send + Sync {
     /// not known.
     fn add(&self, task: &str, owner: &Caller, is_maker: bool, lifetime: Duration);
 
-    /// Whether a task was made for another principal, and none of the same id for this one.
-    fn is_foreign(&self, task: &str, principal: &Principal) -> bool;
+    /// Whether a task was made for another client, and none of the same id for this one.
+    fn is_foreign(&self, task: &str, caller: &Caller) -> bool;
 
     /// The tasks recorded for a caller, each with its number, which rises from task to task.
     fn tasks_of(&self, owner: &Caller) -> Vec<(u64, String)>;
@@ -54,7 +55,7 @@ impl TaskOwners for InMemory {
         let new = || Owner { caller: owner.clone(), is_maker, number: self.next.fetch_add(1, Ordering::Relaxed) };
         let is_recorded = self.owners.change(&task.to_owned(), |owners| {
             let is_full = owners.len() >= MAX_OWNERS;
-            match owners.iter_mut().find(|other| other.caller.principal() == owner.principal()) {
+            match owners.iter_mut().find(|other| owner.owns_what_is_of(&other.caller)) {
                 Some(known) => known.is_maker |= is_maker,
                 None if is_full => {}
                 None => owners.push(new()),
@@ -66,10 +67,10 @@ impl TaskOwners for InMemory {
         }
     }
 
-    fn is_foreign(&self, task: &str, principal: &Principal) -> bool {
+    fn is_foreign(&self, task: &str, caller: &Caller) -> bool {
         let owners = self.owners.touch(&task.to_owned()).unwrap_or_default();
         let mut makers = owners.iter().filter(|owner| owner.is_maker).peekable();
-        makers.peek().is_some() && !makers.any(|owner| owner.caller.principal() == principal)
+        makers.peek().is_some() && !makers.any(|owner| caller.owns_what_is_of(&owner.caller))
     }
 
     fn tasks_of(&self, owner: &Caller) -> Vec<(u64, String)> {
@@ -93,16 +94,28 @@ impl TaskOwners for InMemory {
 
 #[cfg(test)]
 mod tests {
-    use fanlight_canonical::SessionKey;
+    use fanlight_canonical::{Principal, SessionKey};
 
     use super::*;
+
+    #[tokio::test]
+    async fn task_of_an_unauthenticated_client_is_foreign_to_other_sessions() {
+        let owners = InMemory::new(8);
+        let of = |session| Caller::session_of(Principal::anonymous(), SessionKey(session));
+        owners.add("t", &of(1), true, Duration::from_secs(9));
+        assert!(owners.is_foreign("t", &of(2)) && owners.is_foreign("t", &Caller::request_of(Principal::anonymous())));
+        assert!(!owners.is_foreign("t", &of(1)));
+        // Asking for it does not make it theirs.
+        owners.add("t", &of(2), false, Duration::from_secs(9));
+        assert!(owners.is_foreign("t", &of(2)) && !owners.is_foreign("t", &of(1)));
+    }
 
     #[tokio::test]
     async fn tasks_are_foreign_to_principals_that_have_not_made_them() {
         let owners = InMemory::new(8);
         let [ann, bob, eve] =
             ["ann", "bob", "eve"].map(|name| Caller::session_of(Principal::named("issuer", name), SessionKey::fresh()));
-        let is_foreign = |task, caller: &Caller| owners.is_foreign(task, caller.principal());
+        let is_foreign = |task, caller: &Caller| owners.is_foreign(task, caller);
         let add = |task, caller, is_maker| owners.add(task, caller, is_maker, Duration::from_secs(9));
         add("asked", &ann, false);
         assert!(!is_foreign("asked", &bob) && !is_foreign("unknown", &bob));

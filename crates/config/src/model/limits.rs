@@ -40,6 +40,10 @@ options! {
         "workers" => workers: usize = 0, count(0, 256);
         /// Open client connections. Lowered to three quarters of the files that the process may open.
         "connections" => connections: usize = 16_384, count(1, 1_000_000);
+        /// Open connections of one peer: a client address, of IPv6 a network of 64 bits. Behind a reverse proxy all clients
+        /// are one peer. 0 for no such bound: when all of `connections` are taken, a new one ends an idle one of the peer
+        /// that has most.
+        "peerConnections" => peer_connections: usize = 0, count(0, 1_000_000);
         /// Requests at the same time on one HTTP/2 connection.
         "http2Streams" => http2_streams: usize = 100, count(1, 1_000_000);
         /// Event streams of HTTP clients that only listen. Never more than three quarters of `connections`, so that
@@ -47,6 +51,9 @@ options! {
         "streams" => streams: usize = 12_288, count(1, 1_000_000);
         /// Sessions of legacy clients.
         "sessions" => sessions: usize = 10_000, count(1, 10_000_000);
+        /// Sessions of one peer: a principal, or the address of clients that are not authenticated. 0 for no such bound:
+        /// when all of `sessions` are taken, a new one ends an idle one of the peer that has most.
+        "peerSessions" => peer_sessions: usize = 0, count(0, 10_000_000);
         /// Running calls per backend, where the server does not set its own limit.
         "concurrency" => concurrency: usize = 256, CONCURRENCY;
         /// Sessions with one HTTP backend that each belong to one client session.
@@ -67,9 +74,15 @@ options! {
         "inputRounds" => input_rounds: usize = 8, count(1, 1000);
         /// Suspended calls: calls of modern clients that wait for the input that a legacy backend requested.
         "suspendedCalls" was "parkedCalls" => suspended_calls: usize = 1000, count(1, 1_000_000);
+        /// Suspended calls of one peer. 0 for no such bound: when all of `suspendedCalls` are taken, a new one ends one of
+        /// the peer that has most.
+        "peerSuspendedCalls" => peer_suspended_calls: usize = 0, count(0, 1_000_000);
         /// Tasks whose owner is remembered; also, for each backend, tasks that are translated between the eras, and
         /// requests that wait for one.
         "tasks" => tasks: usize = 10_000, count(1, 1_000_000);
+        /// Tasks of unknown owners that servers are asked for because of one `subscriptions/listen`; others that it
+        /// names are left out.
+        "unknownTasks" => unknown_tasks: usize = 16, count(0, 10_000);
         /// URIs in results whose backend is remembered, for all clients together; also clients whose apps (`ui://`
         /// resources) are remembered.
         "handedOutUris" => handed_out_uris: usize = 10_000, count(1, 1_000_000);
@@ -101,6 +114,8 @@ options! {
         "mirroredParameters" => mirrored_params: usize = 64, count(1, 1024);
         /// Earlier states of a merged list that are kept for clients that are still paging through them.
         "listGenerations" => list_generations: usize = 3, count(0, 1000);
+        /// Bytes of a resource's URI, where several servers make it necessary to find its server.
+        "uri" => uri: usize = 64 * KIB, size(KIB, MIB);
         /// Entries on one page of a merged list.
         "pageSize" => page_size: usize = 1000, count(1, 1_000_000);
         /// Results of `resources/read` that are cached, where the server calls them public, for their `ttlMs`; 0 for

@@ -32,8 +32,8 @@ options! {
         "ssePath" => sse_path: Option<String> = Some("/sse".to_owned()), OrOff(PATH);
         /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
         "admin" => admin: Admin = Admin::defaults(), Nested::<Admin>::KIND;
-        /// Values of `Origin` that are answered, such as `https://app.example.com`; `*` for any. Default: loopback
-        /// origins.
+        /// Values of `Origin` that are answered, such as `https://app.example.com`; `http://localhost:*` for pages of any
+        /// port of this machine, `*` for any. Default: the listener's own origin.
         "allowedOrigins" => allowed_origins: Vec<String> = Vec::new(), Each(ORIGIN), example "[https://app.example.com]";
         /// Values of `Host` that are answered, such as `mcp.example.com` (any port) or `mcp.example.com:8080`; `*` for any.
         /// Default: loopback names and the listen address.

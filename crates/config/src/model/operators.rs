@@ -49,7 +49,7 @@ options! {
         /// `service.name`, unless `OTEL_SERVICE_NAME` sets another. Default: `fanlight`.
         "serviceName" => service_name: Option<String> = None, SERVICE_NAME, example "# fanlight";
         /// Whether to trust the trace context of clients: `true` continues their traces, `link` begins new ones that link
-        /// to them, `ignore` begins new ones.
+        /// to them, `ignore` begins new ones. Their `tracestate` and `baggage` go to servers with `true` only.
         "trustInbound" => trust_inbound: TrustChoice = TrustChoice::True, TRUST;
     }
 }

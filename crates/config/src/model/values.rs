@@ -50,12 +50,13 @@ pub(crate) const PATH: Parsed<String> = Parsed {
     show: |path| json!(path),
 };
 
-/// A value of `Origin`: `scheme://host[:port]` in lower case without a default port, or `*`.
+/// A value of `Origin`: `scheme://host[:port]` in lower case without a default port, `http://localhost:*`, or `*`.
 pub(crate) const ORIGIN: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         let origin = if text.value == "*" { Some("*".to_owned()) } else { origin(&text.value) };
-        let help = "write scheme and host without a path, such as `https://app.example.com`, or `*` for any";
+        let help = "write scheme and host without a path, such as `https://app.example.com`, `http://localhost:*` for pages of \
+                    this machine, or `*` for any";
         or_error(origin, reader, &text, "is not an origin", help)
     },
     show: |origin| json!(origin),
@@ -120,6 +121,11 @@ fn or_error<T>(value: Option<T>, reader: &mut Reader<'_>, text: &Text, message: 
 }
 
 fn origin(text: &str) -> Option<String> {
+    if let Some(any_port) = text.strip_suffix(":*") {
+        let is_loopback =
+            ["http://localhost", "https://localhost", "http://127.0.0.1", "http://[::1]"].contains(&any_port);
+        return is_loopback.then(|| text.to_owned());
+    }
     let url = Url::parse(text).ok().filter(|url| {
         matches!(url.path(), "" | "/")
             && url.has_host()

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::{
-    CallContext, Caller, Core, Interest, Listen, Listening, MessageReceiver, ServerMessage, ServerMessages,
+    CallContext, Caller, Core, Interest, Listen, Listening, MessageReceiver, Peer, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::capability::{ClientCapability, MissingCapability, missing_capability_error};
 use fanlight_protocol::json::{ArrayBuilder, Chunks, Edits, ObjectBuilder, rewrite_object};
@@ -109,7 +109,7 @@ impl Subscriptions {
     pub(crate) fn open<C: Core>(
         &self,
         core: &Arc<C>,
-        caller: Caller,
+        (caller, peer): (Caller, Peer),
         request: &Request,
         sender: RequestMeta,
         cancellation: Option<Cancellation>,
@@ -128,6 +128,7 @@ impl Subscriptions {
         // Detached, since the subscription lasts: a slice would keep the whole request in memory.
         let context = CallContext {
             caller,
+            peer,
             client_info: sender.client_info.as_ref().map(Json::detached),
             tasks: sender.tasks(),
             capabilities: sender.capabilities.detached(),
@@ -228,7 +229,8 @@ fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
     let filter =
         filter.ok_or_else(|| invalid("\"notifications\" is missing from the params, or no object".to_owned()))?;
     let keys = [TOOLS, PROMPTS, RESOURCES, URIS, TASKS];
-    let found = filter.find(keys).map_err(|duplicate| invalid(format!("{duplicate} in \"notifications\"")))?;
+    let found = filter.find_distinct(&keys);
+    let found = found.map_err(|ambiguous| invalid(format!("{ambiguous} in \"notifications\"")))?;
     let [tools, prompts, resources, uris, tasks] = found.map(|range| range.map(|range| filter.slice(range)));
     let flag = |value: Option<Json>, name: &str| match value {
         None => Ok(false),

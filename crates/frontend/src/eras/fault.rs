@@ -1,6 +1,7 @@
 //! Errors that this side originates: what is wrong with a message, in words for its author.
 
-use fanlight_protocol::json::{ObjectBuilder, SyntaxError, SyntaxErrorKind};
+use fanlight_protocol::json::{AmbiguousMember, ObjectBuilder, SyntaxError, SyntaxErrorKind};
+use fanlight_protocol::message::BatchError;
 use fanlight_protocol::{Era, Json, MessageError, Method, RpcError, code};
 
 /// The error for a text that is not a message, and the id to answer under, if it could be read.
@@ -15,6 +16,10 @@ pub(crate) fn of_message(error: MessageError, nesting: usize) -> (RpcError, Opti
             let message = "batches are of protocol version 2025-03-26 only: send one message at a time";
             (RpcError::new(code::INVALID_REQUEST, message), None)
         }
+        MessageError::Confusable { ref id, .. } => {
+            let id = id.clone();
+            (RpcError::new(code::INVALID_PARAMS, error.to_string()), id)
+        }
         MessageError::Invalid { ref id, .. } => {
             let id = id.clone();
             (RpcError::new(code::INVALID_REQUEST, error.to_string()), id)
@@ -22,14 +27,21 @@ pub(crate) fn of_message(error: MessageError, nesting: usize) -> (RpcError, Opti
     }
 }
 
-/// Whether a batch may have as many messages.
-pub(crate) fn check_batch(messages: usize, limit: usize) -> Result<(), RpcError> {
-    let message = match messages {
-        0 => "a batch without messages".to_owned(),
-        _ if messages > limit => format!("the batch has {messages} messages; the limit here is {limit}"),
-        _ => return Ok(()),
+/// The error for a text that is not a batch, or not one that is served.
+pub(crate) fn of_batch(error: &BatchError) -> RpcError {
+    match error {
+        BatchError::Syntax(_) => RpcError::new(code::PARSE, error.to_string()),
+        BatchError::NoArray | BatchError::TooLong(_) => RpcError::new(code::INVALID_REQUEST, error.to_string()),
+    }
+}
+
+/// The error for a member that a server could read differently than this side does.
+pub(crate) fn ambiguous(member: &AmbiguousMember, place: &str) -> RpcError {
+    let code = match member {
+        AmbiguousMember::Duplicate(_) => code::INVALID_REQUEST,
+        AmbiguousMember::Confusable { .. } => code::INVALID_PARAMS,
     };
-    Err(RpcError::new(code::INVALID_REQUEST, message))
+    RpcError::new(code, format!("{member} in {place}"))
 }
 
 /// Whether a request may be part of a batch: `initialize` "MUST NOT" (2025-03-26 basic/lifecycle,
@@ -93,7 +105,6 @@ mod tests {
 
     #[test]
     fn batches_have_their_rules() {
-        assert_eq!([0, 1, 2, 3].map(|messages| check_batch(messages, 2).is_ok()), [false, true, true, false]);
         assert!(check_in_batch(&Method::ListTools, Era::Legacy).is_ok());
         assert!(check_in_batch(&Method::Initialize, Era::Legacy).is_err());
         assert!(check_in_batch(&Method::ListTools, Era::Modern).is_err());

@@ -1,25 +1,28 @@
 //! The members of `params` and `_meta` that this side reads, found in one pass each. Only their ranges
 //! are kept: most are only compared, and few requests have more than two.
 //!
-//! A member that occurs twice is refused: this side and a backend could read different ones.
+//! A member that occurs twice is refused, and so is one that a server could take for one of these: this side and a
+//! server could read different ones ([`fanlight_protocol::member_name`]). Members of `arguments` are the server's
+//! business.
 
 use std::ops::Range;
 
-use fanlight_protocol::json::{DuplicateMember, Kind, Value};
+use fanlight_protocol::json::{Kind, Value};
 use fanlight_protocol::{Json, RpcError, code, meta};
 
+use super::fault;
 use super::input::{INPUT_RESPONSES, REQUEST_STATE};
 
 /// The `params` of a request or notification.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Params {
-    found: Found<{ Member::NAMES.len() }>,
+    found: Found<{ Member::COUNT }>,
     pub(crate) meta: Meta,
 }
 
 /// The `_meta` of `params`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Meta(Found<{ MetaMember::NAMES.len() }>);
+pub(crate) struct Meta(Found<{ MetaMember::COUNT }>);
 
 /// The members of `params`.
 #[derive(Clone, Copy)]
@@ -36,11 +39,15 @@ enum Member {
     RequestState,
     InputResponses,
     Meta,
+    Reference,
+    Task,
 }
 
 impl Member {
+    const COUNT: usize = Self::Task as usize + 1;
+
     /// In the order of the variants.
-    const NAMES: [&str; 14] = [
+    const NAMES: [&str; 18] = [
         "name",
         "uri",
         "taskId",
@@ -53,9 +60,13 @@ impl Member {
         REQUEST_STATE,
         INPUT_RESPONSES,
         "_meta",
-        // Read by the core, but no member may be there twice.
-        "cursor",
         "ref",
+        "task",
+        // Read elsewhere, or by servers together with one of the others.
+        "notifications",
+        "cursor",
+        "argument",
+        "progressToken",
     ];
 }
 
@@ -70,16 +81,29 @@ enum MetaMember {
 }
 
 impl MetaMember {
+    const COUNT: usize = Self::ProgressToken as usize + 1;
+
     /// In the order of the variants.
-    const NAMES: [&str; 5] =
-        [meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL, meta::PROGRESS_TOKEN];
+    const NAMES: [&str; 8] = [
+        meta::PROTOCOL_VERSION,
+        meta::CLIENT_INFO,
+        meta::CLIENT_CAPABILITIES,
+        meta::LOG_LEVEL,
+        meta::PROGRESS_TOKEN,
+        // Read by telemetry, and replaced for the server.
+        "traceparent",
+        "tracestate",
+        "baggage",
+    ];
 }
 
 impl Params {
     /// Reads `params`.
     pub(crate) fn read(params: Option<&Json>) -> Result<Self, RpcError> {
         let Some(params) = params else { return Ok(Self::default()) };
-        let found = Found::of(params.clone(), Member::NAMES, "params")?;
+        let found = Found::of(params.clone(), &Member::NAMES, "\"params\"")?;
+        found.check(Member::Reference, &["type", "name", "uri"])?;
+        found.check(Member::Task, &["ttl"])?;
         let meta = found.get(Member::Meta as usize).map_or_else(|| Ok(Meta::default()), Meta::read)?;
         Ok(Self { found, meta })
     }
@@ -144,7 +168,7 @@ impl Params {
 impl Meta {
     /// Reads the value of `_meta`.
     pub(crate) fn read(whole: Json) -> Result<Self, RpcError> {
-        Found::of(whole, MetaMember::NAMES, "_meta").map(Self)
+        Found::of(whole, &MetaMember::NAMES, "\"_meta\"").map(Self)
     }
 
     /// The whole object.
@@ -203,15 +227,27 @@ impl<const N: usize> Default for Found<N> {
 }
 
 impl<const N: usize> Found<N> {
-    /// Looks for `names` in `object`, which is called `whole`.
-    fn of(object: Json, names: [&str; N], whole: &str) -> Result<Self, RpcError> {
+    /// Looks for `names` in `object`, which is called `whole`; the first of them are kept.
+    fn of<const M: usize>(object: Json, names: &[&str; M], whole: &str) -> Result<Self, RpcError> {
         // The ranges have 32 bits. No message may be that long.
         if u32::try_from(object.bytes().len()).is_err() {
-            return Err(RpcError::new(code::INVALID_REQUEST, format!("\"{whole}\" is longer than 4 GiB")));
+            return Err(RpcError::new(code::INVALID_REQUEST, format!("{whole} is longer than 4 GiB")));
         }
-        let found = object.find(names).map_err(|duplicate| refuse(&duplicate, whole))?;
-        let ranges = found.map(|range| range.map_or_else(TextRange::default, TextRange::of));
+        let found = object.find_distinct(names).map_err(|ambiguous| fault::ambiguous(&ambiguous, whole))?;
+        let mut ranges = [TextRange::default(); N];
+        for (range, found) in ranges.iter_mut().zip(found) {
+            *range = found.map_or_else(TextRange::default, TextRange::of);
+        }
         Ok(Self { object: Some(object), ranges })
+    }
+
+    /// Checks the members `names` of a member that is read elsewhere.
+    fn check<const M: usize>(&self, member: Member, names: &[&str; M]) -> Result<(), RpcError> {
+        let Some(object) = self.get(member as usize) else { return Ok(()) };
+        object.find_distinct(names).map(drop).map_err(|ambiguous| {
+            let name = Member::NAMES.get(member as usize).copied().unwrap_or_default();
+            fault::ambiguous(&ambiguous, &format!("{name:?}"))
+        })
     }
 
     fn range(&self, index: usize) -> Option<Range<usize>> {
@@ -235,10 +271,6 @@ impl TextRange {
         let narrow = |at: usize| u32::try_from(at).unwrap_or_default();
         Self { start: narrow(range.start), end: narrow(range.end) }
     }
-}
-
-fn refuse(duplicate: &DuplicateMember, place: &str) -> RpcError {
-    RpcError::new(code::INVALID_REQUEST, format!("{duplicate} in \"{place}\""))
 }
 
 #[cfg(test)]
@@ -319,10 +351,42 @@ mod tests {
             r#"{"_meta":{"progressToken":1,"progressToken":2}}"#,
             r#"{"cursor":"a","cursor":"b"}"#,
             r#"{"requestState":"a","requestState":"b"}"#,
+            r#"{"ref":{"name":"a","name":"b"}}"#,
+            r#"{"_meta":{"traceparent":"a","traceparent":"b"}}"#,
         ] {
             let error = Params::read(Some(&Json::literal(text))).unwrap_err();
             assert_eq!(error.code, code::INVALID_REQUEST, "{text}");
         }
         assert!(Params::read(Some(&Json::literal(r#"{"other":1,"other":2}"#))).is_ok());
+    }
+
+    #[test]
+    fn members_that_a_server_could_take_for_one_that_is_read_are_refused() {
+        for text in [
+            r#"{"name":"a","Name":"b"}"#,
+            r#"{"NAME":"b"}"#,
+            r#"{"name":"a","name\u0000":"b"}"#,
+            r#"{"uri":"a","ｕｒｉ":"b"}"#,
+            r#"{"taskId":"a","task_id":"b"}"#,
+            r#"{"tas\u212aId":"b"}"#,
+            r#"{"Cursor":"b"}"#,
+            r#"{"_meta":{},"_META":{"progressToken":1}}"#,
+            r#"{"meta":{}}"#,
+            r#"{"_meta":{"ProgressToken":1}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/ClientCapabilities":{}}}"#,
+            r#"{"_meta":{"TraceParent":""}}"#,
+            r#"{"ref":{"type":"ref/prompt","name":"a","Name":"b"}}"#,
+            r#"{"Arguments":{}}"#,
+        ] {
+            let error = Params::read(Some(&Json::literal(text))).unwrap_err();
+            assert_eq!(error.code, code::INVALID_PARAMS, "{text}");
+        }
+        for text in [
+            r#"{"arguments":{"Name":1,"name":2,"name":3}}"#,
+            r#"{"name":"a","names":"b","com.example/Name":1}"#,
+            r#"{"_meta":{"com.example/traceparent":"b","name":"","Name":""}}"#,
+        ] {
+            assert!(Params::read(Some(&Json::literal(text))).is_ok(), "{text}");
+        }
     }
 }

@@ -8,6 +8,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use fanlight_http_edge::Idle;
 use tokio::time::{Instant, sleep};
 
 /// The recorded activity of one connection.
@@ -21,6 +22,8 @@ pub(crate) struct Activity {
 #[derive(Debug)]
 struct State {
     requests: usize,
+    /// Whether there has been a request.
+    has_served: bool,
     /// Whether a head is arriving: bytes have come since the last request ended, or the connection is new.
     is_head_arriving: bool,
     /// HTTP/2 sends frames between requests that belong to none; only idleness counts there.
@@ -45,6 +48,7 @@ impl Activity {
     pub(crate) fn new(header_timeout: Duration, idle_timeout: Duration) -> Arc<Self> {
         let state = State {
             requests: 0,
+            has_served: false,
             is_head_arriving: true,
             is_multiplexed: false,
             since: Instant::now(),
@@ -57,9 +61,16 @@ impl Activity {
     pub(crate) fn begin_request(self: &Arc<Self>, is_multiplexed: bool) -> ActiveRequest {
         let mut state = self.state();
         state.requests += 1;
+        state.has_served = true;
         state.is_head_arriving = false;
         state.is_multiplexed = is_multiplexed;
         ActiveRequest(Arc::clone(self))
+    }
+
+    /// Since when the connection has carried no request; `None` while it carries one.
+    pub(super) fn idle(&self) -> Option<Idle> {
+        let state = self.state();
+        (state.requests == 0).then_some(Idle { has_served: state.has_served, since: state.since })
     }
 
     /// Whether something is still to be written that the client does not take.

@@ -13,6 +13,8 @@ pub(crate) struct Fields<'a> {
     pub(crate) content_type: Field<'a>,
     pub(crate) content_encoding: Field<'a>,
     pub(crate) session_id: Field<'a>,
+    pub(crate) last_event_id: Field<'a>,
+    pub(crate) authorization: Field<'a>,
     pub(crate) protocol_version: Field<'a>,
     pub(crate) method: Field<'a>,
     pub(crate) name: Field<'a>,
@@ -41,6 +43,8 @@ impl<'a> Fields<'a> {
             content_type: Field::Absent,
             content_encoding: Field::Absent,
             session_id: Field::Absent,
+            last_event_id: Field::Absent,
+            authorization: Field::Absent,
             protocol_version: Field::Absent,
             method: Field::Absent,
             name: Field::Absent,
@@ -54,6 +58,8 @@ impl<'a> Fields<'a> {
                 "content-type" => &mut fields.content_type,
                 "content-encoding" => &mut fields.content_encoding,
                 header::SESSION_ID => &mut fields.session_id,
+                "last-event-id" => &mut fields.last_event_id,
+                "authorization" => &mut fields.authorization,
                 header::PROTOCOL_VERSION => &mut fields.protocol_version,
                 header::METHOD => &mut fields.method,
                 header::NAME => &mut fields.name,
@@ -68,6 +74,17 @@ impl<'a> Fields<'a> {
             };
         }
         fields
+    }
+
+    /// A field that says who sends the request, and about what, and is there more than once: another program on the
+    /// way could read another value. Those that repeat the body are compared with it elsewhere.
+    pub(crate) fn ambiguous(&self) -> Option<&'static str> {
+        let single = [
+            ("Mcp-Session-Id", self.session_id),
+            ("Last-Event-ID", self.last_event_id),
+            ("Authorization", self.authorization),
+        ];
+        single.into_iter().find(|(_, field)| matches!(field, Field::Several(_))).map(|(name, _)| name)
     }
 }
 
@@ -107,11 +124,13 @@ mod tests {
 
     use super::*;
 
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 14] = [
         "accept",
         "content-type",
         "content-encoding",
         "mcp-session-id",
+        "last-event-id",
+        "authorization",
         "mcp-protocol-version",
         "mcp-method",
         "mcp-name",
@@ -136,6 +155,8 @@ mod tests {
                 fields.content_type,
                 fields.content_encoding,
                 fields.session_id,
+                fields.last_event_id,
+                fields.authorization,
                 fields.protocol_version,
                 fields.method,
                 fields.name,

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_http_edge::accept;
+use fanlight_http_edge::{AcceptLimits, Admission, Endable, Idle, accept};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::activity::Activity;
 use super::connection::Connection;
 use super::serve::Serve;
 use super::workers::Workers;
@@ -30,12 +31,16 @@ pub(crate) async fn serve<S: Serve>(
     let address = listener.local_addr().map_err(FrontendError::Listener)?;
     let workers = Workers::new(&settings.workers);
     let connections = TaskTracker::new();
-    let begin = |stream: TcpStream, permit| {
+    let begin = |stream: TcpStream, admission: Admission| {
+        let (cut, activity) = (cut.child_token(), Activity::new(settings.header_timeout, settings.idle_connection));
+        let open = OpenConnection { activity: Arc::clone(&activity), cut: cut.clone() };
+        let admitted = admission.enter(Arc::new(open));
         let connection = Connection {
             endpoint: Arc::clone(&endpoint),
             settings: Arc::clone(settings),
+            activity,
             shutdown: shutdown.clone(),
-            cut: cut.clone(),
+            cut,
         };
         // A socket belongs to the runtime that it was opened on.
         let Ok(stream) = stream.into_std() else { return };
@@ -45,15 +50,21 @@ pub(crate) async fn serve<S: Serve>(
                 Ok(stream) => connection.serve(stream).await,
                 Err(error) => tracing::warn!(%error, "cannot serve a client connection"),
             }
-            drop((permit, assignment));
+            drop((admitted, assignment));
         };
         connections.spawn_on(serving, runtime);
+    };
+    let limits = AcceptLimits {
+        connections: settings.max_connections,
+        reserve: 0,
+        per_peer: settings.max_peer_connections,
+        name: "limits.connections client",
     };
     tracing::debug!(%address, "listening");
     tokio::select! {
         biased;
         () = clean_up_periodically(&*endpoint) => {}
-        () = accept(listener, settings.max_connections, "limits.connections client", &shutdown, begin) => {}
+        () = accept(listener, limits, &shutdown, begin) => {}
     }
     endpoint.drain();
     connections.close();
@@ -68,6 +79,22 @@ pub(crate) async fn serve<S: Serve>(
     connections.wait().await;
     endpoint.finished().await;
     Ok(())
+}
+
+/// An open connection, which ends for another if it is idle.
+struct OpenConnection {
+    activity: Arc<Activity>,
+    cut: CancellationToken,
+}
+
+impl Endable for OpenConnection {
+    fn idle(&self) -> Option<Idle> {
+        self.activity.idle().filter(|_| !self.cut.is_cancelled())
+    }
+
+    fn end(&self) {
+        self.cut.cancel();
+    }
 }
 
 async fn clean_up_periodically(endpoint: &impl Serve) {

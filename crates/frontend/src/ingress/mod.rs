@@ -10,10 +10,11 @@ mod transport;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Core, Principal};
+use fanlight_canonical::{Core, Peer, Principal};
+use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};
-use fanlight_telemetry::ServerSpan;
+use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +44,13 @@ pub(crate) struct Origin<'a> {
     /// Everything that the message names must belong to this principal.
     pub(crate) principal: Principal,
     pub(crate) facts: TransportFacts<'a>,
+}
+
+impl Origin<'_> {
+    /// Whose share of a limit the message takes.
+    pub(crate) fn peer(&self) -> Peer {
+        Peer::of(&self.principal, self.facts.peer_address())
+    }
 }
 
 /// What becomes of the text that a transport has received.
@@ -150,7 +158,7 @@ impl<C: Core> Ingress<C> {
         origin: &Origin<'_>,
         text: Bytes,
     ) -> Result<Received, Box<Refusal>> {
-        match Message::parse(text, self.settings.nesting) {
+        match Message::parse_from_client(text, self.settings.nesting) {
             Ok(Message::Request(request)) => {
                 self.request(transport, origin, request, false).await.map(Received::Request)
             }
@@ -192,8 +200,11 @@ impl<C: Core> Ingress<C> {
         let Some(session) = session.filter(|session| session.session.revision() == Revision::V2025_03_26) else {
             return Err(self.not_a_message(MessageError::Batch(text)));
         };
-        let messages = Message::parse_batch(text, self.settings.nesting).ok().flatten().unwrap_or_default();
-        fault::check_batch(messages.len(), self.settings.max_batch)?;
+        let messages = Message::parse_batch(text, self.settings.nesting, self.settings.max_batch, Sender::Client)
+            .map_err(|error| fault::of_batch(&error))?;
+        if messages.is_empty() {
+            return Err(RpcError::new(code::INVALID_REQUEST, "a batch without messages").into());
+        }
         let mut requests = Vec::new();
         for message in messages {
             match message {
@@ -274,10 +285,10 @@ impl<C: Core> Ingress<C> {
         &self,
         transport: &T,
         origin: &Origin<'_>,
-        request: Request,
+        mut request: Request,
         in_batch: bool,
     ) -> Result<Box<StartedRequest>, Box<Refusal>> {
-        let params = match Params::read(request.params.as_ref()) {
+        let mut params = match Params::read(request.params.as_ref()) {
             Ok(params) => params,
             Err(error) => {
                 let span = trace::begin(&self.settings, &request, &origin.facts);
@@ -285,6 +296,13 @@ impl<C: Core> Ingress<C> {
             }
         };
         let span = trace::begin_read(&self.settings, &request, &params, &origin.facts);
+        if self.settings.trust_inbound != TrustInbound::Trust
+            && let Some(stripped) = request.params.as_ref().and_then(without_trace_context)
+        {
+            // It has been read once without an error.
+            params = Params::read(Some(&stripped)).unwrap_or_default();
+            request.params = Some(stripped);
+        }
         let mut parsed = request::ParsedRequest { request, params, span };
         match self.start(transport, origin, &mut parsed, in_batch).await {
             Ok(started) => Ok(Box::new(started)),

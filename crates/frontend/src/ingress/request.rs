@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Caller, Core};
+use fanlight_canonical::{CallContext, Caller, Core, Peer};
+use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::ServerSpan;
 
@@ -44,6 +45,11 @@ impl<C: Core> Ingress<C> {
         if in_batch {
             fault::check_in_batch(method, era)?;
         }
+        if let Method::Other(name) = method
+            && is_confusable_method(name)
+        {
+            return Err(fault::method_not_found(name).into());
+        }
         match era {
             Era::Modern if !transport.serves_modern() => Err(modern::not_served(method, meta).into()),
             Era::Modern => self.start_modern(transport, origin, parsed).await,
@@ -71,11 +77,25 @@ impl<C: Core> Ingress<C> {
         let caller = Caller::request_of(origin.principal.clone());
         let kind = if is_subscription { RequestKind::Subscription } else { RequestKind::Call };
         let stream: Result<Responses, RpcError> = if is_subscription {
-            let opened = self.subscriptions.open(&self.core, caller, request, sender, cancellation, span.parent());
+            let opened = self.subscriptions.open(
+                &self.core,
+                (caller, origin.peer()),
+                request,
+                sender,
+                cancellation,
+                span.parent(),
+            );
             opened.map(|subscription| Box::new(subscription) as Responses)
         } else {
             self.resumption(origin, request, params).await.map(|resumption| {
-                self.suspendable_call(caller, parsed, sender, transport.takes_messages(), resumption, cancellation)
+                self.suspendable_call(
+                    (caller, origin.peer()),
+                    parsed,
+                    sender,
+                    transport.takes_messages(),
+                    resumption,
+                    cancellation,
+                )
             })
         };
         let stream = stream.unwrap_or_else(|error| Box::new(Answered::new(Response::from_error(&error))));
@@ -108,7 +128,7 @@ impl<C: Core> Ingress<C> {
 
     fn suspendable_call(
         &self,
-        caller: Caller,
+        (caller, peer): (Caller, Peer),
         parsed: &mut ParsedRequest,
         sender: modern::RequestMeta,
         takes_messages: bool,
@@ -140,6 +160,7 @@ impl<C: Core> Ingress<C> {
         let tasks = sender.tasks();
         let context = CallContext {
             caller,
+            peer,
             client_info: sender.client_info,
             capabilities: sender.capabilities,
             log_level: sender.log_level,
@@ -243,7 +264,7 @@ impl<C: Core> Ingress<C> {
         let permit = self.admit(transport, origin, true)?;
         let running = transport.running().cloned().unwrap_or_default();
         let limit = self.settings.max_server_requests;
-        let session = Session::new(origin.principal.clone(), initialize, running, limit, &self.core);
+        let session = Session::new((origin.principal.clone(), origin.peer()), initialize, running, limit, &self.core);
         session.count(&self.settings.telemetry);
         let streams = SessionStreams::new(session, &self.settings);
         let revision = streams.session.revision();

@@ -7,7 +7,7 @@ pub(crate) mod testing;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{CallContext, Caller, Core, Principal, ServerRequest, SessionKey};
+use fanlight_canonical::{CallContext, Caller, Core, Peer, Principal, ServerRequest, SessionKey};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};
@@ -24,6 +24,8 @@ use crate::trace::CountGuard;
 pub(crate) struct Session {
     /// The principal that opened it; no other may use it.
     principal: Principal,
+    /// Whose share of a limit it takes.
+    peer: Peer,
     key: SessionKey,
     initialize: InitializeParams,
     log_level: Mutex<Option<LogLevel>>,
@@ -48,7 +50,7 @@ impl Session {
     /// A session of `principal`'s client that sent `initialize`. The client may have `max_server_requests`
     /// to answer at once.
     pub(crate) fn new<C: Core>(
-        principal: Principal,
+        (principal, peer): (Principal, Peer),
         initialize: InitializeParams,
         running: Arc<RunningRequests>,
         max_server_requests: usize,
@@ -57,6 +59,7 @@ impl Session {
         let core = Arc::clone(core);
         Self {
             principal,
+            peer,
             key: SessionKey::fresh(),
             initialize,
             log_level: Mutex::default(),
@@ -76,6 +79,11 @@ impl Session {
     /// Whether `principal` opened the session.
     pub(crate) fn belongs_to(&self, principal: &Principal) -> bool {
         self.principal == *principal
+    }
+
+    /// Whose share of a limit it takes.
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     /// The revision agreed on.
@@ -122,6 +130,7 @@ impl Session {
     pub(crate) fn context(&self, wants_progress: bool) -> CallContext {
         CallContext {
             caller: Caller::session_of(self.principal.clone(), self.key),
+            peer: self.peer.clone(),
             client_info: self.initialize.client_info.clone(),
             capabilities: self.initialize.capabilities.clone(),
             log_level: self.log_level(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fanlight_canonical::{Call, Core, Listen, Listening, Principal, SessionKey};
+use fanlight_canonical::{Call, Core, Listen, Listening, Peer, Principal, SessionKey};
 use fanlight_protocol::{Json, Response, Revision, RpcError};
 
 use super::Session;
@@ -31,13 +31,23 @@ impl ListenCore {
         self.session_of(Principal::anonymous())
     }
 
+    /// A session of an unauthenticated client at 10.0.0.`last`.
+    pub(crate) fn session_from(self: &Arc<Self>, last: u8) -> Session {
+        self.session_for(Principal::anonymous(), Peer::Address([10, 0, 0, last].into()))
+    }
+
     pub(crate) fn session_of(self: &Arc<Self>, principal: Principal) -> Session {
+        let peer = Peer::of(&principal, None);
+        self.session_for(principal, peer)
+    }
+
+    fn session_for(self: &Arc<Self>, principal: Principal, peer: Peer) -> Session {
         let initialize = InitializeParams {
             revision: Revision::V2025_11_25,
             client_info: Some(Json::literal(r#"{"name":"c"}"#)),
             capabilities: Json::literal(r#"{"sampling":{}}"#),
         };
-        Session::new(principal, initialize, Arc::default(), 1, self)
+        Session::new((principal, peer), initialize, Arc::default(), 1, self)
     }
 
     /// How many sessions have ended.

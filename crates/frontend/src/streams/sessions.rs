@@ -3,13 +3,14 @@
 //! A session ends by DELETE, by having had no request for too long, by making space for a new one when
 //! there are too many, or with its listener. There is no task per session: the listener sweeps.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::Principal;
+use fanlight_canonical::{Peer, Principal, Shares};
 use fanlight_telemetry::clients::SessionView;
 
 use super::SessionStreams;
@@ -33,6 +34,8 @@ pub(crate) trait SessionStore: Send + Sync {
 pub(crate) struct InMemorySessions {
     table: Mutex<HashMap<Box<str>, Entry>>,
     limit: usize,
+    /// The most of one peer; 0 for no such bound.
+    per_peer: usize,
     idle: Duration,
 }
 
@@ -80,16 +83,24 @@ impl SessionStore for InMemorySessions {
 }
 
 impl InMemorySessions {
-    /// At most `limit` sessions, which expire after having had no request for `idle`.
-    pub(crate) fn new(limit: usize, idle: Duration) -> Self {
-        Self { table: Mutex::default(), limit: limit.max(1), idle }
+    /// At most `limit` sessions, and `per_peer` of one peer unless that is 0, which expire after having had no request
+    /// for `idle`.
+    pub(crate) fn new(limit: usize, per_peer: usize, idle: Duration) -> Self {
+        Self { table: Mutex::default(), limit: limit.max(1), per_peer, idle }
     }
 
-    /// If there are too many sessions, those that have been idle longest end.
+    /// If there are too many sessions, those end that have been idle longest, of the peer that has most: never of one
+    /// that has fewer than that of the new session.
     pub(super) fn open_now(&self, session: Arc<SessionStreams>) -> Result<Box<str>, OpenError> {
         let id = new_id()?;
         let mut table = self.lock();
-        let ended = if table.len() >= self.limit { make_space(&mut table, self.limit, self.idle)? } else { Vec::new() };
+        let mut ended = Vec::new();
+        if table.len() >= self.limit {
+            ended = make_space(&mut table, self.limit, self.idle, session.session.peer())?;
+        }
+        if self.per_peer > 0 {
+            ended.extend(make_space_within(&mut table, self.per_peer, session.session.peer())?);
+        }
         table.insert(id.clone(), Entry(session));
         // Sessions end, and report that to the core, without the lock; so everywhere here.
         drop(table);
@@ -174,22 +185,46 @@ impl std::fmt::Debug for InMemorySessions {
     }
 }
 
-/// Removes expired sessions, else those idle longest: a few at once, so that a flood of new sessions does
-/// not search the whole table for each.
-fn make_space(table: &mut HashMap<Box<str>, Entry>, limit: usize, idle: Duration) -> Result<Vec<Entry>, OpenError> {
+/// Removes expired sessions, else those idle longest of the peer that has most: a few at once, so that a flood of new
+/// sessions does not search the whole table for each.
+fn make_space(
+    table: &mut HashMap<Box<str>, Entry>,
+    limit: usize,
+    idle: Duration,
+    newcomer: &Peer,
+) -> Result<Vec<Entry>, OpenError> {
     let mut ended: Vec<_> = table.extract_if(|_, entry| entry.is_expired(idle)).map(|(_, entry)| entry).collect();
     if table.len() < limit {
         return Ok(ended);
     }
-    let idle = table.iter().filter_map(|(id, entry)| Some((entry.0.session.idle_since()?, id.clone())));
+    let shares = Shares::count(table.values().map(|entry| entry.0.session.peer()), newcomer);
+    let idle = table.iter().filter_map(|(id, entry)| {
+        let (since, peer) = (entry.0.session.idle_since()?, entry.0.session.peer());
+        shares.may_lose(peer).then(|| (Reverse(shares.of(peer)), since, id.clone()))
+    });
     let mut idle: Vec<_> = idle.collect();
     if idle.is_empty() {
         return Err(OpenError::Full { limit });
     }
     idle.sort_unstable();
     let longest = idle.into_iter().take((limit / 64).max(1));
-    ended.extend(longest.filter_map(|(_, id)| table.remove(&id)));
+    ended.extend(longest.filter_map(|(.., id)| table.remove(&id)));
     Ok(ended)
+}
+
+/// Removes the session of `peer` that has been idle longest, if the peer has `limit` or more.
+fn make_space_within(
+    table: &mut HashMap<Box<str>, Entry>,
+    limit: usize,
+    peer: &Peer,
+) -> Result<Option<Entry>, OpenError> {
+    let own = || table.iter().filter(|(_, entry)| entry.0.session.peer() == peer);
+    if own().count() < limit {
+        return Ok(None);
+    }
+    let idle = own().filter_map(|(id, entry)| Some((entry.0.session.idle_since()?, id.clone())));
+    let (_, id) = idle.min().ok_or(OpenError::Full { limit })?;
+    Ok(table.remove(&id))
 }
 
 /// 256 random bits as visible ASCII (2025-11-25 basic/transports, Session Management).

@@ -1,8 +1,10 @@
 //! The entries of suspended calls.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use fanlight_canonical::{Peer, Shares};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::clients::SuspendedCallView;
 use tokio::sync::oneshot;
@@ -14,8 +16,8 @@ use super::suspended_call::SuspendedCall;
 /// Entries of suspended calls, by id. The calls themselves belong to the process that began them: with
 /// replicas, a request that brings input is forwarded to that process, which `requestState` names.
 pub(super) trait SuspendedCallStore: Send + Sync {
-    /// Makes an entry for a call; false if there are too many.
-    fn insert(&self, id: SuspendedId) -> bool;
+    /// Makes an entry for a call of `peer`; false if there are too many.
+    fn insert(&self, id: SuspendedId, peer: &Peer) -> bool;
 
     /// The call is suspended and waits to be resumed; returns how often it has been. `None` if it has no
     /// entry.
@@ -47,30 +49,55 @@ pub(super) struct Waiting {
     pub(super) until: Instant,
 }
 
-/// The entries of this process, at most `limit`.
+/// The entries of this process, at most `limit`, and `per_peer` of one peer unless that is 0.
 pub(super) struct InMemorySuspendedCalls {
-    table: Mutex<HashMap<SuspendedId, (u32, Option<Waiting>)>>,
+    table: Mutex<Table>,
     limit: usize,
+    per_peer: usize,
+}
+
+type Table = HashMap<SuspendedId, Entry>;
+
+struct Entry {
+    peer: Peer,
+    /// How often the call has been suspended.
+    round: u32,
+    waiting: Option<Waiting>,
 }
 
 impl InMemorySuspendedCalls {
-    pub(super) fn new(limit: usize) -> Self {
-        Self { table: Mutex::default(), limit }
+    pub(super) fn new(limit: usize, per_peer: usize) -> Self {
+        Self { table: Mutex::default(), limit, per_peer }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SuspendedId, (u32, Option<Waiting>)>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         // Nothing that can panic runs under this lock.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl SuspendedCallStore for InMemorySuspendedCalls {
-    fn insert(&self, id: SuspendedId) -> bool {
+    /// If there are too many, the call ends that has been suspended longest of the peer that has most, unless that
+    /// is the peer of the new one.
+    fn insert(&self, id: SuspendedId, peer: &Peer) -> bool {
         let mut table = self.lock();
-        let fits = table.len() < self.limit;
+        let is_full = table.len() >= self.limit;
+        let (mut fits, mut ended) = (true, None);
+        if is_full || self.per_peer > 0 {
+            let shares = Shares::count(table.values().map(|entry| &entry.peer), peer);
+            fits = self.per_peer == 0 || shares.of(peer) < self.per_peer;
+            let lost = if fits && is_full { longest_suspended(&table, &shares, peer) } else { None };
+            fits &= !is_full || lost.is_some();
+            ended = lost.and_then(|lost| table.remove(&lost));
+        }
         if fits {
-            table.insert(id, (0, None));
-        } else {
+            table.insert(id, Entry { peer: peer.clone(), round: 0, waiting: None });
+        }
+        drop(table);
+        // Without the lock. Its task ends the call.
+        if ended.is_some() {
+            tracing::warn!(limit = self.limit, "suspended call dropped: table full, and its client has most of it");
+        } else if !fits {
             tracing::warn!(limit = self.limit, "server request refused: too many suspended calls");
         }
         fits
@@ -78,16 +105,16 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
 
     fn suspend(&self, id: &SuspendedId, new: Waiting) -> Option<u32> {
         let mut table = self.lock();
-        let (round, waiting) = table.get_mut(id)?;
-        *round += 1;
-        *waiting = Some(new);
-        Some(*round)
+        let entry = table.get_mut(id)?;
+        entry.round += 1;
+        entry.waiting = Some(new);
+        Some(entry.round)
     }
 
     fn resume(&self, id: &SuspendedId, round: u32) -> Result<HandOver, RpcError> {
         match self.lock().get_mut(id) {
-            Some((last, waiting)) if *last == round => {
-                waiting.take().map(|waiting| waiting.hand_over).ok_or_else(replayed)
+            Some(entry) if entry.round == round => {
+                entry.waiting.take().map(|waiting| waiting.hand_over).ok_or_else(replayed)
             }
             Some(_) => Err(replayed()),
             None => Err(expired()),
@@ -101,24 +128,34 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
     }
 
     fn count(&self) -> usize {
-        self.lock().values().filter(|(_, waiting)| waiting.is_some()).count()
+        self.lock().values().filter(|entry| entry.waiting.is_some()).count()
     }
 
     fn views(&self) -> Vec<SuspendedCallView> {
         let now = Instant::now();
-        let view = |(round, waiting): &(u32, Option<Waiting>)| {
-            let waiting = waiting.as_ref()?;
+        let view = |entry: &Entry| {
+            let waiting = entry.waiting.as_ref()?;
             Some(SuspendedCallView {
                 method: waiting.method.clone(),
                 name: waiting.name.clone(),
                 requests: waiting.requests.clone(),
-                round: *round,
+                round: entry.round,
                 waiting: now.saturating_duration_since(waiting.since),
                 left: waiting.until.saturating_duration_since(now),
             })
         };
         self.lock().values().filter_map(view).collect()
     }
+}
+
+/// The call that has been suspended longest, of the peers that have most and more than the newcomer.
+fn longest_suspended(table: &Table, shares: &Shares<'_>, newcomer: &Peer) -> Option<SuspendedId> {
+    let candidates = table.iter().filter(|(_, entry)| entry.peer != *newcomer && shares.may_lose(&entry.peer));
+    let suspended = candidates.filter_map(|(id, entry)| {
+        let since = entry.waiting.as_ref()?.since;
+        Some(((Reverse(shares.of(&entry.peer)), since), *id))
+    });
+    suspended.min_by_key(|(rank, _)| *rank).map(|(_, id)| id)
 }
 
 pub(super) fn refuse(reason: &str) -> RpcError {
@@ -131,4 +168,55 @@ pub(super) fn expired() -> RpcError {
 
 pub(super) fn replayed() -> RpcError {
     refuse("has been used already: it is good for one request")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn peer(last: u8) -> Peer {
+        Peer::Address([10, 0, 0, last].into())
+    }
+
+    /// Suspends a call; returns what ends when its entry does.
+    fn suspend(
+        calls: &InMemorySuspendedCalls,
+        number: u8,
+        of: u8,
+    ) -> Option<oneshot::Receiver<oneshot::Sender<Box<SuspendedCall>>>> {
+        let id = [number; size_of::<SuspendedId>()];
+        if !calls.insert(id, &peer(of)) {
+            return None;
+        }
+        let (hand_over, resumed) = oneshot::channel();
+        let since = Instant::now() + Duration::from_secs(number.into());
+        let (method, name, requests) = (String::new(), None, Vec::new());
+        calls.suspend(&id, Waiting { hand_over, method, name, requests, since, until: since }).unwrap();
+        Some(resumed)
+    }
+
+    fn has_ended(resumed: &mut oneshot::Receiver<oneshot::Sender<Box<SuspendedCall>>>) -> bool {
+        matches!(resumed.try_recv(), Err(oneshot::error::TryRecvError::Closed))
+    }
+
+    #[test]
+    fn peer_with_most_suspended_calls_loses_its_oldest() {
+        let calls = InMemorySuspendedCalls::new(3, 0);
+        let mut quiet = suspend(&calls, 1, 1).unwrap();
+        let mut noisy = [suspend(&calls, 3, 2).unwrap(), suspend(&calls, 2, 2).unwrap()];
+        assert!(suspend(&calls, 4, 2).is_none(), "its own ones stay");
+        let mut new = suspend(&calls, 5, 3).unwrap();
+        assert!(has_ended(&mut noisy[1]) && !has_ended(&mut noisy[0]) && !has_ended(&mut quiet));
+        assert!(suspend(&calls, 6, 3).is_none(), "all have one now");
+        assert!(!has_ended(&mut new));
+    }
+
+    #[test]
+    fn quota_of_a_peer_bounds_its_suspended_calls() {
+        let calls = InMemorySuspendedCalls::new(9, 1);
+        let _one = suspend(&calls, 1, 1).unwrap();
+        assert!(suspend(&calls, 2, 1).is_none() && suspend(&calls, 3, 2).is_some());
+    }
 }

@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fanlight_canonical::Principal;
+use fanlight_canonical::{Peer, Principal};
 use fanlight_protocol::seal::KeyError;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_telemetry::clients::SuspendedCallView;
@@ -75,7 +75,10 @@ impl SuspendedCalls {
         Ok(Arc::new(Self {
             seal: StateSeal::new(&settings.keys)?,
             settings: Arc::clone(settings),
-            store: Box::new(InMemorySuspendedCalls::new(settings.max_suspended_calls)),
+            store: Box::new(InMemorySuspendedCalls::new(
+                settings.max_suspended_calls,
+                settings.max_peer_suspended_calls,
+            )),
             started: (Instant::now(), epoch),
             runtime: Handle::current(),
             tasks: TaskTracker::new(),
@@ -99,7 +102,7 @@ impl SuspendedCalls {
             return Err(call);
         }
         if call.entry.is_none() {
-            call.entry = self.new_entry();
+            call.entry = self.new_entry(&call.running.context().peer);
         }
         let digest = call.digest();
         let Some(id) = call.entry.as_ref().map(|(id, _)| *id) else { return Err(call) };
@@ -185,10 +188,10 @@ impl SuspendedCalls {
         self.tasks.wait().await;
     }
 
-    fn new_entry(self: &Arc<Self>) -> Option<(SuspendedId, Box<dyn Any + Send + Sync>)> {
+    fn new_entry(self: &Arc<Self>, peer: &Peer) -> Option<(SuspendedId, Box<dyn Any + Send + Sync>)> {
         let mut id = SuspendedId::default();
         getrandom::fill(&mut id).ok()?;
-        if !self.store.insert(id) {
+        if !self.store.insert(id, peer) {
             return None;
         }
         Some((id, Box::new(Entry { calls: Arc::clone(self), id })))

@@ -144,15 +144,26 @@ async fn head_limit_is_answered_with_431() {
 }
 
 #[tokio::test]
-async fn connection_beyond_the_limit_waits() {
+async fn connection_beyond_the_limit_ends_an_idle_one() {
     let settings = FrontendSettings { max_connections: 1, ..FrontendSettings::default() };
     let server = Server::with(settings).await;
     let mut first = server.connect().await;
     assert!(is_usable(&mut first).await);
     let mut second = server.connect().await;
+    assert!(is_usable(&mut second).await);
+}
+
+#[tokio::test]
+async fn connection_beyond_the_limit_waits_while_all_carry_a_request() {
+    let settings = FrontendSettings { max_connections: 1, ..FrontendSettings::default() };
+    let server = Server::with(settings).await;
+    let mut first = server.connect().await;
+    let id = first.open("2025-11-25").await;
+    assert_eq!(first.listen(&id, None).await.status, 200);
+    first.block().await.unwrap();
+    let mut second = server.connect().await;
     let headers = modern_headers("tools/call", Some("echo"));
     second.send("POST", "/mcp", &headers, &modern_call("1", "echo", "")).await;
-    assert!(is_usable(&mut first).await);
     drop(first);
     assert_eq!(second.response().await.status, 200);
 }

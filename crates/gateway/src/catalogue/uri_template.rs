@@ -1,7 +1,8 @@
 //! Whether a URI can have come from a resource template (RFC 6570).
 //!
 //! For routing only: a variable matches any text that its operator could have produced, whatever the
-//! variable's value. Work is bounded by URI length × template length.
+//! variable's value. The literal text at both ends is compared first, so that few templates are compared further;
+//! that takes URI length × number of variables, and URIs are bounded (`limits.uri`).
 
 /// A parsed template.
 #[derive(Clone, Debug)]
@@ -44,13 +45,22 @@ impl UriTemplate {
 
     /// Whether `uri` can be an expansion.
     pub fn matches(&self, uri: &str) -> bool {
-        let text = uri.as_bytes();
+        let mut text = uri.as_bytes();
+        let mut parts = self.0.as_slice();
+        if let [Part::Literal(prefix), rest @ ..] = parts {
+            let Some(after) = text.strip_prefix(prefix.as_bytes()) else { return false };
+            (text, parts) = (after, rest);
+        }
+        if let [rest @ .., Part::Literal(suffix)] = parts {
+            let Some(before) = text.strip_suffix(suffix.as_bytes()) else { return false };
+            (text, parts) = (before, rest);
+        }
         // reached[i]: the parts so far can have produced the first i bytes.
         let mut reached = vec![false; text.len() + 1];
         if let Some(first) = reached.first_mut() {
             *first = true;
         }
-        for part in &self.0 {
+        for part in parts {
             reached = part.advance(text, &reached);
         }
         reached.last() == Some(&true)
@@ -107,6 +117,9 @@ mod tests {
         assert!(matches("q://x{?a,b}", "q://x"));
         assert!(matches("{a}{b}", "xy"));
         assert!(!matches("{a}{b}", "x"));
+        assert!(matches("a/{x}/a", "a/b/a"));
+        assert!(!matches("aa{+x}aa", "aaa"), "the ends do not overlap");
+        assert!(matches("aa{+x}aa", "aaaa"));
         assert!(UriTemplate::parse("no variables").is_none());
         assert!(UriTemplate::parse("broken{").is_none());
     }

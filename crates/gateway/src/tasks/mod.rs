@@ -17,6 +17,7 @@ use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use memchr::memmem;
+use tokio::time::timeout;
 
 pub use self::owners::TaskLimits;
 use self::owners::{Evidence, MemoryOwners, TaskKey, TaskOwners};
@@ -93,11 +94,16 @@ impl Tasks {
         context: &Arc<CallContext>,
         task: &str,
     ) -> Result<BackendId, RpcError> {
-        let known = self.owners.find(&TaskKey::new(&context.caller, task)).await;
-        match known.filter(|backend| topology.get(*backend).is_some()) {
+        match self.remembered_owner(topology, context, task).await {
             Some(backend) => Ok(backend),
             None => self.find(topology, context, task).await,
         }
+    }
+
+    /// The backend that has this task, if it is known.
+    async fn remembered_owner(&self, topology: &Topology, context: &CallContext, task: &str) -> Option<BackendId> {
+        let known = self.owners.find(&TaskKey::new(&context.caller, task)).await;
+        known.filter(|backend| topology.get(*backend).is_some())
     }
 
     /// The backend of the task that `params` name, if it is known.
@@ -106,18 +112,36 @@ impl Tasks {
         self.owners.find(&TaskKey::new(&context.caller, &task)).await
     }
 
-    /// The backends that have these tasks, without the tasks that no backend has.
+    /// The backends that have these tasks, without the tasks that no backend has. Backends are asked for the first
+    /// few of unknown owners only, and for all together no longer than for one: a client can name any number of tasks,
+    /// and each of unknown owner is a request to each backend.
     pub(crate) async fn owners_of(
         &self,
         topology: &Topology,
         context: &Arc<CallContext>,
         tasks: &[Arc<str>],
     ) -> HashMap<Arc<str>, BackendId> {
-        let asked = tasks.iter().cloned().map(|task| async move {
-            let owner = self.owner_of(topology, context, &task).await.ok()?;
+        let mut owners = HashMap::new();
+        let mut unknown = Vec::new();
+        for task in tasks {
+            match self.remembered_owner(topology, context, task).await {
+                Some(owner) => drop(owners.insert(Arc::clone(task), owner)),
+                None if unknown.len() < topology.limits.unknown_tasks => unknown.push(Arc::clone(task)),
+                None => {}
+            }
+        }
+        let asked = unknown.into_iter().map(|task| async move {
+            let owner = self.find(topology, context, &task).await.ok()?;
             Some((task, owner))
         });
-        futures_util::stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).filter_map(std::future::ready).collect().await
+        let mut found = futures_util::stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
+        let _in_time = timeout(topology.limits.timeout, async {
+            while let Some(found) = found.next().await {
+                owners.extend(found);
+            }
+        })
+        .await;
+        owners
     }
 
     /// Asks every backend at once. Should several know the task, the first in configuration order has

@@ -298,6 +298,8 @@ pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> Ba
 
 pub(super) fn limits(page_size: usize) -> ListLimits {
     ListLimits {
+        uri: 64 << 10,
+        unknown_tasks: 4,
         timeout: Duration::from_secs(1),
         pages: 5,
         entries: 100,

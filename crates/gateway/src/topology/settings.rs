@@ -50,6 +50,10 @@ pub struct ListLimits {
     /// The least time between two announcements of changes that no backend announced: a server whose
     /// list differs at each request would otherwise make clients ask without end.
     pub unannounced: Duration,
+    /// The longest URI, in bytes, that is compared with lists and templates.
+    pub uri: usize,
+    /// Tasks of unknown owners that backends are asked for because of one request.
+    pub unknown_tasks: usize,
     /// How long an unknown name stays unknown before backends are asked again.
     pub unknown: Duration,
     /// The shortest and the longest pause before asking again to listen to a backend that refused;

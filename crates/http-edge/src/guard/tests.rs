@@ -72,13 +72,10 @@ fn allowed_hosts_have_a_port_or_any() {
 }
 
 #[test]
-fn listed_origins_are_loopback_or_listed() {
+fn listed_origins_are_served() {
     let host = ("host", "localhost");
     let listed = guard(&[], &["https://app.example.com", "vscode-webview://panel", "http://plain.example:8080"]);
     for origin in [
-        "http://localhost:3000",
-        "https://127.0.0.1",
-        "http://[::1]:5",
         "https://app.example.com",
         "HTTPS://APP.example.com:443",
         "vscode-webview://panel",
@@ -94,15 +91,61 @@ fn listed_origins_are_loopback_or_listed() {
         "https://app.example.com:444",
         "https://app.example.com.evil.com",
         "http://localhost.evil.com",
+        "http://localhost:3000",
         "file://localhost",
         "http://plain.example",
     ] {
         assert_eq!(check(&listed, "/", &[host, ("origin", origin)]), Err(403), "{origin}");
     }
-    let twice = [host, ("origin", "http://localhost"), ("origin", "http://localhost")];
+    let twice = [host, ("origin", "https://app.example.com"), ("origin", "https://app.example.com")];
     assert_eq!(check(&listed, "/", &twice), Err(403));
     let any = guard(&[], &["*"]);
     assert!(check(&any, "/", &[host, ("origin", "https://anything.example")]).is_ok());
+}
+
+#[test]
+fn pages_of_other_loopback_ports_are_served_where_they_are_listed() {
+    let host = ("host", "127.0.0.1:8080");
+    let served = |listed: &[&str], origin| check(&guard(&[], listed), "/", &[host, ("origin", origin)]).is_ok();
+    for origin in ["http://localhost:8080", "http://127.0.0.1:8080", "http://[::1]:8080", "https://localhost:8080"] {
+        assert!(served(&[], origin), "the listener's own: {origin}");
+    }
+    for origin in
+        ["http://localhost:3000", "http://localhost", "http://127.0.0.1:80", "http://[::1]:5", "https://127.0.0.1"]
+    {
+        assert!(!served(&[], origin), "{origin}");
+    }
+    for origin in ["http://localhost:3000", "http://127.0.0.1:3000", "http://[::1]:3000"] {
+        assert!(served(&["http://localhost:3000"], origin), "{origin}");
+    }
+    for origin in ["http://localhost:3001", "https://localhost:3000", "http://localhost", "http://app.example.com:3000"]
+    {
+        assert!(!served(&["http://localhost:3000"], origin), "{origin}");
+    }
+    assert!(
+        served(&["http://localhost:*"], "http://127.0.0.1:99") && served(&["http://localhost:*"], "http://localhost")
+    );
+    assert!(!served(&["http://localhost:*"], "https://localhost:99"));
+    assert!(!served(&["http://localhost:*"], "http://evil.example.com:99"));
+    assert!(!served(&["http://app.example.com:*"], "http://app.example.com:99"), "loopback alone");
+}
+
+#[test]
+fn request_of_a_foreign_page_without_an_origin_is_refused() {
+    let with = |listed: &[&str], more: &[(&str, &str)]| {
+        let headers = [&[("host", "localhost")], more].concat();
+        check(&guard(&[], listed), "/", &headers).is_ok()
+    };
+    for site in ["cross-site", "same-site", "CROSS-SITE", "other", ""] {
+        assert!(!with(&[], &[("sec-fetch-site", site)]), "{site}");
+    }
+    assert!(
+        with(&[], &[]) && with(&[], &[("sec-fetch-site", "none")]) && with(&[], &[("sec-fetch-site", "same-origin")])
+    );
+    assert!(!with(&[], &[("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")]));
+    let app = [("origin", "https://app.example.com"), ("sec-fetch-site", "cross-site")];
+    assert!(with(&["https://app.example.com"], &app) && !with(&[], &app));
+    assert!(with(&["*"], &[("sec-fetch-site", "cross-site")]));
 }
 
 #[test]

@@ -25,9 +25,10 @@ use bytes::Bytes;
 
 pub use build::{ArrayBuilder, ObjectBuilder, quote};
 pub use edit::{Chunks, Edits, retain_elements, rewrite_object};
-pub use object::{DuplicateMember, Elements, Member, Members};
+pub use object::{AmbiguousMember, DuplicateMember, Elements, Member, Members};
 use offset_index::{IndexBuilder, OffsetIndex};
 pub use scan::{MAX_NESTING, SyntaxError, SyntaxErrorKind};
+pub(crate) use string::decoded_characters;
 pub use union::union;
 pub use value::{Kind, Value};
 
@@ -225,6 +226,15 @@ impl Json {
     /// readers could disagree on which one counts.
     pub fn find<const N: usize>(&self, keys: [&str; N]) -> Result<[Option<Range<usize>>; N], DuplicateMember> {
         object::find(self, keys)
+    }
+
+    /// [`Json::find`] for an object that another program will read as well, perhaps less strictly: a member that it
+    /// could take for one of `keys` is an error too.
+    pub fn find_distinct<const N: usize>(
+        &self,
+        keys: &[&str; N],
+    ) -> Result<[Option<Range<usize>>; N], AmbiguousMember> {
+        object::find_distinct(self, keys)
     }
 
     /// The value at `range`, which must come from [`Json::members`], [`Json::elements`] or

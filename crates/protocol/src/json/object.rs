@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::offset_index::IndexCursor;
 use super::scan;
 use super::{Json, string};
+use crate::member_name;
 
 /// A member that an object has twice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +16,22 @@ use super::{Json, string};
 pub struct DuplicateMember {
     /// The member's name.
     pub key: String,
+}
+
+/// A member that two readers of an object could read differently.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AmbiguousMember {
+    /// The object has it twice.
+    #[error(transparent)]
+    Duplicate(#[from] DuplicateMember),
+    /// The object has another that lenient parsers take for it ([`crate::member_name`]).
+    #[error("member {name:?} could be taken for {key:?}: leave it out, or write it exactly so")]
+    Confusable {
+        /// The name of the member.
+        key: String,
+        /// The beginning of the other's name.
+        name: String,
+    },
 }
 
 /// One member of an object, as ranges of the object's text.
@@ -75,17 +92,46 @@ pub(super) fn find<const N: usize>(
     object: &Json,
     keys: [&str; N],
 ) -> Result<[Option<Range<usize>>; N], DuplicateMember> {
+    find_or(object, &keys, |_| Ok(()))
+}
+
+pub(super) fn find_distinct<const N: usize>(
+    object: &Json,
+    keys: &[&str; N],
+) -> Result<[Option<Range<usize>>; N], AmbiguousMember> {
+    find_or(object, keys, |other| match member_name::confusable(other.inner, keys) {
+        None => Ok(()),
+        Some(key) => Err(AmbiguousMember::Confusable { key: key.to_owned(), name: excerpt(other.inner) }),
+    })
+}
+
+/// The ranges of the values of `keys`. `check_other` is given each key that is none of them.
+#[inline]
+fn find_or<const N: usize, E: From<DuplicateMember>>(
+    object: &Json,
+    keys: &[&str; N],
+    check_other: impl Fn(&Key<'_>) -> Result<(), E>,
+) -> Result<[Option<Range<usize>>; N], E> {
     let mut found = [const { None }; N];
     for member in object.members() {
-        let index = member.key_in(object.bytes()).and_then(|found| keys.iter().position(|key| found.is(key)));
-        let Some(index) = index else { continue };
+        let Some(name) = member.key_in(object.bytes()) else { continue };
+        let Some(index) = keys.iter().position(|key| name.is(key)) else {
+            check_other(&name)?;
+            continue;
+        };
         if let (Some(slot), Some(key)) = (found.get_mut(index), keys.get(index))
             && slot.replace(member.value).is_some()
         {
-            return Err(DuplicateMember { key: (*key).to_owned() });
+            return Err(DuplicateMember { key: (*key).to_owned() }.into());
         }
     }
     Ok(found)
+}
+
+/// The beginning of a key, short enough to be part of an error message.
+fn excerpt(inner: &[u8]) -> String {
+    const SHOWN: usize = 64;
+    string::decoded_characters(inner).take(SHOWN).collect()
 }
 
 /// The members of an object in order. See [`Json::members`].

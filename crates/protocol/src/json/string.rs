@@ -57,6 +57,23 @@ fn decode_escapes(inner: &str) -> Option<String> {
     Some(decoded)
 }
 
+/// The characters that the text between the quotes of a validated string stands for, with U+FFFD for each lone surrogate.
+pub(crate) fn decoded_characters(inner: &[u8]) -> impl Iterator<Item = char> + '_ {
+    let mut rest = std::str::from_utf8(inner).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let mut characters = rest.chars();
+        let (character, tail) = match characters.next()? {
+            '\\' => escape(characters.as_str()).unwrap_or_else(|| {
+                const LONE_SURROGATE: usize = "uD800".len();
+                (char::REPLACEMENT_CHARACTER, characters.as_str().get(LONE_SURROGATE..).unwrap_or_default())
+            }),
+            plain => (plain, characters.as_str()),
+        };
+        rest = tail;
+        Some(character)
+    })
+}
+
 fn escape(after_backslash: &str) -> Option<(char, &str)> {
     let mut characters = after_backslash.chars();
     let character = match characters.next()? {

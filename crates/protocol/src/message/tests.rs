@@ -37,16 +37,37 @@ fn invalid_message_keeps_its_id_where_it_can_be_read() {
 }
 
 #[test]
+fn confusable_members_of_a_clients_envelope_are_refused_under_its_id() {
+    let parse = |text: &str| Message::parse_from_client(Bytes::copy_from_slice(text.as_bytes()), 64);
+    for other in ["Method", "PARAMS", r"i\u0064\u0000", "ID", "\u{ff29}D", "Jsonrpc", "Result", "e\u{200b}rror"] {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"ping","{other}":{{}}}}"#);
+        match parse(&text) {
+            Err(MessageError::Confusable { id, .. }) => assert_eq!(id.unwrap().as_text(), "7", "{text}"),
+            other => panic!("{text}: {other:?}"),
+        }
+        let sent_by_server = Message::parse(Bytes::from(text), 64);
+        assert!(matches!(sent_by_server, Ok(Message::Request(_))), "{other}");
+    }
+    let response = parse(r#"{"jsonrpc":"2.0","id":7,"result":{},"Error":{}}"#);
+    assert!(matches!(response, Err(MessageError::Confusable { .. })));
+    assert!(matches!(parse(r#"{"jsonrpc":"2.0","id":7,"method":"ping","other":1}"#), Ok(Message::Request(_))));
+    let batch = Bytes::from_static(br#"[{"jsonrpc":"2.0","id":7,"method":"ping","Id":8}]"#);
+    let messages = Message::parse_batch(batch, 64, 9, Sender::Client).unwrap();
+    assert!(matches!(messages.as_slice(), [Err(MessageError::Confusable { .. })]));
+}
+
+#[test]
 fn batch_messages_are_independent() {
-    let batch = |text: &'static str| Message::parse_batch(Bytes::from_static(text.as_bytes()), 8);
-    let messages = batch(r#"[ {"jsonrpc":"2.0","method":"n"}, 7, [] ]"#).unwrap().unwrap();
+    let batch = |text: &'static str| Message::parse_batch(Bytes::from_static(text.as_bytes()), 8, 3, Sender::Server);
+    let messages = batch(r#"[ {"jsonrpc":"2.0","method":"n"}, 7, [] ]"#).unwrap();
     assert!(matches!(
         messages.as_slice(),
         [Ok(Message::Notification(_)), Err(MessageError::Invalid { .. }), Err(MessageError::Batch(_))]
     ));
-    assert!(batch("[]").unwrap().unwrap().is_empty());
-    assert!(batch("{}").unwrap().is_none());
-    assert!(batch("[").is_err());
+    assert!(batch("[]").unwrap().is_empty());
+    assert_eq!(batch("{}").unwrap_err(), BatchError::NoArray);
+    assert!(matches!(batch("["), Err(BatchError::Syntax(_))));
+    assert_eq!(batch("[1,1,1,1]").unwrap_err(), BatchError::TooLong(3));
 }
 
 #[test]

@@ -119,7 +119,14 @@ impl Channel {
             Err(_) => Either::Left(ready(Err(shared.writer.ended()))),
         };
         let received = shared.liveness.received();
-        let place = PendingGuard { shared, id: request.id, sent: false, cancellable: request.cancellable, received };
+        let place = PendingGuard {
+            shared,
+            id: request.id,
+            sent: false,
+            cancellable: request.cancellable,
+            received,
+            is_open: true,
+        };
         shared.converse(place, begun, answered, asked)
     }
 
@@ -188,11 +195,11 @@ impl Shared {
                     sent = next_sent(&mut sending) => match sent {
                         Ok(Sent::Accepted) => {}
                         Ok(Sent::Rejected { status, pause }) => {
-                            place.sent = false;
+                            (place.sent, place.is_open) = (false, false);
                             return Ok(Reply::Rejected { status, error: None, pause, names_session: false });
                         }
                         Err(error) => {
-                            place.sent = error.may_have_run();
+                            (place.sent, place.is_open) = (error.may_have_run(), false);
                             return Err(error);
                         }
                     },
@@ -274,13 +281,16 @@ struct PendingGuard<'a> {
     cancellable: bool,
     /// Messages that had been received when it was sent.
     received: u64,
+    /// Nothing is known of it yet: it was not refused, and the channel has not failed.
+    is_open: bool,
 }
 
 impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
         let Some(unanswered) = self.shared.pending.remove(self.id) else { return };
         // Fanlight drops its own requests when they take too long, and no others.
-        if unanswered.deadline.has_expired() || unanswered.context.caller.is_gateway() {
+        let is_own = unanswered.context.caller.is_gateway();
+        if self.is_open && (is_own || unanswered.deadline.has_expired()) {
             self.shared.liveness.timeout(self.received);
         }
         if self.sent && self.cancellable {

@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn pool_serves_plain_http_only() {
-        let time = std::time::Duration::from_secs(5);
+        let time = Duration::from_secs(5);
         let settings = PoolSettings {
             connect_timeout: time,
             idle_timeout: time,

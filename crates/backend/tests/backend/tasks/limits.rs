@@ -61,7 +61,8 @@ async fn number_of_waits_is_bounded() {
     let (first, _inbox) = by(plain(1), "tools/call", NEEDS);
     let others = async {
         tasks.server.next_of("tasks/get").await;
-        for (method, params) in [("tools/call", NEEDS), ("tasks/result", T1)] {
+        // The first one's task is another client's.
+        for (method, params) in [("tools/call", NEEDS), ("tasks/result", r#"{"taskId":"t2"}"#)] {
             let (call, _inbox) = by(requested(2), method, params);
             assert_eq!(send(&backend, call).await.unwrap_err(), BackendError::Busy { limit: 1 }, "{method}");
         }

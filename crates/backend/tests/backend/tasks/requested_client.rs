@@ -143,8 +143,8 @@ async fn immediate_result_is_kept_as_a_task() {
     assert!(task.get("createdAt").unwrap().as_str().unwrap().ends_with('Z'));
     let id = task.get("taskId").unwrap();
     let params = format!(r#"{{"taskId":{id}}}"#);
-    // The client may have come back with another session.
-    let now = json(&get(&backend, requested(2), "tasks/get", &params).await);
+    assert_eq!(code(&get(&backend, requested(2), "tasks/get", &params).await), -32602, "another client");
+    let now = json(&get(&backend, requested(1), "tasks/get", &params).await);
     assert_eq!(now.get("status").unwrap().as_text(), r#""completed""#);
     assert_eq!(
         get(&backend, requested(1), "tasks/result", &params).await,

@@ -37,6 +37,7 @@ const MIN_HEADER: usize = 8 << 10;
 pub(super) struct Connection<S> {
     pub(super) endpoint: Arc<S>,
     pub(super) settings: Arc<FrontendSettings>,
+    pub(super) activity: Arc<Activity>,
     /// The connection ends with the requests that it carries.
     pub(super) shutdown: CancellationToken,
     /// The connection ends at once.
@@ -57,7 +58,7 @@ impl<S: Serve> Connection<S> {
     where
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        let activity = Activity::new(self.settings.header_timeout, self.settings.idle_connection);
+        let activity = Arc::clone(&self.activity);
         let mut ending = Ending::new(&self.shutdown, &self.cut, &activity, self.settings.header_timeout);
         let mut stream = TrackedIo::new(stream, Arc::clone(&activity));
         let is_http2 = tokio::select! {

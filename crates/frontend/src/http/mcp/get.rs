@@ -20,7 +20,6 @@ use crate::streams::{ActiveSession, EventId, StreamReader, is_resumable};
 /// The HTTP methods for modern clients: "HTTP GET or DELETE to the MCP endpoint: respond with 405 Method
 /// Not Allowed" (2026-07-28 streamable-http, Backward Compatibility).
 const MODERN_METHODS: &str = "POST, OPTIONS";
-const LAST_EVENT_ID: &str = "last-event-id";
 
 impl<C: Core> Endpoint<C> {
     /// Opens a stream, or resumes one.
@@ -35,7 +34,7 @@ impl<C: Core> Endpoint<C> {
         negotiate::check_get(fields)?;
         let session = self.session(fields, principal).await?;
         // Earlier revisions know no such header.
-        let last = fields.all.get(LAST_EVENT_ID).filter(|_| is_resumable(session.session.revision()));
+        let last = fields.last_event_id.first().filter(|_| is_resumable(session.session.revision()));
         let last = last.map(|id| event_id(id.to_str().unwrap_or_default())).transpose()?;
         // The rest of a call is not a listen-only stream.
         let permit = match last {

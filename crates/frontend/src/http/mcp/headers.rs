@@ -19,9 +19,13 @@ use crate::eras::params::{Meta, Params};
 /// The session of a legacy request.
 pub(super) static SESSION_ID: HeaderName = HeaderName::from_static(header::SESSION_ID);
 
-/// The value of `MCP-Protocol-Version`; empty if it is not text.
+/// The value of `MCP-Protocol-Version`; empty, which no revision is called, if it is not text or there are several.
 pub(crate) fn protocol_version<'a>(fields: &Fields<'a>) -> Option<&'a str> {
-    Some(fields.protocol_version.first()?.to_str().unwrap_or_default().trim_matches([' ', '\t']))
+    match fields.protocol_version {
+        Field::Absent => None,
+        Field::One(value) => Some(value.to_str().unwrap_or_default().trim_matches([' ', '\t'])),
+        Field::Several(_) => Some(""),
+    }
 }
 
 /// Checks `MCP-Protocol-Version` and the revision in `_meta`, in that order; returns the revision.

@@ -72,7 +72,9 @@ impl<C: Core> Serve for Endpoint<C> {
                     let arrived = Arrived { head: &head, fields: Fields::of(&head.headers), addresses, received };
                     let origin = self.ingress.identify(arrived.facts());
                     // Here, since each future within another is copied on its way into that.
-                    let reply = if !self.is_at_endpoint(&arrived) {
+                    let reply = if let Some(name) = arrived.fields.ambiguous() {
+                        Err(Refusal::invalid(StatusCode::BAD_REQUEST, format!("{name} is there more than once")))
+                    } else if !self.is_at_endpoint(&arrived) {
                         Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
                     } else if head.method == http::Method::POST {
                         self.post(&arrived, &origin, &mut body).await
@@ -144,7 +146,7 @@ impl<C: Core> Endpoint<C> {
         Ok(Self {
             ingress: Ingress::new(Arc::clone(&core), settings, shutdown.clone(), &cut)?,
             guard: Guard::new(&settings.allowed_hosts, Origins::Listed(settings.allowed_origins.clone())),
-            sessions: InMemorySessions::new(settings.max_sessions, settings.session_idle),
+            sessions: InMemorySessions::new(settings.max_sessions, settings.max_peer_sessions, settings.session_idle),
             policy: StreamPolicy::new(settings, Arc::clone(&detached)),
             detached,
             streams: ConcurrencyLimit::new(settings.stream_limit()),

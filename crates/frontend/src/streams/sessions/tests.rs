@@ -24,7 +24,7 @@ fn enter(sessions: &InMemorySessions, id: &str) -> Option<ActiveSession> {
 #[tokio::test]
 async fn session_does_not_exist_for_another_principal() {
     let (ann, bob) = (Principal::named("issuer", "ann"), Principal::named("issuer", "bob"));
-    let sessions = InMemorySessions::new(3, IDLE);
+    let sessions = InMemorySessions::new(3, 0, IDLE);
     let core = ListenCore::refusing();
     let id =
         sessions.open_now(SessionStreams::new(core.session_of(ann.clone()), &FrontendSettings::default())).unwrap();
@@ -35,7 +35,7 @@ async fn session_does_not_exist_for_another_principal() {
 #[tokio::test(start_paused = true)]
 async fn session_end_is_reported_once_after_its_last_call() {
     let core = ListenCore::refusing();
-    let sessions = InMemorySessions::new(3, IDLE);
+    let sessions = InMemorySessions::new(3, 0, IDLE);
     let open = || sessions.open_now(session_of(&core)).unwrap();
     let id = open();
     let using = enter(&sessions, &id).unwrap();
@@ -61,7 +61,7 @@ async fn session_end_is_reported_once_after_its_last_call() {
 
 #[tokio::test(start_paused = true)]
 async fn session_ids_are_long_visible_and_unique() {
-    let sessions = InMemorySessions::new(100, IDLE);
+    let sessions = InMemorySessions::new(100, 0, IDLE);
     let mut ids: Vec<_> = (0..100).map(|_| sessions.open_now(session()).unwrap()).collect();
     assert!(ids.iter().all(|id| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_graphic())));
     ids.sort();
@@ -71,7 +71,7 @@ async fn session_ids_are_long_visible_and_unique() {
 
 #[tokio::test(start_paused = true)]
 async fn session_expires_after_idle_timeout_unless_in_use() {
-    let sessions = InMemorySessions::new(10, IDLE);
+    let sessions = InMemorySessions::new(10, 0, IDLE);
     let (idle, used) = (sessions.open_now(session()).unwrap(), sessions.open_now(session()).unwrap());
     let using = enter(&sessions, &used).unwrap();
     tokio::time::advance(IDLE).await;
@@ -90,7 +90,7 @@ async fn session_expires_after_idle_timeout_unless_in_use() {
 
 #[tokio::test(start_paused = true)]
 async fn new_session_replaces_the_one_idle_longest_but_none_in_use() {
-    let sessions = InMemorySessions::new(2, IDLE);
+    let sessions = InMemorySessions::new(2, 0, IDLE);
     let first = sessions.open_now(session()).unwrap();
     tokio::time::advance(Duration::from_secs(1)).await;
     let second = sessions.open_now(session()).unwrap();
@@ -105,7 +105,7 @@ async fn new_session_replaces_the_one_idle_longest_but_none_in_use() {
 
 #[tokio::test(start_paused = true)]
 async fn ended_session_cancels_its_requests() {
-    let sessions = InMemorySessions::new(2, IDLE);
+    let sessions = InMemorySessions::new(2, 0, IDLE);
     let id = sessions.open_now(session()).unwrap();
     let using = enter(&sessions, &id).unwrap();
     let cancellation = using.session.running.begin(&Json::literal("1"));
@@ -113,4 +113,51 @@ async fn ended_session_cancels_its_requests() {
     cancellation.await;
     assert!(!sessions.end_now(&id, &ANN));
     assert!(enter(&sessions, &id).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn peer_with_most_sessions_loses_first() {
+    let core = ListenCore::refusing();
+    let sessions = InMemorySessions::new(4, 0, IDLE);
+    let open_from = async |last| {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        sessions.open_now(SessionStreams::new(core.session_from(last), &FrontendSettings::default())).unwrap()
+    };
+    let quiet = open_from(1).await;
+    let noisy = [open_from(2).await, open_from(2).await, open_from(2).await];
+    let new = open_from(3).await;
+    assert!(enter(&sessions, &noisy[0]).is_none(), "the oldest of the peer that has most");
+    let newer = open_from(2).await;
+    assert!(enter(&sessions, &noisy[1]).is_none(), "a peer loses its own to its own");
+    for kept in [&quiet, &noisy[2], &new, &newer] {
+        assert!(enter(&sessions, kept).is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn peer_whose_sessions_are_all_in_use_takes_none_from_peers_with_fewer() {
+    let core = ListenCore::refusing();
+    let sessions = InMemorySessions::new(3, 0, IDLE);
+    let from = |last| SessionStreams::new(core.session_from(last), &FrontendSettings::default());
+    let quiet = sessions.open_now(from(1)).unwrap();
+    let noisy = [sessions.open_now(from(2)).unwrap(), sessions.open_now(from(2)).unwrap()];
+    let _using = noisy.each_ref().map(|id| enter(&sessions, id).unwrap());
+    assert_eq!(sessions.open_now(from(2)).unwrap_err(), OpenError::Full { limit: 3 });
+    assert!(enter(&sessions, &quiet).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn quota_of_a_peer_bounds_its_sessions() {
+    let core = ListenCore::refusing();
+    let sessions = InMemorySessions::new(10, 2, IDLE);
+    let open_from =
+        |last| sessions.open_now(SessionStreams::new(core.session_from(last), &FrontendSettings::default()));
+    let (other, first, second) = (open_from(1).unwrap(), open_from(2).unwrap(), open_from(2).unwrap());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let _using = enter(&sessions, &second).unwrap();
+    let third = open_from(2).unwrap();
+    assert!(enter(&sessions, &first).is_none());
+    let _also = enter(&sessions, &third).unwrap();
+    assert_eq!(open_from(2).unwrap_err(), OpenError::Full { limit: 2 });
+    assert!(enter(&sessions, &other).is_some());
 }

@@ -1,0 +1,196 @@
+//! Member names that a lenient parser would take for another name.
+//!
+//! Fanlight reads members by their exact names. A server may not: Go's `encoding/json` ignores case by simple
+//! folding (`ſ` is `s`, the Kelvin sign is `k`) and its second version separators too, C# and Jackson can be told to
+//! ignore case, Java's `equalsIgnoreCase` takes `ı` and `İ` for `i`, pydantic accepts `task_id` for `taskId`, and a
+//! parser written in C ends a name at NUL. What Fanlight has checked would then not be what the server runs. So two
+//! names are confusable here if any such parser could take one for the other: the comparison is coarser than each of
+//! them.
+
+use std::ops::ControlFlow;
+
+use icu_normalizer::DecomposingNormalizer;
+use smallvec::SmallVec;
+
+use crate::json::decoded_characters;
+use crate::method::Method;
+
+/// Characters of a folded name that are compared; each known name is shorter.
+const MOST: usize = 64;
+
+/// The name among `known` that the text `raw` between the quotes of a key could be taken for. A key that equals a
+/// known name is confusable with it as well; the caller has found those. The known names have only ASCII characters.
+#[must_use]
+pub fn confusable<'k>(raw: &[u8], known: &[&'k str]) -> Option<&'k str> {
+    let folded = Folded::of(decoded_characters(raw));
+    known.iter().copied().find(|known| folded.could_be(known))
+}
+
+/// Whether `method`, which Fanlight does not know, could be taken for a method that it knows. It would be forwarded
+/// without the checks of that one.
+#[must_use]
+pub fn is_confusable_method(method: &str) -> bool {
+    let folded = Folded::of(method.chars());
+    Method::KNOWN.iter().any(|known| folded.could_be(known))
+}
+
+/// A name without what parsers may ignore, in lower case.
+#[derive(Default)]
+struct Folded {
+    characters: SmallVec<[u8; MOST]>,
+    /// The length in front of the first NUL.
+    before_nul: Option<usize>,
+    /// Whether it has anything that no known name has.
+    is_foreign: bool,
+}
+
+impl Folded {
+    fn of(mut name: impl Iterator<Item = char>) -> Self {
+        let mut folded = Self::default();
+        let taken = name.try_for_each(|character| folded.take(character));
+        folded.is_foreign = taken.is_break();
+        folded
+    }
+
+    fn take(&mut self, character: char) -> ControlFlow<()> {
+        if character == '\0' {
+            self.before_nul.get_or_insert(self.characters.len());
+            return ControlFlow::Continue(());
+        }
+        if character.is_ascii() || is_ignorable(character) {
+            return self.push(character);
+        }
+        // Character by character: the order of combining marks does not matter, since no known name has any.
+        DecomposingNormalizer::new_nfkd()
+            .normalize_iter(std::iter::once(character))
+            // By way of the upper case, which has `S` for `ſ`, `I` for `ı` and `SS` for `ß`.
+            .flat_map(char::to_uppercase)
+            .flat_map(char::to_lowercase)
+            .try_for_each(|part| self.push(part))
+    }
+
+    fn push(&mut self, character: char) -> ControlFlow<()> {
+        if is_ignorable(character) {
+            return ControlFlow::Continue(());
+        }
+        match u8::try_from(character) {
+            Ok(byte) if byte.is_ascii() && self.characters.len() < MOST => {
+                self.characters.push(byte.to_ascii_lowercase());
+                ControlFlow::Continue(())
+            }
+            _ => ControlFlow::Break(()),
+        }
+    }
+
+    fn could_be(&self, known: &str) -> bool {
+        let known = || known.bytes().filter(|byte| !is_separator(*byte)).map(|byte| byte.to_ascii_lowercase());
+        let is = |folded: &[u8]| known().eq(folded.iter().copied());
+        !self.is_foreign && is(&self.characters)
+            || self.before_nul.and_then(|end| self.characters.get(..end)).is_some_and(is)
+    }
+}
+
+fn is_separator(byte: u8) -> bool {
+    matches!(byte, b'_' | b'-')
+}
+
+/// Whether parsers may ignore the character: separators, white space, control characters, what is not shown, and
+/// U+FFFD, which stands for what could not be read. Also U+0307, since `İ` in lower case is `i` with it.
+fn is_ignorable(character: char) -> bool {
+    match character {
+        '\0'..='\x7f' => {
+            is_separator(character as u8) || character.is_ascii_control() || character.is_ascii_whitespace()
+        }
+        '\u{ad}' | '\u{307}' | '\u{34f}' | '\u{61c}' | '\u{180b}'..='\u{180f}' | '\u{115f}' | '\u{1160}' => true,
+        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{ffa0}' => true,
+        '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff0}'..='\u{fffd}' | '\u{e0000}'..='\u{e0fff}' => true,
+        other => other.is_control() || other.is_whitespace(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [&str; 7] =
+        ["name", "uri", "taskId", "_meta", "progressToken", "task", "io.modelcontextprotocol/clientInfo"];
+
+    fn found(raw: &str) -> Option<&'static str> {
+        confusable(raw.as_bytes(), &KNOWN)
+    }
+
+    #[test]
+    fn names_that_some_parser_reads_as_a_known_one_are_confusable() {
+        for (raw, known) in [
+            ("Name", "name"),
+            ("NAME", "name"),
+            (r"N\u0041ME", "name"),
+            (r"name\u0000", "name"),
+            (r"\u0000n\u0000ame", "name"),
+            (r"name\u0000tail", "name"),
+            (r"name\u0000\u00e9", "name"),
+            ("ｎａｍｅ", "name"),
+            ("ＮＡＭＥ", "name"),
+            (r"\uff4eame", "name"),
+            ("𝐧ame", "name"),
+            ("na\u{200b}me", "name"),
+            ("na\u{ad}me", "name"),
+            (r"name\ud800", "name"),
+            (r"na\udfffme", "name"),
+            (r"na\ud83dme", "name"),
+            ("name\u{fffd}", "name"),
+            (" name ", "name"),
+            ("na-me", "name"),
+            ("URI", "uri"),
+            ("urı", "uri"),
+            ("urİ", "uri"),
+            (r"ur\u0130", "uri"),
+            ("tasKId", "taskId"),
+            ("ta\u{17f}kId", "taskId"),
+            ("tas\u{212a}Id", "taskId"),
+            ("ta\u{17f}\u{212a}", "task"),
+            ("task_id", "taskId"),
+            ("_META", "_meta"),
+            ("meta", "_meta"),
+            ("__meta", "_meta"),
+            ("_Meta", "_meta"),
+            ("progre\u{df}Token", "progressToken"),
+            ("progress_token", "progressToken"),
+            ("progreSSToken", "progressToken"),
+            ("IO.ModelContextProtocol/ClientInfo", "io.modelcontextprotocol/clientInfo"),
+            ("io.modelcontextprotoco\u{2113}/clientInfo", "io.modelcontextprotocol/clientInfo"),
+        ] {
+            assert_eq!(found(raw), Some(known), "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn other_spellings_of_known_methods_are_confusable() {
+        for method in ["Tools/Call", "tools/call\0", "TOOLS/CALL", "tools/ｃall", "tasks/Get", "resources/subscribe\0x"]
+        {
+            assert!(is_confusable_method(method), "{method:?}");
+        }
+        for method in ["tools/calls", "x/y", "x/list", "tool/call", "tools\\call", ""] {
+            assert!(!is_confusable_method(method), "{method:?}");
+        }
+    }
+
+    #[test]
+    fn other_names_are_not_confusable() {
+        let long = "n".repeat(1000);
+        for raw in
+            ["", "names", "nam", "title", "námé", "имя", "n\u{430}me", "taskIds", "x-name", r"\u0000", "é\u{0}", &long]
+        {
+            assert_eq!(found(raw), None, "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn long_names_take_time_by_their_length() {
+        // Each of these would be slow if a name were normalised as a whole.
+        for filler in ["\u{200b}", "\u{307}", "\\u0000", "_"] {
+            let long = format!("n{}ame", filler.repeat(1 << 20));
+            assert_eq!(found(&long), Some("name"), "{filler:?}");
+        }
+    }
+}
