@@ -19,7 +19,7 @@ async fn request(
     let mut connection = Connection::open(address).await;
     connection.request(method, path, headers, body.as_bytes()).await;
     let response = connection.response().await;
-    (response.status, response.headers.clone())
+    (response.status, response.headers)
 }
 
 fn call() -> String {

@@ -15,7 +15,7 @@ pub struct Cost {
     pub allocations: Linear,
     /// Bytes that are allocated, all together: memory that is freed and allocated again counts twice.
     pub bytes: Linear,
-    /// Milliseconds of processor time, beside [`TIME_PER_BYTE`].
+    /// Milliseconds of processor time for any input; two microseconds are added for each byte.
     pub milliseconds: u64,
 }
 

@@ -224,10 +224,16 @@ struct GateState {
     open: bool,
 }
 
+impl Default for Gate {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(GateState::default())))
+    }
+}
+
 impl Gate {
     /// A closed gate.
     pub fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(GateState::default())))
+        Self::default()
     }
 
     /// Waits until `count` responses wait at the gate.
