@@ -36,7 +36,8 @@ options! {
         /// Bytes that a stdio backend may write to its standard output, besides `message`, without a message among them;
         /// then its process is ended. An invalid line counts as 1 KiB at least.
         "invalidOutput" => invalid_output: usize = 64 * MIB, size(KIB, 16 * GIB);
-        /// Bytes of the standard error of a stdio backend that are read a second; a process that writes more has to wait.
+        /// Bytes of the standard error of a stdio backend that are read a second; a process that writes more has to wait. A
+        /// line counts as 1 KiB at least.
         "processLog" => process_log: usize = 4 * MIB, size(KIB, GIB);
         /// Bytes of the head of one HTTP request.
         "header" => header: usize = 64 * KIB, size(KIB, MIB);

@@ -11,6 +11,9 @@ use crate::log::excerpt;
 /// Bytes logged of one line at most.
 const LINE: usize = 4096;
 
+/// What a line counts at least: logging it takes more time than reading it.
+const LEAST: usize = 1 << 10;
+
 /// The time over which the rate is measured.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -31,6 +34,7 @@ pub(super) async fn log(name: &str, rate: usize, mut stderr: impl AsyncRead + Un
         }
         while let Some(line) = lines.next_line() {
             log_line(name, &line);
+            read += LEAST;
         }
     }
     if let Some(line) = lines.finish() {
