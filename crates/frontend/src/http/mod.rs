@@ -7,6 +7,7 @@ mod connection;
 mod cors;
 mod events;
 mod fields;
+mod http2;
 mod listener;
 mod mcp;
 mod negotiate;

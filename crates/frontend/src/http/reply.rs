@@ -18,9 +18,9 @@ use http_body::{Body, Frame, SizeHint};
 use smallvec::smallvec;
 
 use super::activity::ActiveRequest;
-use super::connection::{PIECE, StreamWrites};
 use super::events::stream::EventStream;
 use super::events::{Endings, EventBatch, ONE_PIECE, Pieces};
+use super::http2::{PIECE, StreamWrites};
 use crate::call::RenderedCall;
 use crate::eras::fault;
 use crate::ingress::{self, Origin, Reason};
@@ -183,7 +183,7 @@ impl ReplyBody {
     }
 
     /// Bounds how long the client of an HTTP/2 stream may take for a piece.
-    pub(in crate::http) fn track_writes(&mut self, writes: StreamWrites) {
+    pub(crate) fn track_writes(&mut self, writes: StreamWrites) {
         self.writes = Some(writes);
     }
 

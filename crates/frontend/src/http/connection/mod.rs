@@ -1,7 +1,6 @@
 //! One connection of a client: its HTTP version, its requests, and its end.
 
 mod ending;
-mod http2;
 mod listen_only;
 mod tracked_io;
 
@@ -21,12 +20,11 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use self::ending::{End, Ending};
-use self::http2::StreamExecutor;
-pub(super) use self::http2::{PIECE, StreamWrites};
 use self::listen_only::ListenOnly;
 pub(super) use self::listen_only::can_bypass_hyper;
 use self::tracked_io::TrackedIo;
 use super::activity::{ActiveRequest, Activity};
+use super::http2::{self, StreamExecutor};
 use super::reply::ReplyBody;
 use super::serve::{Addresses, Serve};
 use crate::settings::FrontendSettings;

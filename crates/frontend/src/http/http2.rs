@@ -14,15 +14,15 @@ use hyper::server::conn::http2;
 use hyper_util::rt::TokioTimer;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::activity::{Activity, UnsentPiece};
+use super::activity::{Activity, UnsentPiece};
 use crate::settings::FrontendSettings;
 
 /// Most bytes that are given to hyper at once, and that wait within hyper for one stream.
-pub(in crate::http) const PIECE: usize = 64 << 10;
+pub(crate) const PIECE: usize = 64 << 10;
 /// How long a client may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-pub(super) fn builder(settings: &FrontendSettings, streams: StreamExecutor) -> http2::Builder<StreamExecutor> {
+pub(crate) fn builder(settings: &FrontendSettings, streams: StreamExecutor) -> http2::Builder<StreamExecutor> {
     let mut builder = http2::Builder::new(streams);
     builder
         .timer(TokioTimer::new())
@@ -36,7 +36,7 @@ pub(super) fn builder(settings: &FrontendSettings, streams: StreamExecutor) -> h
 
 /// Runs the streams of one connection.
 #[derive(Clone)]
-pub(super) struct StreamExecutor {
+pub(crate) struct StreamExecutor {
     /// That of the request which hyper has just read: hyper calls the service and executes the stream in one poll.
     begun: Arc<Mutex<Option<Arc<Waiting>>>>,
     limit: Duration,
@@ -48,19 +48,19 @@ struct Waiting(Mutex<Option<Instant>>);
 
 /// The response of one stream, as far as its writing is concerned.
 #[derive(Debug)]
-pub(in crate::http) struct StreamWrites {
+pub(crate) struct StreamWrites {
     waiting: Arc<Waiting>,
     activity: Arc<Activity>,
 }
 
 impl StreamExecutor {
     /// Resets streams whose clients take longer than `limit` for one piece.
-    pub(super) fn new(limit: Duration) -> Self {
+    pub(crate) fn new(limit: Duration) -> Self {
         Self { begun: Arc::default(), limit }
     }
 
     /// Begins the stream that is executed next.
-    pub(super) fn begin(&self, activity: &Arc<Activity>) -> StreamWrites {
+    pub(crate) fn begin(&self, activity: &Arc<Activity>) -> StreamWrites {
         let waiting = Arc::<Waiting>::default();
         *lock(&self.begun) = Some(Arc::clone(&waiting));
         StreamWrites { waiting, activity: Arc::clone(activity) }
@@ -98,12 +98,12 @@ impl Waiting {
 
 impl StreamWrites {
     /// hyper asks for more: the client has window for what was given before.
-    pub(in crate::http) fn asked_for_more(&self) {
+    pub(crate) fn asked_for_more(&self) {
         *lock(&self.waiting.0) = None;
     }
 
     /// A piece that is given to hyper.
-    pub(in crate::http) fn give(&self, piece: Bytes) -> Bytes {
+    pub(crate) fn give(&self, piece: Bytes) -> Bytes {
         *lock(&self.waiting.0) = Some(Instant::now());
         Bytes::from_owner(Given { piece, _unsent: self.activity.begin_piece() })
     }
