@@ -15,7 +15,7 @@ use crate::target::{Bounds, Target};
 const MIB: usize = 1 << 20;
 
 /// Clients that take nothing are closed after these.
-const IMPATIENT: &str = r#""timeouts":{"header":"3s","idleConnection":"4s"}"#;
+const IMPATIENT: &str = r#""timeouts":{"header":"3s","idleConnection":"4s","write":"3s"}"#;
 
 /// A whole call of this tool.
 fn call(tool: &str) -> String {

@@ -23,7 +23,7 @@ use crate::{admin, files, standard_io, telemetry, welcome};
 pub(crate) async fn http(loaded: Loaded, args: &RunArgs, log: &Log) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let shutdown = signals.shutdown.clone();
-    signals.run_until_second(http_until(loaded, args, log, shutdown)).await
+    signals.run_until_second(Box::pin(http_until(loaded, args, log, shutdown))).await
 }
 
 async fn http_until(mut loaded: Loaded, args: &RunArgs, log: &Log, shutdown: CancellationToken) -> Result<(), Failure> {

@@ -13,6 +13,7 @@ mod http;
 mod ingress;
 mod insight;
 mod memory;
+mod random_id;
 mod session;
 mod settings;
 mod streams;

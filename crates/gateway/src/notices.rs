@@ -78,7 +78,7 @@ impl Notices {
             }
             Ok(None) => drop(join_all(topology.backends().iter().map(|backend| send(backend, &notification))).await),
             Err(error) => {
-                debug!(method = %notification.method, error = error.message, "notification of a client dropped")
+                debug!(method = %notification.method, error = error.message, "notification of a client dropped");
             }
         }
     }

@@ -89,7 +89,7 @@ async fn waiting_clients_are_served_in_turn() {
     let held = one.try_acquire().unwrap();
     let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(one.clone().acquire_again())).collect();
     assert!(waiting.iter_mut().all(|waiting| waiting.as_mut().now_or_never().is_none()));
-    let mut late = Box::pin(other.clone().acquire_again());
+    let mut late = Box::pin(other.acquire_again());
     assert!(late.as_mut().now_or_never().is_none());
     drop(held);
     let first = waiting.remove(0).now_or_never().expect("it came first");
@@ -108,7 +108,7 @@ async fn permit_of_a_waiter_that_has_gone_is_given_to_the_next() {
     let claim = queue.claim(&session(1, 1));
     let held = claim.try_acquire().unwrap();
     let mut gone = Box::pin(claim.clone().acquire_again());
-    let mut next = Box::pin(claim.clone().acquire_again());
+    let mut next = Box::pin(claim.acquire_again());
     assert!(gone.as_mut().now_or_never().is_none() && next.as_mut().now_or_never().is_none());
     drop(held);
     drop(gone);

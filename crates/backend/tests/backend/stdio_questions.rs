@@ -13,6 +13,8 @@ use crate::support::{MessageReceiver, PATIENCE, call, json, listening, of_sessio
 
 const ROOTS: &str = r#"{"roots":{}}"#;
 
+const NO_ROOTS: &str = r#"{"roots":[]}"#;
+
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"q\u0041","method":"roots/list","params":{ "n":1.0}}"#;
 
 /// A server whose `test/ask` asks for the roots and responds with the client's whole response.
@@ -42,10 +44,13 @@ async fn server_requests_and_replies_keep_their_bytes() {
         let question = inbox.question().await;
         assert_eq!(question.method.as_str(), "roots/list");
         assert_eq!(question.params.as_ref().unwrap().as_text(), r#"{ "n":1.0}"#);
-        answer(question, "{ \"roots\" :\n[1.0]}");
+        answer(question, "{ \"roots\" :\n[{\"uri\":\"file:///a\",\"n\":1.0}]}");
     };
     let (outcome, ()) = tokio::join!(send(&backend, call), client);
-    assert_eq!(outcome.unwrap(), r#"{"jsonrpc":"2.0","id":"q\u0041","result":{ "roots" :[1.0]}}"#);
+    assert_eq!(
+        outcome.unwrap(),
+        r#"{"jsonrpc":"2.0","id":"q\u0041","result":{ "roots" :[{"uri":"file:///a","n":1.0}]}}"#
+    );
     backend.stop().await;
 }
 
@@ -57,10 +62,10 @@ async fn server_requests_are_answered_in_any_order() {
     let (call, mut inbox) = listening(call("test/ask", ""), of_session(1, r#"{"roots":{},"elicitation":{}}"#));
     let client = async {
         let (first, second) = (inbox.question().await, inbox.question().await);
-        answer(second, "{}");
+        answer(second, r#"{"action":"cancel"}"#);
         // The server asks again once it has the second answer.
         let _third = inbox.question().await;
-        answer(first, "{}");
+        answer(first, NO_ROOTS);
     };
     let server = async {
         let call = child.stream(0).await;
@@ -120,7 +125,7 @@ async fn clients_without_session_get_no_process_that_another_was_asked_in() {
     let ask = ASK.replace("q\\u0041", "q-{call}");
     child.on("test/ask", Reply::conclude(|_, answers| answers[0].text.clone()).asking(&[&ask]));
     let backend = start(settings(child.transport()));
-    for (key, roots) in [(1, r#"{"roots":[1]}"#), (2, r#"{"roots":[2]}"#)] {
+    for (key, roots) in [(1, r#"{"roots":[{"uri":"file:///1"}]}"#), (2, r#"{"roots":[{"uri":"file:///2"}]}"#)] {
         let (asking, mut inbox) = as_client("test/ask", key);
         let client = async { answer(inbox.question().await, roots) };
         let (told, ()) = tokio::join!(send(&backend, asking), client);
@@ -164,7 +169,7 @@ async fn server_request_ends_with_its_call_or_when_cancelled() {
     let client = async {
         let (mut withdrawn, other) = (inbox.question().await, inbox.question().await);
         tokio::time::timeout(PATIENCE, withdrawn.answer.closed()).await.unwrap();
-        answer(other, "{}");
+        answer(other, NO_ROOTS);
     };
     let server = async {
         let call = child.stream(0).await;
@@ -203,7 +208,7 @@ async fn deadline_is_paused_while_the_client_answers() {
     let client = async {
         let question = inbox.question().await;
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        answer(question, "{}");
+        answer(question, NO_ROOTS);
     };
     let (outcome, ()) = tokio::join!(send(&backend, call), client);
     outcome.unwrap();

@@ -73,11 +73,11 @@ pub(crate) fn resolve_input_rounds<C: Core>(
 }
 
 /// An input request that the client has been sent.
-pub(super) struct OpenInput {
+struct OpenInput {
     key: Json,
     method: Method,
     /// Of an elicitation by URL.
-    pub(super) url: Option<Json>,
+    url: Option<Json>,
     answer: oneshot::Receiver<Response>,
     result: Option<Json>,
 }
@@ -129,13 +129,17 @@ async fn answers(
         Ok(all) => all?,
         Err(_) => return Err(RpcError::new(code::INTERNAL, format!("the client gave no input within {limit:?}"))),
     }
-    elicitations.note_answers(&open);
+    for input in &open {
+        if let Some(url) = &input.url {
+            elicitations.note_answer(url, input.is_accepted());
+        }
+    }
     Ok(open.into_iter().filter_map(|one| Some((one.key, one.result?))).collect())
 }
 
 impl OpenInput {
     /// Whether the user has accepted.
-    pub(super) fn is_accepted(&self) -> bool {
+    fn is_accepted(&self) -> bool {
         let action = self.result.as_ref().and_then(|result| result.get("action"));
         action.is_some_and(|action| action.as_str().as_deref() == Some("accept"))
     }

@@ -10,9 +10,8 @@ use fanlight_protocol::json::{Edits, ObjectBuilder};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, Message, Method};
 
-use super::input_rounds::OpenInput;
 use crate::eras::input::InputRequest;
-use crate::streams::new_id;
+use crate::random_id::new_id;
 
 const ELICITATION_ID: &str = "elicitationId";
 /// Suffices for the notification.
@@ -52,13 +51,10 @@ impl UrlElicitations {
         request.params = Some(edits.finish_json());
     }
 
-    /// Records which of them the user has accepted.
-    pub(super) fn note_answers(&mut self, answered: &[OpenInput]) {
-        for known in &mut self.0 {
-            let is_same = |input: &&OpenInput| input.url.as_ref() == Some(&known.url);
-            if let Some(input) = answered.iter().find(is_same) {
-                known.is_accepted = input.is_accepted();
-            }
+    /// Records whether the user has accepted to visit `url`.
+    pub(super) fn note_answer(&mut self, url: &Json, is_accepted: bool) {
+        if let Some(known) = self.0.iter_mut().find(|known| known.url == *url) {
+            known.is_accepted = is_accepted;
         }
     }
 

@@ -11,6 +11,7 @@ use memchr::memmem;
 
 const OUTPUT_SCHEMA: &str = "outputSchema";
 const STRUCTURED_CONTENT: &str = "structuredContent";
+const RESULT_TYPE: &str = "resultType";
 
 /// A list of tools without the output schemas that are no schemas of objects; `None` if there is no such schema.
 pub(super) fn tools_for_legacy(list: &Json) -> Option<Json> {
@@ -31,10 +32,14 @@ pub(super) fn tools_for_legacy(list: &Json) -> Option<Json> {
     edits.map(Edits::finish_json)
 }
 
-/// The result of a tool without structured content that is no object; `None` if there is none of that.
+/// The result of a tool of a modern server without structured content that is no object; `None` if there is none of
+/// that. `resultType`, which 2026-07-28 requires of every result, tells such a server.
 pub(super) fn result_for_legacy(result: &Json) -> Option<Json> {
-    if !may_have(result, STRUCTURED_CONTENT) || result.get(STRUCTURED_CONTENT).is_none_or(|content| content.is_object())
-    {
+    let is_foreign = may_have(result, STRUCTURED_CONTENT)
+        // What a legacy server sends against its own revision is not ours to change.
+        && result.get(RESULT_TYPE).is_some()
+        && result.get(STRUCTURED_CONTENT).is_some_and(|content| !content.is_object());
+    if !is_foreign {
         return None;
     }
     Some(rewrite_object(result, |member| !member.is(result, STRUCTURED_CONTENT), b""))
@@ -75,10 +80,17 @@ mod tests {
     #[test]
     fn structured_content_that_is_no_object_is_left_out() {
         let of = |text: &'static str| result_for_legacy(&Json::literal(text)).map(|result| result.as_text().to_owned());
-        let result = r#"{"content":[1.0],"structuredContent":[1],"_meta":{ "a":1}}"#;
-        assert_eq!(of(result).as_deref(), Some(r#"{"content":[1.0],"_meta":{ "a":1}}"#));
-        assert_eq!(of(r#"{"structured\u0043ontent":null,"content":[]}"#).as_deref(), Some(r#"{"content":[]}"#));
-        assert_eq!(of(r#"{"content":["structuredContent"]}"#), None);
-        assert_eq!(of(r#"{"content":[],"structuredContent":{ }}"#), None);
+        let result = r#"{"resultType":"complete","content":[1.0],"structuredContent":[1],"_meta":{ "a":1}}"#;
+        let without = r#"{"resultType":"complete","content":[1.0],"_meta":{ "a":1}}"#;
+        assert_eq!(of(result).as_deref(), Some(without));
+        let escaped = r#"{"structured\u0043ontent":null,"resultType":"complete"}"#;
+        assert_eq!(of(escaped).as_deref(), Some(r#"{"resultType":"complete"}"#));
+        assert_eq!(of(r#"{"resultType":"complete","content":["structuredContent"]}"#), None);
+        assert_eq!(of(r#"{"resultType":"complete","structuredContent":{ }}"#), None);
+    }
+
+    #[test]
+    fn structured_content_of_a_legacy_server_passes() {
+        assert!(result_for_legacy(&Json::literal(r#"{"content":[],"structuredContent":[1]}"#)).is_none());
     }
 }

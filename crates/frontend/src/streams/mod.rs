@@ -35,7 +35,7 @@ use self::mailbox::QueueLimits;
 use self::notification_stream::NotificationStream;
 pub(crate) use self::reader::{Read, StreamReader};
 use self::replay::{Replay, ReplayLimits, ReplayStore};
-pub(crate) use self::sessions::{ActiveSession, InMemorySessions, OpenError, SessionStore, new_id};
+pub(crate) use self::sessions::{ActiveSession, InMemorySessions, OpenError, SessionStore};
 use crate::call::{Answer, DetachedCalls, ResponseStream, Responses};
 use crate::insight::shown_id;
 use crate::session::Session;

@@ -5,7 +5,6 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use fanlight_canonical::{Peer, Principal, Shares};
 use fanlight_telemetry::clients::SessionView;
 
 use super::SessionStreams;
+use crate::random_id::new_id;
 use crate::session::SessionGuard;
 
 /// Sessions by id. An id is a secret, but it is not enough: only the principal that opened a session can
@@ -92,7 +92,7 @@ impl InMemorySessions {
     /// If there are too many sessions, those end that have been idle longest, of the peer that has most: never of one
     /// that has fewer than that of the new session.
     pub(super) fn open_now(&self, session: Arc<SessionStreams>) -> Result<Box<str>, OpenError> {
-        let id = new_id()?;
+        let id = new_id().map_err(|_| OpenError::NoRandomness)?;
         let mut table = self.lock();
         let mut ended = Vec::new();
         if table.len() >= self.limit {
@@ -225,20 +225,6 @@ fn make_space_within(
     let idle = own().filter_map(|(id, entry)| Some((entry.0.session.idle_since()?, id.clone())));
     let (_, id) = idle.min().ok_or(OpenError::Full { limit })?;
     Ok(table.remove(&id))
-}
-
-/// 256 random bits as visible ASCII (2025-11-25 basic/transports, Session Management).
-pub(crate) fn new_id() -> Result<Box<str>, OpenError> {
-    let mut random = [0; 32];
-    getrandom::fill(&mut random).map_err(|_| OpenError::NoRandomness)?;
-    Ok(random
-        .iter()
-        .fold(String::with_capacity(64), |mut id, byte| {
-            // Writing to a string cannot fail.
-            let _ = write!(id, "{byte:02x}");
-            id
-        })
-        .into())
 }
 
 /// A session that serves a request, which keeps it from expiring.

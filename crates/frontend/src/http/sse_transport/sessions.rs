@@ -12,7 +12,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::channel::Connection;
 use crate::insight::shown_id;
-use crate::streams::{OpenError, new_id};
+use crate::random_id::new_id;
+use crate::streams::OpenError;
 
 /// The sessions of a listener.
 pub(crate) struct SseSessions<C> {
@@ -51,7 +52,7 @@ impl<C: Core> SseSessions<C> {
         principal: Principal,
         connection: &Arc<Connection<C>>,
     ) -> Result<SessionEntry<C>, OpenError> {
-        let id = new_id()?;
+        let id = new_id().map_err(|_| OpenError::NoRandomness)?;
         let mut table = self.shared.lock();
         if table.len() >= self.limit {
             return Err(OpenError::Full { limit: self.limit });
