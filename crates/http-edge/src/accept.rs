@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptLimits {
-    /// Most open connections. When all are taken, idle ones end for a new one ([`Connections`]); if none is idle,
+    /// Most open connections. When all are taken, idle ones end for a new one (`Connections`); if none is idle,
     /// further ones wait in the backlog of the socket.
     pub connections: usize,
     /// Connections beyond that, for requests that must always be answered ([`Admission::is_reserve`]).
