@@ -31,14 +31,16 @@ const bundle = async (file) => {
 const page = (body, script) => `<!DOCTYPE html><meta charset="utf-8"><body>${body}<script type="module">${script}</script></body>`;
 const button = (tool) => `<button data-tool="${tool}">${tool}</button>`;
 
-async function startFanlight(folder) {
+async function startFanlight(folder, origin) {
   const app = path.join(folder, "app.html");
   const buttons = ["refresh", ...NAMES.map((name) => `count_${name}`)].map(button).join("");
   const body = `<h1>NAME_OF_THE_SERVER</h1><p id="result"></p>${buttons}<p id="answer"></p>`;
   writeFileSync(app, page(body, await bundle("app.mjs")));
   const entry = (name) => [name, { command: process.execPath, args: [path.join(HERE, "server.mjs"), name, app] }];
   const config = path.join(folder, "mcp.json");
-  writeFileSync(config, JSON.stringify({ mcpServers: Object.fromEntries(NAMES.map(entry)) }));
+  // The page of the host is of another port, which Fanlight answers only where it is named.
+  const allowedOrigins = [origin];
+  writeFileSync(config, JSON.stringify({ mcpServers: Object.fromEntries(NAMES.map(entry)), allowedOrigins }));
   const child = spawn(BINARY, ["run", "--config", config, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"], { stdio: ["ignore", "pipe", "inherit"] });
   const ended = new Promise((resolve) => child.once("exit", resolve));
   const stop = async () => {
@@ -60,7 +62,8 @@ async function servePage() {
   const html = page("", await bundle("host.mjs"));
   const server = createServer((_, response) => response.setHeader("content-type", "text/html").end(html));
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  return { url: `http://127.0.0.1:${server.address().port}/`, stop: () => server.close() };
+  const origin = `http://127.0.0.1:${server.address().port}`;
+  return { origin, url: `${origin}/`, stop: () => server.close() };
 }
 
 /** The text of an element of an app, once it has one that is not `before`. */
@@ -128,7 +131,7 @@ const checks = {
 const folder = mkdtempSync(path.join(tmpdir(), "fanlight-apps-"));
 const running = [];
 const start = async () => {
-  const fanlight = await startFanlight(folder);
+  const fanlight = await startFanlight(folder, host.origin);
   running.push(fanlight);
   return fanlight;
 };
