@@ -13,7 +13,8 @@ use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Loaded, TrustChoice};
 use fanlight_frontend::{ByteBudget, FrontendSettings, Identify};
 use fanlight_gateway::{
-    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits, ToolFilter,
+    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, NamingPolicy, Rewriting,
+    TaskLimits, ToolFilter,
 };
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
@@ -74,9 +75,11 @@ impl Assembly {
             client: Arc::clone(backend) as Arc<dyn BackendClient>,
             prefix: server.prefix.clone(),
             permits_tool: tool_filter(server),
+            rewriting: Rewriting::default(),
         });
         let settings = GatewaySettings {
             backends: entries.collect(),
+            naming: NamingPolicy::default(),
             lists: ListLimits {
                 uri: config.limits.uri,
                 unknown_tasks: config.limits.unknown_tasks,

@@ -19,7 +19,7 @@ use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target, by_prefix};
 use crate::tasks::{TaskLimits, Tasks};
-use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, Topology};
+use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, NamingPolicy, Topology};
 use crate::uris::{self, Asked, HandedOut, Opened, Renaming};
 use crate::{extensions, fault, listening, uri_places};
 
@@ -27,6 +27,8 @@ use crate::{extensions, fault, listening, uri_places};
 pub struct GatewaySettings {
     /// The backends in configuration order, which decides merging.
     pub backends: Vec<BackendEntry>,
+    /// How names are made of those of servers.
+    pub naming: NamingPolicy,
     /// Bounds for reading lists.
     pub lists: ListLimits,
     /// Bounds for results that are served again.
@@ -69,7 +71,7 @@ impl Gateway {
     /// If a key cannot be used, or the system has no random numbers for one.
     pub fn new(settings: GatewaySettings) -> Result<Self, KeyError> {
         let seal = CursorSeal::new(&settings.keys)?;
-        let topology = CurrentTopology::new(Topology::new(settings.backends, settings.lists));
+        let topology = CurrentTopology::new(Topology::new(settings.backends, &settings.naming, settings.lists));
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
@@ -126,7 +128,10 @@ impl Gateway {
             Some((backend, original)) if backend.permits_tool(original) => tokio::select! {
                 biased;
                 found = from_all => found,
-                found = tools.entry_of(topology, backend.id, original, trace) => found,
+                found = tools.entry_of(topology, backend.id, original, trace) => {
+                    let rewriting = backend.rewritings.of(original);
+                    found.map(|tool| rewriting.map_or(Arc::clone(&tool), |rewriting| Arc::new(rewriting.definition(&tool))))
+                }
             },
             _ => from_all.await,
         }
@@ -199,7 +204,7 @@ impl Gateway {
     /// Has requests that arrive from now on handled by these backends. Running ones keep theirs.
     #[cfg(test)]
     pub(crate) fn replace_topology(&self, backends: Vec<BackendEntry>, lists: ListLimits) {
-        self.topology.replace(Topology::new(backends, lists));
+        self.topology.replace(Topology::new(backends, &NamingPolicy::default(), lists));
     }
 
     /// Passes a request to the only backend.
@@ -266,7 +271,7 @@ impl Gateway {
                 let described = describe_all(topology, &self.identity, &call.context).await;
                 Ok(Response::from_result(&described))
             }
-            (_, [only]) => topology.send(only.id, call).await,
+            (method, [only]) if !matches!(method, Method::Other(_)) => topology.send(only.id, call).await,
             (method, _) if Tasks::are_concerned(method) => {
                 let (context, method) = (Arc::clone(&call.context), method.clone());
                 let (owner, response) = self.tasks.handle(topology, call, &self.seal).await?;
@@ -291,6 +296,9 @@ impl Gateway {
                 return self.send(topology, routed, call).await;
             }
         }
+        if let [only] = topology.backends() {
+            return topology.send(only.id, call).await;
+        }
         let described = join_all(topology.ids().map(async |backend| {
             let capabilities = topology.briefly(topology.capabilities(backend)).await.ok()?;
             Some((backend, capabilities))
@@ -309,7 +317,8 @@ impl Gateway {
 
     /// Sends a request to one backend, and remembers whose task it is if the answer has created one.
     async fn send(&self, topology: &Arc<Topology>, routed: Routed, call: Call) -> Result<Response, RpcError> {
-        let Routed { backend, params, asked, opens } = routed;
+        let Routed { backend, params, asked, opens, rewritten } = routed;
+        call.context.trace.rewritten(rewritten);
         let call = Call { params: Some(params), ..call };
         let (context, method) = (Arc::clone(&call.context), call.method.clone());
         let answer = match topology.get(backend) {
@@ -387,6 +396,7 @@ impl Gateway {
         };
         trace.cache_hit(is_cached);
         trace.partial_failures(snapshot.failures());
+        trace.rewritten(snapshot.rewritten());
         let next_cursor = |backend: &str, offset| {
             let (list, generation) = (kind.index(), snapshot.generation());
             self.seal.seal(&Position { list, generation, backend: backend.into(), offset }, principal)
