@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use fanlight_canonical::{BackendClient, CallContext};
 use fanlight_protocol::result::ResultView as _;
@@ -221,5 +222,26 @@ async fn client_whose_own_connection_opens_while_it_begins_to_listen_receives_ch
     let (_listening, mut inbox) = listener.unwrap();
     send(&backend, listening(call("test/change", ""), of_session(1, ROOTS)).0).await.unwrap();
     assert_eq!(inbox.text().await, CHANGED);
+    backend.stop().await;
+}
+
+#[tokio::test]
+async fn process_of_a_client_may_take_longer_to_start_than_the_era_takes_to_find_out() {
+    let child = Child::modern().await;
+    let gate = scripted::Gate::new();
+    child.on("initialize", scripted::Reply::result(LEGACY).gated(&gate));
+    child.on("x/y", scripted::Reply::result("{}"));
+    let mut settings = settings(child.transport());
+    settings.timeouts.probe = Duration::from_millis(500);
+    let probe = settings.timeouts.probe;
+    let backend = start(settings);
+    let starting = async {
+        child.wait_for("initialize", 1).await;
+        tokio::time::sleep(probe * 2).await;
+        gate.open();
+    };
+    tokio::join!(send(&backend, listening(call("x/y", ""), of_session(1, ROOTS)).0), starting).0.unwrap();
+    assert_eq!(child.started().len(), 2, "the client has a process of its own");
+    assert_eq!(child.received("x/y")[0].member("params._meta"), None, "which it is asked in its own era");
     backend.stop().await;
 }
