@@ -112,7 +112,7 @@ async fn hidden_tool_has_no_bare_name() {
         entry.permits_tool = Some(Arc::new(|name: &str| name == "show"));
     }
     let scene = scene(vec![fake("c", &[]), fake("d", &[])]);
-    scene.gateway.replace_topology(entries, limits(1000));
+    scene.gateway.replace(entries, limits(1000)).await;
     let body = scene.ask("tools/call", Some(r#"{"name":"refresh"}"#)).await;
     assert_eq!(error_of(&body), (-32602, "Unknown tool: refresh".into()));
 }
