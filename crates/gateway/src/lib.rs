@@ -13,6 +13,7 @@ pub mod cursor;
 mod extensions;
 pub mod fault;
 mod gateway;
+mod listeners;
 mod listening;
 pub mod merge;
 mod notices;

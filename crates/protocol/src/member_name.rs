@@ -37,7 +37,7 @@ pub fn is_confusable_method(method: &str) -> bool {
 /// Names of any script and length, none of which another program may take a given key for.
 ///
 /// Unlike the known names of [`confusable`], they come from a configuration.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoldedNames {
     names: Vec<Box<[char]>>,
     /// The characters of the longest.

@@ -272,12 +272,11 @@ impl Snapshot {
             && self.entries.iter().zip(&other.entries).all(|(a, b)| a.visible == b.visible && a.original == b.original)
     }
 
-    /// Whether it has the same entries as `other`. The order does not matter, and neither do the other
-    /// members of the results, which some servers write differently each time.
+    /// Whether it has the same entries for clients as `other`, of whatever backends. The order does not matter, and
+    /// neither do the other members of the results, which some servers write differently each time.
     pub(super) fn offers_the_same(&self, other: &Self) -> bool {
-        fn sorted(snapshot: &Snapshot) -> Vec<(BackendId, &bytes::Bytes)> {
-            let mut entries: Vec<_> =
-                snapshot.entries.iter().map(|entry| (entry.backend, entry.visible.bytes())).collect();
+        fn sorted(snapshot: &Snapshot) -> Vec<&bytes::Bytes> {
+            let mut entries: Vec<_> = snapshot.entries.iter().map(|entry| entry.visible.bytes()).collect();
             entries.sort_unstable();
             entries
         }

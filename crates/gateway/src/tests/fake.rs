@@ -111,6 +111,11 @@ impl Fake {
         }
     }
 
+    /// What it was sent so far; forgets it.
+    pub(super) fn received(&self) -> Vec<String> {
+        std::mem::take(&mut *self.received.lock().unwrap())
+    }
+
     /// How many listen now, and how many have begun to.
     pub(super) fn listeners(&self) -> (usize, usize) {
         let listeners = self.listeners.lock().unwrap();
@@ -259,7 +264,7 @@ impl Drop for Open {
 }
 
 pub(super) struct Scene {
-    pub(super) gateway: Gateway,
+    pub(super) gateway: Arc<Gateway>,
     pub(super) backends: Vec<Arc<Fake>>,
     pub(super) ids: Vec<BackendId>,
 }
@@ -310,10 +315,11 @@ fn scene_from(
             longest: Duration::from_secs(30 * 86_400),
         },
         max_handed_out: 100,
+        max_subscriptions: 100,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };
-    Scene { gateway: Gateway::new(settings).unwrap(), backends, ids }
+    Scene { gateway: Arc::new(Gateway::new(settings).unwrap()), backends, ids }
 }
 
 pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> BackendEntry {

@@ -23,7 +23,8 @@ pub struct BackendEntry {
     pub rewriting: Rewriting,
 }
 
-/// Says whether a tool, by its original name, exists for clients.
+/// Says whether a tool, by its original name, exists for clients. A replaced topology takes a filter as unchanged if it
+/// is the same `Arc`.
 pub type ToolFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Bounds on the bytes of lists.

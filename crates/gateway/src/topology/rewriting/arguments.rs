@@ -15,7 +15,7 @@ use crate::fault;
 const MEMBER: &str = "arguments";
 
 /// The rules for the arguments of one tool.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arguments {
     all: Vec<Argument>,
     /// The names of those that clients may not send.
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 }
 
 /// The rule for one argument.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Argument {
     name: String,
     rule: ArgumentRule,

@@ -29,7 +29,7 @@ pub struct Rewriting {
 }
 
 /// Values by name, in the order of the configuration.
-pub type Named<T> = Vec<(String, T)>;
+type Named<T> = Vec<(String, T)>;
 
 /// What is changed of one argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,11 +43,11 @@ pub enum ArgumentRule {
 }
 
 /// The rewriting of the tools of one backend, by original name.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ToolRewritings(HashMap<String, Arc<ToolRewriting>>);
 
 /// The rewriting of one tool.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ToolRewriting {
     members: Vec<(DefinitionMember, Option<Json>)>,
     arguments: Arguments,
