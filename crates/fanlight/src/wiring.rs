@@ -204,6 +204,7 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             message_bytes: config.limits.message,
             invalid_output: config.limits.invalid_output,
             process_log: config.limits.process_log,
+            process_log_kept: config.limits.process_log_kept,
             nesting: config.limits.nesting,
             tasks: config.limits.tasks,
             task_bytes: config.limits.task_results,
