@@ -34,6 +34,13 @@ const STOP_STEPS: u32 = 6;
 /// One MCP server, kept connected.
 pub struct Backend {
     client: TaskTranslation,
+    life: BackendLife,
+}
+
+/// The life of a backend, apart from its use: it ends once nobody has the [`Backend`] any more, or when it is stopped.
+#[derive(Clone, Debug)]
+pub struct BackendLife {
+    name: Arc<str>,
     process_stop: Duration,
     shutdown: CancellationToken,
     tasks: TaskTracker,
@@ -59,6 +66,7 @@ impl Backend {
             telemetry,
         } = settings;
         let name: Arc<str> = name.into();
+        let life_name = Arc::clone(&name);
         let tasks = TaskTracker::new();
         let shutdown = shutdown.child_token();
         let root = telemetry.telemetry.root();
@@ -119,24 +127,52 @@ impl Backend {
         let caller = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency);
         let inner = Arc::new(DirectClient { name, transport, pool, caller, shutdown: shutdown.clone() });
         let client = TaskTranslation::around(inner, shared, &limits, tasks.clone(), shutdown.clone());
-        Arc::new(Self { client, process_stop: timeouts.process_stop, shutdown, tasks })
+        let life = BackendLife { name: life_name, process_stop: timeouts.process_stop, shutdown, tasks };
+        Arc::new(Self { client, life })
     }
 
     /// Ends the connection and the child process, and waits for that, for a few seconds at most.
     /// Requests fail from now on.
     pub async fn stop(&self) {
+        self.life.stop().await;
+    }
+
+    /// What ends it without keeping it.
+    #[must_use]
+    pub fn life(&self) -> BackendLife {
+        self.life.clone()
+    }
+}
+
+impl BackendLife {
+    /// The name that the configuration gives the backend.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits until nothing uses the backend any more, or it has been stopped.
+    pub async fn unused(&self) {
+        self.shutdown.cancelled().await;
+    }
+
+    /// See [`Backend::stop`].
+    pub async fn stop(&self) {
+        self.end();
+        if timeout(self.process_stop * STOP_STEPS, self.tasks.wait()).await.is_err() {
+            tracing::warn!(backend = self.name(), "backend did not stop in time");
+        }
+    }
+
+    fn end(&self) {
         self.shutdown.cancel();
         self.tasks.close();
-        if timeout(self.process_stop * STOP_STEPS, self.tasks.wait()).await.is_err() {
-            tracing::warn!(backend = self.client.name(), "backend did not stop in time");
-        }
     }
 }
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        self.shutdown.cancel();
-        self.tasks.close();
+        self.life.end();
     }
 }
 

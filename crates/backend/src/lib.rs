@@ -33,7 +33,7 @@ mod subscriptions;
 mod tasks;
 mod transport;
 
-pub use backend::Backend;
+pub use backend::{Backend, BackendLife};
 pub use fanlight_http_pool::worker;
 pub use settings::{
     BackendSettings, EraChoice, Identity, Limits, PollIntervals, ProcessPolicy, RetryDelays, Secret, SessionPolicy,

@@ -18,7 +18,7 @@ pub use call::{Call, CallContext, TaskDialect};
 pub use caller::{Caller, Principal, SessionKey};
 pub use client::{BackendClient, BackendState, BackendStatus, Pending};
 pub use error::{BackendError, Outcome};
-pub use fanlight_telemetry::Parent;
+pub use fanlight_telemetry::{Parent, Rewritten};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
 pub use peer::{Peer, Shares};

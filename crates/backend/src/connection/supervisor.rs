@@ -114,6 +114,8 @@ pub(crate) struct ForClient {
     pub(crate) reprobed: bool,
     /// The base connection is modern, and the client is to be served in the legacy era.
     pub(crate) is_second_era: bool,
+    /// Whether the server is known to serve that era.
+    pub(crate) is_proven: bool,
 }
 
 impl Supervisor {
@@ -248,10 +250,12 @@ impl Supervisor {
             own_info: &self.settings.own_info,
             trace: &trace,
         };
-        let limit = match handshake.is_second_era {
-            // A modern server that does not answer `initialize` at all has no use for it.
-            true => self.settings.timeouts.connect.min(self.settings.timeouts.probe),
-            false => self.settings.timeouts.connect,
+        let is_trial = self.for_client.is_some_and(|given| given.is_second_era && !given.is_proven);
+        let limit = match (is_trial, &self.settings.target) {
+            // A modern server that does not answer `initialize` at all has no use for it. A process needs time to start,
+            // whatever it serves.
+            (true, Target::Http(_)) => self.settings.timeouts.connect.min(self.settings.timeouts.probe),
+            _ => self.settings.timeouts.connect,
         };
         let agreed = timeout(limit, handshake.run(|| self.open(process)))
             .await
