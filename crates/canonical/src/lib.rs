@@ -11,6 +11,7 @@ mod error;
 mod listen;
 mod messages;
 mod peer;
+mod process;
 
 pub use crate::core::Core;
 pub use call::{Call, CallContext, TaskDialect};
@@ -21,3 +22,4 @@ pub use fanlight_telemetry::{Parent, Rewritten};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
 pub use peer::{Peer, Shares};
+pub use process::{ProcessLine, ProcessOutput, ProcessStream};

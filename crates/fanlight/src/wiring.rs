@@ -199,6 +199,7 @@ pub(crate) fn backend_settings(
             message_bytes: config.limits.message,
             invalid_output: config.limits.invalid_output,
             process_log: config.limits.process_log,
+            process_log_kept: config.limits.process_log_kept,
             nesting: config.limits.nesting,
             tasks: config.limits.tasks,
             task_bytes: config.limits.task_results,

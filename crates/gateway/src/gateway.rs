@@ -3,7 +3,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, SessionKey};
+use fanlight_canonical::{
+    BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, ProcessOutput, SessionKey,
+};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Method, Notification, Response, RpcError, code};
@@ -257,6 +259,14 @@ impl Gateway {
     pub fn status(&self) -> Vec<(String, BackendStatus)> {
         let topology = self.topology.load();
         topology.backends().iter().map(|backend| (backend.name().to_owned(), backend.client.status())).collect()
+    }
+
+    /// What the processes of the backend called `name` have written besides messages; `None` if there is no such backend.
+    #[must_use]
+    pub fn process_output(&self, name: &str) -> Option<ProcessOutput> {
+        let topology = self.topology.load();
+        let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
+        Some(backend.client.process_output())
     }
 
     /// The merged list as it is now, asking every backend.
