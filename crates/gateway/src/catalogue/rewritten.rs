@@ -7,7 +7,7 @@ use fanlight_canonical::{Outcome, Rewritten};
 use fanlight_protocol::json::Json;
 
 use super::ListKind;
-use super::snapshot::{Entry, Snapshot};
+use super::snapshot::{Entry, Snapshot, find_in};
 use crate::merge::Contribution;
 use crate::topology::{Argument, ArgumentRule, Member, ToolRewriting};
 
@@ -87,6 +87,14 @@ impl Snapshot {
     #[must_use]
     pub fn unknown_names(&self) -> &[UnknownName] {
         &self.unknown
+    }
+
+    /// The entry as its server gave it.
+    #[must_use]
+    pub fn given(&self, entry: &Entry) -> Option<Json> {
+        let (kind, original) = (self.kind?, entry.original.as_ref()?.as_str()?);
+        let part = self.parts.iter().find(|part| part.backend == entry.backend)?;
+        find_in(&part.contribution, kind, &original)
     }
 
     /// What the configuration has changed of any entry.
