@@ -9,11 +9,12 @@ use fanlight_backend::{
     Backend, BackendSettings, EraChoice, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
     TelemetrySettings,
 };
-use fanlight_canonical::BackendClient;
+use fanlight_canonical::{BackendClient, Endpoint};
 use fanlight_config::{Config, Loaded, TrustChoice};
 use fanlight_frontend::{ByteBudget, FrontendSettings, Identify};
 use fanlight_gateway::{
-    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits, ToolFilter,
+    BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointEntry, EndpointSettings, EntryFilter, Gateway,
+    GatewaySettings, ListLimits, TaskLimits, ToolFilter,
 };
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
@@ -77,6 +78,7 @@ impl Assembly {
         });
         let settings = GatewaySettings {
             backends: entries.collect(),
+            endpoints: endpoints(config),
             lists: ListLimits {
                 uri: config.limits.uri,
                 unknown_tasks: config.limits.unknown_tasks,
@@ -136,6 +138,40 @@ fn identity_json() -> fanlight_protocol::Json {
     let mut object = ObjectBuilder::new();
     object.string("name", &identity.name).string("version", &identity.version);
     object.finish()
+}
+
+/// The endpoints of a configuration.
+fn endpoints(config: &Config) -> EndpointSettings {
+    let entry = |(path, endpoint): &(String, fanlight_config::Endpoint)| EndpointEntry {
+        path: path.as_str().into(),
+        servers: endpoint.servers.clone(),
+        tools: entry_filter(&endpoint.tools),
+        prompts: entry_filter(&endpoint.prompts),
+        resources: entry_filter(&endpoint.resources),
+        instructions: endpoint.instructions.clone(),
+    };
+    EndpointSettings { default_path: config.path.clone(), endpoints: config.endpoints.iter().map(entry).collect() }
+}
+
+fn entry_filter(filter: &fanlight_config::EntryFilter) -> Option<Arc<dyn EntryFilter>> {
+    (*filter != fanlight_config::EntryFilter::default()).then(|| Arc::new(Patterns(filter.clone())) as _)
+}
+
+/// A filter of the configuration.
+struct Patterns(fanlight_config::EntryFilter);
+
+impl EntryFilter for Patterns {
+    fn permits(&self, name: &str) -> bool {
+        self.0.permits(name)
+    }
+
+    fn denies_lower_case(&self, text: &str) -> bool {
+        self.0.denies_lower_case(text)
+    }
+
+    fn permits_nothing(&self) -> bool {
+        self.0.permits_nothing()
+    }
 }
 
 fn tool_filter(server: &fanlight_config::Server) -> Option<ToolFilter> {
@@ -240,6 +276,7 @@ pub(crate) fn frontend_settings(
     let request_memory = config.limits.request_memory.unwrap_or_else(memory::quarter);
     FrontendSettings {
         path: config.path.clone(),
+        endpoint: Endpoint::Default,
         sse_path: config.sse_path.clone(),
         allowed_origins: config.allowed_origins.clone(),
         allowed_hosts: config.allowed_hosts.clone(),

@@ -26,7 +26,10 @@ mod uris;
 pub use gateway::{Gateway, GatewaySettings};
 pub use reads::CacheLimits;
 pub use tasks::TaskLimits;
-pub use topology::{BackendEntry, BackendId, ByteLimits, ListLimits, Naming, ToolFilter, namings};
+pub use topology::{
+    BackendEntry, BackendId, ByteLimits, EndpointEntry, EndpointSettings, EntryFilter, ListLimits, Naming, ToolFilter,
+    namings,
+};
 
 #[cfg(test)]
 mod tests;

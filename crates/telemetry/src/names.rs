@@ -101,6 +101,8 @@ attributes! {
     CACHE_HIT = "fanlight.cache.hit" on [Server];
     /// How many backends contributed nothing to a merged answer.
     PARTIAL_FAILURES = "fanlight.partial_failures" on [Server];
+    /// The path of the endpoint that the request came to, unless that is the default one.
+    ENDPOINT = "fanlight.endpoint" on [Server];
 }
 
 /// The attributes of events: progress and log notifications, named by their method.

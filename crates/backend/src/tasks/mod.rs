@@ -334,7 +334,7 @@ impl TaskId {
 
     /// The key of the task in the tables, for a client.
     fn key(&self, client: &CallContext) -> TaskKey {
-        (client.caller.principal().clone(), self.name.clone())
+        (client.caller.holder().clone(), self.name.clone())
     }
 }
 

@@ -24,14 +24,14 @@ pub fn reference() -> String {
 /// The section that an option holds.
 fn nested(option: &Definition) -> Option<&'static Section> {
     match (option.form)() {
-        Form::Section(section) | Form::Named(section) => Some(section),
+        Form::Section(section) | Form::Named(section) | Form::Paths(section) => Some(section),
         _ => None,
     }
 }
 
 fn push_section(text: &mut String, option: Option<&Definition>, section: &Section) {
     let title = option.map_or("Top level".to_owned(), |option| match (option.form)() {
-        Form::Named(_) => format!("One of `{}`", option.key),
+        Form::Named(_) | Form::Paths(_) => format!("One of `{}`", option.key),
         _ => format!("`{}`", option.key),
     });
     text.push_str(&format!(
@@ -69,6 +69,7 @@ fn value(form: &Form) -> String {
         Form::Pairs => "names with texts".to_owned(),
         Form::Section(section) => format!("see [`{0}`](#{0})", section.name),
         Form::Named(_) => "names with servers".to_owned(),
+        Form::Paths(_) => "paths with endpoints".to_owned(),
         Form::Any => "anything".to_owned(),
     }
 }

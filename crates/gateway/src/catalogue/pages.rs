@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::Principal;
+use fanlight_canonical::Holder;
 use fanlight_protocol::{Json, Response};
 
 /// Pages kept at most. One for each position where a page begins, which are few unless clients page
-/// with the cursors of many earlier states, and for each principal where a page has a cursor.
+/// with the cursors of many earlier states, and for each holder where a page has a cursor.
 const KEPT: usize = 64;
 
 /// The answers made of one snapshot so far.
@@ -19,7 +19,7 @@ pub(super) struct Pages(Mutex<HashMap<Key, Page>>);
 pub(super) struct Key {
     pub(super) start: usize,
     /// Who may use the cursor in it; `None` for a page without one.
-    pub(super) principal: Option<Principal>,
+    pub(super) holder: Option<Holder>,
 }
 
 #[derive(Debug)]
@@ -65,6 +65,8 @@ pub(super) fn rounded(left: Duration) -> Duration {
 mod tests {
     use std::cell::Cell;
 
+    use fanlight_canonical::Principal;
+
     use super::*;
 
     #[test]
@@ -76,7 +78,7 @@ mod tests {
                 written.set(written.get() + 1);
                 Json::string(&format!("{start} {left:?}"))
             };
-            pages.kept_or(Key { start, principal: None }, start + 5, rounded(left), write).body().as_text().to_owned()
+            pages.kept_or(Key { start, holder: None }, start + 5, rounded(left), write).body().as_text().to_owned()
         };
         let second = Duration::from_secs(1);
         assert_eq!(page(0, 60 * second), page(0, 60 * second + second / 3));
@@ -92,7 +94,7 @@ mod tests {
     fn page_with_a_cursor_is_kept_for_one_principal_alone() {
         let pages = Pages::default();
         let page = |name: &str| {
-            let key = Key { start: 0, principal: Some(Principal::named("issuer", name)) };
+            let key = Key { start: 0, holder: Some(Principal::named("issuer", name).into()) };
             pages.kept_or(key, 5, Duration::ZERO, || Json::string(name)).body().as_text().to_owned()
         };
         assert_eq!([page("ann"), page("bob"), page("ann")], ["\"ann\"", "\"bob\"", "\"ann\""]);

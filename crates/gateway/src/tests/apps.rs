@@ -35,7 +35,8 @@ async fn bare_name_that_one_server_has_is_called_there() {
     scene.backends[0].answer("tools/list", r#""result":{"tools":[]}"#);
     assert_eq!(scene.ask("tools/call", Some(r#"{"name":"refresh"}"#)).await, r#"{"content":[]}"#);
     assert_eq!(refreshed(&scene), [1]);
-    let tool = scene.gateway.tool("refresh", &Default::default()).await.unwrap();
+    let tool =
+        scene.gateway.tool("refresh", &fanlight_canonical::Endpoint::Everything, &Default::default()).await.unwrap();
     assert_eq!(tool.as_text(), r#"{"name":"b__refresh","inputSchema":{}}"#, "headers are checked against it");
 }
 

@@ -16,7 +16,7 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Message, Method, Notification, Response};
 use tokio::sync::Semaphore;
 
-use crate::{BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits};
+use crate::{BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings, ListLimits};
 
 /// Answers each `method` or `method params` from a script; records what it was sent.
 pub(super) struct Fake {
@@ -271,12 +271,27 @@ pub(super) fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) 
 }
 
 pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, cache: CacheLimits) -> Scene {
+    scene_at(backends, page_size, cache, no_endpoints())
+}
+
+/// Only the default endpoint, which shows everything.
+pub(super) fn no_endpoints() -> EndpointSettings {
+    EndpointSettings { default_path: "/mcp".into(), endpoints: Vec::new() }
+}
+
+pub(super) fn scene_at(
+    backends: Vec<(Fake, Option<&str>)>,
+    page_size: usize,
+    cache: CacheLimits,
+    endpoints: EndpointSettings,
+) -> Scene {
     let (backends, prefixes): (Vec<_>, Vec<_>) =
         backends.into_iter().map(|(fake, prefix)| (Arc::new(fake), prefix)).unzip();
     let ids: Vec<_> = backends.iter().map(|_| BackendId::fresh()).collect();
     let entries = backends.iter().zip(prefixes).zip(&ids).map(|((fake, prefix), id)| entry(*id, fake, prefix));
     let settings = GatewaySettings {
         backends: entries.collect(),
+        endpoints,
         lists: limits(page_size),
         cache,
         tasks: crate::TaskLimits {
@@ -330,6 +345,10 @@ pub(super) struct Client {
 }
 
 impl Client {
+    pub(super) fn new(listening: Listening, receiver: MessageReceiver) -> Self {
+        Self { listening, receiver }
+    }
+
     /// What it has received: the texts of notifications, the methods of server requests.
     pub(super) fn received(&mut self) -> Vec<String> {
         let messages = std::iter::from_fn(|| self.receiver.try_recv());

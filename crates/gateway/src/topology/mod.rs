@@ -5,9 +5,11 @@
 //! its end. State that outlives a request belongs to a [`BackendId`], never to a backend's position.
 
 mod alias;
+mod endpoint;
 mod naming;
-mod send;
 mod settings;
+mod uri_form;
+mod view;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,9 +20,12 @@ use fanlight_canonical::BackendClient;
 use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
+pub use endpoint::{EndpointEntry, EndpointSettings, EntryFilter};
+pub(crate) use endpoint::{Endpoints, Filtered};
 pub(crate) use naming::client_objection;
 pub use naming::{Naming, namings};
 pub use settings::{BackendEntry, ByteLimits, ListLimits, ToolFilter};
+pub(crate) use view::View;
 
 /// Identifies a backend while this process runs. A backend that a changed configuration keeps has the
 /// same id before and after the change.
@@ -35,7 +40,7 @@ impl BackendId {
     }
 }
 
-/// The backends, their names, filters and limits.
+/// The backends, their names, filters and limits, and the endpoints.
 pub(crate) struct Topology {
     number: u64,
     /// In configuration order, which decides merging.
@@ -43,6 +48,7 @@ pub(crate) struct Topology {
     /// Where each backend stands in `backends`.
     positions: HashMap<BackendId, usize, RandomState>,
     pub(crate) limits: ListLimits,
+    pub(crate) endpoints: Arc<Endpoints>,
 }
 
 /// One backend of a topology.
@@ -54,7 +60,7 @@ pub(crate) struct Member {
 }
 
 impl Topology {
-    pub(crate) fn new(entries: Vec<BackendEntry>, limits: ListLimits) -> Arc<Self> {
+    pub(crate) fn new(entries: Vec<BackendEntry>, limits: ListLimits, endpoints: EndpointSettings) -> Arc<Self> {
         let named: Vec<_> = entries.iter().map(|entry| (entry.client.name(), entry.prefix.as_deref())).collect();
         let namings = namings(&named);
         let member = |(entry, naming): (BackendEntry, Naming)| {
@@ -63,7 +69,8 @@ impl Topology {
         };
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
         let positions = backends.iter().enumerate().map(|(position, backend)| (backend.id, position)).collect();
-        Arc::new(Self { number: next_number(), backends, positions, limits })
+        let endpoints = Endpoints::new(endpoints, &backends);
+        Arc::new(Self { number: next_number(), backends, positions, limits, endpoints })
     }
 
     /// Tells topologies apart; a later one has a greater number.
@@ -82,14 +89,12 @@ impl Topology {
     }
 
     pub(crate) fn get(&self, backend: BackendId) -> Option<&Member> {
-        self.backends.get(*self.positions.get(&backend)?)
+        self.backends.get(self.position(backend)?)
     }
 
-    /// The backends from the one with this name on, in configuration order; none if there is none of
-    /// this name.
-    pub(crate) fn beginning_with(&self, name: &str) -> &[Member] {
-        let position = self.backends.iter().position(|backend| backend.name() == name);
-        position.and_then(|position| self.backends.get(position..)).unwrap_or_default()
+    /// Where a backend stands in configuration order.
+    fn position(&self, backend: BackendId) -> Option<usize> {
+        self.positions.get(&backend).copied()
     }
 
     /// The name of a backend; empty for one that is not in this topology.
