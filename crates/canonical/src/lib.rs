@@ -12,6 +12,7 @@ mod error;
 mod listen;
 mod messages;
 mod peer;
+mod process;
 
 pub use crate::core::Core;
 pub use call::{Call, CallContext, TaskDialect};
@@ -19,7 +20,8 @@ pub use caller::{Caller, Principal, SessionKey};
 pub use client::{BackendClient, BackendState, BackendStatus, Pending};
 pub use endpoint::{Endpoint, Holder};
 pub use error::{BackendError, Outcome};
-pub use fanlight_telemetry::Parent;
+pub use fanlight_telemetry::{Parent, Rewritten};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
 pub use peer::{Peer, Shares};
+pub use process::{ProcessLine, ProcessOutput, ProcessStream};

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use fanlight_canonical::Endpoint;
 use fanlight_gateway::Gateway;
 
+use crate::endpoints;
 use crate::failure::Failure;
 
 /// A transparent, aggregating MCP proxy: one endpoint in front of several MCP servers.
@@ -136,16 +137,8 @@ impl EndpointArgs {
 
     /// The endpoint, or everything if none is named.
     pub(crate) fn find(&self, gateway: &Gateway) -> Result<Endpoint, Failure> {
-        self.endpoint.as_deref().map_or(Ok(Endpoint::Everything), |path| find_endpoint(gateway, path))
+        self.endpoint.as_deref().map_or(Ok(Endpoint::Everything), |path| endpoints::find(gateway, path))
     }
-}
-
-/// The endpoint at a path of the configuration.
-pub(crate) fn find_endpoint(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
-    gateway.endpoint(path).ok_or_else(|| {
-        let paths: Vec<_> = gateway.endpoints().into_iter().map(|(path, _)| path).collect();
-        Failure::usage(format!("no endpoint is at {path}; the configuration has {}", paths.join(", ")))
-    })
 }
 
 #[derive(Debug, Args)]

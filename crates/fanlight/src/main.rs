@@ -4,6 +4,7 @@
 mod admin;
 mod cli;
 mod demo;
+mod endpoints;
 mod failure;
 mod files;
 mod guard;
@@ -12,7 +13,9 @@ mod log;
 mod memory;
 mod observe;
 mod out;
+mod rewriting;
 mod serve;
+mod servers;
 mod standard_io;
 mod telemetry;
 mod welcome;

@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::cli::{RunArgs, StdioArgs, find_endpoint};
+use crate::cli::{RunArgs, StdioArgs};
+use crate::endpoints;
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::wiring::{Assembly, frontend_settings};
@@ -86,7 +87,7 @@ async fn stdio_until(
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
     let path = args.endpoint.as_deref().unwrap_or(&loaded.config.path);
-    let endpoint = match find_endpoint(&assembly.gateway, path) {
+    let endpoint = match endpoints::find(&assembly.gateway, path) {
         Ok(endpoint) => endpoint,
         Err(failure) => {
             assembly.stop().await;

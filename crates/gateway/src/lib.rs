@@ -13,6 +13,7 @@ pub mod cursor;
 mod extensions;
 pub mod fault;
 mod gateway;
+mod listeners;
 mod listening;
 pub mod merge;
 mod notices;
@@ -27,8 +28,8 @@ pub use gateway::{Gateway, GatewaySettings};
 pub use reads::CacheLimits;
 pub use tasks::TaskLimits;
 pub use topology::{
-    BackendEntry, BackendId, ByteLimits, EndpointEntry, EndpointSettings, EntryFilter, ListLimits, Naming, ToolFilter,
-    namings,
+    ArgumentRule, BackendEntry, BackendId, ByteLimits, DefinitionMember, EndpointEntry, EndpointSettings, EntryFilter,
+    ListLimits, Naming, NamingPolicy, Rewriting, ToolFilter, namings,
 };
 
 #[cfg(test)]

@@ -40,31 +40,31 @@ struct BackendSubscription {
     names: HashMap<Arc<str>, Arc<str>>,
 }
 
+/// What listening to all backends has come to.
+pub(crate) struct ListeningToAll {
+    pub(crate) honoured: Interest,
+    pub(crate) guards: Vec<ListeningGuard>,
+    /// Whether every backend concerned has answered.
+    pub(crate) is_whole: bool,
+}
+
 /// Listens to all backends for a client. None of them is waited for longer than for a list.
 /// `owners` are the backends that have the tasks in the interest, where that is known.
 pub(crate) async fn to_all(
     view: &View,
     lists: &Arc<ListWatcher>,
     handed_out: &Arc<HandedOut>,
-    mut listen: Listen,
+    listen: &Listen,
     owners: &HashMap<Arc<str>, BackendId>,
-) -> Listening {
+) -> ListeningToAll {
     let deadline = Instant::now() + view.limits().timeout;
-    if view.has_filters() {
-        listen.interest.unknown = None;
-    }
-    // Before a backend is asked, so that nothing is missed meanwhile.
-    let endpoint = listen.context.caller.endpoint().clone();
-    let registered = lists.announcer.register(&listen.interest, endpoint, listen.messages.clone());
     for change in Change::ALL.into_iter().filter(|change| change.is_in(&listen.interest)) {
         lists.catalogues.changed_by(change).for_each(|catalogue| catalogue.begin(view.topology()));
     }
-    let request = ListenRequest { view, lists, handed_out, listen: &listen, owners, deadline };
-    let (lists, (mut honoured, guards)) = tokio::join!(request.lists(), request.others());
-    Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut honoured));
-    registered.narrow(&honoured);
-    let registered = Change::ALL.into_iter().any(|change| change.is_in(&honoured)).then_some(registered);
-    Listening::new(honoured, (registered, guards.into_boxed_slice()))
+    let request = ListenRequest { view, lists, handed_out, listen, owners, deadline };
+    let (lists, mut all) = tokio::join!(request.lists(), request.others());
+    Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut all.honoured));
+    all
 }
 
 /// Listening to the only backend, from which everything passes unchanged. Kept results of resources that
@@ -101,7 +101,7 @@ impl ListenRequest<'_> {
     }
 
     /// Listens for everything that is not about lists.
-    async fn others(&self) -> (Interest, Vec<ListeningGuard>) {
+    async fn others(&self) -> ListeningToAll {
         let subscriptions = self.subscriptions().await;
         let asked = subscriptions.into_iter().map(|(backend, subscription)| self.listen_to(backend, subscription));
         let mut honoured = Interest::default();
@@ -130,7 +130,7 @@ impl ListenRequest<'_> {
         honoured.uris = ordered(&self.listen.interest.uris, &names);
         honoured.tasks = ordered(&self.listen.interest.tasks, &tasks);
         self.listen.context.trace.partial_failures(failed.len());
-        (honoured, listenings)
+        ListeningToAll { honoured, guards: listenings, is_whole: failed.is_empty() }
     }
 
     /// Listens to one backend; `None` if that fails.
@@ -175,7 +175,8 @@ impl ListenRequest<'_> {
         for backend in view.ids() {
             let tasks = interest.tasks.iter().filter(|id| owners.get(*id) == Some(&backend)).cloned().collect();
             // What a server announces to the client's session alone concerns the merged list, too.
-            let (session, unknown) = (interest.session, interest.unknown.clone());
+            let unknown = interest.unknown.clone().filter(|_| !view.has_filters());
+            let session = interest.session;
             let lists = Interest { tools: session, prompts: session, resources: session, ..Interest::default() };
             let general = Interest { tasks, session, unknown, ..lists };
             let mut own = Vec::new();

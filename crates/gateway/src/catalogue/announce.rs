@@ -9,7 +9,7 @@ use fanlight_protocol::Notification;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Change;
+use super::{Change, Differing};
 
 /// The clients that listen for changes of merged lists, and the notifications that are due.
 #[derive(Default)]
@@ -28,7 +28,11 @@ struct State {
 
 struct Listener {
     endpoint: Endpoint,
+    /// The announcements of the gateway that it gets.
     wants: [bool; 3],
+    /// The announcements that it gets when the topology has been replaced: all in its interest, since a backend that
+    /// announces its own changes does not know of that.
+    on_replacement: [bool; 3],
     messages: ServerMessages,
 }
 
@@ -58,7 +62,7 @@ impl Announcer {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        state.listeners.insert(number, Listener { endpoint, wants, messages });
+        state.listeners.insert(number, Listener { endpoint, wants, on_replacement: wants, messages });
         drop(state);
         Registration { announcer: Arc::clone(self), number }
     }
@@ -107,14 +111,42 @@ impl Announcer {
         }
     }
 
+    /// Whether a listener is interested in a change.
+    pub(crate) fn is_wanted(&self, change: Change) -> bool {
+        self.lock().listeners.values().any(|listener| listener.on_replacement.get(change.index()) == Some(&true))
+    }
+
+    /// Notifies every interested listener that lists have changed with the topology at its endpoint.
+    pub(crate) fn replaced(&self, changes: &[(Change, Differing)]) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        for (change, differing) in changes {
+            if differing.is_empty() {
+                continue;
+            }
+            if let Some(timing) = state.timing.get_mut(change.index()) {
+                timing.endpoints.retain(|endpoint| !differing.includes(endpoint));
+                timing.sent = Some(now);
+                timing.due = timing.due.filter(|_| !timing.endpoints.is_empty());
+            }
+            let notification = Notification::new(change.method(), None);
+            let interested = |listener: &&Listener| {
+                listener.on_replacement.get(change.index()) == Some(&true) && differing.includes(&listener.endpoint)
+            };
+            for listener in state.listeners.values().filter(interested) {
+                let _ = listener.messages.try_send(ServerMessage::Notification(notification.clone()));
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Registration {
-    /// Drops what is not in `interest`.
-    pub(crate) fn narrow(&self, interest: &Interest) {
+    /// Has the gateway announce what is in `interest` to it, and nothing else.
+    pub(crate) fn announce_only(&self, interest: &Interest) {
         if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
             listener.wants = Change::ALL.map(|change| change.is_in(interest));
         }

@@ -17,24 +17,26 @@ mod merging;
 mod pages;
 mod part;
 mod reading;
+mod rewritten;
 mod snapshot;
 pub mod uri_template;
 mod view;
 mod watch;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::{BackendState, Endpoint, Parent};
 use fanlight_protocol::Json;
 use futures_util::future::{BoxFuture, join_all};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 pub(crate) use describe::{all as describe_all, as_shown, only as describe_only};
 pub(crate) use kind::Change;
 pub use kind::ListKind;
 pub(crate) use load::{answered, cut_off};
+pub use rewritten::UnknownName;
 pub(crate) use snapshot::Snapshot;
 pub use snapshot::{Collision, Entry};
 pub use view::ListView;
@@ -42,6 +44,7 @@ pub(crate) use watch::{ListWatcher, updated_uri};
 
 use crate::topology::{BackendId, CurrentTopology, Topology, View};
 use announce::Announcer;
+pub(crate) use announce::Registration;
 use background::Background;
 use extensions::ListCapabilities;
 use memory::ListMemory;
@@ -82,6 +85,28 @@ struct State {
     read_announced: bool,
     /// The first snapshot is being taken in the background.
     begun: bool,
+    /// Where the list differs from that of the topology before.
+    differs: Differing,
+}
+
+/// The endpoints at which a list differs from that of an earlier topology.
+#[derive(Debug, Default)]
+pub(crate) struct Differing {
+    /// At all of them, since the earlier list is unknown.
+    everywhere: bool,
+    endpoints: HashSet<Endpoint>,
+}
+
+impl Differing {
+    /// Whether it differs nowhere.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.everywhere && self.endpoints.is_empty()
+    }
+
+    /// Whether it differs at this endpoint.
+    pub(crate) fn includes(&self, endpoint: &Endpoint) -> bool {
+        self.everywhere || self.endpoints.contains(endpoint)
+    }
 }
 
 /// What a snapshot is made of.
@@ -146,10 +171,39 @@ impl Catalogues {
         }
     }
 
-    /// Drops the parts of backends that are not in `topology`.
-    fn retain(&self, topology: &Topology) {
+    /// Gets ready for `new` instead of `old`: reads the lists that clients listen to and that are not known, since with
+    /// one backend each client reads its own, so that they can be compared with those of `new`.
+    pub(crate) async fn prepare_replacement(&self, old: &Arc<Topology>) {
+        let wanted = Change::ALL.into_iter().filter(|change| self.is_wanted(*change));
+        let all = wanted.flat_map(|change| self.changed_by(change));
+        join_all(all.map(|catalogue| catalogue.prepare_replacement(old))).await;
+    }
+
+    /// Reads the lists that clients listen to, and returns the changes of those that differ from the lists of the topology
+    /// before `new`, each with where they do.
+    pub(crate) async fn replaced(&self, new: &Arc<Topology>) -> Vec<(Change, Differing)> {
+        let wanted = Change::ALL.into_iter().filter(|change| self.is_wanted(*change));
+        let differ = wanted.map(async |change| {
+            let mut differing = Differing::default();
+            for one in join_all(self.changed_by(change).map(|catalogue| catalogue.replaced(new))).await {
+                differing.everywhere |= one.everywhere;
+                differing.endpoints.extend(one.endpoints);
+            }
+            (change, differing)
+        });
+        join_all(differ).await
+    }
+
+    fn is_wanted(&self, change: Change) -> bool {
+        let [tools, ..] = &self.0;
+        tools.announcer.is_wanted(change)
+    }
+
+    /// Drops the parts of backends that are in neither topology: requests that began with `old` may still need theirs.
+    pub(crate) fn retain(&self, old: &Topology, new: &Topology) {
+        let is_in = |backend| old.get(backend).is_some() || new.get(backend).is_some();
         for catalogue in &self.0 {
-            catalogue.with(|state| state.parts.retain(|backend, _| topology.get(*backend).is_some()));
+            catalogue.with(|state| state.parts.retain(|backend, _| is_in(*backend)));
         }
     }
 }
@@ -393,6 +447,32 @@ impl Catalogue {
         (self.merge(topology), is_cached)
     }
 
+    /// Reads the list of a topology that is about to be replaced, if it is not known.
+    async fn prepare_replacement(self: &Arc<Self>, old: &Arc<Topology>) {
+        let is_known = old.transparent().is_none() && self.newest(old).is_some();
+        let is_unknown = match is_known {
+            true => false,
+            false => {
+                let trace = Parent::default();
+                timeout(old.limits.timeout, self.current(&View::everything(old), &trace))
+                    .await
+                    .map_or(true, |read| read.list.failures() > 0)
+            }
+        };
+        // What each endpoint shows is found by the rules of now, to be compared with later.
+        for endpoint in self.announcer.endpoints() {
+            drop(self.newest_in(&View::of(Arc::clone(old), &endpoint)));
+        }
+        self.with(|state| state.differs = Differing { everywhere: is_unknown, ..Differing::default() });
+    }
+
+    /// Reads the list of a topology that has replaced another. Returns where it differs from the earlier one.
+    async fn replaced(self: &Arc<Self>, new: &Arc<Topology>) -> Differing {
+        // Its backends answer in the time for a list, or are left out.
+        let _ = self.current(&View::everything(new), &Parent::default()).await;
+        self.with(|state| std::mem::take(&mut state.differs))
+    }
+
     /// Reads the list if it has not been read. Returns whether it had been.
     fn has_been_read<'a>(self: &'a Arc<Self>, topology: &'a Arc<Topology>, trace: &'a Parent) -> BoxFuture<'a, bool> {
         Box::pin(async move { self.newest_or_first(&View::everything(topology), trace).await.1 })
@@ -469,11 +549,20 @@ impl Catalogue {
             let announced = std::mem::take(&mut state.read_announced) || unseen;
             let pause = if announced { limits.settle } else { limits.unannounced };
             let first = || if unseen { listening } else { Vec::new() };
-            (state.snapshots.front().cloned(), changed.unwrap_or_else(first), pause)
+            let changed = changed.unwrap_or_else(first);
+            // The gateway announces a new topology once for all lists that one announcement concerns.
+            let changed = match !is_same_topology && previous.is_some() {
+                true => {
+                    state.differs.endpoints.extend(changed);
+                    Vec::new()
+                }
+                false => changed,
+            };
+            (state.snapshots.front().cloned(), changed, pause)
         });
         // Every client's list passes here: findings are logged once and not each time.
         if is_news {
-            snapshot.log_findings();
+            snapshot.log_findings(previous.as_deref());
         }
         if !changed.is_empty() {
             self.announcer.announce(self.kind.change(), pause, changed);

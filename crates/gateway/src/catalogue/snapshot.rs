@@ -4,16 +4,18 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use fanlight_canonical::Rewritten;
 use fanlight_protocol::json::Json;
 use foldhash::fast::RandomState;
 use tracing::warn;
 
 use super::ListKind;
 use super::pages::Pages;
+use super::rewritten::UnknownName;
 use super::uri_template::UriTemplate;
 use super::view::Shown;
 use crate::merge::{Contribution, Merged};
-use crate::topology::{BackendId, Endpoints};
+use crate::topology::{BackendId, Endpoints, ToolRewriting};
 
 /// How many collisions a log line names.
 const NAMED: usize = 5;
@@ -36,6 +38,10 @@ pub(crate) struct Snapshot {
     pub(super) templates: Vec<(UriTemplate, usize)>,
     pub(super) rest: Merged,
     pub(super) collisions: Vec<Collision>,
+    /// The names in the configuration that servers do not list.
+    pub(super) unknown: Vec<UnknownName>,
+    /// What the configuration has changed of any entry.
+    pub(super) rewritten: Rewritten,
     pub(super) pages: Pages,
     /// What endpoints show of it, by the positions of their rules.
     pub(super) views: Box<[OnceLock<Arc<Shown>>]>,
@@ -65,6 +71,10 @@ pub struct Entry {
     pub backend: BackendId,
     /// Whether it is a tool that an app shows.
     pub shows_app: bool,
+    /// What the configuration has changed of it.
+    pub rewritten: Rewritten,
+    /// How it is called, if its backend gets other arguments than clients send.
+    pub(crate) rewriting: Option<Arc<ToolRewriting>>,
 }
 
 /// A name or URI that two backends claim.
@@ -138,7 +148,16 @@ impl Snapshot {
             && self.entries.iter().zip(&other.entries).all(|(a, b)| a.visible == b.visible && a.original == b.original)
     }
 
-    pub(super) fn log_findings(&self) {
+    /// Logs what is wrong with it, as far as that is not so with `previous`.
+    pub(super) fn log_findings(&self, previous: Option<&Self>) {
+        for unknown in &self.unknown {
+            let is_news = previous.is_none_or(|previous| !previous.unknown.contains(unknown));
+            // Whether a prompt has the name, this list does not say; `fanlight check` does.
+            if is_news && !unknown.may_be_prompt {
+                let UnknownName { backend, name, tool, .. } = unknown;
+                warn!(backend, name, tool, "the configuration names what the server does not list");
+            }
+        }
         let list = self.kind.map_or("", ListKind::member);
         for (count, claimed, what) in self.findings() {
             warn!(list, count, claimed, "{what}");

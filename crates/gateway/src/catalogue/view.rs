@@ -5,12 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{Endpoint, Holder, Outcome};
+use fanlight_canonical::{Endpoint, Holder, Outcome, Rewritten};
 use fanlight_protocol::Response;
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 
 use super::ListKind;
 use super::pages::{self, Pages};
+use super::rewritten::UnknownName;
 use super::snapshot::{Collision, Entry, Part, Snapshot};
 use crate::merge::{self, Contribution, Except, Merged};
 use crate::topology::{self, BackendId, Filtered, View};
@@ -33,6 +34,7 @@ pub(super) struct Shown {
     parts: Vec<(usize, Range<usize>)>,
     rest: Merged,
     collisions: Vec<Collision>,
+    rewritten: Rewritten,
     pages: Pages,
 }
 
@@ -43,6 +45,7 @@ impl Shown {
             parts: Vec::new(),
             rest: Merged::default(),
             collisions: Vec::new(),
+            rewritten: Rewritten::NONE,
             pages: Pages::default(),
         };
         for (index, part) in whole.parts.iter().enumerate().filter(|(_, part)| view.shows(part.backend)) {
@@ -54,6 +57,8 @@ impl Shown {
             shown.parts.push((index, start..shown.positions.len()));
         }
         shown.positions.shrink_to_fit();
+        let entries = shown.positions.iter().filter_map(|position| whole.entries.get(usize::try_from(*position).ok()?));
+        shown.rewritten = entries.fold(Rewritten::NONE, |all, entry| all.and(entry.rewritten));
         let is_shown = |name: &str| view.backends().any(|backend| backend.name() == name);
         let is_known = |collision: &Collision| {
             let visible = collision.alias.as_deref().unwrap_or(&collision.key);
@@ -256,6 +261,17 @@ impl ListView {
         keys.filter_map(|name| topology::client_objection(&name)).collect()
     }
 
+    /// The names in the configuration that servers do not list.
+    #[must_use]
+    pub fn unknown_names(&self) -> &[UnknownName] {
+        self.whole.unknown_names()
+    }
+
+    /// What the configuration has changed of any entry.
+    pub(crate) fn rewritten(&self) -> Rewritten {
+        self.shown.as_ref().map_or(self.whole.rewritten, |shown| shown.rewritten)
+    }
+
     pub(crate) fn generation(&self) -> u64 {
         self.whole.generation
     }
@@ -319,11 +335,11 @@ impl ListView {
         Some(start.saturating_add(usize::try_from(offset).ok()?).min(end))
     }
 
-    /// Whether it has the same entries as `other`. The order does not matter, and neither do the other
-    /// members of the results, which some servers write differently each time.
+    /// Whether it has the same entries for clients as `other`, of whatever backends. The order does not matter, and
+    /// neither do the other members of the results, which some servers write differently each time.
     pub(super) fn offers_the_same(&self, other: &Self) -> bool {
-        fn sorted(list: &ListView) -> Vec<(BackendId, &bytes::Bytes)> {
-            let mut entries: Vec<_> = list.entries().map(|entry| (entry.backend, entry.visible.bytes())).collect();
+        fn sorted(list: &ListView) -> Vec<&bytes::Bytes> {
+            let mut entries: Vec<_> = list.entries().map(|entry| entry.visible.bytes()).collect();
             entries.sort_unstable();
             entries
         }

@@ -9,7 +9,7 @@ use fanlight_protocol::Method;
 
 use super::fake::*;
 use crate::catalogue::ListKind;
-use crate::{CacheLimits, EndpointEntry, EndpointSettings, EntryFilter};
+use crate::{CacheLimits, EndpointEntry, EndpointSettings, EntryFilter, NamingPolicy};
 
 /// Patterns with `*` at one end, and none.
 struct Globs {
@@ -453,16 +453,16 @@ async fn endpoint_that_is_changed_is_announced_and_served_by_its_new_rules() {
     let (mut client, _) = scene.listen_at(READERS, Interest { tools: true, ..Interest::default() }).await;
     assert_eq!(names(&scene.ask_at(READERS, "tools/list", None).await), ["read_x"]);
     rest().await;
-    let replace = |filter| {
+    let replace = async |filter| {
         let backends = vec![entry(scene.ids[0], &scene.backends[0], None)];
         let endpoints = settings(vec![EndpointEntry { tools: filter, ..all_at(READERS) }]);
-        scene.gateway.replace_endpoints(backends, limits(1000), endpoints);
+        scene.gateway.replace(backends, &NamingPolicy::default(), limits(1000), endpoints).await;
     };
-    replace(allow(&["write_*"]));
+    replace(allow(&["write_*"])).await;
     assert_eq!(names(&scene.ask_at(READERS, "tools/list", None).await), ["write_x"]);
     rest().await;
     assert_eq!(client.received(), ["tools/list_changed"]);
-    replace(allow(&["*write_x"]));
+    replace(allow(&["*write_x"])).await;
     assert_eq!(names(&scene.ask_at(READERS, "tools/list", None).await), ["write_x"]);
     rest().await;
     assert_eq!(client.received(), [""; 0]);

@@ -143,6 +143,13 @@ impl Endpoints {
         self.all.len()
     }
 
+    /// Whether they have the same rules. Filters are compared by their addresses.
+    pub(super) fn show_the_same_as(&self, other: &Self) -> bool {
+        self.default_path == other.default_path
+            && self.all.len() == other.all.len()
+            && self.all.iter().zip(&other.all).all(|(one, other)| one.is_same_as(other))
+    }
+
     fn are_configured(&self) -> bool {
         !self.by_path.is_empty()
     }
@@ -162,6 +169,18 @@ impl Rules {
         };
         let backends = servers.map(shown).filter(|shown| shown.contains(&false));
         Self { path, backends, tools, prompts, resources, instructions: instructions.as_deref().map(Json::string) }
+    }
+
+    fn is_same_as(&self, other: &Self) -> bool {
+        let is_same_filter = |kind| match (self.filter(kind), other.filter(kind)) {
+            (None, None) => true,
+            (Some(one), Some(other)) => std::ptr::addr_eq(one, other),
+            _ => false,
+        };
+        self.path == other.path
+            && self.backends == other.backends
+            && self.instructions == other.instructions
+            && Filtered::ALL.into_iter().all(is_same_filter)
     }
 
     fn nothing(backends: usize) -> Self {
