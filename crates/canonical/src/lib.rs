@@ -11,6 +11,7 @@ mod error;
 mod listen;
 mod messages;
 mod peer;
+mod session_request;
 
 pub use crate::core::Core;
 pub use call::{Call, CallContext, TaskDialect};
@@ -19,5 +20,6 @@ pub use client::{BackendClient, BackendState, BackendStatus, Pending};
 pub use error::{BackendError, Outcome};
 pub use fanlight_telemetry::Parent;
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
-pub use messages::{MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
+pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
 pub use peer::{Peer, Shares};
+pub use session_request::{SentAs, SessionRequest};

@@ -13,12 +13,12 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::DropGuard;
 
-use crate::catalogue::{Entry, ListKind, ListWatcher, Served, Snapshot, describe_all, describe_only};
+use crate::catalogue::{Entry, ListKind, ListWatcher, PageOf, Served, Snapshot, describe_all, describe_only};
 use crate::cursor::{CursorSeal, KeyError, Keys, Position};
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target, by_prefix};
-use crate::tasks::{TaskLimits, Tasks};
+use crate::tasks::{TaskLimits, Tasks, offered};
 use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, Topology};
 use crate::uris::{self, Asked, HandedOut, Opened, Renaming};
 use crate::{extensions, fault, listening, uri_places};
@@ -204,16 +204,19 @@ impl Gateway {
 
     /// Passes a request to the only backend.
     async fn pass(&self, only: &Member, call: Call) -> Result<Response, RpcError> {
-        let lists_tools = call.method == Method::ListTools;
+        let lists_tools_to = (call.method == Method::ListTools).then(|| Arc::clone(&call.context));
         if call.method == Method::Discover {
             return Box::pin(describe(only, &call.context, true)).await;
         }
         let answer = self.ask(only, call).await;
         let response = answer.map_err(|error| fault::no_answer(only.name(), &error))?;
-        if lists_tools {
-            self.compare_tools(&response);
+        match lists_tools_to {
+            None => Ok(response),
+            Some(client) => {
+                self.compare_tools(&response);
+                Ok(offered::list_for(only, &client, response))
+            }
         }
-        Ok(response)
     }
 
     /// Marks the known tools as stale if a list that is passed to a client defines one differently.
@@ -387,11 +390,16 @@ impl Gateway {
         };
         trace.cache_hit(is_cached);
         trace.partial_failures(snapshot.failures());
+        let taking_tasks = match kind {
+            ListKind::Tools => offered::backends_that_take_tasks(topology, &call.context),
+            _ => Vec::new(),
+        };
         let next_cursor = |backend: &str, offset| {
             let (list, generation) = (kind.index(), snapshot.generation());
             self.seal.seal(&Position { list, generation, backend: backend.into(), offset }, principal)
         };
-        Ok(snapshot.page(start, topology.limits.page_size, ttl_left, principal, next_cursor))
+        let page = PageOf { start, size: topology.limits.page_size, ttl_left, principal, taking_tasks };
+        Ok(snapshot.page(page, next_cursor))
     }
 
     /// Asks backends in turn for a resource that none of them lists. The first result counts; if

@@ -21,7 +21,7 @@ use crate::subscriptions::{Origin, PendingChanges, SubscriptionRegistry, Verdict
 use crate::transport::http::{StreamState, StreamUnavailable};
 
 /// Subscriptions that are made at the same time.
-const CONCURRENT: usize = 8;
+pub(super) const CONCURRENT: usize = 8;
 
 /// The stream of the base connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,10 +197,13 @@ impl ResourceRequests<'_> {
 /// Listens on a connection of `principal`'s clients without a session: a server sends the status of
 /// their tasks on the connection that has made the tasks.
 pub(super) async fn keep_pooled(registry: &SubscriptionRegistry, connection: &Connection, principal: &Principal) {
-    if Notifies::of(connection).tasks {
-        let is_needed = |_: &u64| registry.any_task(principal);
-        keep_stream(connection, registry.watch(), is_needed, |_| (), |_| ()).await;
-    }
+    let stream = async {
+        if Notifies::of(connection).tasks {
+            let is_needed = |_: &u64| registry.any_task(principal);
+            keep_stream(connection, registry.watch(), is_needed, |_| (), |_| ()).await;
+        }
+    };
+    tokio::join!(stream, super::resources::keep(registry, connection, principal));
 }
 
 /// Listens on the connection of a request of `principal`'s client without a session: the server may send on the stream of
@@ -209,7 +212,8 @@ pub(super) async fn keep_of_request(registry: &SubscriptionRegistry, connection:
     let (asks, tasks) = (connection.may_ask(), Notifies::of(connection).tasks);
     let is_needed = |_: &u64| asks || (tasks && registry.any_task(principal));
     let settled = || connection.stream_is_settled();
-    keep_stream(connection, registry.watch(), is_needed, |_| settled(), |_| settled()).await;
+    let stream = keep_stream(connection, registry.watch(), is_needed, |_| settled(), |_| settled());
+    tokio::join!(stream, super::resources::keep(registry, connection, principal));
 }
 
 /// A session's own connection to a legacy server.
@@ -288,7 +292,7 @@ async fn subscribe_to(connection: &Connection, notifies: Notifies, uri: &str, pa
     }
 }
 
-fn params_for(uri: &str) -> Json {
+pub(super) fn params_for(uri: &str) -> Json {
     let mut params = ObjectBuilder::new();
     params.string("uri", uri);
     params.finish()

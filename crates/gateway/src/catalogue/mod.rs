@@ -34,6 +34,7 @@ pub(crate) use describe::{all as describe_all, only as describe_only};
 pub(crate) use kind::Change;
 pub use kind::ListKind;
 pub(crate) use load::{answered, cut_off};
+pub(crate) use snapshot::PageOf;
 pub use snapshot::{Collision, Entry, Snapshot};
 pub(crate) use watch::{ListWatcher, updated_uri};
 
