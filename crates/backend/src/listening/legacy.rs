@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fanlight_canonical::{Caller, Principal};
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -16,12 +15,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::capabilities::Notifies;
+use super::resources::{self, CONCURRENT, params_for};
 use crate::connection::{Connection, Loss};
 use crate::subscriptions::{Origin, PendingChanges, SubscriptionRegistry, Verdict};
 use crate::transport::http::{StreamState, StreamUnavailable};
-
-/// Subscriptions that are made at the same time.
-pub(super) const CONCURRENT: usize = 8;
 
 /// The stream of the base connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +200,7 @@ pub(super) async fn keep_pooled(registry: &SubscriptionRegistry, connection: &Co
             keep_stream(connection, registry.watch(), is_needed, |_| (), |_| ()).await;
         }
     };
-    tokio::join!(stream, super::resources::keep(registry, connection, principal));
+    tokio::join!(stream, resources::keep(registry, connection, principal));
 }
 
 /// Listens on the connection of a request of `principal`'s client without a session: the server may send on the stream of
@@ -213,7 +210,7 @@ pub(super) async fn keep_of_request(registry: &SubscriptionRegistry, connection:
     let is_needed = |_: &u64| asks || (tasks && registry.any_task(principal));
     let settled = || connection.stream_is_settled();
     let stream = keep_stream(connection, registry.watch(), is_needed, |_| settled(), |_| settled());
-    tokio::join!(stream, super::resources::keep(registry, connection, principal));
+    tokio::join!(stream, resources::keep(registry, connection, principal));
 }
 
 /// A session's own connection to a legacy server.
@@ -290,10 +287,4 @@ async fn subscribe_to(connection: &Connection, notifies: Notifies, uri: &str, pa
         Some(_) => Verdict::Accepted,
         None => Verdict::Refused(None),
     }
-}
-
-pub(super) fn params_for(uri: &str) -> Json {
-    let mut params = ObjectBuilder::new();
-    params.string("uri", uri);
-    params.finish()
 }

@@ -8,12 +8,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use fanlight_canonical::Principal;
-use fanlight_protocol::Method;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, Method};
 use futures_util::StreamExt as _;
 
-use super::legacy::{CONCURRENT, params_for};
 use crate::connection::Connection;
 use crate::subscriptions::SubscriptionRegistry;
+
+/// Subscriptions that are made at the same time.
+pub(super) const CONCURRENT: usize = 8;
 
 type Request<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
@@ -45,4 +48,11 @@ async fn request(connection: &Connection, method: &Method, uris: impl Iterator<I
     });
     let asked: Vec<_> = asked.collect();
     futures_util::stream::iter(asked).buffer_unordered(CONCURRENT).collect::<()>().await;
+}
+
+/// The params of a request about a resource.
+pub(super) fn params_for(uri: &str) -> Json {
+    let mut params = ObjectBuilder::new();
+    params.string("uri", uri);
+    params.finish()
 }
