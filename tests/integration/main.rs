@@ -36,6 +36,7 @@ mod paging;
 mod processes;
 mod rmcp_peers;
 mod server_faults;
+mod server_lives;
 mod server_requests;
 mod sessions;
 mod shutdown;

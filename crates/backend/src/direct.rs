@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Listen, Listening, Pending,
-    SessionKey, TaskDialect,
+    ProcessOutput, SessionKey, TaskDialect,
 };
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response, Revision};
@@ -93,6 +93,10 @@ impl BackendClient for DirectClient {
 
     fn end_session(&self, session: SessionKey) {
         self.pool.end_session(session);
+    }
+
+    fn process_output(&self) -> ProcessOutput {
+        self.pool.process_log().output()
     }
 
     fn status(&self) -> BackendStatus {

@@ -25,6 +25,7 @@ mod direct;
 mod handshake;
 mod listening;
 mod log;
+mod process_log;
 mod request;
 mod sessions;
 pub mod settings;
@@ -32,7 +33,7 @@ mod subscriptions;
 mod tasks;
 mod transport;
 
-pub use backend::Backend;
+pub use backend::{Backend, BackendLife};
 pub use fanlight_http_pool::worker;
 pub use settings::{
     BackendSettings, EraChoice, Identity, Limits, PollIntervals, ProcessPolicy, RetryDelays, Secret, SessionPolicy,

@@ -38,6 +38,38 @@ pub struct BackendSettings {
     pub telemetry: TelemetrySettings,
 }
 
+impl BackendSettings {
+    /// Whether a backend with these settings does not differ from one with `other`, so that it need not be replaced.
+    ///
+    /// `catalogue` may differ: what a connection declares stays as it was when it was made.
+    #[must_use]
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        // Named one by one, so that a new setting cannot be forgotten.
+        let Self {
+            name,
+            transport,
+            processes,
+            era,
+            sessions,
+            catalogue: _,
+            timeouts,
+            limits,
+            identity,
+            telemetry: TelemetrySettings { telemetry: _, trace_context, content },
+        } = self;
+        *name == other.name
+            && *transport == other.transport
+            && *processes == other.processes
+            && *era == other.era
+            && *sessions == other.sessions
+            && *timeouts == other.timeouts
+            && *limits == other.limits
+            && *identity == other.identity
+            && *trace_context == other.telemetry.trace_context
+            && *content == other.telemetry.content
+    }
+}
+
 /// What is recorded of a backend.
 #[derive(Clone, Debug)]
 #[cfg_attr(any(test, feature = "test-support"), derive(Default))]
@@ -67,7 +99,7 @@ impl TelemetrySettings {
 }
 
 /// How child processes are started.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessPolicy {
     /// Variables of Fanlight's own environment that a process inherits besides the common ones; `*` at the end of a name
     /// stands for any text.
@@ -183,6 +215,8 @@ pub struct Limits {
     pub invalid_output: usize,
     /// Bytes that are read of its standard error a second.
     pub process_log: usize,
+    /// Bytes that are kept of what its processes write besides messages.
+    pub process_log_kept: usize,
     /// Levels of arrays and objects in one message.
     pub nesting: usize,
     /// Requests of the server that one call may have open.

@@ -11,6 +11,7 @@ mod error;
 mod listen;
 mod messages;
 mod peer;
+mod process;
 mod session_request;
 
 pub use crate::core::Core;
@@ -18,8 +19,9 @@ pub use call::{Call, CallContext, TaskDialect};
 pub use caller::{Caller, Principal, SessionKey};
 pub use client::{BackendClient, BackendState, BackendStatus, Pending};
 pub use error::{BackendError, Outcome};
-pub use fanlight_telemetry::Parent;
+pub use fanlight_telemetry::{Parent, Rewritten};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
 pub use peer::{Peer, Shares};
+pub use process::{ProcessLine, ProcessOutput, ProcessStream};
 pub use session_request::{SentAs, SessionRequest};

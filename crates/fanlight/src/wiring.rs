@@ -6,15 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fanlight_backend::{
-    Backend, BackendSettings, EraChoice, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
-    TelemetrySettings,
+    BackendSettings, EraChoice, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy, TelemetrySettings,
 };
-use fanlight_canonical::BackendClient;
 use fanlight_config::{Config, Loaded, TrustChoice};
 use fanlight_frontend::{ByteBudget, FrontendSettings, Identify};
-use fanlight_gateway::{
-    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits, ToolFilter,
-};
+use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
@@ -26,6 +22,8 @@ use crate::demo;
 use crate::failure::Failure;
 use crate::guard;
 use crate::memory;
+use crate::rewriting::naming_policy;
+use crate::servers::{Difference, Servers};
 
 const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
 
@@ -56,42 +54,19 @@ fn read(path: &Path) -> Result<Loaded, Failure> {
 pub(crate) struct Assembly {
     /// The core.
     pub(crate) gateway: Arc<Gateway>,
-    /// The enabled backends in configuration order.
-    pub(crate) backends: Vec<(BackendId, Arc<Backend>)>,
+    /// The enabled servers.
+    pub(crate) servers: Servers,
 }
 
 impl Assembly {
     /// Starts every enabled backend without waiting for connections.
     pub(crate) fn start(config: &Config, telemetry: &Telemetry, shutdown: &CancellationToken) -> Result<Self, Failure> {
-        let enabled = || config.servers.iter().filter(|server| server.enabled);
-        let backends: Vec<_> = enabled()
-            .map(|server| {
-                (BackendId::fresh(), Backend::start(backend_settings(config, server, telemetry), shutdown.clone()))
-            })
-            .collect();
-        let entries = enabled().zip(&backends).map(|(server, (id, backend))| BackendEntry {
-            id: *id,
-            client: Arc::clone(backend) as Arc<dyn BackendClient>,
-            prefix: server.prefix.clone(),
-            permits_tool: tool_filter(server),
-        });
+        let mut servers = Servers::new(telemetry, shutdown);
+        let change = servers.prepare(config);
         let settings = GatewaySettings {
-            backends: entries.collect(),
-            lists: ListLimits {
-                uri: config.limits.uri,
-                unknown_tasks: config.limits.unknown_tasks,
-                timeout: config.timeouts.list,
-                pages: config.limits.list_pages,
-                entries: config.limits.list_entries,
-                page_size: config.limits.page_size,
-                generations: config.limits.list_generations,
-                settle: config.timeouts.list_settle,
-                unannounced: config.timeouts.list_unannounced,
-                unknown: config.timeouts.unknown_name,
-                listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
-                bytes: ByteLimits { one: config.limits.list_bytes, all: config.limits.list_total_bytes },
-                stale: config.timeouts.stale_lists,
-            },
+            backends: change.entries(),
+            naming: naming_policy(config),
+            lists: list_limits(config),
             cache: CacheLimits {
                 entries: config.limits.cache_entries,
                 bytes: config.limits.cache_bytes,
@@ -104,22 +79,46 @@ impl Assembly {
                 longest: config.timeouts.task_owner_max,
             },
             max_handed_out: config.limits.handed_out_uris,
+            max_subscriptions: config.limits.subscriptions,
             keys: keys(config),
             identity: identity_json(),
         };
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
-        Ok(Self { gateway: Arc::new(gateway), backends })
+        servers.commit(change, config.timeouts.drain);
+        Ok(Self { gateway: Arc::new(gateway), servers })
+    }
+
+    /// Puts the servers of `config` in force instead of the current ones, for requests that arrive from now on.
+    pub(crate) async fn replace(&mut self, config: &Config) -> Difference {
+        let change = self.servers.prepare(config);
+        let difference = change.difference.clone();
+        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config)).await;
+        self.servers.commit(change, config.timeouts.drain);
+        difference
     }
 
     /// Stops the background work of the core, then all backends concurrently.
     pub(crate) async fn stop(&self) {
         self.gateway.stop().await;
-        let mut stopping = tokio::task::JoinSet::new();
-        for (_, backend) in &self.backends {
-            let backend = Arc::clone(backend);
-            stopping.spawn(async move { backend.stop().await });
-        }
-        stopping.join_all().await;
+        self.servers.stop().await;
+    }
+}
+
+fn list_limits(config: &Config) -> ListLimits {
+    ListLimits {
+        uri: config.limits.uri,
+        unknown_tasks: config.limits.unknown_tasks,
+        timeout: config.timeouts.list,
+        pages: config.limits.list_pages,
+        entries: config.limits.list_entries,
+        page_size: config.limits.page_size,
+        generations: config.limits.list_generations,
+        settle: config.timeouts.list_settle,
+        unannounced: config.timeouts.list_unannounced,
+        unknown: config.timeouts.unknown_name,
+        listen_retry: (config.timeouts.listen_retry, config.timeouts.listen_retry_max),
+        bytes: ByteLimits { one: config.limits.list_bytes, all: config.limits.list_total_bytes },
+        stale: config.timeouts.stale_lists,
     }
 }
 
@@ -138,15 +137,11 @@ fn identity_json() -> fanlight_protocol::Json {
     object.finish()
 }
 
-fn tool_filter(server: &fanlight_config::Server) -> Option<ToolFilter> {
-    if server.tools == fanlight_config::ToolFilter::default() {
-        return None;
-    }
-    let filter = server.tools.clone();
-    Some(Arc::new(move |name: &str| filter.permits(name)))
-}
-
-fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry: &Telemetry) -> BackendSettings {
+pub(crate) fn backend_settings(
+    config: &Config,
+    server: &fanlight_config::Server,
+    telemetry: &Telemetry,
+) -> BackendSettings {
     BackendSettings {
         name: server.name.clone(),
         transport: server.transport.clone(),
@@ -204,6 +199,7 @@ fn backend_settings(config: &Config, server: &fanlight_config::Server, telemetry
             message_bytes: config.limits.message,
             invalid_output: config.limits.invalid_output,
             process_log: config.limits.process_log,
+            process_log_kept: config.limits.process_log_kept,
             nesting: config.limits.nesting,
             tasks: config.limits.tasks,
             task_bytes: config.limits.task_results,

@@ -1,32 +1,41 @@
 //! The life of a request in the core, in one function: [`Gateway::handle`].
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, SessionKey};
+use fanlight_canonical::{
+    BackendStatus, Call, CallContext, Core, Listen, Listening, Parent, Pending, ProcessOutput, SessionKey,
+};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Method, Notification, Response, RpcError, code};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::{self, FuturesUnordered};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::DropGuard;
+use tracing::debug;
 
 use crate::catalogue::{Entry, ListKind, ListWatcher, PageOf, Served, Snapshot, describe_all, describe_only};
 use crate::cursor::{CursorSeal, KeyError, Keys, Position};
+use crate::listeners::{Listeners, SessionSubscriptions, SubscriptionRequest};
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target, by_prefix};
 use crate::tasks::{TaskLimits, Tasks, offered};
-use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, Topology};
+use crate::topology::{BackendEntry, BackendId, CurrentTopology, ListLimits, Member, NamingPolicy, Topology};
 use crate::uris::{self, Asked, HandedOut, Opened, Renaming};
-use crate::{extensions, fault, listening, uri_places};
+use crate::{extensions, fault, uri_places};
+
+/// Subscriptions of sessions that are made again at the same time.
+const SUBSCRIBING_AT_ONCE: usize = 32;
 
 /// Settings of the core.
 pub struct GatewaySettings {
     /// The backends in configuration order, which decides merging.
     pub backends: Vec<BackendEntry>,
+    /// How names are made of those of servers.
+    pub naming: NamingPolicy,
     /// Bounds for reading lists.
     pub lists: ListLimits,
     /// Bounds for results that are served again.
@@ -35,6 +44,9 @@ pub struct GatewaySettings {
     pub tasks: TaskLimits,
     /// URIs in results whose backend is remembered, and clients whose apps are.
     pub max_handed_out: usize,
+    /// Resources that sessions subscribe to by requests, which are remembered so that they outlast a change of the
+    /// backends.
+    pub max_subscriptions: usize,
     /// The keys that seal cursors; made at random if there are none, so that cursors then end with
     /// the process.
     pub keys: Keys,
@@ -50,6 +62,8 @@ pub struct Gateway {
     tasks: Arc<Tasks>,
     handed_out: Arc<HandedOut>,
     notices: Notices,
+    listeners: Arc<Listeners>,
+    subscribed: Arc<SessionSubscriptions>,
     seal: CursorSeal,
     identity: Json,
     _ends_tasks: DropGuard,
@@ -69,14 +83,29 @@ impl Gateway {
     /// If a key cannot be used, or the system has no random numbers for one.
     pub fn new(settings: GatewaySettings) -> Result<Self, KeyError> {
         let seal = CursorSeal::new(&settings.keys)?;
-        let topology = CurrentTopology::new(Topology::new(settings.backends, settings.lists));
+        let topology = CurrentTopology::new(Topology::new(settings.backends, &settings.naming, settings.lists));
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
         let tasks = Arc::new(Tasks::new(settings.tasks));
         let handed_out = Arc::new(HandedOut::new(settings.max_handed_out));
         let notices = Notices::new(&lists, &handed_out, &tasks);
-        Ok(Self { topology, lists, reads, tasks, handed_out, notices, seal, identity: settings.identity, _ends_tasks })
+        let listeners = Listeners::new(&topology, &lists, &handed_out, &tasks);
+        let subscribed = Arc::new(SessionSubscriptions::new(settings.max_subscriptions));
+        let identity = settings.identity;
+        Ok(Self {
+            topology,
+            lists,
+            reads,
+            tasks,
+            handed_out,
+            notices,
+            listeners,
+            subscribed,
+            seal,
+            identity,
+            _ends_tasks,
+        })
     }
 
     /// Answers one request in canonical form. Never fails: a failure is an error response.
@@ -89,11 +118,18 @@ impl Gateway {
     /// is sent before. Dropping the future cancels the request at the backend.
     pub async fn handle(&self, call: Call) -> Response {
         let topology = self.topology.load();
+        let subscription = SubscriptionRequest::of(&call);
         let answer = match topology.transparent() {
             Some(only) => self.pass(only, call).await,
             None => self.route(&topology, call).await,
         };
-        answer.unwrap_or_else(|error| Response::from_error(&error))
+        match (answer, subscription) {
+            (Ok(response), Some(request)) if !response.is_error() => {
+                self.subscribed.note(request);
+                response
+            }
+            (answer, _) => answer.unwrap_or_else(|error| Response::from_error(&error)),
+        }
     }
 
     /// The definition of the tool that clients know as `name`, as they see it in the list; `None` for
@@ -126,13 +162,17 @@ impl Gateway {
             Some((backend, original)) if backend.permits_tool(original) => tokio::select! {
                 biased;
                 found = from_all => found,
-                found = tools.entry_of(topology, backend.id, original, trace) => found,
+                found = tools.entry_of(topology, backend.id, original, trace) => {
+                    let rewriting = backend.rewritings.of(original);
+                    found.map(|tool| rewriting.map_or(Arc::clone(&tool), |rewriting| Arc::new(rewriting.definition(&tool))))
+                }
             },
             _ => from_all.await,
         }
     }
 
-    /// Begins to listen to what servers send outside of calls, until the result is dropped.
+    /// Begins to listen to what servers send outside of calls, until the result is dropped. It goes on when the backends
+    /// are replaced.
     ///
     /// With several backends, changes of lists are announced by the gateway itself, when a merged
     /// list has changed. Everything else comes from the backends, under the names the client knows.
@@ -142,18 +182,57 @@ impl Gateway {
     /// If the only backend does not answer. Of several, those that do not answer in time are not
     /// honoured.
     pub async fn listen(&self, listen: Listen) -> Result<Listening, RpcError> {
-        let topology = self.topology.load();
-        match topology.transparent() {
-            Some(only) => {
-                let answer = only.client.listen(listening::evicting(listen, only.id, &self.lists)).await;
-                answer.map_err(|error| fault::no_answer(only.name(), &error))
-            }
-            None => {
-                self.lists.begin();
-                let owners = self.tasks.owners_of(&topology, &listen.context, &listen.interest.tasks).await;
-                Ok(listening::to_all(&topology, &self.lists, &self.handed_out, listen, &owners).await)
-            }
+        self.listeners.listen(listen).await
+    }
+
+    /// Has requests that arrive from now on handled by these backends, in this order. Running ones keep theirs. A backend
+    /// with the id of a current one is taken as unchanged: its lists and kept reads stay.
+    ///
+    /// Clients that listen keep listening; those for whom a merged list differs are notified, in the background. Must not
+    /// run twice at a time.
+    pub async fn replace(self: &Arc<Self>, backends: Vec<BackendEntry>, naming: &NamingPolicy, lists: ListLimits) {
+        let old = self.topology.load();
+        let new = Topology::replacing(&old, backends, naming, lists);
+        if new.number() == old.number() {
+            return self.topology.replace(new);
         }
+        self.lists.catalogues.prepare_replacement(&old).await;
+        self.lists.catalogues.retain(&old, &new);
+        self.topology.replace(Arc::clone(&new));
+        self.lists.spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new)));
+        if old.ids().any(|backend| new.get(backend).is_none()) {
+            self.subscribe_again();
+        }
+        let lists = Arc::clone(&self.lists);
+        self.lists.spawn(async move {
+            let changes = lists.catalogues.replaced(&new).await;
+            lists.announcer.replaced(&changes);
+        });
+    }
+
+    /// Makes the subscriptions of sessions again, in the background: the backend that knew of one may be gone.
+    fn subscribe_again(self: &Arc<Self>) {
+        let (requests, gateway) = (self.subscribed.requests(), Arc::downgrade(self));
+        let subscribe = move |call: Call| {
+            let gateway = Weak::clone(&gateway);
+            async move {
+                let (Some(gateway), Some(session)) = (gateway.upgrade(), call.context.session()) else { return };
+                if !gateway.subscribed.has(session) {
+                    return;
+                }
+                let response = gateway.handle(call).await;
+                if response.is_error() {
+                    debug!(
+                        error = response.body().as_text(),
+                        "subscription of a session lost by a change of the servers"
+                    );
+                }
+                if !gateway.subscribed.has(session) {
+                    gateway.end_session(session);
+                }
+            }
+        };
+        self.lists.spawn(stream::iter(requests).for_each_concurrent(SUBSCRIBING_AT_ONCE, subscribe));
     }
 
     /// Ends the gateway's own tasks, and waits for that. Call it when no more requests arrive: lists are
@@ -164,6 +243,7 @@ impl Gateway {
 
     /// The client's session has ended: backends drop what they keep for it.
     pub fn end_session(&self, session: SessionKey) {
+        self.subscribed.end(session);
         for backend in self.topology.load().backends() {
             backend.client.end_session(session);
         }
@@ -181,6 +261,14 @@ impl Gateway {
         topology.backends().iter().map(|backend| (backend.name().to_owned(), backend.client.status())).collect()
     }
 
+    /// What the processes of the backend called `name` have written besides messages; `None` if there is no such backend.
+    #[must_use]
+    pub fn process_output(&self, name: &str) -> Option<ProcessOutput> {
+        let topology = self.topology.load();
+        let backend = topology.backends().iter().find(|backend| backend.name() == name)?;
+        Some(backend.client.process_output())
+    }
+
     /// The merged list as it is now, asking every backend.
     pub async fn catalogue(&self, kind: ListKind) -> Arc<Snapshot> {
         self.lists.catalogues.of(kind).refresh(&self.topology.load()).await
@@ -194,12 +282,6 @@ impl Gateway {
             self.lists.begin();
         }
         self.lists.catalogues.of(kind).current(&topology, &Parent::default()).await.snapshot
-    }
-
-    /// Has requests that arrive from now on handled by these backends. Running ones keep theirs.
-    #[cfg(test)]
-    pub(crate) fn replace_topology(&self, backends: Vec<BackendEntry>, lists: ListLimits) {
-        self.topology.replace(Topology::new(backends, lists));
     }
 
     /// Passes a request to the only backend.
@@ -269,7 +351,7 @@ impl Gateway {
                 let described = describe_all(topology, &self.identity, &call.context).await;
                 Ok(Response::from_result(&described))
             }
-            (_, [only]) => topology.send(only.id, call).await,
+            (method, [only]) if !matches!(method, Method::Other(_)) => topology.send(only.id, call).await,
             (method, _) if Tasks::are_concerned(method) => {
                 let (context, method) = (Arc::clone(&call.context), method.clone());
                 let (owner, response) = self.tasks.handle(topology, call, &self.seal).await?;
@@ -294,6 +376,9 @@ impl Gateway {
                 return self.send(topology, routed, call).await;
             }
         }
+        if let [only] = topology.backends() {
+            return topology.send(only.id, call).await;
+        }
         let described = join_all(topology.ids().map(async |backend| {
             let capabilities = topology.briefly(topology.capabilities(backend)).await.ok()?;
             Some((backend, capabilities))
@@ -312,7 +397,8 @@ impl Gateway {
 
     /// Sends a request to one backend, and remembers whose task it is if the answer has created one.
     async fn send(&self, topology: &Arc<Topology>, routed: Routed, call: Call) -> Result<Response, RpcError> {
-        let Routed { backend, params, asked, opens } = routed;
+        let Routed { backend, params, asked, opens, rewritten } = routed;
+        call.context.trace.rewritten(rewritten);
         let call = Call { params: Some(params), ..call };
         let (context, method) = (Arc::clone(&call.context), call.method.clone());
         let answer = match topology.get(backend) {
@@ -394,6 +480,7 @@ impl Gateway {
             ListKind::Tools => offered::backends_that_take_tasks(topology, &call.context),
             _ => Vec::new(),
         };
+        trace.rewritten(snapshot.rewritten());
         let next_cursor = |backend: &str, offset| {
             let (list, generation) = (kind.index(), snapshot.generation());
             self.seal.seal(&Position { list, generation, backend: backend.into(), offset }, principal)

@@ -39,27 +39,31 @@ struct BackendSubscription {
     names: HashMap<Arc<str>, Arc<str>>,
 }
 
+/// What listening to all backends has come to.
+pub(crate) struct ListeningToAll {
+    pub(crate) honoured: Interest,
+    pub(crate) guards: Vec<ListeningGuard>,
+    /// Whether every backend concerned has answered.
+    pub(crate) is_whole: bool,
+}
+
 /// Listens to all backends for a client. None of them is waited for longer than for a list.
 /// `owners` are the backends that have the tasks in the interest, where that is known.
 pub(crate) async fn to_all(
     topology: &Arc<Topology>,
     lists: &Arc<ListWatcher>,
     handed_out: &Arc<HandedOut>,
-    listen: Listen,
+    listen: &Listen,
     owners: &HashMap<Arc<str>, BackendId>,
-) -> Listening {
+) -> ListeningToAll {
     let deadline = Instant::now() + topology.limits.timeout;
-    // Before a backend is asked, so that nothing is missed meanwhile.
-    let registered = lists.announcer.register(&listen.interest, listen.messages.clone());
     for change in Change::ALL.into_iter().filter(|change| change.is_in(&listen.interest)) {
         lists.catalogues.changed_by(change).for_each(|catalogue| catalogue.begin(topology));
     }
-    let request = ListenRequest { topology, lists, handed_out, listen: &listen, owners, deadline };
-    let (lists, (mut honoured, guards)) = tokio::join!(request.lists(), request.others());
-    Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut honoured));
-    registered.narrow(&honoured);
-    let registered = Change::ALL.into_iter().any(|change| change.is_in(&honoured)).then_some(registered);
-    Listening::new(honoured, (registered, guards.into_boxed_slice()))
+    let request = ListenRequest { topology, lists, handed_out, listen, owners, deadline };
+    let (lists, mut all) = tokio::join!(request.lists(), request.others());
+    Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut all.honoured));
+    all
 }
 
 /// Listening to the only backend, from which everything passes unchanged. Kept results of resources that
@@ -93,7 +97,7 @@ impl ListenRequest<'_> {
     }
 
     /// Listens for everything that is not about lists.
-    async fn others(&self) -> (Interest, Vec<ListeningGuard>) {
+    async fn others(&self) -> ListeningToAll {
         let subscriptions = self.subscriptions().await;
         let asked = subscriptions.into_iter().map(|(backend, subscription)| self.listen_to(backend, subscription));
         let mut honoured = Interest::default();
@@ -122,7 +126,7 @@ impl ListenRequest<'_> {
         honoured.uris = ordered(&self.listen.interest.uris, &names);
         honoured.tasks = ordered(&self.listen.interest.tasks, &tasks);
         self.listen.context.trace.partial_failures(failed.len());
-        (honoured, listenings)
+        ListeningToAll { honoured, guards: listenings, is_whole: failed.is_empty() }
     }
 
     /// Listens to one backend; `None` if that fails.

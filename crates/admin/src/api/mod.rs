@@ -5,6 +5,7 @@ mod catalogue;
 mod events;
 pub(crate) mod overview;
 mod refusals;
+mod server_log;
 mod sessions;
 mod traces;
 
@@ -31,6 +32,7 @@ pub(crate) fn router(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
         .route("/traces/{id}", read(traces::one))
         .route("/catalogue", read(catalogue::answer))
         .route("/sessions", read(sessions::answer))
+        .route("/servers/{name}/log", read(server_log::answer))
         .route("/config", read(async |State(admin): State<Arc<Admin>>| json(admin.subject.config.clone())))
         .route("/events", read(events::answer))
         .route("/call", post(call::answer).fallback(async || Refusal::method("POST")))

@@ -128,9 +128,11 @@ impl Scene {
             client: Arc::new(fake),
             prefix: None,
             permits_tool: None,
+            rewriting: fanlight_gateway::Rewriting::default(),
         });
         let gateway = Gateway::new(GatewaySettings {
             backends: entries.collect(),
+            naming: fanlight_gateway::NamingPolicy::default(),
             lists: ListLimits {
                 uri: 64 << 10,
                 unknown_tasks: 16,
@@ -154,6 +156,7 @@ impl Scene {
                 longest: Duration::from_secs(30 * 86_400),
             },
             max_handed_out: 10,
+            max_subscriptions: 100,
             keys: fanlight_protocol::seal::Keys::default(),
             identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
         });

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use fanlight_protocol::{Json, Revision};
@@ -113,6 +114,8 @@ pub(crate) struct ForClient {
     pub(crate) reprobed: bool,
     /// The base connection is modern, and the client is to be served in the legacy era.
     pub(crate) is_second_era: bool,
+    /// Whether the server is known to serve that era.
+    pub(crate) is_proven: bool,
 }
 
 impl Supervisor {
@@ -149,7 +152,8 @@ impl Supervisor {
             }
             let connecting = asked_by.connecting(&self.context.telemetry);
             asked_by = &self.context.root;
-            let error = match self.connect(remembered, last_loss, connecting).await {
+            let process = AtomicU64::new(0);
+            let error = match self.connect(remembered, last_loss, connecting, &process).await {
                 Ok(connection) => {
                     if std::mem::replace(&mut was_connected, true) {
                         counters.reconnected();
@@ -185,6 +189,7 @@ impl Supervisor {
                     error
                 }
             };
+            let error = self.with_output(error, process.into_inner()).await;
             let delay = backoff.next_delay();
             let backend = &*self.context.name;
             match self.for_client {
@@ -232,6 +237,7 @@ impl Supervisor {
         remembered: Option<Known>,
         last_loss: Option<Loss>,
         span: ConnectSpan,
+        process: &AtomicU64,
     ) -> Result<Arc<Connection>, BackendError> {
         let trace = span.parent();
         let handshake = Handshake {
@@ -244,12 +250,14 @@ impl Supervisor {
             own_info: &self.settings.own_info,
             trace: &trace,
         };
-        let limit = match handshake.is_second_era {
-            // A modern server that does not answer `initialize` at all has no use for it.
-            true => self.settings.timeouts.connect.min(self.settings.timeouts.probe),
-            false => self.settings.timeouts.connect,
+        let is_trial = self.for_client.is_some_and(|given| given.is_second_era && !given.is_proven);
+        let limit = match (is_trial, &self.settings.target) {
+            // A modern server that does not answer `initialize` at all has no use for it. A process needs time to start,
+            // whatever it serves.
+            (true, Target::Http(_)) => self.settings.timeouts.connect.min(self.settings.timeouts.probe),
+            _ => self.settings.timeouts.connect,
         };
-        let agreed = timeout(limit, handshake.run(|| self.open()))
+        let agreed = timeout(limit, handshake.run(|| self.open(process)))
             .await
             .unwrap_or(Err(BackendError::Timeout { after: limit, sent: false }));
         span.finish(&match &agreed {
@@ -261,12 +269,21 @@ impl Supervisor {
         Ok(Arc::new(Connection::new(self.context.clone(), agreed, reprobed)))
     }
 
-    fn open(&self) -> Result<Transport, BackendError> {
+    /// An error with what the process of this number wrote last, if there was one: mostly that says why.
+    async fn with_output(&self, error: BackendError, process: u64) -> BackendError {
+        match process {
+            0 => error,
+            process => error.with_output(self.context.process_log.last_of(process).await),
+        }
+    }
+
+    /// Opens a transport; `process` is set to the number of its process.
+    fn open(&self, process: &AtomicU64) -> Result<Transport, BackendError> {
         match &self.settings.target {
             Target::Http(endpoint) => {
                 Ok(Transport::Http(Box::new(HttpTransport::new(Arc::clone(endpoint), self.context.clone()))))
             }
-            Target::Stdio(settings) => Ok(Transport::Stdio(stdio::start(settings, self.context.clone())?)),
+            Target::Stdio(settings) => Ok(Transport::Stdio(stdio::start(settings, self.context.clone(), process)?)),
             Target::Unusable(error) => Err(error.clone()),
         }
     }

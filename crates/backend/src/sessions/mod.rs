@@ -26,6 +26,7 @@ use crate::connection::supervisor::{ConnectSettings, ForClient, Phase, State, Su
 use crate::connection::{Connection, Loss};
 use crate::handshake::Known;
 use crate::listening::{self, Listeners, ListeningWorker};
+use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
 use crate::settings::{EraChoice, SessionPolicy};
@@ -105,6 +106,11 @@ impl SessionPool {
     /// Whether the backend has been ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.settings.shutdown.is_cancelled()
+    }
+
+    /// What its processes write besides messages.
+    pub(crate) fn process_log(&self) -> &ProcessLog {
+        &self.settings.context.process_log
     }
 
     /// The connection that Fanlight itself uses.
@@ -347,7 +353,7 @@ impl SessionPool {
             && Declared::lets_ask(client, self.largest_description())
     }
 
-    fn open_for(&self, owner: Owner, client: &CallContext, base: &Connection) -> Result<InUse, BackendError> {
+    fn open_for(&self, owner: Owner, client: &CallContext, base: &Arc<Connection>) -> Result<InUse, BackendError> {
         let mut connections = self.connections();
         // Another request of the same client may have been first.
         if let Some(supervised) = connections.existing(&owner) {
@@ -367,7 +373,8 @@ impl SessionPool {
         connections.make_room(self.settings.context.limits.sessions, &client.peer)?;
         let is_second_era = base.era() == Era::Modern;
         let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
-        let for_client = ForClient { known, reprobed: base.is_reprobed(), is_second_era };
+        let is_proven = matches!(self.legacy_era.finding(base), Some(Finding::Served(_)));
+        let for_client = ForClient { known, reprobed: base.is_reprobed(), is_second_era, is_proven };
         let declared = Declared::by(client, is_named, self.largest_description());
         let for_client = Some((for_client, client.peer.clone()));
         let supervised = open(&self.settings, &self.registry, origin, declared, for_client, &client.trace);

@@ -108,7 +108,7 @@ impl State {
     fn deliver_to_session(&self, caller: &Caller, delivery: &mut Delivery<'_>) {
         let wanted = list_of(&delivery.notification.method);
         let listeners = self.session(caller).into_iter().flat_map(|session| self.of(session));
-        delivery.send_all(listeners.filter(|listener| wanted.is_none_or(|wanted| wanted(listener.request.lists))));
+        delivery.send_all(listeners.filter(|listener| wanted.is_none_or(|wanted| wanted(listener.lists))));
     }
 
     fn deliver_to_all(&self, shared: bool, delivery: &mut Delivery<'_>) {

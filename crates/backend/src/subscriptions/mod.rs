@@ -397,9 +397,15 @@ impl SubscriptionRegistry {
 
 impl Registration {
     /// Reduces what the listener wants to what the server honours, so that the server is not asked
-    /// for the rest again and again.
+    /// for the rest again and again. Where its session has a stream of its own, what the server was
+    /// asked for on the base connection may not include it.
     pub(crate) fn reduce_to(&self, honoured: &Interest) {
-        self.registry.change(|state| state.replace_request(self.id, honoured, 0));
+        self.registry.change(|state| {
+            let caller = state.listeners.get(&self.id).map(|listener| listener.context.caller.clone());
+            if !caller.is_some_and(|caller| state.has_own_stream(&caller)) {
+                state.replace_request(self.id, honoured, 0);
+            }
+        });
     }
 }
 

@@ -85,7 +85,8 @@ impl State {
             session.update_presence();
             session.level = session.level.or(context.log_level);
         }
-        self.listeners.insert(id, Listener { request: ListenRequest::default(), context, messages });
+        let (request, lists) = (ListenRequest::default(), Lists::of(&interest));
+        self.listeners.insert(id, Listener { request, lists, context, messages });
         self.replace_request(id, &interest, limit);
         id
     }

@@ -6,6 +6,7 @@
 mod errors;
 mod examples;
 mod properties;
+mod rewriting;
 mod schema;
 mod secrets;
 mod syntax;

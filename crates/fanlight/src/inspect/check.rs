@@ -45,7 +45,7 @@ async fn inspect(assembly: &Assembly) -> usize {
         column.set_constraint(ColumnConstraint::ContentWidth);
     });
     let mut described = Vec::new();
-    for (id, backend) in &assembly.backends {
+    for (id, backend) in assembly.servers.backends() {
         let status = backend.status();
         let mut eras = match (status.era, status.revision) {
             (Some(era), Some(revision)) => format!("{era} {revision}"),
@@ -59,7 +59,7 @@ async fn inspect(assembly: &Assembly) -> usize {
         let mut row = vec![backend.name().to_owned(), status.transport.to_owned(), eras];
         match backend.describe().await {
             Ok(description) => {
-                row.extend(lists.iter().map(|list| count(list, *id).to_string()));
+                row.extend(lists.iter().map(|list| count(list, id).to_string()));
                 described.push(format!("{} is {}", backend.name(), summary(&description)));
             }
             Err(error) => {

@@ -60,7 +60,7 @@ async fn both(
     let tool = snapshot.find(&args.tool).ok_or_else(|| {
         Failure::usage(format!("no tool is called {:?}; `fanlight list tools` shows those there are", args.tool))
     })?;
-    let backend = assembly.backends.iter().find(|(id, _)| *id == tool.backend);
+    let backend = assembly.servers.backends().find(|(id, _)| *id == tool.backend);
     let (Some((_, backend)), Some(original)) = (backend, &tool.original) else {
         return Err(Failure::other("the tool has no backend"));
     };

@@ -27,7 +27,11 @@ struct State {
 }
 
 struct Listener {
+    /// The announcements of the gateway that it gets.
     wants: [bool; 3],
+    /// The announcements that it gets when the topology has been replaced: all in its interest, since a backend that
+    /// announces its own changes does not know of that.
+    on_replacement: [bool; 3],
     messages: ServerMessages,
 }
 
@@ -50,7 +54,7 @@ impl Announcer {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        state.listeners.insert(number, Listener { wants, messages });
+        state.listeners.insert(number, Listener { wants, on_replacement: wants, messages });
         drop(state);
         Registration { announcer: Arc::clone(self), number }
     }
@@ -88,14 +92,35 @@ impl Announcer {
         }
     }
 
+    /// Whether a listener is interested in a change.
+    pub(crate) fn is_wanted(&self, change: Change) -> bool {
+        self.lock().listeners.values().any(|listener| listener.on_replacement.get(change.index()) == Some(&true))
+    }
+
+    /// Notifies every interested listener that lists have changed with the topology.
+    pub(crate) fn replaced(&self, changes: &[Change]) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        for change in changes {
+            if let Some(timing) = state.timing.get_mut(change.index()) {
+                *timing = Timing { due: None, sent: Some(now) };
+            }
+            let notification = Notification::new(change.method(), None);
+            let interested = |listener: &&Listener| listener.on_replacement.get(change.index()) == Some(&true);
+            for listener in state.listeners.values().filter(interested) {
+                let _ = listener.messages.try_send(ServerMessage::Notification(notification.clone()));
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Registration {
-    /// Drops what is not in `interest`.
-    pub(crate) fn narrow(&self, interest: &Interest) {
+    /// Has the gateway announce what is in `interest` to it, and nothing else.
+    pub(crate) fn announce_only(&self, interest: &Interest) {
         if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
             listener.wants = Change::ALL.map(|change| change.is_in(interest));
         }

@@ -17,6 +17,7 @@ mod merging;
 mod pages;
 mod part;
 mod reading;
+mod rewritten;
 mod snapshot;
 pub mod uri_template;
 mod watch;
@@ -28,18 +29,20 @@ use std::time::Duration;
 use fanlight_canonical::{BackendState, Parent};
 use fanlight_protocol::Json;
 use futures_util::future::{BoxFuture, join_all};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 pub(crate) use describe::{all as describe_all, only as describe_only};
 pub(crate) use kind::Change;
 pub use kind::ListKind;
 pub(crate) use load::{answered, cut_off};
+pub use rewritten::UnknownName;
 pub(crate) use snapshot::PageOf;
 pub use snapshot::{Collision, Entry, Snapshot};
 pub(crate) use watch::{ListWatcher, updated_uri};
 
 use crate::topology::{BackendId, CurrentTopology, ListLimits, Topology};
 use announce::Announcer;
+pub(crate) use announce::Registration;
 use background::Background;
 use extensions::ListCapabilities;
 use memory::ListMemory;
@@ -80,6 +83,8 @@ struct State {
     read_announced: bool,
     /// The first snapshot is being taken in the background.
     begun: bool,
+    /// The list differs from that of the topology before, or that was unknown.
+    differs: bool,
 }
 
 /// What a snapshot is made of.
@@ -144,10 +149,35 @@ impl Catalogues {
         }
     }
 
-    /// Drops the parts of backends that are not in `topology`.
-    fn retain(&self, topology: &Topology) {
+    /// Gets ready for `new` instead of `old`: reads the lists that clients listen to and that are not known, since with
+    /// one backend each client reads its own, so that they can be compared with those of `new`.
+    pub(crate) async fn prepare_replacement(&self, old: &Arc<Topology>) {
+        let wanted = Change::ALL.into_iter().filter(|change| self.is_wanted(*change));
+        let all = wanted.flat_map(|change| self.changed_by(change));
+        join_all(all.map(|catalogue| catalogue.prepare_replacement(old))).await;
+    }
+
+    /// Reads the lists that clients listen to, and returns the changes of those that differ from the lists of the topology
+    /// before `new`.
+    pub(crate) async fn replaced(&self, new: &Arc<Topology>) -> Vec<Change> {
+        let wanted = Change::ALL.into_iter().filter(|change| self.is_wanted(*change));
+        let differ = join_all(wanted.map(async |change| {
+            let all = join_all(self.changed_by(change).map(|catalogue| catalogue.replaced(new))).await;
+            all.contains(&true).then_some(change)
+        }));
+        differ.await.into_iter().flatten().collect()
+    }
+
+    fn is_wanted(&self, change: Change) -> bool {
+        let [tools, ..] = &self.0;
+        tools.announcer.is_wanted(change)
+    }
+
+    /// Drops the parts of backends that are in neither topology: requests that began with `old` may still need theirs.
+    pub(crate) fn retain(&self, old: &Topology, new: &Topology) {
+        let is_in = |backend| old.get(backend).is_some() || new.get(backend).is_some();
         for catalogue in &self.0 {
-            catalogue.with(|state| state.parts.retain(|backend, _| topology.get(*backend).is_some()));
+            catalogue.with(|state| state.parts.retain(|backend, _| is_in(*backend)));
         }
     }
 }
@@ -377,6 +407,28 @@ impl Catalogue {
         (self.merge(topology), is_cached)
     }
 
+    /// Reads the list of a topology that is about to be replaced, if it is not known.
+    async fn prepare_replacement(self: &Arc<Self>, old: &Arc<Topology>) {
+        let is_known = old.transparent().is_none() && self.newest(old).is_some();
+        let is_unknown = match is_known {
+            true => false,
+            false => {
+                let trace = Parent::default();
+                timeout(old.limits.timeout, self.current(old, &trace))
+                    .await
+                    .map_or(true, |read| read.snapshot.failures() > 0)
+            }
+        };
+        self.with(|state| state.differs = is_unknown);
+    }
+
+    /// Reads the list of a topology that has replaced another. Returns whether it differs from the earlier one.
+    async fn replaced(self: &Arc<Self>, new: &Arc<Topology>) -> bool {
+        // Its backends answer in the time for a list, or are left out.
+        let _ = self.current(new, &Parent::default()).await;
+        self.with(|state| std::mem::take(&mut state.differs))
+    }
+
     /// Reads the list if it has not been read. Returns whether it had been.
     fn has_been_read<'a>(self: &'a Arc<Self>, topology: &'a Arc<Topology>, trace: &'a Parent) -> BoxFuture<'a, bool> {
         Box::pin(async move { self.newest_or_first(topology, trace).await.1 })
@@ -450,11 +502,15 @@ impl Catalogue {
             let unseen = std::mem::take(&mut state.changed_unseen);
             let announced = std::mem::take(&mut state.read_announced) || unseen;
             let pause = if announced { limits.settle } else { limits.unannounced };
-            (state.snapshots.front().cloned(), has_changed.unwrap_or(unseen), pause)
+            let has_changed = has_changed.unwrap_or(unseen);
+            // The gateway announces a new topology once for all lists that one announcement concerns.
+            let is_replaced = !is_same_topology && previous.is_some();
+            state.differs |= is_replaced && has_changed;
+            (state.snapshots.front().cloned(), has_changed && !is_replaced, pause)
         });
         // Every client's list passes here: findings are logged once and not each time.
         if is_news {
-            snapshot.log_findings();
+            snapshot.log_findings(previous.as_deref());
         }
         if has_changed {
             self.announcer.announce(self.kind.change(), pause);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use std::time::Duration;
 
-use fanlight_canonical::{Outcome, Principal};
+use fanlight_canonical::{Outcome, Principal, Rewritten};
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{Response, task_support};
 use foldhash::fast::RandomState;
@@ -15,9 +15,10 @@ use tracing::warn;
 
 use super::ListKind;
 use super::pages::{self, Pages};
+use super::rewritten::UnknownName;
 use super::uri_template::UriTemplate;
 use crate::merge::{self, Contribution, Merged};
-use crate::topology::{self, BackendId};
+use crate::topology::{self, BackendId, ToolRewriting};
 
 /// How many collisions a log line names.
 const NAMED: usize = 5;
@@ -40,6 +41,10 @@ pub struct Snapshot {
     pub(super) templates: Vec<(UriTemplate, usize)>,
     pub(super) rest: Merged,
     pub(super) collisions: Vec<Collision>,
+    /// The names in the configuration that servers do not list.
+    pub(super) unknown: Vec<UnknownName>,
+    /// What the configuration has changed of any entry.
+    pub(super) rewritten: Rewritten,
     pub(super) pages: Pages,
 }
 
@@ -78,6 +83,10 @@ pub struct Entry {
     pub backend: BackendId,
     /// Whether it is a tool that an app shows.
     pub shows_app: bool,
+    /// What the configuration has changed of it.
+    pub rewritten: Rewritten,
+    /// How it is called, if its backend gets other arguments than clients send.
+    pub(crate) rewriting: Option<Arc<ToolRewriting>>,
 }
 
 /// A name or URI that two backends claim.
@@ -278,19 +287,27 @@ impl Snapshot {
             && self.entries.iter().zip(&other.entries).all(|(a, b)| a.visible == b.visible && a.original == b.original)
     }
 
-    /// Whether it has the same entries as `other`. The order does not matter, and neither do the other
-    /// members of the results, which some servers write differently each time.
+    /// Whether it has the same entries for clients as `other`, of whatever backends. The order does not matter, and
+    /// neither do the other members of the results, which some servers write differently each time.
     pub(super) fn offers_the_same(&self, other: &Self) -> bool {
-        fn sorted(snapshot: &Snapshot) -> Vec<(BackendId, &bytes::Bytes)> {
-            let mut entries: Vec<_> =
-                snapshot.entries.iter().map(|entry| (entry.backend, entry.visible.bytes())).collect();
+        fn sorted(snapshot: &Snapshot) -> Vec<&bytes::Bytes> {
+            let mut entries: Vec<_> = snapshot.entries.iter().map(|entry| entry.visible.bytes()).collect();
             entries.sort_unstable();
             entries
         }
         self.entries.len() == other.entries.len() && sorted(self) == sorted(other)
     }
 
-    pub(super) fn log_findings(&self) {
+    /// Logs what is wrong with it, as far as that is not so with `previous`.
+    pub(super) fn log_findings(&self, previous: Option<&Self>) {
+        for unknown in &self.unknown {
+            let is_news = previous.is_none_or(|previous| !previous.unknown.contains(unknown));
+            // Whether a prompt has the name, this list does not say; `fanlight check` does.
+            if is_news && !unknown.may_be_prompt {
+                let UnknownName { backend, name, tool, .. } = unknown;
+                warn!(backend, name, tool, "the configuration names what the server does not list");
+            }
+        }
         let list = self.kind.map_or("", ListKind::member);
         for (count, claimed, what) in self.findings() {
             warn!(list, count, claimed, "{what}");

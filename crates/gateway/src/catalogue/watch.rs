@@ -173,7 +173,6 @@ impl ListWatcher {
     ) {
         let topology = self.topology();
         listened.retain(|backend, _| topology.get(*backend).is_some());
-        self.catalogues.retain(&topology);
         self.latest
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -16,7 +16,9 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Message, Method, Notification, Response};
 use tokio::sync::Semaphore;
 
-use crate::{BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits};
+use crate::{
+    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, NamingPolicy, Rewriting,
+};
 
 /// Answers each `method` or `method params` from a script; records what it was sent.
 pub(super) struct Fake {
@@ -107,6 +109,11 @@ impl Fake {
         if !down {
             Change::ALL.into_iter().for_each(|change| self.announce(change.method(), None));
         }
+    }
+
+    /// What it was sent so far; forgets it.
+    pub(super) fn received(&self) -> Vec<String> {
+        std::mem::take(&mut *self.received.lock().unwrap())
     }
 
     /// How many listen now, and how many have begun to.
@@ -264,7 +271,7 @@ impl Drop for Open {
 }
 
 pub(super) struct Scene {
-    pub(super) gateway: Gateway,
+    pub(super) gateway: Arc<Gateway>,
     pub(super) backends: Vec<Arc<Fake>>,
     pub(super) ids: Vec<BackendId>,
 }
@@ -278,12 +285,34 @@ pub(super) fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) 
 }
 
 pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, cache: CacheLimits) -> Scene {
-    let (backends, prefixes): (Vec<_>, Vec<_>) =
-        backends.into_iter().map(|(fake, prefix)| (Arc::new(fake), prefix)).unzip();
-    let ids: Vec<_> = backends.iter().map(|_| BackendId::fresh()).collect();
-    let entries = backends.iter().zip(prefixes).zip(&ids).map(|((fake, prefix), id)| entry(*id, fake, prefix));
+    let entries = backends.into_iter().map(|(fake, prefix)| {
+        let fake = Arc::new(fake);
+        (entry(BackendId::fresh(), &fake, prefix), fake)
+    });
+    scene_from(entries.collect(), NamingPolicy::default(), page_size, cache)
+}
+
+/// A backend with a rewriting.
+pub(super) fn rewritten(fake: Fake, rewriting: Rewriting) -> (BackendEntry, Arc<Fake>) {
+    let fake = Arc::new(fake);
+    (BackendEntry { rewriting, ..entry(BackendId::fresh(), &fake, None) }, fake)
+}
+
+pub(super) fn scene_rewriting(backends: Vec<(BackendEntry, Arc<Fake>)>, naming: NamingPolicy) -> Scene {
+    scene_from(backends, naming, 1000, CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO })
+}
+
+fn scene_from(
+    backends: Vec<(BackendEntry, Arc<Fake>)>,
+    naming: NamingPolicy,
+    page_size: usize,
+    cache: CacheLimits,
+) -> Scene {
+    let (entries, backends): (Vec<_>, Vec<_>) = backends.into_iter().unzip();
+    let ids = entries.iter().map(|entry| entry.id).collect();
     let settings = GatewaySettings {
-        backends: entries.collect(),
+        backends: entries,
+        naming,
         lists: limits(page_size),
         cache,
         tasks: crate::TaskLimits {
@@ -293,14 +322,16 @@ pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, ca
             longest: Duration::from_secs(30 * 86_400),
         },
         max_handed_out: 100,
+        max_subscriptions: 100,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };
-    Scene { gateway: Gateway::new(settings).unwrap(), backends, ids }
+    Scene { gateway: Arc::new(Gateway::new(settings).unwrap()), backends, ids }
 }
 
 pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> BackendEntry {
-    BackendEntry { id, client: Arc::<Fake>::clone(fake), prefix: prefix.map(str::to_owned), permits_tool: None }
+    let (prefix, rewriting) = (prefix.map(str::to_owned), Rewriting::default());
+    BackendEntry { id, client: Arc::<Fake>::clone(fake), prefix, permits_tool: None, rewriting }
 }
 
 pub(super) fn limits(page_size: usize) -> ListLimits {
