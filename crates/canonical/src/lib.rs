@@ -13,6 +13,7 @@ mod listen;
 mod messages;
 mod peer;
 mod process;
+mod session_request;
 
 pub use crate::core::Core;
 pub use call::{Call, CallContext, TaskDialect};
@@ -22,6 +23,7 @@ pub use endpoint::{Endpoint, Holder};
 pub use error::{BackendError, Outcome};
 pub use fanlight_telemetry::{Parent, Rewritten};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
-pub use messages::{MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
+pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest};
 pub use peer::{Peer, Shares};
 pub use process::{ProcessLine, ProcessOutput, ProcessStream};
+pub use session_request::{SentAs, SessionRequest};

@@ -11,7 +11,7 @@ use fanlight_backend::{
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, Loaded, TrustChoice};
 use fanlight_frontend::{ByteBudget, FrontendSettings, Identify};
-use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, NamingPolicy, TaskLimits};
+use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
@@ -24,6 +24,7 @@ use crate::endpoints::Endpoints;
 use crate::failure::Failure;
 use crate::guard;
 use crate::memory;
+use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 
 const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
@@ -126,10 +127,6 @@ fn list_limits(config: &Config) -> ListLimits {
         bytes: ByteLimits { one: config.limits.list_bytes, all: config.limits.list_total_bytes },
         stale: config.timeouts.stale_lists,
     }
-}
-
-fn naming_policy(_config: &Config) -> NamingPolicy {
-    NamingPolicy::default()
 }
 
 fn keys(config: &Config) -> Keys {

@@ -18,14 +18,14 @@ use tokio_util::sync::DropGuard;
 use tracing::debug;
 
 use crate::catalogue::{
-    Change, Entry, ListKind, ListView, ListWatcher, Served, as_shown, describe_all, describe_only, updated_uri,
+    Change, Entry, ListKind, ListView, ListWatcher, PageOf, Served, as_shown, describe_all, describe_only, updated_uri,
 };
 use crate::cursor::{CursorSeal, KeyError, Keys, Position};
 use crate::listeners::{Listeners, SessionSubscriptions, SubscriptionRequest};
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target, by_prefix};
-use crate::tasks::{TaskLimits, Tasks};
+use crate::tasks::{TaskLimits, Tasks, offered};
 use crate::topology::{
     BackendEntry, BackendId, CurrentTopology, EndpointSettings, Filtered, ListLimits, Member, NamingPolicy, Topology,
     View,
@@ -331,16 +331,19 @@ impl Gateway {
 
     /// Passes a request to the only backend.
     async fn pass(&self, view: &View, only: &Member, call: Call) -> Result<Response, RpcError> {
-        let lists_tools = call.method == Method::ListTools;
+        let lists_tools_to = (call.method == Method::ListTools).then(|| Arc::clone(&call.context));
         if call.method == Method::Discover {
             return Box::pin(describe(view, only, &call.context)).await;
         }
         let answer = self.ask(only, call).await;
         let response = answer.map_err(|error| fault::no_answer(only.name(), &error))?;
-        if lists_tools {
-            self.compare_tools(&response);
+        match lists_tools_to {
+            None => Ok(response),
+            Some(client) => {
+                self.compare_tools(&response);
+                Ok(offered::list_for(only, &client, response))
+            }
         }
-        Ok(response)
     }
 
     /// Marks the known tools as stale if a list that is passed to a client defines one differently.
@@ -522,12 +525,17 @@ impl Gateway {
         };
         trace.cache_hit(is_cached);
         trace.partial_failures(list.failures());
+        let taking_tasks = match kind {
+            ListKind::Tools => offered::backends_that_take_tasks(view, &call.context),
+            _ => Vec::new(),
+        };
         trace.rewritten(list.rewritten());
         let next_cursor = |backend: &str, offset| {
             let (kind, generation) = (kind.index(), list.generation());
             self.seal.seal(&Position { list: kind, generation, backend: backend.into(), offset }, holder)
         };
-        Ok(list.page(start, view.limits().page_size, ttl_left, holder, next_cursor))
+        let page = PageOf { start, size: view.limits().page_size, ttl_left, holder, taking_tasks };
+        Ok(list.page(page, next_cursor))
     }
 
     /// Asks backends in turn for a resource that none of them lists. The first result counts; if

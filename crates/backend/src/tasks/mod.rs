@@ -382,7 +382,7 @@ fn as_task(call: &Call) -> Call {
 
 /// The context for requests that no progress is wanted of.
 fn without_progress(context: &CallContext) -> CallContext {
-    CallContext { wants_progress: false, ..context.clone() }
+    CallContext { wants_progress: false, request: None, ..context.clone() }
 }
 
 /// The context with the tasks extension among the capabilities.

@@ -103,7 +103,11 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
                 "additionalProperties": { "anyOf": [reference, { "type": "null" }] }
             })
         }
-        Form::Any => json!({}),
+        Form::Map(inner) => {
+            json!({ "type": ["object", "null"], "additionalProperties": self::form(*inner, definitions) })
+        }
+        Form::Json([], _) | Form::Any => json!({}),
+        Form::Json(types, _) => json!({ "type": types }),
     }
 }
 

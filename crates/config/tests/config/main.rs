@@ -7,6 +7,7 @@ mod endpoints;
 mod errors;
 mod examples;
 mod properties;
+mod rewriting;
 mod schema;
 mod secrets;
 mod syntax;

@@ -40,6 +40,7 @@ pub use rewritten::UnknownName;
 pub(crate) use snapshot::Snapshot;
 pub use snapshot::{Collision, Entry};
 pub use view::ListView;
+pub(crate) use view::PageOf;
 pub(crate) use watch::{ListWatcher, updated_uri};
 
 use crate::topology::{BackendId, CurrentTopology, Topology, View};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{Endpoint, Holder, Outcome, Rewritten};
-use fanlight_protocol::Response;
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
+use fanlight_protocol::{Response, task_support};
 
 use super::ListKind;
 use super::pages::{self, Pages};
@@ -23,6 +23,19 @@ pub struct ListView {
     whole: Arc<Snapshot>,
     /// `None` if everything is shown.
     shown: Option<Arc<Shown>>,
+}
+
+/// Which page of a list is wanted, and for which client.
+pub(crate) struct PageOf<'a> {
+    /// The position of its first entry.
+    pub(crate) start: usize,
+    /// Entries on it, at most.
+    pub(crate) size: usize,
+    /// What is left of the time for which the list may be kept, if backends limit that.
+    pub(crate) ttl_left: Duration,
+    pub(crate) holder: &'a Holder,
+    /// The backends whose tools the client may call as tasks although they do not say so.
+    pub(crate) taking_tasks: Vec<BackendId>,
 }
 
 /// What an endpoint shows of one state of a merged list.
@@ -276,34 +289,36 @@ impl ListView {
         self.whole.generation
     }
 
-    /// The answer for `holder` with the entries from `start` on, at most `page_size` of them.
-    /// `next_cursor` makes the cursor of the first entry that is left, from the name of its backend and
-    /// its offset within that one's part. If backends limit how long their lists may be kept, `ttl_left`
-    /// is what is left of that.
-    pub(crate) fn page(
-        &self,
-        start: usize,
-        page_size: usize,
-        ttl_left: Duration,
-        holder: &Holder,
-        next_cursor: impl FnOnce(&str, u32) -> Option<String>,
-    ) -> Response {
-        let end = self.len().min(start.saturating_add(page_size.max(1)));
+    /// The answer with one page of the list. `next_cursor` makes the cursor of the first entry that is left, from the
+    /// name of its backend and its offset within that one's part.
+    pub(crate) fn page(&self, page: PageOf<'_>, next_cursor: impl FnOnce(&str, u32) -> Option<String>) -> Response {
+        let PageOf { start, size, ttl_left, holder, taking_tasks } = page;
+        let end = self.len().min(start.saturating_add(size.max(1)));
         let ttl_left = pages::rounded(ttl_left);
         let next = self.place(end);
-        let key = pages::Key { start: start.min(end), holder: next.map(|_| holder.clone()) };
+        let key = pages::Key { start: start.min(end), holder: next.map(|_| holder.clone()), taking_tasks };
         let pages = self.shown.as_ref().map_or(&self.whole.pages, |shown| &shown.pages);
-        pages.kept_or(key, end, ttl_left, || {
+        pages.kept_or(&key, end, ttl_left, || {
             let cursor = next.and_then(|(backend, offset)| next_cursor(backend, offset));
-            self.write_page(start..end, ttl_left, cursor)
+            self.write_page(start..end, &key.taking_tasks, ttl_left, cursor)
         })
     }
 
-    fn write_page(&self, range: Range<usize>, ttl_left: Duration, next_cursor: Option<String>) -> Json {
+    fn write_page(
+        &self,
+        range: Range<usize>,
+        taking_tasks: &[BackendId],
+        ttl_left: Duration,
+        next_cursor: Option<String>,
+    ) -> Json {
         let size = self.range(range.clone()).map(|entry| entry.visible.bytes().len() + 1).sum();
         let mut list = ArrayBuilder::with_capacity(size);
         for entry in self.range(range) {
-            list.push(&entry.visible);
+            let takes_tasks = taking_tasks.contains(&entry.backend);
+            match takes_tasks.then(|| task_support::optional_for_tool(&entry.visible)).flatten() {
+                Some(offered) => list.push(&offered),
+                None => list.push(&entry.visible),
+            };
         }
         let mut result = ObjectBuilder::new();
         result.member(self.whole.kind.map_or("entries", ListKind::member), &list.finish());

@@ -177,7 +177,14 @@ fn server_request() -> ServerMessage {
     let (answer, _) = tokio::sync::oneshot::channel();
     let (method, trace) = (Method::Elicit, Default::default());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(600);
-    ServerMessage::Request(fanlight_canonical::ServerRequest { method, params: None, trace, answer, deadline })
+    ServerMessage::Request(fanlight_canonical::ServerRequest {
+        method,
+        params: None,
+        trace,
+        answer,
+        notices: None,
+        deadline,
+    })
 }
 
 impl BackendClient for Fake {
@@ -391,6 +398,7 @@ impl Client {
                 format!("{} {}", notification.method, notification.params().unwrap_or_else(Json::null))
             }
             ServerMessage::Request(request) => request.method.to_string(),
+            ServerMessage::TaskProgress(_) => "progress of a task".into(),
             ServerMessage::StreamBegun => "stream begun".into(),
             ServerMessage::Pause { .. } => "pause".into(),
             ServerMessage::Refused(_) => "refused".into(),
