@@ -1,5 +1,6 @@
 //! The configuration: the types that the rest of Fanlight reads, each with the definitions of its options.
 
+pub(crate) mod life;
 pub(crate) mod limits;
 pub(crate) mod operators;
 pub(crate) mod secret;

@@ -197,6 +197,11 @@ pub(crate) struct Served {
     pub(crate) is_cached: bool,
 }
 
+/// Whether a backend's process has been ended because nothing used it, or not been started yet.
+fn rests(topology: &Topology, backend: BackendId) -> bool {
+    topology.get(backend).is_some_and(|backend| matches!(backend.client.status().state, BackendState::Idle))
+}
+
 impl State {
     fn newest_of(&self, topology: &Topology) -> Option<&Arc<Snapshot>> {
         self.snapshots.front().filter(|snapshot| snapshot.topology() == topology.number())
@@ -212,12 +217,19 @@ impl Catalogue {
     /// those that are down cannot announce anything either. They are asked within `trace`.
     pub(crate) async fn current(self: &Arc<Self>, topology: &Arc<Topology>, trace: &Parent) -> Served {
         let arrived = Instant::now();
-        let is_down = |backend| {
-            let status = topology.get(backend).map(|backend| backend.client.status().state);
-            matches!(status, None | Some(BackendState::Down { .. }))
+        let (mut down, mut resting) = (Vec::new(), Vec::new());
+        for backend in topology.backends() {
+            match backend.client.status().state {
+                BackendState::Down { .. } | BackendState::Failed { .. } => down.push(backend.id),
+                BackendState::Idle => resting.push(backend.id),
+                BackendState::Connecting | BackendState::Ready => {}
+            }
+        }
+        // A server without a process changes nothing: its list is compared when it is started again.
+        let serves = |backend, part: &Part| {
+            let rests = resting.contains(&backend) && !part.is_behind();
+            (part.is_fresh(arrived) || rests) && !down.contains(&backend)
         };
-        let down: Vec<BackendId> = topology.ids().filter(|backend| is_down(*backend)).collect();
-        let serves = |backend, part: &Part| part.is_fresh(arrived) && !down.contains(&backend);
         let (snapshot, is_cached) = self.snapshot_with(topology, serves, Patience::Short, trace).await;
         let ttl_left = self.ttl_left(&snapshot, arrived);
         Served { snapshot, ttl_left, is_cached }
@@ -274,7 +286,7 @@ impl Catalogue {
         let due = self.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
         match due {
             true => {
-                let serves = |_, part: &Part| part.announces && !part.is_behind();
+                let serves = |backend, part: &Part| (part.announces || rests(topology, backend)) && !part.is_behind();
                 Some(self.snapshot_with(topology, serves, Patience::Short, trace).await.0)
             }
             false => None,
@@ -311,10 +323,15 @@ impl Catalogue {
     /// and are to be read again meanwhile.
     pub(crate) fn expired(&self) -> Vec<BackendId> {
         let now = Instant::now();
-        self.with(|state| {
+        let mut overdue: Vec<_> = self.with(|state| {
             let overdue = state.parts.iter().filter(|(_, part)| part.is_overdue(now));
             overdue.map(|(backend, _)| *backend).collect()
-        })
+        });
+        if !overdue.is_empty() {
+            let topology = self.topology.load();
+            overdue.retain(|backend| !rests(&topology, *backend));
+        }
+        overdue
     }
 
     /// Reads a backend's part again if that is known to be outdated, and merges it. Lists that no
