@@ -94,8 +94,10 @@ impl BackendClient for DirectClient {
 
     fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
         Box::pin(async move {
-            match self.pool.of_session(client) {
-                Some(lease) => lease.connection.notify(notification).await,
+            let Some(lease) = self.pool.of_session(client) else { return Ok(()) };
+            let Some(request) = &client.request else { return lease.connection.notify(notification).await };
+            match request.at(&self.name).and_then(|named| named.rename(notification)) {
+                Some(renamed) => lease.connection.notify(&renamed).await,
                 None => Ok(()),
             }
         })

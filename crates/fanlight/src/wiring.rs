@@ -9,9 +9,10 @@ use fanlight_backend::{
     BackendSettings, EraChoice, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
     TelemetrySettings,
 };
+use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, Loaded, StartChoice, TrustChoice};
 use fanlight_frontend::{ByteBudget, FrontendSettings, Identify};
-use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, NamingPolicy, TaskLimits};
+use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
@@ -20,9 +21,11 @@ use tracing::warn;
 
 use crate::cli::CommonArgs;
 use crate::demo;
+use crate::endpoints::Endpoints;
 use crate::failure::Failure;
 use crate::guard;
 use crate::memory;
+use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 
 const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
@@ -56,6 +59,7 @@ pub(crate) struct Assembly {
     pub(crate) gateway: Arc<Gateway>,
     /// The enabled servers.
     pub(crate) servers: Servers,
+    endpoints: Endpoints,
 }
 
 impl Assembly {
@@ -63,8 +67,10 @@ impl Assembly {
     pub(crate) fn start(config: &Config, telemetry: &Telemetry, shutdown: &CancellationToken) -> Result<Self, Failure> {
         let mut servers = Servers::new(telemetry, shutdown);
         let change = servers.prepare(config);
+        let endpoints = Endpoints::new(config);
         let settings = GatewaySettings {
             backends: change.entries(),
+            endpoints: endpoints.settings(),
             naming: naming_policy(config),
             lists: list_limits(config),
             cache: CacheLimits {
@@ -85,14 +91,16 @@ impl Assembly {
         };
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
         servers.commit(change, config.timeouts.drain);
-        Ok(Self { gateway: Arc::new(gateway), servers })
+        Ok(Self { gateway: Arc::new(gateway), servers, endpoints })
     }
 
-    /// Puts the servers of `config` in force instead of the current ones, for requests that arrive from now on.
+    /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now on.
     pub(crate) async fn replace(&mut self, config: &Config) -> Difference {
         let change = self.servers.prepare(config);
         let difference = change.difference.clone();
-        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config)).await;
+        self.endpoints.update(config);
+        let endpoints = self.endpoints.settings();
+        self.gateway.replace(change.entries(), &naming_policy(config), list_limits(config), endpoints).await;
         self.servers.commit(change, config.timeouts.drain);
         difference
     }
@@ -120,10 +128,6 @@ fn list_limits(config: &Config) -> ListLimits {
         bytes: ByteLimits { one: config.limits.list_bytes, all: config.limits.list_total_bytes },
         stale: config.timeouts.stale_lists,
     }
-}
-
-fn naming_policy(_config: &Config) -> NamingPolicy {
-    NamingPolicy::default()
 }
 
 fn keys(config: &Config) -> Keys {
@@ -254,6 +258,7 @@ pub(crate) fn frontend_settings(
     let request_memory = config.limits.request_memory.unwrap_or_else(memory::quarter);
     FrontendSettings {
         path: config.path.clone(),
+        endpoint: Endpoint::Default,
         sse_path: config.sse_path.clone(),
         allowed_origins: config.allowed_origins.clone(),
         allowed_hosts: config.allowed_hosts.clone(),

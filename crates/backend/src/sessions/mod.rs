@@ -484,7 +484,9 @@ impl SessionPool {
             self.connections().sweep((bound, unused), |owner| match owner {
                 // A listening client needs its connection.
                 Owner::Session(session) => self.registry.is_listening(session),
-                Owner::Capabilities(principal, _) => self.registry.any_task(principal),
+                Owner::Capabilities(principal, _) => {
+                    self.registry.any_task(principal) || self.registry.needs_more_than_lists()
+                }
                 Owner::Request(caller) => self.registry.any_task(caller.principal()),
             });
         }

@@ -1,8 +1,10 @@
 //! The configuration: the types that the rest of Fanlight reads, each with the definitions of its options.
 
+pub(crate) mod endpoint;
 pub(crate) mod life;
 pub(crate) mod limits;
 pub(crate) mod operators;
+pub(crate) mod rewriting;
 pub(crate) mod secret;
 pub(crate) mod server;
 pub(crate) mod tools;
@@ -13,8 +15,10 @@ use std::net::SocketAddr;
 use crate::definition::Form;
 use crate::option::kind::{Each, Nested, OrOff};
 use crate::option::{Options, options};
+use endpoint::{Endpoint, Endpoints};
 use limits::{Limits, Timeouts};
 use operators::{Admin, Telemetry};
+use rewriting::Naming;
 use secret::SealKey;
 use server::Server;
 use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, loopback};
@@ -26,11 +30,14 @@ options! {
     options {
         /// Address and port for clients over HTTP.
         "listen" => listen: SocketAddr = loopback(8080), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
-        /// Path of the MCP endpoint.
+        /// Path of the default endpoint: the only one without `endpoints`, else one of them.
         "path" => path: String = "/mcp".to_owned(), PATH;
         /// Path of the deprecated HTTP+SSE transport of 2024-11-05, for clients that speak nothing newer; null or `off`
-        /// switches it off.
+        /// switches it off. It serves the default endpoint.
         "ssePath" => sse_path: Option<String> = Some("/sse".to_owned()), OrOff(PATH);
+        /// The endpoints by path: each shows some of the servers' tools, prompts and resources. Other paths do not exist.
+        /// Default: one that shows everything, at `path`.
+        "endpoints" => endpoints: Vec<(String, Endpoint)> = Vec::new(), Endpoints;
         /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
         "admin" => admin: Admin = Admin::defaults(), Nested::<Admin>::KIND;
         /// Values of `Origin` that are answered, such as `https://app.example.com`; `http://localhost:*` for pages of any
@@ -39,6 +46,8 @@ options! {
         /// Values of `Host` that are answered, such as `mcp.example.com` (any port) or `mcp.example.com:8080`; `*` for any.
         /// Default: loopback names and the listen address.
         "allowedHosts" => allowed_hosts: Vec<String> = Vec::new(), Each(HOST), example "[localhost, 127.0.0.1, mcp.example.com]";
+        /// How the names of tools and prompts are made.
+        "naming" => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
         /// Secret keys that seal what clients carry, list cursors and `requestState`: 32 bytes each, as base64 or 64
         /// hexadecimal digits. The first seals, all open: to change keys, put the new one first and remove the old one a
         /// day later. Set them to keep cursors valid across restarts and replicas. Default: a new key at each start.

@@ -3,9 +3,11 @@
 // A test fails by panicking, in its helper functions too.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod endpoints;
 mod errors;
 mod examples;
 mod properties;
+mod rewriting;
 mod schema;
 mod secrets;
 mod syntax;
