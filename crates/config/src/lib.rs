@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 pub use fanlight_settings::{Secret, Transport};
 pub use model::Config;
 pub use model::endpoint::Endpoint;
+pub use model::life::{Health, LandlockOptions, SandboxOptions, StartChoice};
 pub use model::limits::{Limits, Timeouts};
 pub use model::operators::{Admin, OtlpChoice, Telemetry, TrustChoice};
 pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};

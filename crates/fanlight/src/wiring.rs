@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fanlight_backend::{
-    BackendSettings, EraChoice, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy, TelemetrySettings,
+    BackendSettings, EraChoice, HealthPolicy, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy,
+    TelemetrySettings,
 };
 use fanlight_canonical::Endpoint;
-use fanlight_config::{Config, Loaded, TrustChoice};
+use fanlight_config::{Config, Loaded, StartChoice, TrustChoice};
 use fanlight_frontend::{ByteBudget, FrontendSettings, Identify};
 use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_protocol::json::ObjectBuilder;
@@ -152,13 +153,26 @@ pub(crate) fn backend_settings(
     BackendSettings {
         name: server.name.clone(),
         transport: server.transport.clone(),
-        processes: ProcessPolicy { inherit_env: server.inherit_env.clone(), guard: guard::program() },
+        processes: ProcessPolicy {
+            inherit_env: server.inherit_env.clone(),
+            guard: guard::program(),
+            sandbox: server.sandbox.sandbox(),
+            starts_on_demand: server.start == Some(StartChoice::Lazy),
+            idle: server.idle,
+            max_failures: server.start_attempts,
+        },
+        health: HealthPolicy {
+            interval: server.health.interval,
+            timeout: server.health.timeout,
+            timeouts: server.health.timeouts,
+        },
         era: match server.era {
             fanlight_config::EraChoice::Auto => EraChoice::Auto,
             fanlight_config::EraChoice::Legacy => EraChoice::Legacy,
             fanlight_config::EraChoice::Modern => EraChoice::Modern,
         },
         sessions: match server.session {
+            fanlight_config::SessionChoice::Auto => SessionPolicy::Auto,
             fanlight_config::SessionChoice::PerClient => SessionPolicy::PerClient,
             fanlight_config::SessionChoice::Shared => SessionPolicy::Shared,
         },
@@ -176,6 +190,7 @@ pub(crate) fn backend_settings(
             ping: config.timeouts.ping,
             session_end: config.timeouts.session_end,
             idle_connection: config.timeouts.backend_idle_connection,
+            failed_retry: config.timeouts.failed_retry,
             reconnect_on_demand: config.timeouts.reconnect_on_call,
             reconnect: RetryDelays { shortest: config.timeouts.reconnect, longest: config.timeouts.reconnect_max },
             list_settle: config.timeouts.list_settle,

@@ -1,6 +1,7 @@
 //! The configuration: the types that the rest of Fanlight reads, each with the definitions of its options.
 
 pub(crate) mod endpoint;
+pub(crate) mod life;
 pub(crate) mod limits;
 pub(crate) mod operators;
 pub(crate) mod rewriting;

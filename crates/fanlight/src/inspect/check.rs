@@ -61,6 +61,9 @@ async fn inspect(assembly: &Assembly) -> usize {
             Ok(description) => {
                 row.extend(lists.iter().map(|list| count(list, id).to_string()));
                 described.push(format!("{} is {}", backend.name(), summary(&description)));
+                if let Ok(Some(choice)) = backend.session_choice().await {
+                    described.push(format!("{}: {choice}", backend.name()));
+                }
             }
             Err(error) => {
                 errors.push(format!("backend {:?} {error}", backend.name()));

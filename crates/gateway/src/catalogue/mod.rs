@@ -225,6 +225,11 @@ pub(crate) struct Served {
     pub(crate) is_cached: bool,
 }
 
+/// Whether a backend's process has been ended because nothing used it, or not been started yet.
+fn rests(topology: &Topology, backend: BackendId) -> bool {
+    topology.get(backend).is_some_and(|backend| matches!(backend.client.status().state, BackendState::Idle))
+}
+
 impl State {
     fn newest_of(&self, topology: &Topology) -> Option<&Arc<Snapshot>> {
         self.snapshots.front().filter(|snapshot| snapshot.topology() == topology.number())
@@ -240,12 +245,17 @@ impl Catalogue {
     /// those that are down cannot announce anything either. They are asked within `trace`.
     pub(crate) async fn current(self: &Arc<Self>, view: &View, trace: &Parent) -> Served {
         let arrived = Instant::now();
-        let is_down = |backend| {
-            let status = view.get(backend).map(|backend| backend.client.status().state);
-            matches!(status, None | Some(BackendState::Down { .. }))
-        };
-        let down: Vec<BackendId> = view.ids().filter(|backend| is_down(*backend)).collect();
+        let (mut down, mut resting) = (Vec::new(), Vec::new());
+        for backend in view.ids().filter_map(|backend| view.get(backend)) {
+            match backend.client.status().state {
+                BackendState::Down { .. } | BackendState::Failed { .. } => down.push(backend.id),
+                BackendState::Idle => resting.push(backend.id),
+                BackendState::Connecting | BackendState::Ready => {}
+            }
+        }
         let serves = |backend, part: &Part| match view.shows(backend) {
+            // A server without a process changes nothing: its list is compared when it is started again.
+            true if resting.contains(&backend) => !part.is_behind(),
             true => part.is_fresh(arrived) && !down.contains(&backend),
             // The list is merged of all parts, but the client waits for no news of what it is not shown.
             false => part.loaded.is_some(),
@@ -313,7 +323,7 @@ impl Catalogue {
         match due {
             true => {
                 let serves = |backend, part: &Part| match view.shows(backend) {
-                    true => part.announces && !part.is_behind(),
+                    true => (part.announces || rests(view.topology(), backend)) && !part.is_behind(),
                     false => part.loaded.is_some(),
                 };
                 let (whole, _) = self.snapshot_with(view.topology(), serves, Patience::Short, trace).await;
@@ -353,10 +363,15 @@ impl Catalogue {
     /// and are to be read again meanwhile.
     pub(crate) fn expired(&self) -> Vec<BackendId> {
         let now = Instant::now();
-        self.with(|state| {
+        let mut overdue: Vec<_> = self.with(|state| {
             let overdue = state.parts.iter().filter(|(_, part)| part.is_overdue(now));
             overdue.map(|(backend, _)| *backend).collect()
-        })
+        });
+        if !overdue.is_empty() {
+            let topology = self.topology.load();
+            overdue.retain(|backend| !rests(&topology, *backend));
+        }
+        overdue
     }
 
     /// Reads a backend's part again if that is known to be outdated, and merges it. Lists that no

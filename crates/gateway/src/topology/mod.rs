@@ -60,7 +60,7 @@ pub(crate) struct Member {
     pub(crate) naming: Naming,
     pub(crate) rewritings: ToolRewritings,
     permits_tool: Option<ToolFilter>,
-    /// Whether nothing of it is renamed, rewritten or hidden.
+    /// Whether nothing of it is renamed, rewritten or hidden, and its lists need not be kept.
     is_transparent: bool,
     has_listed_tools_only: bool,
 }
@@ -87,7 +87,9 @@ impl Topology {
             let BackendEntry { id, client, permits_tool, rewriting, .. } = entry;
             let naming = naming.with_renames(&rewriting.renames);
             let rewritings = ToolRewritings::new(&rewriting);
-            let is_transparent = permits_tool.is_none() && naming.is_identity() && rewritings.is_empty();
+            let is_unchanged = permits_tool.is_none() && naming.is_identity() && rewritings.is_empty();
+            // Lists that are to be served while it rests have to be kept here.
+            let is_transparent = is_unchanged && !client.may_rest();
             let has_listed_tools_only = permits_tool.is_some() || naming.renames_any() || rewritings.guard_arguments();
             Member { id, client, naming, rewritings, permits_tool, is_transparent, has_listed_tools_only }
         };
