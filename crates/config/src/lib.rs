@@ -28,12 +28,14 @@ use std::path::{Path, PathBuf};
 
 pub use fanlight_settings::{Secret, Transport};
 pub use model::Config;
+pub use model::endpoint::Endpoint;
+pub use model::life::{Health, LandlockOptions, SandboxOptions, StartChoice};
 pub use model::limits::{Limits, Timeouts};
 pub use model::operators::{Admin, OtlpChoice, Telemetry, TrustChoice};
 pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};
 pub use model::secret::SealKey;
 pub use model::server::{EraChoice, Server, SessionChoice};
-pub use model::tools::ToolFilter;
+pub use model::tools::{EntryFilter, ToolFilter};
 pub use output::reference::reference;
 pub use output::sample::sample;
 pub use output::schema::schema;

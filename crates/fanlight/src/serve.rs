@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::cli::{RunArgs, StdioArgs};
+use crate::endpoints;
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::wiring::{Assembly, frontend_settings};
@@ -85,7 +86,17 @@ async fn stdio_until(
     let backends_end = CancellationToken::new();
     let (telemetry, guard) = telemetry::start(&loaded.config, &args.trace, log)?;
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
-    let settings = Arc::new(frontend_settings(&loaded.config, &telemetry, &backends_end));
+    let path = args.endpoint.as_deref().unwrap_or(&loaded.config.path);
+    let endpoint = match endpoints::find(&assembly.gateway, path) {
+        Ok(endpoint) => endpoint,
+        Err(failure) => {
+            assembly.stop().await;
+            backends_end.cancel();
+            return Err(failure);
+        }
+    };
+    let settings = FrontendSettings { endpoint, ..frontend_settings(&loaded.config, &telemetry, &backends_end) };
+    let settings = Arc::new(settings);
     let core = Arc::clone(&assembly.gateway);
     let insight = Insight::default();
     let admin_listener = AdminListener::start(admin, &loaded.config, || {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fanlight_canonical::Endpoint;
 use fanlight_protocol::seal::Keys;
 use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio::runtime::Handle;
@@ -13,8 +14,10 @@ use crate::memory::ByteBudget;
 /// How clients are served. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct FrontendSettings {
-    /// The path of the MCP endpoint, such as `/mcp`. A trailing slash makes no difference.
+    /// The path of the default endpoint, such as `/mcp`, as messages name it.
     pub path: String,
+    /// The endpoint of the client on stdio.
+    pub endpoint: Endpoint,
     /// Where the deprecated HTTP+SSE transport of 2024-11-05 is served, such as `/sse`; clients POST
     /// to `message` below it. Not served if absent.
     pub sse_path: Option<String>,
@@ -136,6 +139,7 @@ impl Default for FrontendSettings {
     fn default() -> Self {
         Self {
             path: "/mcp".into(),
+            endpoint: Endpoint::Default,
             sse_path: Some("/sse".into()),
             allowed_origins: vec!["http://localhost:3000".into()],
             allowed_hosts: Vec::new(),

@@ -7,7 +7,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Caller, Principal, SessionKey};
+use fanlight_canonical::{Caller, Holder, SessionKey};
 use quick_cache::unsync::Cache;
 use tokio::time::Instant;
 
@@ -26,10 +26,10 @@ pub(crate) struct HandedOut {
     open_for: Duration,
 }
 
-/// A client: one session, or a principal without one.
+/// A client: one session, or a principal at an endpoint without one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Client {
-    principal: Principal,
+    holder: Holder,
     session: Option<SessionKey>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum Opened {
 
 impl Client {
     fn of(caller: &Caller) -> Self {
-        Self { principal: caller.principal().clone(), session: caller.session() }
+        Self { holder: caller.holder().clone(), session: caller.session() }
     }
 }
 
@@ -143,6 +143,8 @@ fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use fanlight_canonical::Principal;
+
     use super::*;
 
     const OPEN: Duration = Duration::from_secs(60);

@@ -31,6 +31,7 @@ pub struct BackendMetrics {
     up: AtomicBool,
     restarts: AtomicU64,
     reconnects: AtomicU64,
+    ejections: AtomicU64,
     received: AtomicU64,
     sent: AtomicU64,
 }
@@ -43,6 +44,7 @@ impl BackendMetrics {
             up: AtomicBool::new(false),
             restarts: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
+            ejections: AtomicU64::new(0),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }
@@ -66,6 +68,11 @@ impl BackendMetrics {
     /// It was reconnected.
     pub fn reconnected(&self) {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It did not answer a check.
+    pub fn ejected(&self) {
+        self.ejections.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts bytes of messages from or to it.
@@ -95,6 +102,10 @@ impl BackendMetrics {
 
     pub(super) fn reconnects(&self) -> i64 {
         count(&self.reconnects)
+    }
+
+    pub(super) fn ejections(&self) -> i64 {
+        count(&self.ejections)
     }
 
     pub(super) fn bytes(&self) -> Vec<Point> {
