@@ -50,7 +50,7 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, log: &Log, shutdown: Can
     welcome::print(&loaded, address, admin.as_ref().and_then(|admin| admin.local_addr().ok()));
 
     let insight = Insight::default();
-    let endpoint = format!("http://{address}{}", loaded.config.path);
+    let endpoint = format!("http://{address}{}", loaded.config.shown_path());
     let admin_listener = AdminListener::start(admin, &loaded.config, || {
         admin::subject(&loaded.config, &assembly.gateway, &telemetry, insight.clone(), shutdown.clone(), endpoint)
     });

@@ -7,7 +7,7 @@ use fanlight_canonical::{
     BackendStatus, Call, CallContext, Core, Endpoint, Listen, Listening, Parent, Pending, ProcessOutput, ServerMessage,
     ServerMessages, SessionKey,
 };
-use fanlight_protocol::json::Json;
+use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder, rewrite_object};
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Method, Notification, Response, RpcError, code};
 use futures_util::StreamExt as _;
@@ -470,8 +470,15 @@ impl Gateway {
         response: Response,
         given: Given,
     ) -> Response {
+        if response.is_error() {
+            return response;
+        }
+        let response = match method {
+            Method::ReadDirectory if view.filters(Filtered::Resources) => shown_directory(view, &response),
+            _ => response,
+        };
         // Names are those of all backends together, also where an endpoint shows only one.
-        if response.is_error() || view.topology().backends().len() < 2 {
+        if view.topology().backends().len() < 2 {
             return response;
         }
         if let Some(how) = given.opens {
@@ -639,6 +646,24 @@ async fn send_to_all_with(view: &View, capability: &str, call: &Call) -> Result<
     }
     let first_error = (!failed.is_empty()).then(|| failed.swap_remove(0));
     first_error.unwrap_or_else(|| Err(fault::unknown_method(call.method.as_str())))
+}
+
+/// A listing of a directory of resources (SEP-2640, Directory Reading) without those that an endpoint hides.
+fn shown_directory(view: &View, response: &Response) -> Response {
+    const MEMBER: &str = "resources";
+    let result = response.result().unwrap_or_else(Json::empty_object);
+    let all = result.get(MEMBER).unwrap_or_else(Json::null);
+    let mut shown = ArrayBuilder::default();
+    for entry in all.elements().map(|place| all.slice(place)) {
+        if entry.get("uri").is_some_and(|uri| uri.as_str().is_some_and(|uri| view.permits_uri(&uri))) {
+            shown.push(&entry);
+        }
+    }
+    let mut own = ObjectBuilder::new();
+    own.member(MEMBER, &shown.finish());
+    let own = own.finish();
+    let added = own.bytes().slice(1..own.bytes().len() - 1);
+    response.with_body(&rewrite_object(&result, |member| !member.is(&result, MEMBER), &added))
 }
 
 /// The channel to a client without what an endpoint hides: servers send more during a call than its progress.

@@ -186,6 +186,11 @@ impl Lookup<'_> {
         if !view.permits_uri(original) {
             return false;
         }
+        // A skill is hidden with all its files if one of them is.
+        let skills = lists.known(ListKind::Skills, view, &context.trace).await;
+        if skills.whole().find(uri).is_some() && skills.find(uri).is_none() {
+            return false;
+        }
         let is_handed_out = || handed_out.owner(&context.caller, uri) == Some(backend);
         if view.permits_unlisted_uri(original) || is_handed_out() {
             return true;

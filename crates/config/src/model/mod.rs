@@ -75,6 +75,15 @@ options! {
     foreign { "globalShortcut", "inputs", "isUsingBuiltInNodeForMcp", "preferences" }
 }
 
+impl Config {
+    /// The path of the default endpoint, or of the first one if there is no default.
+    pub fn shown_path(&self) -> &str {
+        let is_default = |(path, _): &&(String, Endpoint)| *path == self.path;
+        let found = self.endpoints.iter().find(is_default).or(self.endpoints.first());
+        found.map_or(&self.path, |(path, _)| path)
+    }
+}
+
 impl Default for Config {
     /// The configuration of a file that sets nothing but its servers.
     fn default() -> Self {

@@ -66,7 +66,9 @@ fn unknown_servers_and_options_are_reported() {
 
 #[test]
 fn sse_transport_is_off_where_there_is_no_default_endpoint() {
-    assert_eq!(read("endpoints: { /other: {} }").unwrap().sse_path, None);
+    let other = read("endpoints: { /other: {}, /more: {} }").unwrap();
+    assert_eq!((other.sse_path.as_deref(), other.shown_path()), (None, "/other"));
+    assert_eq!(read("endpoints: { /other: {}, /mcp: {} }").unwrap().shown_path(), "/mcp");
     assert!(error("ssePath: /sse\nendpoints: { /other: {} }").contains("`endpoints` has none at `path`"));
     assert_eq!(read("endpoints: { /mcp: {}, /sse: {} }").unwrap().sse_path, None);
     assert!(error("ssePath: /sse\nendpoints: { /mcp: {}, /sse/message: {} }").contains("overlap"));

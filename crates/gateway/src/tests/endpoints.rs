@@ -299,6 +299,49 @@ async fn uri_that_is_denied_is_denied_in_every_spelling() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn skill_is_hidden_with_each_of_its_files() {
+    let skills = r#""result":{"skills":[{"uri":"skill://open/SKILL.md","resources":[{"uri":"skill://open/a"}]},{"uri":"skill://mixed/SKILL.md","resources":[{"uri":"skill://mixed/secret"}]}]}"#;
+    let directory =
+        r#""result":{"x":1.0,"resources":[{"uri":"skill://open/a"},{"uri":"skill://open/secret"},{"name":"no uri"}]}"#;
+    let entry = r#""result":{"skill":{"uri":"skill://open/SKILL.md"}}"#;
+    let script = [
+        ("skills/list", skills),
+        ("skills/get", entry),
+        ("resources/directory/read", directory),
+        ("resources/read", READ),
+    ];
+    for count in [1, 2] {
+        let server = |name| {
+            let server = fake(name, &script);
+            server.describe_as(Ok(r#"{"capabilities":{"resources":{},"extensions":{"io.modelcontextprotocol/skills":{"directoryRead":true}}}}"#));
+            server
+        };
+        let servers = std::iter::once(server("a")).chain((1..count).map(|_| fake("b", &[]))).collect();
+        let endpoint = EndpointEntry { resources: deny(&["*secret*"]), ..all_at(READERS) };
+        let scene = scene_with_endpoints(servers, vec![endpoint]);
+        let list = scene.ask_at(READERS, "skills/list", None).await;
+        assert!(list.contains("skill://open/a") && !list.contains("mixed"), "{list}");
+        scene.forget();
+        for (method, uri) in [
+            ("skills/get", "skill://mixed/SKILL.md"),
+            ("resources/read", "skill://mixed/SKILL.md"),
+            ("resources/read", "skill://mixed/secret"),
+            ("resources/directory/read", "skill://mixed/secret"),
+        ] {
+            let answer = scene.ask_at(READERS, method, Some(&format!(r#"{{"uri":"{uri}"}}"#))).await;
+            assert_eq!(error_of(&answer), (-32002, "Resource not found".into()), "{method} {uri}");
+        }
+        assert_eq!(scene.reached(), [""; 0]);
+        let got = scene.ask_at(READERS, "skills/get", Some(r#"{"uri":"skill://open/SKILL.md"}"#)).await;
+        assert!(got.contains("skill://open"), "{got}");
+        let listed = scene.ask_at(READERS, "resources/directory/read", Some(r#"{"uri":"skill://open"}"#)).await;
+        assert!(!listed.contains("secret"), "{listed}");
+        let read = scene.ask_at(READERS, "resources/directory/read", Some(r#"{"uri":"skill://open/a"}"#)).await;
+        assert_eq!(read, r#"{"x":1.0,"resources":[{"uri":"skill://open/a"}]}"#);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn methods_and_notifications_that_fanlight_does_not_know_pass_no_filter() {
     let scene = readers();
     scene.backends[0].describe_as(Ok(r#"{"capabilities":{"tools":{},"resources":{},"prompts":{},"extensions":{"com.example/x":{},"io.modelcontextprotocol/tasks":{}}}}"#));
