@@ -34,6 +34,7 @@ mod module_cycles;
 mod observe;
 mod paging;
 mod processes;
+mod reload;
 mod rmcp_peers;
 mod server_faults;
 mod server_requests;

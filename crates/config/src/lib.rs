@@ -58,6 +58,8 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// The file, as passed to [`load`] or [`parse`].
     pub path: PathBuf,
+    /// Every file that it was read from, and every folder that an included file may appear in.
+    pub files: Vec<PathBuf>,
 }
 
 /// Reads and checks a config file. `env` looks up the variables that the file names.
@@ -100,7 +102,7 @@ pub fn parse(text: &str, origin: &Path, env: &dyn Fn(&str) -> Option<String>) ->
     let folder = origin.parent().unwrap_or(Path::new(""));
     let config = root.map(|root| file::read(&mut reader, &root, folder)).unwrap_or_default();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
-    Ok(Loaded { config, warnings, path: origin.to_owned() })
+    Ok(Loaded { config, warnings, path: origin.to_owned(), files: vec![origin.to_owned()] })
 }
 
 /// The bytes of a file; of a larger file than allowed, one byte more than that.

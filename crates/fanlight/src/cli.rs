@@ -48,6 +48,14 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Show the last traces of a running gateway, or one of them as a waterfall
     Traces(TracesArgs),
+    /// Have a running gateway read its configuration again; exit status 1 if it cannot be used
+    Reload(AdminArgs),
+    /// Switch a server of a running gateway on, until the gateway restarts
+    Enable(ServerArgs),
+    /// Switch a server of a running gateway off, until the gateway restarts
+    Disable(ServerArgs),
+    /// Start a server of a running gateway anew
+    Restart(ServerArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// Run one of the two servers of the demo
@@ -65,6 +73,8 @@ pub(crate) struct RunArgs {
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
+    #[command(flatten)]
+    pub(crate) reload: ReloadArgs,
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -75,6 +85,15 @@ pub(crate) struct StdioArgs {
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
+    #[command(flatten)]
+    pub(crate) reload: ReloadArgs,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ReloadArgs {
+    /// Do not watch the files of the configuration; SIGHUP and `fanlight reload` still reload it
+    #[arg(long)]
+    pub(crate) no_watch: bool,
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -114,6 +133,14 @@ pub(crate) struct AdminArgs {
     /// The admin listener of the running gateway; its token comes from FANLIGHT_ADMIN_TOKEN
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
     pub(crate) admin: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// The server, by its name in the configuration
+    pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
 }
 
 #[derive(Debug, Args)]

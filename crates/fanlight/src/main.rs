@@ -12,6 +12,7 @@ mod log;
 mod memory;
 mod observe;
 mod out;
+mod reload;
 mod serve;
 mod servers;
 mod standard_io;
@@ -59,6 +60,10 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         }
         Some(Command::Status(args)) => return in_runtime(observe::status(args)),
         Some(Command::Traces(args)) => return in_runtime(observe::traces(args)),
+        Some(Command::Reload(args)) => return in_runtime(observe::reload(args)),
+        Some(Command::Enable(args)) => return in_runtime(observe::change_server(args, "enable")),
+        Some(Command::Disable(args)) => return in_runtime(observe::change_server(args, "disable")),
+        Some(Command::Restart(args)) => return in_runtime(observe::change_server(args, "restart")),
         _ => {}
     }
     let loaded = wiring::load(&cli.common)?;
@@ -73,7 +78,8 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args).await,
             Some(Command::Diff(args)) => inspect::diff(&loaded.config, &args).await,
             Some(Command::TraceTest(args)) => inspect::trace_test(&loaded.config, &args).await,
-            Some(Command::Status(_) | Command::Traces(_) | Command::Schema | Command::DemoServer { .. }) => Ok(()),
+            // Those that need no configuration.
+            Some(_) => Ok(()),
         }
     })
 }

@@ -9,7 +9,7 @@ use fanlight_backend::{
     BackendSettings, EraChoice, Identity, PollIntervals, ProcessPolicy, RetryDelays, SessionPolicy, TelemetrySettings,
 };
 use fanlight_config::{Config, Loaded, TrustChoice};
-use fanlight_frontend::{ByteBudget, FrontendSettings, Identify};
+use fanlight_frontend::{ByteBudget, FrontendSettings, Identify, LiveGuard};
 use fanlight_gateway::{ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits, TaskLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
@@ -22,6 +22,7 @@ use crate::demo;
 use crate::failure::Failure;
 use crate::guard;
 use crate::memory;
+use crate::reload::Unusable;
 use crate::servers::{Difference, Servers};
 
 const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
@@ -41,10 +42,18 @@ pub(crate) fn load(args: &CommonArgs) -> Result<Loaded, Failure> {
 fn read(path: &Path) -> Result<Loaded, Failure> {
     use std::io::IsTerminal as _;
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let loaded = fanlight_config::load(path, &|name| std::env::var(name).ok())
-        .map_err(|errors| Failure::usage(errors.render(colour)))?;
+    read_again(path).map_err(|unusable| match unusable {
+        Unusable::Errors(errors) => Failure::usage(errors.render(colour)),
+        Unusable::Other(message) => Failure::usage(message),
+    })
+}
+
+/// Reads the configuration at `path`, which the environment completes.
+pub(crate) fn read_again(path: &Path) -> Result<Loaded, Unusable> {
+    let loaded = fanlight_config::load(path, &|name| std::env::var(name).ok()).map_err(Unusable::Errors)?;
     if !loaded.config.servers.iter().any(|server| server.enabled) {
-        return Err(Failure::usage(format!("{}: no server is enabled; add one under mcpServers", path.display())));
+        let message = format!("{}: no server is enabled; add one under mcpServers", path.display());
+        return Err(Unusable::Other(message));
     }
     Ok(loaded)
 }
@@ -61,7 +70,7 @@ impl Assembly {
     /// Starts every enabled backend without waiting for connections.
     pub(crate) fn start(config: &Config, telemetry: &Telemetry, shutdown: &CancellationToken) -> Result<Self, Failure> {
         let mut servers = Servers::new(telemetry, shutdown);
-        let change = servers.prepare(config);
+        let change = servers.prepare(config, None);
         let settings = GatewaySettings {
             backends: change.entries(),
             lists: list_limits(config),
@@ -86,9 +95,10 @@ impl Assembly {
         Ok(Self { gateway: Arc::new(gateway), servers })
     }
 
-    /// Puts the servers of `config` in force instead of the current ones, for requests that arrive from now on.
-    pub(crate) async fn replace(&mut self, config: &Config) -> Difference {
-        let change = self.servers.prepare(config);
+    /// Puts the servers of `config` in force instead of the current ones, for requests that arrive from now on. The server
+    /// that is `restarted` counts as changed.
+    pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
+        let change = self.servers.prepare(config, restarted);
         let difference = change.difference.clone();
         self.gateway.replace(change.entries(), list_limits(config)).await;
         self.servers.commit(change, config.timeouts.drain);
@@ -234,8 +244,7 @@ pub(crate) fn frontend_settings(
     FrontendSettings {
         path: config.path.clone(),
         sse_path: config.sse_path.clone(),
-        allowed_origins: config.allowed_origins.clone(),
-        allowed_hosts: config.allowed_hosts.clone(),
+        guard: LiveGuard::listed(&config.allowed_hosts, &config.allowed_origins),
         keys: keys(config),
         max_body: config.limits.request_body.min(request_memory),
         request_memory: ByteBudget::new(request_memory),

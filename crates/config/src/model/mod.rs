@@ -20,7 +20,7 @@ use values::{ADDRESS, HOST, KEY, ORIGIN, PATH, loopback};
 
 options! {
     /// The configuration of one Fanlight process.
-    #[derive(Debug, Clone)]
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Config: "config", "at the top level";
     options {
         /// Address and port for clients over HTTP.
