@@ -28,6 +28,12 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Serve over standard input and output, as one server of a desktop client
     Stdio(StdioArgs),
+    /// Check the files of the configuration, without connecting anywhere
+    Validate {
+        /// Do not mind variables that are not set, as in a pipeline that does not have the secrets
+        #[arg(long)]
+        allow_missing_env: bool,
+    },
     /// Check the configuration, connect to every backend, and report what was found
     Check,
     /// Show the merged catalogue
@@ -108,9 +114,10 @@ pub(crate) struct TraceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
-    /// The configuration: fanlight.yaml, or an mcp.json of a desktop client
+    /// The configuration: fanlight.yaml, or an mcp.json of a desktop client. More than once: the first file has the
+    /// options, all have servers
     #[arg(long, short, value_name = "FILE", global = true)]
-    pub(crate) config: Option<PathBuf>,
+    pub(crate) config: Vec<PathBuf>,
     /// Filter of the log on standard error, as in RUST_LOG: `info`, `fanlight_backend=debug`, …
     #[arg(long, value_name = "FILTER", global = true)]
     pub(crate) log: Option<String>,

@@ -60,6 +60,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         }
         Some(Command::Status(args)) => return in_runtime(observe::status(args)),
         Some(Command::Traces(args)) => return in_runtime(observe::traces(args)),
+        Some(Command::Validate { allow_missing_env }) => return inspect::validate(&cli.common, *allow_missing_env),
         Some(Command::Reload(args)) => return in_runtime(observe::reload(args)),
         Some(Command::Enable(args)) => return in_runtime(observe::change_server(args, "enable")),
         Some(Command::Disable(args)) => return in_runtime(observe::change_server(args, "disable")),
@@ -70,9 +71,9 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
     log.configure(&loaded.config);
     in_runtime(async {
         match cli.command {
-            None => serve::http(loaded, &cli.run, log).await,
-            Some(Command::Run(args)) => serve::http(loaded, &args, log).await,
-            Some(Command::Stdio(args)) => serve::stdio(loaded, &args, log).await,
+            None => serve::http(loaded, &cli.run, &cli.common, log).await,
+            Some(Command::Run(args)) => serve::http(loaded, &args, &cli.common, log).await,
+            Some(Command::Stdio(args)) => serve::stdio(loaded, &args, &cli.common, log).await,
             Some(Command::Check) => inspect::check(&loaded).await,
             Some(Command::List { what, json }) => inspect::list(&loaded.config, what, json).await,
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args).await,

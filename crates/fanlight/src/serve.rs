@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::cli::{ReloadArgs, RunArgs, StdioArgs};
+use crate::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs};
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::reload::{Control, Keeper, Keeping, Source, Start, Unusable, Watch};
@@ -22,13 +22,18 @@ use crate::workers::Workers;
 use crate::{admin, files, standard_io, telemetry, welcome};
 
 /// Serves over HTTP until a signal arrives.
-pub(crate) async fn http(loaded: Loaded, args: &RunArgs, log: &Log) -> Result<(), Failure> {
+pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let shutdown = signals.shutdown.clone();
-    signals.run_until_second(Box::pin(http_until(loaded, args, log, shutdown))).await
+    signals.run_until_second(Box::pin(http_until(loaded, (args, common), log, shutdown))).await
 }
 
-async fn http_until(mut loaded: Loaded, args: &RunArgs, log: &Log, shutdown: CancellationToken) -> Result<(), Failure> {
+async fn http_until(
+    mut loaded: Loaded,
+    (args, common): (&RunArgs, &CommonArgs),
+    log: &Log,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
     let as_read = loaded.clone();
     if let Some(listen) = args.listen {
         loaded.config.listen = listen;
@@ -52,7 +57,7 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, log: &Log, shutdown: Can
     welcome::print(&loaded, address, admin.as_ref().and_then(|admin| admin.local_addr().ok()));
 
     let core = Arc::clone(&assembly.gateway);
-    let (control, keeping) = keep((as_read, &loaded.config), &args.reload, assembly, &telemetry, &settings)?;
+    let (control, keeping) = keep((as_read, &loaded.config), (&args.reload, common), assembly, &telemetry, &settings)?;
     let insight = Insight::default();
     let endpoint = format!("http://{address}{}", loaded.config.path);
     let admin_listener = AdminListener::start(admin, &loaded.config, || {
@@ -69,15 +74,15 @@ async fn http_until(mut loaded: Loaded, args: &RunArgs, log: &Log, shutdown: Can
 }
 
 /// Serves over standard input and output until the input ends or a signal arrives.
-pub(crate) async fn stdio(loaded: Loaded, args: &StdioArgs, log: &Log) -> Result<(), Failure> {
+pub(crate) async fn stdio(loaded: Loaded, args: &StdioArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let shutdown = signals.shutdown.clone();
-    signals.run_until_second(Box::pin(stdio_until(loaded, args, log, shutdown))).await
+    signals.run_until_second(Box::pin(stdio_until(loaded, (args, common), log, shutdown))).await
 }
 
 async fn stdio_until(
     mut loaded: Loaded,
-    args: &StdioArgs,
+    (args, common): (&StdioArgs, &CommonArgs),
     log: &Log,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
@@ -93,7 +98,7 @@ async fn stdio_until(
     let assembly = Assembly::start(&loaded.config, &telemetry, &backends_end)?;
     let settings = Arc::new(frontend_settings(&loaded.config, &telemetry, &backends_end));
     let core = Arc::clone(&assembly.gateway);
-    let (control, keeping) = keep((as_read, &loaded.config), &args.reload, assembly, &telemetry, &settings)?;
+    let (control, keeping) = keep((as_read, &loaded.config), (&args.reload, common), assembly, &telemetry, &settings)?;
     let insight = Insight::default();
     let admin_listener = AdminListener::start(admin, &loaded.config, || {
         admin::subject(&control, &core, &telemetry, insight.clone(), shutdown.clone(), "stdio".to_owned())
@@ -110,7 +115,7 @@ async fn stdio_until(
 /// Keeps the configuration in force and up to date.
 fn keep(
     (loaded, in_force): (Loaded, &Config),
-    args: &ReloadArgs,
+    (args, common): (&ReloadArgs, &CommonArgs),
     assembly: Assembly,
     telemetry: &Telemetry,
     settings: &Arc<FrontendSettings>,
@@ -119,10 +124,10 @@ fn keep(
     let apply = move |config: &Config| guard.replace(&config.allowed_hosts, &config.allowed_origins);
     // The demo has no file.
     let is_demo = loaded.files.is_empty();
-    let path = loaded.path.clone();
-    let source: Source = Box::new(move || match is_demo {
-        true => Err(Unusable::Other("the built-in demo has no configuration to reload; use --config".to_owned())),
-        false => wiring::read_again(&path),
+    let paths = if is_demo { None } else { wiring::paths(common) };
+    let source: Source = Box::new(move || match &paths {
+        None => Err(Unusable::Other("the built-in demo has no configuration to reload; use --config".to_owned())),
+        Some(paths) => wiring::read_again(paths),
     });
     let watch = if args.no_watch || is_demo { None } else { Watch::new() };
     let (in_force, telemetry, apply) = (in_force.clone(), telemetry.clone(), Box::new(apply));

@@ -2,7 +2,7 @@
 //!
 //! The only module that knows both the configuration file and the crates that it configures.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fanlight_backend::{
@@ -29,30 +29,39 @@ const DEFAULT_FILES: [&str; 2] = ["fanlight.yaml", "mcp.json"];
 
 /// Reads the configuration named on the command line, or a default file, or takes the demo.
 pub(crate) fn load(args: &CommonArgs) -> Result<Loaded, Failure> {
-    let found = || DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
-    let Some(path) = args.config.clone().or_else(found) else { return demo::config() };
-    let loaded = read(&path)?;
+    let Some(paths) = paths(args) else { return demo::config() };
+    let loaded = read_again(&paths).map_err(|unusable| failure(&unusable))?;
     for problem in &loaded.warnings {
         let line = problem.position().map(|position| position.line);
-        warn!(file = %path.display(), line, "{}", problem.message());
+        warn!(file = %problem.file().display(), line, "{}", problem.message());
     }
     Ok(loaded)
 }
 
-fn read(path: &Path) -> Result<Loaded, Failure> {
-    use std::io::IsTerminal as _;
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    read_again(path).map_err(|unusable| match unusable {
-        Unusable::Errors(errors) => Failure::usage(errors.render(colour)),
-        Unusable::Other(message) => Failure::usage(message),
-    })
+/// The files named on the command line, or a default one.
+pub(crate) fn paths(args: &CommonArgs) -> Option<Vec<PathBuf>> {
+    if !args.config.is_empty() {
+        return Some(args.config.clone());
+    }
+    let found = DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
+    found.map(|path| vec![path])
 }
 
-/// Reads the configuration at `path`, which the environment completes.
-pub(crate) fn read_again(path: &Path) -> Result<Loaded, Unusable> {
-    let loaded = fanlight_config::load(path, &|name| std::env::var(name).ok()).map_err(Unusable::Errors)?;
+/// The failure of a command because of its configuration.
+pub(crate) fn failure(unusable: &Unusable) -> Failure {
+    use std::io::IsTerminal as _;
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    match unusable {
+        Unusable::Errors(errors) => Failure::usage(errors.render(colour)),
+        Unusable::Other(message) => Failure::usage(message.clone()),
+    }
+}
+
+/// Reads the configuration in these files, which the environment completes.
+pub(crate) fn read_again(paths: &[PathBuf]) -> Result<Loaded, Unusable> {
+    let loaded = fanlight_config::load_all(paths, &|name| std::env::var(name).ok()).map_err(Unusable::Errors)?;
     if !loaded.config.servers.iter().any(|server| server.enabled) {
-        let message = format!("{}: no server is enabled; add one under mcpServers", path.display());
+        let message = format!("{}: no server is enabled; add one under mcpServers", loaded.path.display());
         return Err(Unusable::Other(message));
     }
     Ok(loaded)

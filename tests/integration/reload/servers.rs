@@ -57,11 +57,15 @@ async fn running_call_ends_at_the_old_server_and_new_calls_go_to_the_new_one() {
 async fn removed_server_ends_after_the_time_for_draining() {
     let (gone, kept) =
         (server(Era::Legacy, Transport::Stdio, "gone").await, server(Era::Modern, Transport::Http, "kept").await);
+    // With one server left, names would pass to it unchanged.
+    let other = server(Era::Modern, Transport::Http, "other").await;
     let with = |entries: &[String]| {
         let servers = config(entries);
         format!(r#"{},"timeouts":{{"drain":"300ms"}}}}"#, servers.strip_suffix('}').unwrap())
     };
-    let gateway = Gateway::start_with(&with(&[gone.entry("gone"), kept.entry("kept")]), &["--no-watch"]).await;
+    let gateway =
+        Gateway::start_with(&with(&[gone.entry("gone"), kept.entry("kept"), other.entry("other")]), &["--no-watch"])
+            .await;
     assert!(call(&gateway, "gone__t").await.contains("gone"));
     let gate = Gate::new();
     gone.once("tools/call", Reply::result(r#"{"content":[]}"#).gated(&gate));
@@ -70,7 +74,7 @@ async fn removed_server_ends_after_the_time_for_draining() {
         async move { post_modern(mcp, &request).await.messages().await.1 }
     });
     gate.reached(1).await;
-    let report = reload(&gateway, &with(&[kept.entry("kept")])).await;
+    let report = reload(&gateway, &with(&[kept.entry("kept"), other.entry("other")])).await;
     assert!(report.contains(r#""removed": ["#), "{report}");
     let answer = call(&gateway, "gone__t").await;
     assert!(answer.contains("Unknown tool"), "{answer}");

@@ -69,6 +69,10 @@ async fn no_call_is_lost_or_run_twice_while_the_configuration_changes() {
         if round % 5 == 3 { text.replacen('{', "{\"nonsense\":1,", 1) } else { text }
     };
     let gateway = Gateway::start_with(&configuration(0), &["--no-watch"]).await;
+    // A busy machine may miss the time for the probe of a server's era at the first attempt.
+    for tool in ["kept__t", "changed__t"] {
+        while !call(&gateway, tool).await.contains("structuredContent") {}
+    }
     let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let running: Vec<_> = (0..clients)
         .map(|number| tokio::spawn(client(number, gateway.mcp, Arc::clone(&stop), Arc::clone(&calls))))
@@ -90,7 +94,10 @@ async fn no_call_is_lost_or_run_twice_while_the_configuration_changes() {
     }
     let mut executed = HashMap::new();
     for call in [&kept, &changed].iter().flat_map(|server| server.received("tools/call")) {
-        *executed.entry(call.member("params.arguments.n").unwrap_or_default().to_owned()).or_insert(0) += 1;
+        // The first calls have no argument.
+        if let Some(number) = call.member("params.arguments.n") {
+            *executed.entry(number.to_owned()).or_insert(0) += 1;
+        }
     }
     assert!(executed.values().all(|times| *times == 1), "a call was run twice");
     assert_eq!(executed.len(), calls.load(Ordering::Relaxed), "a call was lost");

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use super::mask::Masked;
 use crate::syntax::source::{Position, Source, Span};
 
+/// How the message about a variable that is not set begins.
+pub(crate) const MISSING_VARIABLE: &str = "the environment variable ";
+
 /// Problems reported for one file; the rest is counted.
 const MAX_PROBLEMS: usize = 100;
 
@@ -104,6 +107,18 @@ impl ConfigErrors {
         }
         text.push('\n');
         text
+    }
+
+    /// The errors without those that a variable is not set; `None` if there are no others.
+    pub fn without_missing_variables(mut self) -> Option<Self> {
+        self.problems.retain(|problem| !problem.message.starts_with(MISSING_VARIABLE));
+        (!self.problems.is_empty() || self.omitted > 0).then_some(self)
+    }
+
+    /// Adds the errors of another file.
+    pub(crate) fn extend(&mut self, more: Self) {
+        self.problems.extend(more.problems);
+        self.omitted += more.omitted;
     }
 
     /// An error about the file as a whole.

@@ -5,6 +5,7 @@
 
 mod errors;
 mod examples;
+mod files;
 mod properties;
 mod schema;
 mod secrets;

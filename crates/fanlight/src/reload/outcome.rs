@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fanlight_config::ConfigErrors;
+use fanlight_config::{ConfigErrors, ConfigFile};
 use serde_json::{Map, Value, json};
 use tracing::{info, warn};
 
@@ -144,14 +143,14 @@ pub(crate) struct State {
     pub(super) since: SystemTime,
     /// The configuration with what was changed at run time, without secrets.
     pub(super) config: Map<String, Value>,
-    pub(super) files: Vec<PathBuf>,
+    pub(super) files: Vec<ConfigFile>,
     /// The latest reading after the start.
     pub(super) last: Option<Outcome>,
     pub(super) switched: BTreeMap<String, bool>,
 }
 
 impl State {
-    pub(super) fn first(config: Map<String, Value>, files: &[PathBuf], since: SystemTime) -> Self {
+    pub(super) fn first(config: Map<String, Value>, files: &[ConfigFile], since: SystemTime) -> Self {
         Self { generation: 1, since, config, files: files.to_vec(), last: None, switched: BTreeMap::new() }
     }
 
@@ -166,7 +165,7 @@ impl State {
             json!({
                 "generation": self.generation,
                 "sinceMs": moment(self.since),
-                "files": self.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>(),
+                "files": self.files.iter().map(|file| file.path.display().to_string()).collect::<Vec<_>>(),
                 "last": self.last.as_ref().map(Outcome::to_json),
                 "atRunTime": {"enabled": switched(true), "disabled": switched(false)},
             }),

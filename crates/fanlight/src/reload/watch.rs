@@ -5,11 +5,11 @@
 //! is compared, so that what touches no file of the configuration, or writes the same again, reloads nothing.
 
 use std::collections::BTreeMap;
-use std::hash::BuildHasher as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_config::{ConfigFile, fingerprint};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -24,10 +24,9 @@ const LONGEST: Duration = Duration::from_secs(2);
 pub(crate) struct Watch {
     watcher: RecommendedWatcher,
     touched: Arc<Notify>,
-    /// What the content of each file hashes to; `None` for one that cannot be read.
+    /// The fingerprint of each; `None` for one that cannot be read.
     files: BTreeMap<PathBuf, Option<u64>>,
     folders: Vec<PathBuf>,
-    hasher: std::hash::RandomState,
 }
 
 impl Watch {
@@ -40,13 +39,7 @@ impl Watch {
             Ok(_) | Err(_) => notified.notify_one(),
         });
         match watcher {
-            Ok(watcher) => Some(Self {
-                watcher,
-                touched,
-                files: BTreeMap::new(),
-                folders: Vec::new(),
-                hasher: std::hash::RandomState::new(),
-            }),
+            Ok(watcher) => Some(Self { watcher, touched, files: BTreeMap::new(), folders: Vec::new() }),
             Err(error) => {
                 warn!(%error, "files of the configuration are not watched; reload with SIGHUP or `fanlight reload`");
                 None
@@ -54,9 +47,9 @@ impl Watch {
         }
     }
 
-    /// Watches these files, and folders for files in them, instead of those before.
-    pub(crate) fn follow(&mut self, files: &[PathBuf]) {
-        let mut folders: Vec<PathBuf> = files.iter().flat_map(|file| folders_of(file)).collect();
+    /// Watches these files, which were read as they say, and folders for files in them, instead of those before.
+    pub(crate) fn follow(&mut self, files: &[ConfigFile]) {
+        let mut folders: Vec<PathBuf> = files.iter().flat_map(|file| folders_of(&file.path)).collect();
         folders.sort();
         folders.dedup();
         for gone in self.folders.iter().filter(|folder| !folders.contains(folder)) {
@@ -70,10 +63,9 @@ impl Watch {
             }
         }
         self.folders = folders;
-        // The content that was read is that at the latest comparison.
-        let mut known = std::mem::take(&mut self.files);
-        let hash = |file: &PathBuf| known.remove(file).unwrap_or_else(|| self.hash(file));
-        self.files = files.iter().map(|file| file.clone()).zip(files.iter().map(hash)).collect();
+        self.files = files.iter().map(|file| (file.path.clone(), file.fingerprint)).collect();
+        // They may have changed since they were read, before they were watched.
+        self.touched.notify_one();
     }
 
     /// Waits until a file has another content; for ever if nothing is watched.
@@ -82,7 +74,10 @@ impl Watch {
         loop {
             watch.touched.notified().await;
             let latest = Instant::now() + LONGEST;
-            while timeout_at(latest.min(Instant::now() + QUIET), watch.touched.notified()).await.is_ok() {}
+            // In a folder that others write to all the time, it never becomes quiet.
+            while Instant::now() < latest
+                && timeout_at(latest.min(Instant::now() + QUIET), watch.touched.notified()).await.is_ok()
+            {}
             if watch.take_changes() {
                 return;
             }
@@ -91,21 +86,10 @@ impl Watch {
 
     /// Whether a file has another content than before.
     pub(super) fn take_changes(&mut self) -> bool {
-        let now: BTreeMap<_, _> = self.files.keys().map(|file| (file.clone(), self.hash(file))).collect();
+        let now: BTreeMap<_, _> = self.files.keys().map(|file| (file.clone(), fingerprint(file))).collect();
         let is_changed = now != self.files;
         self.files = now;
         is_changed
-    }
-
-    /// The hash of a file's content, or of the names in a folder.
-    fn hash(&self, path: &Path) -> Option<u64> {
-        if path.is_dir() {
-            let mut names: Vec<_> =
-                std::fs::read_dir(path).ok()?.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
-            names.sort();
-            return Some(self.hasher.hash_one(names));
-        }
-        std::fs::read(path).ok().map(|content| self.hasher.hash_one(content))
     }
 }
 
